@@ -1,0 +1,115 @@
+/**
+ * The contract between a lock and whatever keeps it.
+ *
+ * A backend decides who owns a name, and mints the fencing token in the same atomic step. It keeps no lease of its own,
+ * never waits, never retries and starts no timer: waiting, renewal, deadlines, time-outs and re-entry are done above it,
+ * once for all backends.
+ *
+ * Every call may be sent twice (a client library may resend after a reconnect) and must then do no harm. A call that
+ * could not be carried out rejects with whatever the client library says; "busy" and "not yours" are answers.
+ */
+export interface LockBackend {
+  /** What messages call it: `redis`, `memory`, ... */
+  readonly name: string;
+  readonly capabilities: LockBackendCapabilities;
+
+  /**
+   * Takes all names or none. A name that this very ticket owns already counts as free (the answer to an earlier send was
+   * lost).
+   */
+  acquire(request: AcquireRequest): Promise<AcquireAnswer>;
+
+  /**
+   * Lets each lease run for at least `ttl` from now; never shortens one. One answer for each request, in their order, and
+   * each settles by itself: a node that is slow or dead must not keep back the answers of another.
+   */
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[];
+
+  /** Frees those of the names that this ticket owns, and no others. */
+  release(request: TicketRequest): Promise<ReleaseAnswer>;
+
+  /** `null` when nobody owns the name. */
+  inspect(request: NameRequest): Promise<LockState | null>;
+
+  /** Frees the name whoever owns it; `false` when nobody did. */
+  forceRelease(request: NameRequest): Promise<boolean>;
+
+  /** Rejects when the backend cannot serve. */
+  ping(): Promise<void>;
+
+  /** Closes the connections that the backend itself opened, and no others. */
+  close(): Promise<void>;
+}
+
+export interface LockBackendCapabilities {
+  /** `ttl`: a grant ends by itself after its lease. `session`: it ends with the connection that took it. */
+  readonly lease: 'ttl' | 'session';
+  /** `strict`: every grant's token is above all earlier ones of that name. `quorum`: as far as a majority survives. */
+  readonly fencing: 'strict' | 'quorum';
+  /** Whether a waiter is told when its name falls free; otherwise it tries again. */
+  readonly push: boolean;
+  /** Whether several names can be taken in one step. */
+  readonly severalKeys: boolean;
+  /** Whether the backend keeps the waiters in a queue of its own. */
+  readonly serverQueue: boolean;
+}
+
+export interface NameRequest {
+  /** The module's `prefix`; absent when there is none. */
+  readonly prefix?: string | undefined;
+  readonly name: string;
+}
+
+export interface TicketRequest {
+  /** The module's `prefix`; absent when there is none. */
+  readonly prefix?: string | undefined;
+  /** Sorted, without duplicates, at least one. */
+  readonly names: readonly string[];
+  /** Identifies one try of one caller; never used again after it. It is the owner that other clients see. */
+  readonly ticket: string;
+}
+
+export interface AcquireRequest extends TicketRequest {
+  /** Milliseconds of lease from the moment of the grant, whole. */
+  readonly ttl: number;
+}
+
+export interface RenewRequest extends TicketRequest {
+  /** Milliseconds of lease from the moment of the renewal, whole. */
+  readonly ttl: number;
+}
+
+export type AcquireAnswer =
+  | { readonly granted: true; readonly fencingToken: number }
+  | {
+      readonly granted: false;
+      /** The first name found taken, its owner, and the ms left of that lease (`Infinity`: no expiry). */
+      readonly name: string;
+      readonly owner: string;
+      readonly remaining: number;
+    };
+
+/** `remaining`: ms of lease from the renewal on, at least the `ttl` asked for. */
+export type RenewAnswer =
+  | { readonly status: 'renewed'; readonly remaining: number }
+  | { readonly status: 'not-owner' };
+
+/**
+ * `released`: all names were ours and are free now. `gone`: one or more were owned by nobody. `taken`: one or more were
+ * owned by somebody else. `resent`: the client library may have sent the request more than once, so that `gone` may be
+ * our own doing.
+ */
+export interface ReleaseAnswer {
+  readonly status: 'released' | 'gone' | 'taken';
+  readonly resent: boolean;
+}
+
+export interface LockState {
+  readonly owner: string;
+  /** Milliseconds left of the lease; `Infinity` where it has no expiry. */
+  readonly ttl: number;
+  /** The newest token issued for this name; `null` when there is none, as for a key that a foreign client set. */
+  readonly fencingToken: number | null;
+  /** How many wait for it in the backend's own queue; 0 where it keeps none. */
+  readonly waiting: number;
+}

@@ -1,0 +1,102 @@
+import type { Observable } from 'rxjs';
+import {
+  DistributedLockInterceptor,
+  LOCK_SERVICE,
+  type BusyCall,
+  type OnBusy,
+} from '../interceptors/distributed-lock.interceptor.js';
+import { LockConfigError, LockKeyError } from '../lock/lock-errors.js';
+import { resolveLockOptions, type LockOptions } from '../lock/lock-options.js';
+import { LockService } from '../lock/lock.service.js';
+import { compileKeyTemplate } from './key-template.js';
+import { injectProperty, wrapMethod } from './method-wrapping.js';
+
+export interface DistributedLockOptions extends LockOptions {
+  /**
+   * What a call does that found the lock busy for `wait` ms: throw the `LockTimeoutError`, `'skip'` (resolve to
+   * `undefined`; an Observable completes at once), or resolve to what a function returns.
+   * @default 'throw'
+   */
+  onBusy?: OnBusy;
+}
+
+/** A method that can be locked: one that ends later than it returns. */
+export type LockableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+
+/** `'skip'` needs a method that may resolve to `undefined`. */
+type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { onBusy: 'skip' }
+  ? ReturnType<Method> extends Promise<infer Value>
+    ? undefined extends Value
+      ? unknown
+      : void extends Value
+        ? unknown
+        : { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }
+    : unknown
+  : unknown;
+
+type TakesArguments<Method extends LockableMethod, Arguments extends unknown[]> =
+  Parameters<Method> extends [...Arguments, ...infer _Rest] ? unknown : { keyFunctionDoesNotMatchTheMethod: never };
+
+/**
+ * Runs the method inside a lock, or not at all.
+ *
+ * A key is a template (`'order:<0>'`, `'order:<0.customer.id>'`, one lock per element: `'sku:<0.items.*.sku>'`), a list of
+ * templates, or a function of the method's arguments. Several locks are taken all or nothing.
+ *
+ * The clock of `wait` starts with the call. Inside the method, `LockService.current()` is the lock.
+ *
+ * @throws LockTimeoutError when the lock is busy for `wait` ms, unless `onBusy` says otherwise
+ * @throws LockLostError when the lock was lost before the method ended
+ * @throws LockBackendError when the backend fails
+ * @throws LockKeyError when the arguments make no valid key
+ * @throws LockNotWiredError when Nest did not create the instance
+ */
+export function DistributedLock<const Options extends DistributedLockOptions = DistributedLockOptions>(
+  key: string | readonly string[],
+  options?: Options,
+): <Method extends LockableMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> & MayBeSkipped<Method, Options>,
+) => void;
+export function DistributedLock<
+  Arguments extends unknown[],
+  const Options extends DistributedLockOptions = DistributedLockOptions,
+>(
+  key: (...args: Arguments) => string | readonly string[],
+  options?: Options,
+): <Method extends LockableMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> & TakesArguments<Method, Arguments> & MayBeSkipped<Method, Options>,
+) => void;
+export function DistributedLock(
+  key: string | readonly string[] | ((...args: never[]) => string | readonly string[]),
+  { onBusy = 'throw', ...options }: DistributedLockOptions = {},
+): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  requireOnBusy(onBusy);
+  resolveLockOptions(options);
+  const interceptor = new DistributedLockInterceptor(keyFunction(key), options, onBusy);
+  return (target, propertyKey, descriptor) => {
+    wrapMethod('DistributedLock', target, propertyKey, descriptor, interceptor);
+    injectProperty(target, LOCK_SERVICE, LockService);
+  };
+}
+
+export type { BusyCall };
+
+function keyFunction(
+  key: string | readonly string[] | ((...args: never[]) => string | readonly string[]),
+): (args: readonly unknown[]) => string | readonly string[] {
+  if (typeof key === 'function') return (args) => key(...(args as never[]));
+  if (Array.isArray(key) && key.length === 0) {
+    throw new LockKeyError('The list of key templates is empty; give one or more');
+  }
+  const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map(compileKeyTemplate);
+  return (args) => templates.flatMap((names) => names(args));
+}
+
+function requireOnBusy(onBusy: unknown): void {
+  if (onBusy === 'throw' || onBusy === 'skip' || typeof onBusy === 'function') return;
+  throw new LockConfigError(`Option "onBusy" is ${String(onBusy)}; give 'throw', 'skip' or a function`);
+}

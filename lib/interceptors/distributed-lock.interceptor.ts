@@ -1,0 +1,119 @@
+import { EMPTY, isObservable, Observable, of } from 'rxjs';
+import type { Lock } from '../lock/lock.js';
+import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../lock/lock-errors.js';
+import type { LockOptions } from '../lock/lock-options.js';
+import { LockService } from '../lock/lock.service.js';
+import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
+
+/** The property that Nest injects the `LockService` into: a symbol, so that no name of the class is taken. */
+export const LOCK_SERVICE = Symbol.for('nest-redis-lock:lock-service');
+
+/** What `onBusy` is told. */
+export interface BusyCall {
+  readonly keys: readonly string[];
+  readonly args: readonly unknown[];
+  readonly error: LockTimeoutError;
+}
+
+export type OnBusy = 'throw' | 'skip' | ((busy: BusyCall) => unknown);
+
+/** Acquires, runs the method, releases. The method never runs without the lock. */
+export class DistributedLockInterceptor implements MethodInterceptor {
+  constructor(
+    private readonly keysOf: (args: readonly unknown[]) => string | readonly string[],
+    private readonly options: LockOptions,
+    private readonly onBusy: OnBusy,
+  ) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    let began = false;
+    try {
+      return await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async () => {
+        began = true;
+        const result = call.proceed();
+        if (isObservable(result)) throw undeclaredObservable(call);
+        return result;
+      });
+    } catch (error) {
+      if (began || !(error instanceof LockTimeoutError) || this.onBusy === 'throw') throw error;
+      return this.onBusy === 'skip' ? undefined : this.onBusy({ keys: error.keys, args: call.args, error });
+    }
+  }
+
+  interceptObservable(call: MethodCall): Observable<unknown> {
+    return new Observable((subscriber) => {
+      const unsubscribed = new AbortController();
+      let began = false;
+      const stream = async (lock: Lock) => {
+        began = true;
+        await untilStreamEnds(call.proceed() as Observable<unknown>, lock, subscriber);
+      };
+      const run = async () => {
+        const options = { ...this.options, signal: joined(this.options.signal, unsubscribed.signal) };
+        await lockServiceOf(call).withLock(this.keysOf(call.args), options, stream);
+      };
+      run().then(
+        () => subscriber.complete(),
+        (error: unknown) => {
+          if (began || !(error instanceof LockTimeoutError)) subscriber.error(error);
+          else this.busyStream(call, error).subscribe(subscriber);
+        },
+      );
+      return () => unsubscribed.abort();
+    });
+  }
+
+  private busyStream(call: MethodCall, error: LockTimeoutError): Observable<unknown> {
+    if (this.onBusy === 'skip') return EMPTY;
+    return new Observable((subscriber) => {
+      if (this.onBusy === 'throw' || this.onBusy === 'skip') return subscriber.error(error);
+      const value = this.onBusy({ keys: error.keys, args: call.args, error });
+      (isObservable(value) ? value : of(value)).subscribe(subscriber);
+    });
+  }
+}
+
+/** Settles when the stream ends or its reader leaves; rejects as soon as the lock is lost. */
+function untilStreamEnds(
+  stream: Observable<unknown>,
+  lock: Lock,
+  subscriber: import('rxjs').Subscriber<unknown>,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const source = stream.subscribe({
+      next: (value) => subscriber.next(value),
+      error: reject,
+      complete: resolve,
+    });
+    subscriber.add(() => {
+      source.unsubscribe();
+      resolve();
+    });
+    const { signal } = lock;
+    signal.addEventListener('abort', () => {
+      source.unsubscribe();
+      reject(signal.reason as Error);
+    });
+  });
+}
+
+function lockServiceOf({ instance, name }: MethodCall): LockService {
+  const service = (instance as { [LOCK_SERVICE]?: LockService } | undefined)?.[LOCK_SERVICE];
+  if (service) return service;
+  throw new LockNotWiredError(
+    `${name} did not run: its instance has no LockService. Let Nest create it as a provider or controller of an ` +
+      'application that imports RedisLockModule (or RedisLockTestingModule); instances made with "new" or by a factory ' +
+      'can use LockService.withLock()',
+  );
+}
+
+function undeclaredObservable({ name }: MethodCall): LockConfigError {
+  return new LockConfigError(
+    `${name} returned an Observable without being declared to: the lock cannot cover it. Declare the return type as ` +
+      'Observable<...>, with emitDecoratorMetadata on, and return it without a promise around it',
+  );
+}
+
+function joined(...signals: (AbortSignal | undefined)[]): AbortSignal {
+  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
+}

@@ -1,0 +1,40 @@
+import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
+import { HttpAdapterHost } from '@nestjs/core';
+import { catchError, type Observable } from 'rxjs';
+import { LockBackends } from '../lock/lock-backends.js';
+import { LockError, LockTimeoutError } from '../lock/lock-errors.js';
+import { logOnce } from '../lock/lock-error-log.js';
+
+const LONGEST_RETRY_AFTER = 30;
+
+/**
+ * What Nest leaves undone for our errors when they leave a handler: a busy answer says when to come back (`Retry-After`,
+ * the holder's remaining lease in s), and a 5xx is logged, once.
+ *
+ * An interceptor and not a filter, because the application's own filter, which would hide ours, still answers the error.
+ */
+@Injectable()
+export class LockErrorInterceptor implements NestInterceptor {
+  constructor(
+    @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
+    @Inject(LockBackends) private readonly backends: LockBackends,
+  ) {}
+
+  intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
+    return next.handle().pipe(
+      catchError((error: unknown) => {
+        if (error instanceof LockError && error.statusCode >= 500) logOnce(this.backends.logger, error);
+        if (error instanceof LockTimeoutError && context.getType() === 'http') this.sayWhenToRetry(context, error);
+        throw error;
+      }),
+    );
+  }
+
+  private sayWhenToRetry(context: ExecutionContext, error: LockTimeoutError): void {
+    const adapter = this.host.httpAdapter;
+    const response: unknown = context.switchToHttp().getResponse();
+    if (adapter.isHeadersSent(response)) return;
+    const seconds = Math.min(LONGEST_RETRY_AFTER, Math.max(1, Math.ceil(error.remaining / 1_000)));
+    adapter.setHeader(response, 'Retry-After', String(seconds));
+  }
+}

@@ -1,0 +1,109 @@
+import type { AcquireAnswer } from '../backends/lock-backend.js';
+import { currentInstant } from './lease-clock.js';
+import { Lease } from './lease.js';
+import { LockBackendError, LockTimeoutError } from './lock-errors.js';
+import type { ResolvedLockOptions } from './lock-options.js';
+import type { NamedBackend } from './named-backend.js';
+import type { RetryState } from './retry-strategy.js';
+import type { WaitBudget } from './wait-budget.js';
+
+type BusyAnswer = Extract<AcquireAnswer, { granted: false }>;
+
+/** A waiter tries again at least this often (ms): nobody tells it when a foreign client deletes the key. */
+const LONGEST_SLEEP = 1_000;
+/** Tries this long (ms) after the holder's lease ends, so that the store has seen it end. */
+const AFTER_LEASE = 2;
+/** The last try is made this long (ms) before the wait ends, so that its answer comes in time. */
+const BEFORE_END = 25;
+
+/**
+ * Tries until the names are granted or the budget is spent.
+ *
+ * @throws LockTimeoutError when the last answer was "busy"
+ * @throws LockBackendError when the last try failed, or none was answered
+ */
+export async function acquireLease(
+  backend: NamedBackend,
+  names: readonly string[],
+  options: ResolvedLockOptions,
+  budget: WaitBudget,
+): Promise<Lease> {
+  const delays = options.retry();
+  let busy: BusyAnswer | undefined;
+  for (let attempt = 1; ; attempt++) {
+    let state: RetryState;
+    try {
+      const answer = await tryOnce(backend, names, options, budget);
+      if (answer instanceof Lease) return answer;
+      if (answer) busy = answer;
+      state = { attempt, ...(busy && { remaining: busy.remaining }) };
+    } catch (error) {
+      if (budget.cancelled || !(error instanceof LockBackendError)) throw error;
+      busy = undefined;
+      state = { attempt, error };
+    }
+    const delay = delays.next(state);
+    if (!delay.done) await sleepBeforeRetry(budget, delay.value, busy?.remaining ?? Infinity);
+    if (delay.done || budget.remaining() === 0) throw giveUp(backend, names, budget, busy, state.error);
+  }
+}
+
+/** Answers `undefined` when the wait ended before the backend answered. */
+async function tryOnce(
+  backend: NamedBackend,
+  names: readonly string[],
+  options: ResolvedLockOptions,
+  budget: WaitBudget,
+): Promise<Lease | BusyAnswer | undefined> {
+  budget.throwIfCancelled();
+  const ticketed = { names, ticket: backend.nextTicket() };
+  const { calls, releaser } = backend;
+  const limit = options.wait === 0 ? calls.commandTimeout : Math.min(calls.commandTimeout, budget.remaining());
+  const sentAt = currentInstant();
+  const sent = calls.acquire(ticketed, options.ttl);
+  let answer: AcquireAnswer | undefined;
+  try {
+    answer = await budget.until(sent, limit);
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
+  if (!answer) {
+    giveBack();
+    if (limit < calls.commandTimeout) return undefined;
+    throw calls.unanswered('acquire', names, limit);
+  }
+  if (!answer.granted) return answer;
+  const lease = new Lease({ ...ticketed, fencingToken: answer.fencingToken, sentAt, options });
+  if (lease.held) return lease;
+  releaser.abandon(ticketed);
+  throw new LockBackendError(names, `Lock backend "${backend.calls.backend.name}" granted too late: the lease of ${options.ttl} ms had ended`);
+
+  /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
+  function giveBack(): void {
+    releaser.abandon(ticketed);
+    sent.then(
+      (late) => late.granted && releaser.abandon(ticketed),
+      () => {},
+    );
+  }
+}
+
+async function sleepBeforeRetry(budget: WaitBudget, delay: number, lease: number): Promise<void> {
+  const sleep = Math.min(Math.max(delay, 1), lease + AFTER_LEASE, LONGEST_SLEEP);
+  const left = budget.remaining();
+  const untilLastTry = left - BEFORE_END;
+  if (sleep <= untilLastTry || untilLastTry <= 0) await budget.sleep(sleep);
+  else await budget.sleep(untilLastTry);
+}
+
+function giveUp(
+  { calls }: NamedBackend,
+  names: readonly string[],
+  budget: WaitBudget,
+  busy: BusyAnswer | undefined,
+  error: LockBackendError | undefined,
+): LockTimeoutError | LockBackendError {
+  if (busy) return new LockTimeoutError(names, { waited: budget.waited(), remaining: busy.remaining, owner: busy.owner });
+  return error ?? calls.unanswered('acquire', names, budget.waited());
+}

@@ -1,0 +1,85 @@
+import type {
+  AcquireAnswer,
+  LockBackend,
+  LockState,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+} from '../backends/lock-backend.js';
+import { LockBackendError, LockError } from './lock-errors.js';
+
+export interface Ticketed {
+  readonly names: readonly string[];
+  readonly ticket: string;
+}
+
+/**
+ * The calls to one backend, each bounded in time whatever its client does, and each failure told as `LockBackendError`.
+ * A call that ran out of time may still be carried out later.
+ */
+export class BackendCalls {
+  constructor(
+    readonly backend: LockBackend,
+    private readonly prefix: string | undefined,
+    readonly commandTimeout: number,
+  ) {}
+
+  /** Not bounded here: whoever gives up on it has to give back what it grants later. */
+  async acquire({ names, ticket }: Ticketed, ttl: number): Promise<AcquireAnswer> {
+    return this.explained('acquire', names, this.backend.acquire({ prefix: this.prefix, names, ticket, ttl }));
+  }
+
+  /** Not bounded here: a late answer still counts. */
+  renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
+    const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
+    const answers = this.backend.renew(prefixed);
+    return answers.map((answer, index) => this.explained('renew', prefixed[index]?.names ?? [], answer));
+  }
+
+  async release({ names, ticket }: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
+    return this.bounded('release', names, this.backend.release({ prefix: this.prefix, names, ticket }), limit);
+  }
+
+  async inspect(name: string): Promise<LockState | null> {
+    return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
+  }
+
+  async forceRelease(name: string): Promise<boolean> {
+    return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
+  }
+
+  async ping(): Promise<void> {
+    return this.bounded('ping', [], this.backend.ping());
+  }
+
+  /** Rejects after `limit` ms; what comes later is dropped. */
+  bounded<T>(
+    operation: string,
+    names: readonly string[],
+    call: Promise<T>,
+    limit = this.commandTimeout,
+  ): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const timer = setTimeout(() => reject(this.unanswered(operation, names, limit)), limit);
+      this.explained(operation, names, call).then(resolve, reject).finally(() => clearTimeout(timer));
+    });
+  }
+
+  unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
+    return this.failure(operation, names, `no answer within ${Math.round(limit)} ms`);
+  }
+
+  private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {
+    try {
+      return await call;
+    } catch (error) {
+      if (error instanceof LockError) throw error;
+      throw this.failure(operation, names, error instanceof Error ? error.message : String(error), error);
+    }
+  }
+
+  private failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
+    const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
+    return new LockBackendError(names, `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`, cause);
+  }
+}

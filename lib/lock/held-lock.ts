@@ -1,0 +1,143 @@
+import type { Lease, LeaseHolder } from './lease.js';
+import type { Lock } from './lock.js';
+import { LockLostError } from './lock-errors.js';
+import { duration } from './lock-options.js';
+import type { NamedBackend } from './named-backend.js';
+
+/** The lease that a hold rests on: its own, or that of the hold around it. */
+export interface HeldPart {
+  readonly backend: NamedBackend;
+  readonly lease: Lease;
+  /** Passes the turn within the outer hold's scope on; absent where the lease is this hold's own. */
+  readonly endTurn?: () => void;
+}
+
+/**
+ * One hold. It rests on one lease, or on several where some of its names were held already around it. A lease is given
+ * back with the last hold that rests on it.
+ */
+export class HeldLock implements Lock, LeaseHolder {
+  readonly owner: string;
+  readonly fencingToken: number;
+  private readonly endListeners: (() => void)[] = [];
+  private readonly lossListeners: (() => void)[] = [];
+  private releasing: Promise<void> | undefined;
+  private ended = false;
+  private joinedSignal: AbortSignal | undefined;
+
+  constructor(
+    readonly keys: readonly string[],
+    private readonly parts: readonly HeldPart[],
+  ) {
+    const own = parts.find((part) => !part.endTurn) ?? (parts[0] as HeldPart);
+    this.owner = own.lease.grant.ticket;
+    this.fencingToken = Math.max(...parts.map((part) => part.lease.grant.fencingToken));
+    for (const part of parts) part.lease.share(this);
+  }
+
+  get signal(): AbortSignal {
+    const signals = this.parts.map((part) => part.lease.signal);
+    if (signals.length === 1) return signals[0] as AbortSignal;
+    return (this.joinedSignal ??= AbortSignal.any(signals));
+  }
+
+  get held(): boolean {
+    return this.remaining() > 0;
+  }
+
+  remaining(): number {
+    return this.ended ? 0 : Math.min(...this.parts.map((part) => part.lease.remaining()));
+  }
+
+  /** Why it was lost; `undefined` while it is held, and after it was released in time. */
+  get lost(): LockLostError | undefined {
+    for (const { lease } of this.parts) if (lease.lost) return lease.lost;
+    return undefined;
+  }
+
+  get isReleased(): boolean {
+    return this.ended;
+  }
+
+  /** The part that keeps this name. */
+  partOf(backend: NamedBackend, name: string): HeldPart | undefined {
+    if (!this.keys.includes(name)) return undefined;
+    return this.parts.find((part) => part.backend === backend && part.lease.grant.names.includes(name));
+  }
+
+  assertHeld(): void {
+    if (this.held) return;
+    throw this.lost ?? this.lostAs('taken');
+  }
+
+  async extend(ttl?: number): Promise<void> {
+    if (ttl !== undefined) duration('ttl', ttl, 1);
+    this.assertHeld();
+    await Promise.all(this.parts.map(({ backend, lease }) => backend.extend(lease, ttl)));
+    this.assertHeld();
+  }
+
+  release(): Promise<void> {
+    this.releasing ??= this.releaseOrThrow();
+    return this.releasing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.releasing) await this.release();
+  }
+
+  /** Ends the hold without complaint: the body's own outcome stands. */
+  async finish(): Promise<void> {
+    if (this.releasing) return;
+    this.releasing = this.end().then(() => {});
+    await this.releasing;
+  }
+
+  /** The backend was told to free this name whoever holds it. */
+  revoke(backend: NamedBackend, name: string): void {
+    for (const part of this.parts) {
+      if (part.backend === backend && part.lease.grant.names.includes(name)) part.lease.lose('taken');
+    }
+  }
+
+  /** The application ends: the lock is lost to its holder and given back for others. */
+  takeAway(): void {
+    for (const { backend, lease } of this.parts) {
+      lease.lose('shutdown');
+      backend.releaser.abandon(lease.grant);
+    }
+  }
+
+  onEnd(listener: () => void): void {
+    this.endListeners.push(listener);
+  }
+
+  onLoss(listener: () => void): void {
+    this.lossListeners.push(listener);
+  }
+
+  leaseLost(): void {
+    for (const listener of this.lossListeners) listener();
+  }
+
+  private async releaseOrThrow(): Promise<void> {
+    const { lost } = this;
+    const confirmed = await this.end();
+    if (lost) throw lost;
+    if (!confirmed) throw this.lostAs('taken');
+  }
+
+  /** Answers `false` when the backend says that a lease was not ours any more. */
+  private async end(): Promise<boolean> {
+    this.ended = true;
+    const last = this.parts.filter(({ lease }) => lease.unshare(this));
+    const outcomes = Promise.all(last.map(({ backend, lease }) => backend.release(lease)));
+    for (const { endTurn } of this.parts) endTurn?.();
+    for (const listener of this.endListeners) listener();
+    return (await outcomes).every((outcome) => outcome === 'released' || outcome === 'unconfirmed');
+  }
+
+  private lostAs(reason: 'taken'): LockLostError {
+    return new LockLostError(this.keys, { reason, fencingToken: this.fencingToken, owner: this.owner });
+  }
+}

@@ -1,0 +1,124 @@
+import { acquireLease } from './acquisition.js';
+import { HeldLock, type HeldPart } from './held-lock.js';
+import type { HoldRegistry } from './hold-registry.js';
+import type { LockBackends } from './lock-backends.js';
+import { LockBackendError } from './lock-errors.js';
+import { logOnce } from './lock-error-log.js';
+import type { ResolvedLockOptions } from './lock-options.js';
+import type { NamedBackend } from './named-backend.js';
+import { Reentrancy, type HoldScope } from './reentrancy.js';
+import { WaitBudget } from './wait-budget.js';
+
+/** Takes holds: re-enters those around the caller, acquires the rest, and refuses new ones once shut down. */
+export class HoldTaker {
+  readonly reentrancy = new Reentrancy();
+  private readonly waits = new Set<Wait>();
+  private closing = false;
+
+  constructor(
+    private readonly backends: LockBackends,
+    private readonly registry: HoldRegistry,
+  ) {}
+
+  async take(names: readonly string[], options: ResolvedLockOptions): Promise<HeldLock> {
+    const backend = this.backends.get(options.backend);
+    backend.requireSupport(names, options);
+    const inside = this.reentrancy.inside;
+    if (this.closing && !inside) throw shuttingDown(names);
+    const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
+    this.waits.add(wait);
+    const parts: HeldPart[] = [];
+    try {
+      const missing = options.reentrant ? await this.reenter(wait, parts) : names;
+      await this.lengthen(parts, options);
+      if (missing.length > 0) parts.push(await this.acquire(wait, missing, options));
+      const hold = new HeldLock(names, parts);
+      this.registry.add(hold);
+      return hold;
+    } catch (error) {
+      for (const part of parts) part.endTurn?.();
+      throw error;
+    } finally {
+      this.waits.delete(wait);
+      wait.budget.dispose();
+    }
+  }
+
+  waitingFor(backend: NamedBackend, name: string): number {
+    let waiting = 0;
+    for (const wait of this.waits) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
+    return waiting;
+  }
+
+  /** Refuses new holds, lets the present ones finish within the grace, and takes the rest away. */
+  async shutDown(): Promise<void> {
+    this.closing = true;
+    for (const { inside, names, budget } of this.waits) if (!inside) budget.cancel(shuttingDown(names));
+    const timeUp = new AbortController();
+    const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
+    await Promise.race([
+      this.registry.whenIdle(),
+      new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve)),
+    ]);
+    clearTimeout(grace);
+    for (const { names, budget } of this.waits) budget.cancel(shuttingDown(names));
+    for (const hold of this.registry.all()) hold.takeAway();
+  }
+
+  /** Takes the turn of each name that a hold around the caller has. Answers the names that none has. */
+  private async reenter({ backend, names, budget }: Wait, parts: HeldPart[]): Promise<readonly string[]> {
+    const missing: string[] = [];
+    for (const name of names) {
+      const part = await this.reenterOne(backend, name, budget);
+      if (part) parts.push(part);
+      else missing.push(name);
+    }
+    return missing;
+  }
+
+  private async reenterOne(backend: NamedBackend, name: string, budget: WaitBudget): Promise<HeldPart | undefined> {
+    for (let scope: HoldScope | undefined; (scope = this.reentrancy.covering(backend, name)); ) {
+      const part = scope.hold.partOf(backend, name) as HeldPart;
+      if (part.lease.lost) throw part.lease.lost;
+      const endTurn = await scope.takeTurn(name, budget);
+      if (!endTurn) continue;
+      if (!part.lease.lost) return { backend, lease: part.lease, endTurn };
+      endTurn();
+      throw part.lease.lost;
+    }
+    return undefined;
+  }
+
+  private async acquire(wait: Wait, names: readonly string[], options: ResolvedLockOptions): Promise<HeldPart> {
+    const { backend, budget } = wait;
+    const lease = await acquireLease(backend, names, options, budget);
+    if (this.closing && !wait.inside) {
+      backend.releaser.abandon(lease.grant);
+      throw shuttingDown(names);
+    }
+    lease.onLost = (error) => logOnce(this.backends.logger, error);
+    backend.watchdog.watch(lease);
+    return { backend, lease };
+  }
+
+  /** A nested hold that asks for more than is left of a lease which nobody renews gets it. */
+  private async lengthen(parts: readonly HeldPart[], { ttl }: ResolvedLockOptions): Promise<void> {
+    for (const { backend, lease } of parts) {
+      if (lease.grant.options.renewal || lease.remaining() >= ttl) continue;
+      await backend.extend(lease, ttl);
+      if (lease.lost) throw lease.lost;
+    }
+  }
+}
+
+interface Wait {
+  readonly backend: NamedBackend;
+  readonly names: readonly string[];
+  /** Whether the caller is inside a hold already: it may go on while others are refused, or the hold could not end. */
+  readonly inside: boolean;
+  readonly budget: WaitBudget;
+}
+
+function shuttingDown(names: readonly string[]): LockBackendError {
+  return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
+}

@@ -1,0 +1,71 @@
+import { Logger } from '@nestjs/common';
+import type { LockBackend } from '../backends/lock-backend.js';
+import { LockConfigError } from './lock-errors.js';
+import type { LockOptions } from './lock-options.js';
+import { NamedBackend } from './named-backend.js';
+
+export interface LockBackendsOptions {
+  readonly main: LockBackend;
+  readonly backends: Readonly<Record<string, LockBackend>>;
+  readonly prefix: string | undefined;
+  readonly defaults: LockOptions;
+  readonly commandTimeout: number;
+  readonly shutdownGrace: number;
+  readonly failFast: boolean;
+}
+
+/** The backends of one module instance: the main one and those chosen by name. */
+export class LockBackends {
+  readonly logger = new Logger('RedisLock');
+  private readonly main: NamedBackend;
+  private readonly named: ReadonlyMap<string, NamedBackend>;
+
+  constructor(readonly options: LockBackendsOptions) {
+    this.main = new NamedBackend('', options.main, options, this.logger);
+    this.named = new Map(
+      Object.entries(options.backends).map(([name, backend]) => [
+        name,
+        new NamedBackend(name, backend, options, this.logger),
+      ]),
+    );
+  }
+
+  /** @throws LockConfigError when there is none of that name */
+  get(name: string | undefined): NamedBackend {
+    if (name === undefined) return this.main;
+    const backend = this.named.get(name);
+    if (backend) return backend;
+    const known = [...this.named.keys()].map((each) => `"${each}"`).join(', ') || 'none';
+    throw new LockConfigError(`Option "backend" is "${name}"; give a name of the module's "backends" (${known})`);
+  }
+
+  all(): readonly NamedBackend[] {
+    return [this.main, ...this.named.values()];
+  }
+
+  /** With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting. */
+  async check(): Promise<void> {
+    const checks = this.all().map(({ calls }) => calls.ping());
+    if (this.options.failFast) {
+      try {
+        await Promise.all(checks);
+      } catch (error) {
+        await this.stop();
+        throw error;
+      }
+      return;
+    }
+    void Promise.allSettled(checks).then((results) => {
+      for (const result of results) if (result.status === 'rejected') this.warnUnavailable(result.reason);
+    });
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.all().map((backend) => backend.stop()));
+  }
+
+  private warnUnavailable(reason: unknown): void {
+    const why = reason instanceof Error ? reason.message : String(reason);
+    this.logger.warn(`${why}. The application starts without it; locks throw LockBackendError until it is there`);
+  }
+}

@@ -1,0 +1,131 @@
+import { LockConfigError } from './lock-errors.js';
+import { exponentialBackoff, type RetryStrategy } from './retry-strategy.js';
+
+export interface LockOptions {
+  /**
+   * Milliseconds of lease: how long the lock outlives a holder that died. The clock starts before the request is sent.
+   * While the holder lives the watchdog renews it.
+   * @default 30_000
+   */
+  ttl?: number;
+  /**
+   * Milliseconds to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever.
+   * @default 5_000; one try for `tryAcquire`
+   */
+  wait?: number;
+  /**
+   * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval` (ms,
+   * default `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (ms, default the lesser of
+   * `commandTimeout` and `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
+   * @default true
+   */
+  renew?: boolean | { interval?: number; timeout?: number };
+  /**
+   * Milliseconds after which the lock is lost although its holder lives; the clock starts before the granted request was
+   * sent. A nested hold keeps that of the outer one.
+   * @default none
+   */
+  maxHold?: number;
+  /**
+   * Whether a call inside the scope of `withLock` or of a decorated method that holds the same name enters at once.
+   * @default true
+   */
+  reentrant?: boolean;
+  /**
+   * How waiters of different processes take turns: in bounded batches, or strictly in the order of arrival, which needs a
+   * backend that keeps a queue (`capabilities.serverQueue`); on another one it is refused.
+   * @default 'batched'
+   */
+  order?: 'batched' | 'fifo';
+  /**
+   * How to pace the tries where the backend cannot push. Never beyond the holder's lease nor 1 s.
+   * @default exponentialBackoff({ min: 10, max: 200 })
+   */
+  retry?: RetryStrategy;
+  /** Gives up the wait, which then rejects with `signal.reason`. Once the lock is held it has no effect. */
+  signal?: AbortSignal;
+  /** The name of one of the module's `backends`. @default the module's own */
+  backend?: string;
+}
+
+export interface ResolvedLockOptions {
+  readonly ttl: number;
+  readonly wait: number;
+  readonly renewal: { readonly interval: number; readonly timeout: number | undefined } | undefined;
+  readonly maxHold: number | undefined;
+  readonly reentrant: boolean;
+  readonly order: 'batched' | 'fifo';
+  readonly retry: RetryStrategy;
+  readonly signal: AbortSignal | undefined;
+  readonly backend: string | undefined;
+}
+
+const LEAST_TTL = 100;
+/** The longest delay that a timer of Node.js takes: about 24.8 days. */
+export const LONGEST_DELAY = 2 ** 31 - 1;
+
+const OPTION_NAMES = new Set<string>([
+  'ttl',
+  'wait',
+  'renew',
+  'maxHold',
+  'reentrant',
+  'order',
+  'retry',
+  'signal',
+  'backend',
+] satisfies (keyof LockOptions)[]);
+
+const DEFAULT_RETRY = exponentialBackoff();
+
+/** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
+export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
+  requireKnownOptions(options);
+  const merged = { ...defaults, ...withoutUndefined(options) };
+  const ttl = duration('ttl', merged.ttl ?? 30_000, LEAST_TTL);
+  const wait = merged.wait === Infinity ? Infinity : duration('wait', merged.wait ?? 5_000, 0);
+  const maxHold = merged.maxHold === undefined ? undefined : duration('maxHold', merged.maxHold, 1);
+  const { reentrant = true, order = 'batched', retry = DEFAULT_RETRY, signal, backend } = merged;
+  requireOption(typeof reentrant === 'boolean', 'reentrant', reentrant, 'true or false');
+  requireOption(order === 'batched' || order === 'fifo', 'order', order, "'batched' or 'fifo'");
+  requireOption(typeof retry === 'function', 'retry', retry, 'a function that returns an iterator of delays');
+  requireOption(signal === undefined || signal instanceof AbortSignal, 'signal', signal, 'an AbortSignal');
+  requireOption(backend === undefined || typeof backend === 'string', 'backend', backend, 'the name of a backend');
+  return { ttl, wait, renewal: resolveRenewal(merged.renew, ttl), maxHold, reentrant, order, retry, signal, backend };
+}
+
+/** A whole number of ms between `least` and what a timer takes; fractions are rounded up. */
+export function duration(option: string, value: unknown, least: number): number {
+  const valid = typeof value === 'number' && value >= least && value <= LONGEST_DELAY;
+  requireOption(valid, option, value, `a number of milliseconds from ${least} to ${LONGEST_DELAY}`);
+  return Math.ceil(value as number);
+}
+
+export function requireOption(valid: boolean, option: string, value: unknown, remedy: string): void {
+  if (valid) return;
+  const shown = typeof value === 'string' ? `"${value}"` : String(value);
+  throw new LockConfigError(`Option "${option}" is ${shown}; give ${remedy}`);
+}
+
+function requireKnownOptions(options: LockOptions): void {
+  requireOption(typeof options === 'object' && options !== null, 'options', options, 'an object of lock options');
+  for (const name of Object.keys(options)) {
+    if (OPTION_NAMES.has(name)) continue;
+    throw new LockConfigError(`Unknown lock option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
+  }
+}
+
+function withoutUndefined(options: LockOptions): LockOptions {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+function resolveRenewal(renew: LockOptions['renew'], ttl: number): ResolvedLockOptions['renewal'] {
+  if (renew === false) return undefined;
+  if (renew === undefined || renew === true) return { interval: ttl / 3, timeout: undefined };
+  requireOption(typeof renew === 'object' && renew !== null, 'renew', renew, 'true, false or { interval, timeout }');
+  const interval = renew.interval === undefined ? ttl / 3 : duration('renew.interval', renew.interval, 10);
+  const remedy = `less than two thirds of ttl (${ttl}), so that a renewal which fails can be repeated`;
+  requireOption(interval < (ttl * 2) / 3, 'renew.interval', renew.interval, remedy);
+  const timeout = renew.timeout === undefined ? undefined : duration('renew.timeout', renew.timeout, 1);
+  return { interval, timeout };
+}

@@ -1,0 +1,74 @@
+import { randomUUID } from 'node:crypto';
+import type { LoggerService } from '@nestjs/common';
+import type { LockBackend, RenewAnswer } from '../backends/lock-backend.js';
+import { BackendCalls } from './backend-calls.js';
+import { currentInstant } from './lease-clock.js';
+import type { Lease } from './lease.js';
+import { LockConfigError } from './lock-errors.js';
+import type { ResolvedLockOptions } from './lock-options.js';
+import { Releaser, type ReleaseOutcome } from './releaser.js';
+import { Watchdog } from './watchdog.js';
+
+/** A backend under the name that `LockOptions.backend` chooses it by, with what keeps its leases. */
+export class NamedBackend {
+  readonly calls: BackendCalls;
+  readonly watchdog: Watchdog;
+  readonly releaser: Releaser;
+  private readonly instance = randomUUID();
+  private tickets = 0;
+
+  constructor(
+    readonly name: string,
+    backend: LockBackend,
+    options: { prefix: string | undefined; commandTimeout: number },
+    logger: Pick<LoggerService, 'warn'>,
+  ) {
+    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
+    this.watchdog = new Watchdog(this.calls, logger);
+    this.releaser = new Releaser(this.calls, this.watchdog, logger);
+  }
+
+  /** @throws LockConfigError when the backend cannot do what is asked for */
+  requireSupport(names: readonly string[], { order }: ResolvedLockOptions): void {
+    const { name, capabilities } = this.calls.backend;
+    if (order === 'fifo' && !capabilities.serverQueue) {
+      throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
+    }
+    if (names.length > 1 && !capabilities.severalKeys) {
+      throw new LockConfigError(`Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`);
+    }
+  }
+
+  /** A ticket is one try of one caller, and never used again: whatever answers it can be told from any other. */
+  nextTicket(): string {
+    this.tickets += 1;
+    return `${this.instance}:${this.tickets}`;
+  }
+
+  /** Ends the lease: gives it back, or, where it is lost already, asks once to free what may be left of it. */
+  async release(lease: Lease): Promise<ReleaseOutcome> {
+    if (lease.held) return this.releaser.release(lease);
+    this.releaser.abandon(lease.grant);
+    return 'gone';
+  }
+
+  /**
+   * Refreshes the lease now.
+   *
+   * @throws LockBackendError when the backend did not confirm it in time
+   */
+  async extend(lease: Lease, ttl = lease.grant.options.ttl): Promise<void> {
+    const { names, ticket } = lease.grant;
+    const sentAt = currentInstant();
+    const [pending] = this.calls.renew([{ names, ticket, ttl: Math.ceil(ttl) }]);
+    const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
+    if (answer.status === 'renewed') lease.renewed(sentAt, answer.remaining);
+    else lease.lose('taken');
+  }
+
+  async stop(): Promise<void> {
+    await this.releaser.stop(this.calls.commandTimeout);
+    this.watchdog.stop();
+    await this.calls.backend.close();
+  }
+}

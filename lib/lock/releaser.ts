@@ -1,0 +1,77 @@
+import type { LoggerService } from '@nestjs/common';
+import type { BackendCalls, Ticketed } from './backend-calls.js';
+import type { Lease } from './lease.js';
+import type { Watchdog } from './watchdog.js';
+
+/** `unconfirmed`: the backend did not answer the first send; it is repeated in the background until the lease ends. */
+export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
+
+const FIRST_BACKOFF = 25;
+const LONGEST_BACKOFF = 1_000;
+
+/** Gives leases back, and goes on with it where the backend does not confirm. */
+export class Releaser {
+  private readonly underWay = new Set<Promise<void>>();
+  private stopped = false;
+
+  constructor(
+    private readonly calls: BackendCalls,
+    private readonly watchdog: Watchdog,
+    private readonly logger: Pick<LoggerService, 'warn'>,
+  ) {}
+
+  /** Ends the lease. Waits for the first send only, and never beyond the lease. */
+  async release(lease: Lease): Promise<ReleaseOutcome> {
+    const remaining = lease.remaining();
+    lease.markReleased();
+    this.watchdog.unwatch(lease);
+    const { names, ticket } = lease.grant;
+    try {
+      const answer = await this.calls.release(lease.grant, Math.min(this.calls.commandTimeout, remaining));
+      return answer.status === 'gone' && answer.resent ? 'released' : answer.status;
+    } catch {
+      this.track(this.repeat({ names, ticket }, performance.now() + remaining));
+      return 'unconfirmed';
+    }
+  }
+
+  /** Asks once to free what this ticket may own: its grant was never used, or its lease is lost. */
+  abandon(ticketed: Ticketed): void {
+    this.track(
+      this.calls.release(ticketed).then(
+        () => {},
+        () => {},
+      ),
+    );
+  }
+
+  /** Resolves when nothing is under way any more, at the latest after `limit` ms; then repeats nothing. */
+  async stop(limit: number): Promise<void> {
+    const timeUp = new Promise((resolve) => setTimeout(resolve, limit).unref());
+    const settled = (async () => {
+      while (this.underWay.size > 0) await Promise.all(this.underWay);
+    })();
+    await Promise.race([settled, timeUp]);
+    this.stopped = true;
+  }
+
+  private track(work: Promise<void>): void {
+    this.underWay.add(work);
+    void work.finally(() => this.underWay.delete(work));
+  }
+
+  private async repeat({ names, ticket }: Ticketed, until: number): Promise<void> {
+    for (let backoff = FIRST_BACKOFF; ; backoff = Math.min(backoff * 2, LONGEST_BACKOFF)) {
+      const remaining = until - performance.now();
+      if (remaining <= 0 || this.stopped) break;
+      try {
+        await this.calls.release({ names, ticket }, Math.min(this.calls.commandTimeout, remaining));
+        return;
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, Math.min(backoff, remaining)).unref());
+      }
+    }
+    const shown = names.map((name) => `"${name}"`).join(', ');
+    this.logger.warn(`Release of ${shown} (owner ${ticket}) was never confirmed; its lease ends it`);
+  }
+}

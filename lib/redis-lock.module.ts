@@ -1,0 +1,31 @@
+import { Module } from '@nestjs/common';
+import { APP_INTERCEPTOR } from '@nestjs/core';
+import { redis } from './backends/redis/redis-lock-backend.js';
+import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
+import { LockBackends } from './lock/lock-backends.js';
+import { LockService } from './lock/lock.service.js';
+import { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } from './redis-lock.module-definition.js';
+import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.options.js';
+
+/**
+ * Locks for the application, global by default.
+ *
+ * `RedisLockModule.forRoot({ redis: 'redis://localhost:6379' })`, or `forRootAsync` with `useFactory`, `useClass` or
+ * `useExisting`. Call `app.enableShutdownHooks()`, so that held locks are finished and given back on SIGTERM.
+ */
+@Module({
+  providers: [
+    {
+      provide: LockBackends,
+      inject: [MODULE_OPTIONS_TOKEN],
+      useFactory: (given: RedisLockModuleOptions) => {
+        const { redis: connection, backend, ...options } = resolveModuleOptions(given);
+        return new LockBackends({ ...options, main: backend ?? redis(connection as NonNullable<typeof connection>) });
+      },
+    },
+    LockService,
+    { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
+  ],
+  exports: [LockService],
+})
+export class RedisLockModule extends ConfigurableModuleClass {}

@@ -1,0 +1,95 @@
+import type { LockBackend } from './backends/lock-backend.js';
+import type { RedisConnection } from './backends/redis/redis-client.js';
+import { LockConfigError } from './lock/lock-errors.js';
+import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/lock-options.js';
+
+export interface RedisLockModuleOptions {
+  /**
+   * An ioredis client or Cluster of yours, which is used and never closed; or ioredis options or a `redis://` URL, from
+   * which a client is made and closed with the application. Either this or `backend`.
+   */
+  redis?: RedisConnection;
+  /** What keeps the locks, instead of `redis`. */
+  backend?: LockBackend;
+  /** Further backends, chosen for a lock with `{ backend: 'name' }`. */
+  backends?: Record<string, LockBackend>;
+  /** Put before every key: 'shop' gives `shop:lock:{...}`. Without braces. @default none */
+  prefix?: string;
+  /** What lock options are unless a call says otherwise. */
+  defaults?: LockOptions;
+  /**
+   * Milliseconds that one command may take, from its send; holds also on a client that retries for ever.
+   * @default 1_000
+   */
+  commandTimeout?: number;
+  /** Milliseconds that holders get to finish when the application shuts down. @default 5_000 */
+  shutdownGrace?: number;
+  /**
+   * Whether the application refuses to start without its backends. If not, it warns once, and locks throw
+   * `LockBackendError` until they are there.
+   * @default false
+   */
+  failFast?: boolean;
+}
+
+/** For `forRootAsync({ useClass })` and `useExisting`. */
+export interface RedisLockOptionsFactory {
+  createRedisLockOptions(): RedisLockModuleOptions | Promise<RedisLockModuleOptions>;
+}
+
+export interface ResolvedModuleOptions {
+  readonly redis: RedisConnection | undefined;
+  readonly backend: LockBackend | undefined;
+  readonly backends: Readonly<Record<string, LockBackend>>;
+  readonly prefix: string | undefined;
+  readonly defaults: LockOptions;
+  readonly commandTimeout: number;
+  readonly shutdownGrace: number;
+  readonly failFast: boolean;
+}
+
+const OPTION_NAMES = new Set<string>([
+  'redis',
+  'backend',
+  'backends',
+  'prefix',
+  'defaults',
+  'commandTimeout',
+  'shutdownGrace',
+  'failFast',
+] satisfies (keyof RedisLockModuleOptions)[]);
+
+/** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
+export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedModuleOptions {
+  requireOption(typeof options === 'object' && options !== null, 'options', options, 'an object of module options');
+  for (const name of Object.keys(options)) {
+    if (OPTION_NAMES.has(name)) continue;
+    throw new LockConfigError(`Unknown module option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
+  }
+  const { redis, backend, backends = {}, prefix, defaults = {}, failFast = false } = options;
+  if ((redis === undefined) === (backend === undefined)) {
+    const given = redis === undefined ? 'neither' : 'both';
+    throw new LockConfigError(`Options "redis" and "backend": ${given} of them is set; give exactly one`);
+  }
+  if (backend) requireBackend('backend', backend);
+  for (const [name, further] of Object.entries(backends)) requireBackend(`backends.${name}`, further);
+  const validPrefix = prefix === undefined || (typeof prefix === 'string' && prefix !== '' && !/[{}]/.test(prefix));
+  requireOption(validPrefix, 'prefix', prefix, 'a string without braces, which would change the Cluster slot');
+  requireOption(typeof failFast === 'boolean', 'failFast', failFast, 'true or false');
+  resolveLockOptions(defaults);
+  return {
+    redis,
+    backend,
+    backends,
+    prefix,
+    defaults,
+    commandTimeout: duration('commandTimeout', options.commandTimeout ?? 1_000, 1),
+    shutdownGrace: duration('shutdownGrace', options.shutdownGrace ?? 5_000, 0),
+    failFast,
+  };
+}
+
+function requireBackend(option: string, backend: unknown): void {
+  const valid = typeof backend === 'object' && backend !== null && 'acquire' in backend;
+  requireOption(valid, option, backend, 'a LockBackend such as memory() or redis(...)');
+}

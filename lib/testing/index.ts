@@ -1,0 +1,1 @@
+export { RedisLockTestingModule } from './redis-lock-testing.module.js';
