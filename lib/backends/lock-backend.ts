@@ -90,9 +90,7 @@ export type AcquireAnswer =
     };
 
 /** `remaining`: ms of lease from the renewal on, at least the `ttl` asked for. */
-export type RenewAnswer =
-  | { readonly status: 'renewed'; readonly remaining: number }
-  | { readonly status: 'not-owner' };
+export type RenewAnswer = { readonly status: 'renewed'; readonly remaining: number } | { readonly status: 'not-owner' };
 
 /**
  * `released`: all names were ours and are free now. `gone`: one or more were owned by nobody. `taken`: one or more were

@@ -41,7 +41,9 @@ export function compileKeyTemplate(template: string): (args: readonly unknown[])
 
 function parse(template: string): Part[] {
   if (typeof template !== 'string' || template === '') {
-    throw new LockKeyError(`Key template is ${template === '' ? 'empty' : String(template)}; give a name or a template`);
+    throw new LockKeyError(
+      `Key template is ${template === '' ? 'empty' : String(template)}; give a name or a template`,
+    );
   }
   const parts: Part[] = template
     .split(/(<[^<>]*>)/)
@@ -99,7 +101,9 @@ function valuesOf(template: string, { argument, path, text }: Placeholder, args:
   }
 
   function refused(why: string): LockKeyError {
-    return new LockKeyError(`Key template "${template}": ${text} is ${why}; it must be a string, number, bigint or boolean`);
+    return new LockKeyError(
+      `Key template "${template}": ${text} is ${why}; it must be a string, number, bigint or boolean`,
+    );
   }
 }
 

@@ -77,7 +77,10 @@ async function tryOnce(
   const lease = new Lease({ ...ticketed, fencingToken: answer.fencingToken, sentAt, options });
   if (lease.held) return lease;
   releaser.abandon(ticketed);
-  throw new LockBackendError(names, `Lock backend "${backend.calls.backend.name}" granted too late: the lease of ${options.ttl} ms had ended`);
+  throw new LockBackendError(
+    names,
+    `Lock backend "${backend.calls.backend.name}" granted too late: the lease of ${options.ttl} ms had ended`,
+  );
 
   /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
   function giveBack(): void {
@@ -104,6 +107,7 @@ function giveUp(
   busy: BusyAnswer | undefined,
   error: LockBackendError | undefined,
 ): LockTimeoutError | LockBackendError {
-  if (busy) return new LockTimeoutError(names, { waited: budget.waited(), remaining: busy.remaining, owner: busy.owner });
+  if (busy)
+    return new LockTimeoutError(names, { waited: budget.waited(), remaining: busy.remaining, owner: busy.owner });
   return error ?? calls.unanswered('acquire', names, budget.waited());
 }

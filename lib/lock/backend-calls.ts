@@ -53,15 +53,12 @@ export class BackendCalls {
   }
 
   /** Rejects after `limit` ms; what comes later is dropped. */
-  bounded<T>(
-    operation: string,
-    names: readonly string[],
-    call: Promise<T>,
-    limit = this.commandTimeout,
-  ): Promise<T> {
+  bounded<T>(operation: string, names: readonly string[], call: Promise<T>, limit = this.commandTimeout): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       const timer = setTimeout(() => reject(this.unanswered(operation, names, limit)), limit);
-      this.explained(operation, names, call).then(resolve, reject).finally(() => clearTimeout(timer));
+      this.explained(operation, names, call)
+        .then(resolve, reject)
+        .finally(() => clearTimeout(timer));
     });
   }
 
@@ -80,6 +77,10 @@ export class BackendCalls {
 
   private failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
     const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
-    return new LockBackendError(names, `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`, cause);
+    return new LockBackendError(
+      names,
+      `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,
+      cause,
+    );
   }
 }

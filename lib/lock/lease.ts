@@ -97,4 +97,3 @@ export class Lease {
     if (!this.lostError) this.released = true;
   }
 }
-

@@ -35,7 +35,9 @@ export class NamedBackend {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
     }
     if (names.length > 1 && !capabilities.severalKeys) {
-      throw new LockConfigError(`Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`);
+      throw new LockConfigError(
+        `Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`,
+      );
     }
   }
 

@@ -62,7 +62,11 @@ export class HoldScope {
       throw error;
     }
     leave();
-    throw new LockTimeoutError([name], { waited: budget.waited(), remaining: this.hold.remaining(), owner: this.hold.owner });
+    throw new LockTimeoutError([name], {
+      waited: budget.waited(),
+      remaining: this.hold.remaining(),
+      owner: this.hold.owner,
+    });
   }
 
   private passOn(name: string): void {

@@ -129,7 +129,10 @@ export class Watchdog {
       this.reschedule(lease, performance.now() + Math.min(backoff, LONGEST_BACKOFF));
     }
     if (news.length === 0) return;
-    const shown = news.slice(0, 3).map((name) => `"${name}"`).join(', ');
+    const shown = news
+      .slice(0, 3)
+      .map((name) => `"${name}"`)
+      .join(', ');
     const rest = news.length > 3 ? ` and ${news.length - 3} more` : '';
     this.logger.warn(`Renewal of ${shown}${rest} failed: ${why}; repeated until the lease ends`);
   }

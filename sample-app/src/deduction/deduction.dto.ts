@@ -1,0 +1,41 @@
+import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
+import { IsIn, IsInt, IsNotEmpty, IsOptional, IsString, Max, MaxLength, Min } from 'class-validator';
+import { STRATEGIES, type Strategy } from './strategy.js';
+
+export class OrderDto {
+  @ApiProperty({ example: 1, minimum: 1 })
+  @IsInt()
+  @Min(1)
+  @Max(1_000_000)
+  quantity!: number;
+
+  @ApiProperty({ example: 'order-1', description: 'Unique: the same order sent twice is accepted once' })
+  @IsString()
+  @IsNotEmpty()
+  @MaxLength(100)
+  orderId!: string;
+}
+
+export class StrategyDto {
+  @ApiPropertyOptional({ enum: STRATEGIES, default: 'lock' })
+  @IsOptional()
+  @IsIn(STRATEGIES)
+  strategy: Strategy = 'lock';
+}
+
+export class ReceiptDto {
+  @ApiProperty()
+  orderId!: string;
+
+  @ApiProperty()
+  sku!: string;
+
+  @ApiProperty()
+  quantity!: number;
+
+  @ApiProperty({ enum: STRATEGIES })
+  strategy!: Strategy;
+
+  @ApiProperty({ description: 'What was left after this order' })
+  stock!: number;
+}

@@ -1,0 +1,77 @@
+import cliProgress from 'cli-progress';
+import type { Strategy } from '../deduction/strategy.js';
+import { audit } from './audit.js';
+import { Environment } from './environment.js';
+import { sendOrders } from './load.js';
+import { readOptions, type DemoOptions } from './options.js';
+import { failures, table, verdict, type StrategyResult } from './report.js';
+
+const INTERRUPTED = 130;
+
+const options = readOptions(process.argv.slice(2));
+const environment = new Environment();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => {
+    console.error('\nCleaning up');
+    void environment[Symbol.asyncDispose]().finally(() => process.exit(INTERRUPTED));
+  });
+}
+try {
+  process.exitCode = await demonstrate(options);
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
+} finally {
+  await environment[Symbol.asyncDispose]();
+}
+
+async function demonstrate({ strategies, ...settings }: DemoOptions): Promise<number> {
+  console.error(`Starting Redis, PostgreSQL and ${settings.instances} processes of the shop`);
+  await environment.start(settings.instances);
+  await warmUp(settings);
+  const results: StrategyResult[] = [];
+  for (const strategy of strategies) results.push(await sell(strategy, settings));
+  const conclusion = verdict(results, settings.stock);
+  if (settings.json)
+    console.log(JSON.stringify({ settings: { ...settings, strategies }, results, verdict: conclusion }));
+  else console.log(`${table(results)}\n${conclusion}`);
+  return failures(results).length > 0 ? 1 : 0;
+}
+
+async function sell(strategy: Strategy, settings: Omit<DemoOptions, 'strategies'>): Promise<StrategyResult> {
+  const { stock, orders, concurrency } = settings;
+  const sku = `teapot-${strategy}`;
+  await putOnSale(sku, stock);
+  const bar = new cliProgress.SingleBar(
+    { format: `${strategy.padEnd(11)} {bar} {value}/{total} orders`, stream: process.stderr, hideCursor: true },
+    cliProgress.Presets.shades_classic,
+  );
+  bar.start(orders, 0);
+  const result = await sendOrders({
+    shops: environment.shops,
+    strategy,
+    sku,
+    orders,
+    concurrency,
+    onAnswer: () => bar.increment(),
+  });
+  bar.stop();
+  if (!process.stderr.isTTY) console.error(`${strategy}: ${orders} orders sent`);
+  return { strategy, ...result, ...(await audit(environment.database, sku, stock, result)) };
+}
+
+/** The first strategy would otherwise pay for cold code and for the first connections. */
+async function warmUp({ orders, concurrency }: Omit<DemoOptions, 'strategies'>): Promise<void> {
+  const sku = 'warm-up';
+  await putOnSale(sku, orders);
+  await sendOrders({ shops: environment.shops, strategy: 'none', sku, orders, concurrency, onAnswer: () => {} });
+}
+
+async function putOnSale(sku: string, stock: number): Promise<void> {
+  const response = await fetch(`${environment.shops[0]?.url}/products`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ sku, stock }),
+  });
+  if (!response.ok) throw new Error(`The shop refused the product ${sku}: ${await response.text()}`);
+}

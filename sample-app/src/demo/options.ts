@@ -1,0 +1,46 @@
+import { Command, InvalidArgumentError } from 'commander';
+import { STRATEGIES, type Strategy } from '../deduction/strategy.js';
+
+export interface DemoOptions {
+  readonly instances: number;
+  readonly stock: number;
+  readonly orders: number;
+  readonly concurrency: number;
+  readonly strategies: readonly Strategy[];
+  readonly json: boolean;
+}
+
+/** Reads the command line. Prints what is wrong with it and exits with 2. */
+export function readOptions(argv: readonly string[]): DemoOptions {
+  const command = new Command('npm run demo --')
+    .description(
+      'Sells a stock over several processes of the shop, with each strategy in turn, and counts what was sold',
+    )
+    .option('--instances <number>', 'processes of the shop', whole(1, 32), 3)
+    .option('--stock <number>', 'pieces on sale', whole(0, 1_000_000), 200)
+    .option('--orders <number>', 'orders of one piece each', whole(1, 1_000_000), 600)
+    .option('--concurrency <number>', 'orders under way at once', whole(1, 2_000), 60)
+    .option('--strategy <names>', `one or several of ${STRATEGIES.join(', ')}; with commas, or given again`, strategies)
+    .option('--json', 'print the result as one line of JSON', false)
+    .allowExcessArguments(false)
+    .showHelpAfterError('(--help shows the options)')
+    .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
+  command.parse([...argv], { from: 'user' });
+  const { strategy, ...options } = command.opts<Omit<DemoOptions, 'strategies'> & { strategy?: Strategy[] }>();
+  return { ...options, strategies: strategy ?? STRATEGIES };
+}
+
+function whole(least: number, most: number): (value: string) => number {
+  return (value) => {
+    const number = Number(value);
+    if (/^\d+$/.test(value) && number >= least && number <= most) return number;
+    throw new InvalidArgumentError(`Give a whole number from ${least} to ${most}.`);
+  };
+}
+
+function strategies(value: string, before: Strategy[] = []): Strategy[] {
+  const names = value.split(',').map((name) => name.trim());
+  const unknown = names.find((name) => !STRATEGIES.includes(name as Strategy));
+  if (unknown !== undefined) throw new InvalidArgumentError(`"${unknown}" is not one of ${STRATEGIES.join(', ')}.`);
+  return [...new Set([...before, ...(names as Strategy[])])];
+}

@@ -1,0 +1,21 @@
+import 'reflect-metadata';
+import { ValidationPipe } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
+import { ShopModule } from './shop.module.js';
+import { settingsFromEnvironment } from './settings.js';
+
+const settings = settingsFromEnvironment();
+const app = await NestFactory.create(ShopModule.with(settings), { logger: ['error', 'warn'] });
+app.useGlobalPipes(new ValidationPipe({ whitelist: true, forbidNonWhitelisted: true, transform: true }));
+// Requests in flight at SIGTERM are answered first, and the locks that they hold are given back.
+app.enableShutdownHooks();
+
+const description = new DocumentBuilder()
+  .setTitle('The shop')
+  .setDescription('Sells what it has, and never more: the same deduction with six ways of guarding it')
+  .build();
+SwaggerModule.setup('docs', app, () => SwaggerModule.createDocument(app, description));
+
+await app.listen(settings.port);
+console.log(`shop listening on ${(await app.getUrl()).replace('[::1]', '127.0.0.1')}`);

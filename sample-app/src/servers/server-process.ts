@@ -1,0 +1,136 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { findProgram } from './find-program.js';
+
+export interface ServerProcessOptions {
+  command: string;
+  args: string[];
+  directory?: string;
+  env?: Record<string, string>;
+  /** Runs as this user; only where we are root. */
+  user?: { uid: number; gid: number; name: string };
+  /** What asks it to end. */
+  stopSignal?: NodeJS.Signals;
+  /** Resolves once the server can be used; called again and again until then. */
+  ready: (server: ServerProcess) => Promise<unknown>;
+  /** Milliseconds until it must be ready. */
+  timeout?: number;
+  /** How the child learns of our death: by the kernel where `setpriv` is there, else by a watcher child. */
+  guard?: 'kernel' | 'watcher';
+}
+
+const LOG_SIZE = 64_000;
+const STOP_GRACE = 5_000;
+
+/** A server that we started: it ends when we end, also when we are killed with SIGKILL. */
+export class ServerProcess {
+  log = '';
+  readonly exited: Promise<number | null>;
+  private ended = false;
+
+  private constructor(
+    private readonly child: ChildProcess,
+    private readonly stopSignal: NodeJS.Signals,
+  ) {
+    const killOnExit = () => child.kill('SIGKILL');
+    process.once('exit', killOnExit);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (data: Buffer) => (this.log = (this.log + data.toString()).slice(-LOG_SIZE)));
+    }
+    this.exited = new Promise((resolve) => {
+      const end = (code: number | null) => {
+        this.ended = true;
+        process.off('exit', killOnExit);
+        resolve(code);
+      };
+      child.once('exit', end);
+      child.once('error', (error) => {
+        this.log += error.message;
+        end(null);
+      });
+    });
+  }
+
+  static async start(options: ServerProcessOptions): Promise<ServerProcess> {
+    const { ready, stopSignal = 'SIGTERM', timeout = 30_000 } = options;
+    const server = new ServerProcess(spawnGuarded(options), stopSignal);
+    const until = performance.now() + timeout;
+    for (;;) {
+      if (server.ended) throw new Error(`${options.command} ended before it was ready:\n${server.log}`);
+      try {
+        await ready(server);
+        return server;
+      } catch (error) {
+        if (performance.now() > until) {
+          await server.kill();
+          throw new Error(`${options.command} was not ready within ${timeout} ms: ${String(error)}\n${server.log}`);
+        }
+      }
+      await sleep(10);
+    }
+  }
+
+  get pid(): number {
+    return this.child.pid as number;
+  }
+
+  /** Stops it where it stands; connections stay open. */
+  pause(): void {
+    this.child.kill('SIGSTOP');
+  }
+
+  resume(): void {
+    this.child.kill('SIGCONT');
+  }
+
+  async kill(): Promise<void> {
+    if (!this.ended) this.child.kill('SIGKILL');
+    await this.exited;
+  }
+
+  /** Asks it to end, and kills it if it does not. Answers its exit code. */
+  async stop(): Promise<number | null> {
+    if (!this.ended) {
+      this.resume();
+      this.child.kill(this.stopSignal);
+      const impatience = setTimeout(() => this.child.kill('SIGKILL'), STOP_GRACE);
+      await this.exited;
+      clearTimeout(impatience);
+    }
+    return this.exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+}
+
+function spawnGuarded(options: ServerProcessOptions): ChildProcess {
+  const { command, args, directory, env, user, stopSignal = 'SIGTERM' } = options;
+  const setpriv = findProgram('setpriv');
+  const { guard = setpriv && process.platform === 'linux' ? 'kernel' : 'watcher' } = options;
+  const settings = {
+    ...(directory !== undefined && { cwd: directory }),
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'],
+  };
+  if (guard === 'kernel' && setpriv) {
+    // setpriv replaces itself with the command, so the child is the server. PostgreSQL must be asked, or its own children stay.
+    const deathSignal = stopSignal === 'SIGQUIT' ? 'QUIT' : 'KILL';
+    const as = user ? [`--reuid=${user.uid}`, `--regid=${user.gid}`, '--clear-groups'] : [];
+    return spawn(setpriv, ['--pdeathsig', deathSignal, ...as, '--', command, ...args], settings);
+  }
+  const child = spawn(command, args, { ...settings, ...(user && { uid: user.uid, gid: user.gid }) });
+  watch(child, stopSignal === 'SIGQUIT' ? 'SIGQUIT' : 'SIGKILL');
+  return child;
+}
+
+/** A child that kills the server when we are gone: its standard input then ends. */
+function watch(server: ChildProcess, signal: NodeJS.Signals): void {
+  if (server.pid === undefined) return;
+  const program = `process.stdin.resume().on('end', () => { try { process.kill(${server.pid}, '${signal}') } catch {} })`;
+  const watcher = spawn(process.execPath, ['-e', program], { stdio: ['pipe', 'ignore', 'ignore'], detached: true });
+  watcher.unref();
+  (watcher.stdin as unknown as { unref(): void }).unref();
+  server.once('exit', () => watcher.kill('SIGKILL'));
+}
