@@ -22,7 +22,7 @@ export default {
       },
     ],
   },
-  globalSetup: '<rootDir>/test/support/global-setup.ts',
+  globalSetup: '<rootDir>/test/support/global-setup.mjs',
   testTimeout: 30_000,
   maxWorkers: 2,
 };

@@ -1,0 +1,226 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { jest } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { LockBackendError, LockLostError } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { Child } from '../support/child.js';
+import { eventually } from '../support/eventually.js';
+import { startLockApp, type LockApp } from '../support/lock-app.js';
+
+let server: RedisServer;
+let app: LockApp;
+const rejections: unknown[] = [];
+const remember = (reason: unknown) => rejections.push(reason);
+
+beforeAll(() => process.on('unhandledRejection', remember));
+beforeEach(async () => {
+  server = await startRedisServer();
+  app = await startLockApp({ redis: server.url, commandTimeout: 300 });
+});
+afterEach(async () => {
+  server.process.resume();
+  await app.close();
+  await server.stop();
+});
+afterAll(() => {
+  process.off('unhandledRejection', remember);
+  expect(rejections).toEqual([]);
+});
+
+describe('a holder that is stopped for longer than its lease', () => {
+  it('reads the truth first thing when it goes on, and is told of the loss', async () => {
+    const holder = Child.start('holder.mjs', [String(server.port), 'paused', '500']);
+    try {
+      const { fencingToken } = await holder.says<{ fencingToken: number }>('held');
+      holder.signal('SIGSTOP');
+      const next = await app.locks.acquire('paused', { wait: 5_000 });
+      expect(next.fencingToken).toBeGreaterThan(fencingToken);
+      holder.signal('SIGCONT');
+      expect(await holder.says('woken')).toEqual({ held: false, remaining: 0, aborted: true, thrown: 'LockLostError' });
+      expect(await holder.says('ended')).toEqual({ error: 'LockLostError', reason: 'expired' });
+      expect(await holder.exited).toBe(0);
+      expect((await app.locks.inspect('paused'))?.owner).toBe(next.owner);
+      await next.release();
+    } finally {
+      await holder.kill();
+    }
+  });
+
+  it('is replaced after its lease when it was killed (§5 case 7)', async () => {
+    const holder = Child.start('holder.mjs', [String(server.port), 'killed', '1000']);
+    await holder.says('held');
+    await holder.kill();
+    const start = performance.now();
+    const next = await app.locks.acquire('killed', { wait: 5_000 });
+    expect(performance.now() - start).toBeLessThan(1_400);
+    await next.release();
+  });
+});
+
+describe('Redis that hangs', () => {
+  it('cannot keep the signal back beyond the deadline', async () => {
+    const sentAt = performance.now();
+    let abortedAt = Infinity;
+    const lost = app.locks.withLock('hung', { ttl: 1_000 }, async (lock) => {
+      server.process.pause();
+      lock.signal.addEventListener('abort', () => (abortedAt = performance.now()));
+      await eventually(() => abortedAt < Infinity);
+      expect(lock.held).toBe(false);
+      return 'done';
+    });
+    await expect(lost).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'expired' });
+    // The one renewal that may have been confirmed is due after a third.
+    expect(abortedAt - sentAt).toBeLessThan(1_400);
+  });
+
+  it('is an error to whoever tries, in time, and not a hang (§5 case 3)', async () => {
+    server.process.pause();
+    const start = performance.now();
+    await expect(app.locks.tryAcquire('hung')).rejects.toBeInstanceOf(LockBackendError);
+    await expect(app.locks.acquire('hung', { wait: 0 })).rejects.toBeInstanceOf(LockBackendError);
+    expect(performance.now() - start).toBeLessThan(1_500);
+    const waitStart = performance.now();
+    await expect(app.locks.acquire('hung', { wait: 1_000 })).rejects.toBeInstanceOf(LockBackendError);
+    expect(performance.now() - waitStart).toBeGreaterThan(950);
+    expect(performance.now() - waitStart).toBeLessThan(1_400);
+  });
+
+  it('leaves nothing held of what it carries out when it goes on', async () => {
+    server.process.pause();
+    await expect(app.locks.tryAcquire('resumed')).rejects.toBeInstanceOf(LockBackendError);
+    server.process.resume();
+    await eventually(async () => (await app.locks.isLocked('resumed').catch(() => true)) === false, { within: 3_000 });
+  });
+
+  it('does not keep a result back: release is waited for once, then goes on behind', async () => {
+    const start = performance.now();
+    const result = await app.locks.withLock('slow-release', { ttl: 10_000 }, async () => {
+      server.process.pause();
+      return 'done';
+    });
+    expect(result).toBe('done');
+    expect(performance.now() - start).toBeLessThan(1_500);
+    server.process.resume();
+    await eventually(async () => (await app.locks.isLocked('slow-release').catch(() => true)) === false);
+  });
+});
+
+describe('Redis that is killed and comes back', () => {
+  it('ends the waits in time, and serves later ones', async () => {
+    const holder = await app.locks.acquire('restart', { ttl: 60_000 });
+    const start = performance.now();
+    const waiting = app.locks.acquire('restart', { wait: 1_000 }).catch((error: unknown) => error);
+    await server.process.kill();
+    expect(await waiting).toBeInstanceOf(LockBackendError);
+    expect(performance.now() - start).toBeLessThan(1_500);
+    const again = await startRedisServer({ port: server.port });
+    try {
+      const next = await app.locks.acquire('other', { wait: 5_000 });
+      await next.release();
+      // It came back empty: the holder learns by its next renewal or when it releases, never by silence.
+      await expect(holder.release()).rejects.toBeInstanceOf(LockLostError);
+    } finally {
+      await again.stop();
+    }
+  });
+
+  it('lets a waiter in that waits through the restart', async () => {
+    await app.locks.acquire('through', { ttl: 60_000 });
+    const waiting = app.locks.acquire('through', { wait: 10_000 });
+    await server.process.kill();
+    const again = await startRedisServer({ port: server.port });
+    try {
+      const lock = await waiting;
+      expect(lock.held).toBe(true);
+      await lock.release();
+    } finally {
+      await again.stop();
+    }
+  });
+
+  it('has the locks of before the restart lost, and those after it renewed (§5 case 10)', async () => {
+    const before = await app.locks.acquire('same', { ttl: 1_000 });
+    await server.process.kill();
+    const again = await startRedisServer({ port: server.port });
+    try {
+      await eventually(() => before.signal.aborted);
+      await expect(before.release()).rejects.toBeInstanceOf(LockLostError);
+      const after = await app.locks.acquire('same', { ttl: 500, wait: 5_000 });
+      await sleep(1_300);
+      expect(after.held).toBe(true);
+      expect(await app.locks.tryAcquire('same', { reentrant: false })).toBeNull();
+      await after.release();
+    } finally {
+      await again.stop();
+    }
+  });
+});
+
+describe('a key that somebody else touched', () => {
+  it('is lost with the next renewal, for good', async () => {
+    const plain = new Redis(server.url);
+    const deleted = await app.locks.acquire('deleted', { ttl: 600 });
+    const replaced = await app.locks.acquire('replaced', { ttl: 600 });
+    await plain.del('lock:{deleted}');
+    await plain.set('lock:{replaced}', 'somebody', 'PX', 60_000);
+    await eventually(() => deleted.signal.aborted && replaced.signal.aborted, { within: 1_000 });
+    expect(deleted.signal.reason).toMatchObject({ reason: 'taken', fencingToken: deleted.fencingToken });
+    await expect(replaced.release()).rejects.toMatchObject({ reason: 'taken' });
+    await expect(deleted.release()).rejects.toBeInstanceOf(LockLostError);
+    expect(await plain.get('lock:{replaced}')).toBe('somebody');
+    expect(await plain.exists('lock:{deleted}')).toBe(0);
+    plain.disconnect();
+  });
+
+  it('is told by release, where no renewal came before', async () => {
+    const plain = new Redis(server.url);
+    const lock = await app.locks.acquire('taken', { ttl: 60_000 });
+    await plain.set('lock:{taken}', 'somebody', 'PX', 60_000);
+    await expect(lock.release()).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'taken' });
+    expect(await plain.get('lock:{taken}')).toBe('somebody');
+    plain.disconnect();
+  });
+
+  it('does not undo a result: the lease was trusted when the body ended', async () => {
+    const plain = new Redis(server.url);
+    const result = await app.locks.withLock('trusted', { ttl: 60_000 }, async () => {
+      await plain.del('lock:{trusted}');
+      return 'done';
+    });
+    expect(result).toBe('done');
+    plain.disconnect();
+  });
+});
+
+describe('a wall clock that jumps forward, as after a suspended machine wakes', () => {
+  afterEach(() => jest.restoreAllMocks());
+
+  it('counts against the lease', async () => {
+    const lock = await app.locks.acquire('suspended', { ttl: 60_000 });
+    const now = Date.now.bind(Date);
+    jest.spyOn(Date, 'now').mockImplementation(() => now() + 3_600_000);
+    expect(lock.held).toBe(false);
+    expect(lock.remaining()).toBe(0);
+    expect(lock.signal.aborted).toBe(true);
+    await expect(lock.release()).rejects.toMatchObject({ reason: 'expired' });
+  });
+
+  it('fires the signal soon, also where nobody reads', async () => {
+    const lock = await app.locks.acquire('unread', { ttl: 60_000 });
+    const told = new Promise<void>((resolve) => lock.signal.addEventListener('abort', () => resolve()));
+    const now = Date.now.bind(Date);
+    jest.spyOn(Date, 'now').mockImplementation(() => now() + 3_600_000);
+    await told;
+    await expect(lock.release()).rejects.toBeInstanceOf(LockLostError);
+  });
+
+  it('does not count when it goes back', async () => {
+    const lock = await app.locks.acquire('back', { ttl: 60_000 });
+    const now = Date.now.bind(Date);
+    jest.spyOn(Date, 'now').mockImplementation(() => now() - 3_600_000);
+    expect(lock.held).toBe(true);
+    expect(lock.remaining()).toBeGreaterThan(50_000);
+    expect(lock.remaining()).toBeLessThanOrEqual(60_000);
+    await lock.release();
+  });
+});

@@ -1,0 +1,41 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { eventually } from './eventually.js';
+
+/** A Node.js program of `test/support/programs`, which uses the built package, with what it printed. */
+export class Child {
+  output = '';
+  readonly exited: Promise<number | null>;
+
+  private constructor(private readonly child: ChildProcess) {
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (data: Buffer) => (this.output += data.toString()));
+    }
+    this.exited = new Promise((resolve) => child.once('exit', resolve));
+  }
+
+  static start(program: string, args: string[] = []): Child {
+    const path = fileURLToPath(new URL(`./programs/${program}`, import.meta.url));
+    return new Child(spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'pipe'] }));
+  }
+
+  /** Waits for a line that begins with `word`, and answers the JSON behind it. */
+  async says<T>(word: string, within = 10_000): Promise<T> {
+    try {
+      const line = await eventually(() => this.output.split('\n').find((each) => each.startsWith(word)), { within });
+      return JSON.parse(line.slice(word.length) || 'null') as T;
+    } catch (error) {
+      throw new Error(`The child did not say "${word}"; it said:\n${this.output}`, { cause: error });
+    }
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.child.kill(signal);
+  }
+
+  async kill(): Promise<void> {
+    this.child.kill('SIGCONT');
+    this.child.kill('SIGKILL');
+    await this.exited;
+  }
+}

@@ -1,0 +1,114 @@
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+
+type Direction = 'request' | 'reply';
+
+interface Link {
+  client: Socket;
+  server: Socket;
+  /** The server has carried the request out; its reply is to be lost. */
+  doomed: boolean;
+}
+
+interface Trap {
+  pattern: string;
+  carriedOut: boolean;
+  sprung: () => void;
+}
+
+/** A TCP proxy that delays, holds back or loses what passes through it. The order of bytes is kept. */
+export class FaultProxy {
+  private readonly links = new Set<Link>();
+  private delay: Record<Direction, number> = { request: 0, reply: 0 };
+  private held: (() => void)[] | undefined;
+  private trap: Trap | undefined;
+
+  private constructor(
+    private readonly listener: Server,
+    private readonly target: number,
+  ) {}
+
+  static async start(target: number): Promise<FaultProxy> {
+    const listener = createServer({ noDelay: true });
+    const proxy = new FaultProxy(listener, target);
+    listener.on('connection', (client) => proxy.link(client));
+    await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', () => resolve()));
+    return proxy;
+  }
+
+  get port(): number {
+    return (this.listener.address() as AddressInfo).port;
+  }
+
+  /** Delays every chunk by so many ms from now on. */
+  slow(delay: Partial<Record<Direction, number>>): void {
+    this.delay = { request: 0, reply: 0, ...delay };
+  }
+
+  /** Holds everything back until `heal`. */
+  hold(): void {
+    this.held ??= [];
+  }
+
+  heal(): void {
+    const held = this.held ?? [];
+    this.held = undefined;
+    this.slow({});
+    for (const pass of held) pass();
+  }
+
+  /**
+   * Breaks the connection on the next request that contains `pattern`: after the server carried it out, so that the reply
+   * is lost, or before it got there.
+   */
+  lose(pattern: string, carriedOut: boolean): Promise<void> {
+    return new Promise((sprung) => (this.trap = { pattern, carriedOut, sprung }));
+  }
+
+  reset(): void {
+    for (const { client, server } of this.links) {
+      client.resetAndDestroy();
+      server.destroy();
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.reset();
+    await new Promise<void>((resolve) => this.listener.close(() => resolve()));
+  }
+
+  private link(client: Socket): void {
+    const server = connect({ host: '127.0.0.1', port: this.target, noDelay: true });
+    const link: Link = { client, server, doomed: false };
+    this.links.add(link);
+    const end = () => {
+      this.links.delete(link);
+      client.destroy();
+      server.destroy();
+    };
+    for (const socket of [client, server]) socket.on('error', () => {}).once('close', end);
+    client.on('data', (bytes: Buffer) => this.request(link, bytes));
+    server.on('data', (bytes: Buffer) => {
+      if (link.doomed) client.resetAndDestroy();
+      else this.pass('reply', () => client.write(bytes));
+    });
+  }
+
+  private request(link: Link, bytes: Buffer): void {
+    if (this.trap && bytes.includes(this.trap.pattern)) {
+      const { carriedOut, sprung } = this.trap;
+      this.trap = undefined;
+      link.doomed = true;
+      if (carriedOut) link.server.write(bytes);
+      else link.client.resetAndDestroy();
+      sprung();
+      return;
+    }
+    this.pass('request', () => link.server.write(bytes));
+  }
+
+  private pass(direction: Direction, send: () => void): void {
+    if (this.held) this.held.push(send);
+    else if (this.delay[direction] > 0) setTimeout(send, this.delay[direction]);
+    else send();
+  }
+}
