@@ -30,7 +30,7 @@ export class DistributedLockInterceptor implements MethodInterceptor {
     try {
       return await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async () => {
         began = true;
-        const result = call.proceed();
+        const result = await call.proceed();
         if (isObservable(result)) throw undeclaredObservable(call);
         return result;
       });

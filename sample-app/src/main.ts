@@ -9,7 +9,7 @@ const settings = settingsFromEnvironment();
 const app = await NestFactory.create(ShopModule.with(settings), { logger: ['error', 'warn'] });
 app.useGlobalPipes(new ValidationPipe({ whitelist: true, forbidNonWhitelisted: true, transform: true }));
 // Requests in flight at SIGTERM are answered first, and the locks that they hold are given back.
-app.enableShutdownHooks();
+app.enableShutdownHooks([], { useProcessExit: true });
 
 const description = new DocumentBuilder()
   .setTitle('The shop')

@@ -1,0 +1,196 @@
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { NestFactory } from '@nestjs/core';
+import { LockService } from 'nest-redis-lock';
+import { FencedDeduction } from '../../sample-app/src/deduction/strategies/fenced.deduction.js';
+import { StaleFencingTokenException } from '../../sample-app/src/deduction/deduction.exceptions.js';
+import { STRATEGIES } from '../../sample-app/src/deduction/strategy.js';
+import { startPostgresServer, type PostgresServer } from '../../sample-app/src/servers/postgres-server.js';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { ServerProcess } from '../../sample-app/src/servers/server-process.js';
+import { ShopModule } from '../../sample-app/src/shop.module.js';
+import { eventually } from '../support/eventually.js';
+
+const PROGRAM = new URL('../../dist-sample/main.js', import.meta.url).pathname;
+const REPORT_INTERVAL = 500;
+
+let redis: RedisServer;
+let postgres: PostgresServer;
+let database: pg.Pool;
+let shops: { url: string; process: ServerProcess }[];
+
+async function startShop(): Promise<{ url: string; process: ServerProcess }> {
+  const env = { PORT: '0', REDIS_URL: redis.url, DATABASE_URL: postgres.url, REPORT_INTERVAL: String(REPORT_INTERVAL) };
+  const portOf = (server: ServerProcess) => /listening on \S+:(\d+)/.exec(server.log)?.[1];
+  const server = await ServerProcess.start({
+    command: process.execPath,
+    args: [PROGRAM],
+    env,
+    ready: async (started) => {
+      if (!portOf(started)) throw new Error('not yet');
+    },
+  });
+  return { url: `http://127.0.0.1:${portOf(server)}`, process: server };
+}
+
+async function post(path: string, body: unknown, shop = shops[0]): Promise<{ status: number; body: unknown }> {
+  const response = await fetch(`${shop?.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, body: await response.json() };
+}
+
+async function newProduct(stock: number): Promise<string> {
+  const sku = `sku-${randomUUID()}`;
+  expect((await post('/products', { sku, stock })).status).toBe(201);
+  return sku;
+}
+
+async function sold(sku: string): Promise<{ stock: number; orders: number }> {
+  const { rows } = await database.query<{ stock: number; orders: number }>(
+    'SELECT stock, (SELECT count(*)::int FROM orders o WHERE o.sku = p.sku) AS orders FROM products p WHERE sku = $1',
+    [sku],
+  );
+  return rows[0] as { stock: number; orders: number };
+}
+
+beforeAll(async () => {
+  [redis, postgres] = await Promise.all([startRedisServer(), startPostgresServer()]);
+  database = new pg.Pool({ connectionString: postgres.url });
+  shops = await Promise.all([startShop(), startShop(), startShop()]);
+}, 60_000);
+afterAll(async () => {
+  await Promise.all(shops.map((shop) => shop.process.stop()));
+  await database.end();
+  await Promise.all([redis.stop(), postgres.stop()]);
+});
+
+it('serves its products, its documentation and its health', async () => {
+  const sku = await newProduct(5);
+  expect((await post('/products', { sku, stock: 1 })).status).toBe(409);
+  expect((await post(`/products/${sku}/restock`, { quantity: 3 })).body).toEqual({ sku, name: sku, stock: 8 });
+  expect(await (await fetch(`${shops[1]?.url}/products/${sku}`)).json()).toMatchObject({ stock: 8 });
+  expect((await fetch(`${shops[1]?.url}/products/absent`)).status).toBe(404);
+  expect((await post('/products/absent/restock', { quantity: 3 })).status).toBe(404);
+  expect((await fetch(`${shops[0]?.url}/health`)).status).toBe(200);
+  expect((await fetch(`${shops[0]?.url}/docs`)).status).toBe(200);
+  const api = (await (await fetch(`${shops[0]?.url}/docs-json`)).json()) as { paths: object };
+  expect(Object.keys(api.paths)).toContain('/products/{sku}/deduct');
+});
+
+it.each([
+  [{ quantity: 0, orderId: 'x' }],
+  [{ quantity: 1.5, orderId: 'x' }],
+  [{ quantity: 1 }],
+  [{ quantity: 1, orderId: '' }],
+  [{ quantity: 1, orderId: 'x', discount: 100 }],
+])('refuses the order %j', async (order) => {
+  const sku = await newProduct(5);
+  expect((await post(`/products/${sku}/deduct`, order)).status).toBe(400);
+  expect(await sold(sku)).toEqual({ stock: 5, orders: 0 });
+});
+
+it('refuses a strategy that it does not know', async () => {
+  const sku = await newProduct(5);
+  expect((await post(`/products/${sku}/deduct?strategy=hope`, { quantity: 1, orderId: randomUUID() })).status).toBe(
+    400,
+  );
+});
+
+describe.each(STRATEGIES)('strategy %s', (strategy) => {
+  const deduct = (sku: string, order: object, shop = shops[0]) =>
+    post(`/products/${sku}/deduct?strategy=${strategy}`, order, shop);
+
+  it('takes pieces out, and says when there are too few or no such product', async () => {
+    const sku = await newProduct(3);
+    const orderId = randomUUID();
+    const accepted = await deduct(sku, { quantity: 2, orderId });
+    expect(accepted).toEqual({ status: 201, body: { orderId, sku, quantity: 2, strategy, stock: 1 } });
+    const refused = await deduct(sku, { quantity: 2, orderId: randomUUID() });
+    expect(refused).toMatchObject({ status: 409, body: { code: 'OUT_OF_STOCK' } });
+    expect((await deduct('absent', { quantity: 2, orderId: randomUUID() })).status).toBe(404);
+    expect(await sold(sku)).toEqual({ stock: 1, orders: 1 });
+  });
+
+  it('accepts an order once, and answers the same again', async () => {
+    const sku = await newProduct(1);
+    const order = { quantity: 1, orderId: randomUUID() };
+    const atOnce = await Promise.all(Array.from({ length: 9 }, (_, index) => deduct(sku, order, shops[index % 3])));
+    const later = await deduct(sku, order);
+    for (const answer of atOnce) expect(answer).toEqual(later);
+    expect(later.status).toBe(201);
+    expect(await sold(sku)).toEqual({ stock: 0, orders: 1 });
+    expect((await deduct(sku, { ...order, quantity: 2 })).status).toBe(422);
+  });
+
+  if (strategy === 'none') return;
+
+  it('never sells more than there is, over three processes', async () => {
+    const sku = await newProduct(20);
+    const answers = await Promise.all(
+      Array.from({ length: 60 }, (_, i) => deduct(sku, { quantity: 1, orderId: randomUUID() }, shops[i % 3])),
+    );
+    const accepted = answers.filter(({ status }) => status === 201).length;
+    expect(accepted).toBe(20);
+    expect(await sold(sku)).toEqual({ stock: 0, orders: 20 });
+  });
+});
+
+it('reports its stock once a period, however many processes have a timer', async () => {
+  const count = async () => {
+    const { rows } = await database.query<{ period: string }>('SELECT period FROM stock_reports ORDER BY period');
+    return rows.map(({ period }) => Number(period));
+  };
+  await eventually(async () => (await count()).length >= 4, { within: 10_000 });
+  const periods = await count();
+  expect(new Set(periods).size).toBe(periods.length);
+  expect((periods.at(-1) as number) - (periods[0] as number)).toBeLessThanOrEqual(periods.length + 1);
+});
+
+it('refuses the write of a holder whose lock has passed on, also between the read and the write of the next', async () => {
+  const settings = {
+    port: 0,
+    redisUrl: redis.url,
+    databaseUrl: postgres.url,
+    lockPrefix: undefined,
+    reportInterval: 60_000,
+  };
+  const app = await NestFactory.createApplicationContext(ShopModule.with(settings), { logger: false });
+  const [fenced, locks] = [app.get(FencedDeduction), app.get(LockService)];
+  const sku = await newProduct(10);
+  const order = () => ({ quantity: 1, orderId: randomUUID() });
+
+  const stale = await locks.acquire(`stock:${sku}`, { ttl: 100, renew: false });
+  expect(await fenced.read(sku, stale.fencingToken)).toBe(10);
+  const next = await locks.acquire(`stock:${sku}`);
+  const stock = await fenced.read(sku, next.fencingToken);
+  // The stale holder wakes up after the next one has read and before it writes.
+  await expect(fenced.write(sku, order(), 9, stale.fencingToken)).rejects.toBeInstanceOf(StaleFencingTokenException);
+  await expect(fenced.read(sku, stale.fencingToken)).rejects.toBeInstanceOf(StaleFencingTokenException);
+  await fenced.write(sku, order(), stock - 1, next.fencingToken);
+  expect(await sold(sku)).toEqual({ stock: 9, orders: 1 });
+
+  await next.release();
+  await expect(stale.release()).rejects.toMatchObject({ code: 'LOCK_LOST' });
+  await app.close();
+});
+
+it('finishes the orders in flight at SIGTERM', async () => {
+  const shop = await startShop();
+  const sku = await newProduct(1_000);
+  const answers = Array.from({ length: 40 }, () =>
+    post(`/products/${sku}/deduct`, { quantity: 1, orderId: randomUUID() }, shop).then(
+      ({ status }) => status,
+      () => 'refused',
+    ),
+  );
+  await eventually(async () => (await sold(sku)).orders > 0);
+  const status = shop.process.stop();
+  const statuses = await Promise.all(answers);
+  expect(await status).toBe(0);
+  const accepted = statuses.filter((each) => each === 201).length;
+  expect(accepted).toBe(40);
+  expect(await sold(sku)).toEqual({ stock: 960, orders: 40 });
+});

@@ -1,0 +1,54 @@
+import getPort from 'get-port';
+import { Cluster, Redis } from 'ioredis';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { eventually } from './eventually.js';
+
+export interface RedisCluster {
+  readonly servers: readonly RedisServer[];
+  client(): Cluster;
+  stop(): Promise<void>;
+}
+
+const SLOTS = 16_384;
+
+/** Three masters, each with a third of the slots. */
+export async function startRedisCluster(): Promise<RedisCluster> {
+  const settings = [
+    '--cluster-enabled',
+    'yes',
+    '--cluster-config-file',
+    'nodes.conf',
+    '--cluster-node-timeout',
+    '2000',
+  ];
+  const servers = await Promise.all(
+    [1, 2, 3].map(async () => {
+      const bus = ['--cluster-port', String(await getPort())];
+      return startRedisServer({ args: [...settings, ...bus] });
+    }),
+  );
+  const admins = servers.map(({ url }) => new Redis(url));
+  const bounds = servers.map((_, index) => Math.floor((index * SLOTS) / servers.length));
+  for (const [index, admin] of admins.entries()) {
+    await admin.call('CLUSTER', 'SET-CONFIG-EPOCH', index + 1);
+    await admin.call('CLUSTER', 'ADDSLOTSRANGE', bounds[index] as number, (bounds[index + 1] ?? SLOTS) - 1);
+  }
+  const [first] = admins as [Redis];
+  const busPorts = await Promise.all(admins.map(async (admin) => (await admin.config('GET', 'cluster-port'))[1]));
+  for (const [index, { port }] of servers.entries()) {
+    if (index > 0) await first.call('CLUSTER', 'MEET', '127.0.0.1', port, busPorts[index] as string);
+  }
+  for (const admin of admins) {
+    await eventually(async () => /cluster_state:ok[^]*cluster_known_nodes:3/.test(await admin.cluster('INFO')), {
+      within: 15_000,
+    });
+    admin.disconnect();
+  }
+  return {
+    servers,
+    client: () => new Cluster(servers.map(({ port }) => ({ host: '127.0.0.1', port }))),
+    stop: async () => {
+      await Promise.all(servers.map((server) => server.stop()));
+    },
+  };
+}
