@@ -24,7 +24,7 @@ const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 export function compileKeyTemplate(template: string): (args: readonly unknown[]) => readonly string[] {
   const parts = parse(template);
   const literals = parts.filter((part) => typeof part === 'string').join('');
-  const separators = new Set(['%', ':', '{', '}', ...[...literals].filter((char) => !ALPHANUMERIC.test(char))]);
+  const separators = new Set(['%', ':', '{', '}', ...Array.from(literals).filter((char) => !ALPHANUMERIC.test(char))]);
   return (args) => {
     let names = [''];
     for (const part of parts) {
@@ -35,7 +35,7 @@ export function compileKeyTemplate(template: string): (args: readonly unknown[])
   };
 
   function escaped(value: string): string {
-    return [...value].map((char) => (separators.has(char) ? percentEncoded(char) : char)).join('');
+    return Array.from(value, (char) => (separators.has(char) ? percentEncoded(char) : char)).join('');
   }
 }
 
@@ -74,7 +74,7 @@ function requireLiteral(template: string, text: string, between: boolean): void 
   if (/[<>]/.test(text)) {
     throw new LockKeyError(`Key template "${template}" has a single "<" or ">"; give a function for such a name`);
   }
-  if (between && [...text].every((char) => ALPHANUMERIC.test(char))) throw notSeparated(template);
+  if (between && Array.from(text).every((char) => ALPHANUMERIC.test(char))) throw notSeparated(template);
 }
 
 function notSeparated(template: string): LockKeyError {

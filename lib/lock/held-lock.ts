@@ -29,7 +29,8 @@ export class HeldLock implements Lock, LeaseHolder {
     readonly keys: readonly string[],
     private readonly parts: readonly HeldPart[],
   ) {
-    const own = parts.find((part) => !part.endTurn) ?? (parts[0] as HeldPart);
+    const [first] = parts as readonly [HeldPart, ...HeldPart[]];
+    const own = parts.find((part) => !part.endTurn) ?? first;
     this.owner = own.lease.grant.ticket;
     this.fencingToken = Math.max(...parts.map((part) => part.lease.grant.fencingToken));
     for (const part of parts) part.lease.share(this);

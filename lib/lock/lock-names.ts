@@ -11,5 +11,5 @@ export function lockNames(key: string | readonly string[]): readonly string[] {
     const shown = typeof name === 'string' ? 'an empty string' : `${String(name)} (${typeof name})`;
     throw new LockKeyError(`Lock key is ${shown}; give a string of one character or more`);
   }
-  return names.length === 1 ? names : [...new Set(names as readonly string[])].sort();
+  return names.length === 1 ? names : [...new Set(names as readonly string[])].toSorted();
 }

@@ -26,7 +26,7 @@ export class WaitBudget {
   /** Ends the wait: whatever waits on this budget rejects with `reason`. */
   cancel(reason: unknown): void {
     this.cancellation ??= { reason };
-    for (const wake of [...this.wakes]) wake();
+    for (const wake of this.wakes) wake();
   }
 
   get cancelled(): boolean {
@@ -54,7 +54,7 @@ export class WaitBudget {
       };
       const wake = () => {
         finish();
-        reject(this.cancellation?.reason as Error);
+        reject(this.cancellation?.reason);
       };
       const timer = Number.isFinite(limit) ? setTimeout(() => (finish(), resolve(undefined)), limit) : undefined;
       if (this.cancellation) return wake();

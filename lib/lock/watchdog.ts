@@ -107,7 +107,7 @@ export class Watchdog {
     void Promise.all(answers).then((errors) => {
       clearTimeout(timer);
       const cause = errors.find((error) => error !== undefined);
-      if (failures.length > 0) this.failed(failures, cause instanceof Error ? cause.message : String(cause));
+      if (failures.length > 0) this.failed(failures, describe(cause));
     });
   }
 
@@ -147,4 +147,8 @@ export class Watchdog {
   private timeoutOf({ grant: { options } }: Lease): number {
     return options.renewal?.timeout ?? Math.min(this.calls.commandTimeout, options.ttl / 4);
   }
+}
+
+function describe(error: unknown): string {
+  return error instanceof Error ? error.message : 'unknown error';
 }

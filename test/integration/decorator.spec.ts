@@ -309,7 +309,7 @@ describe('a decorated method', () => {
 
   it('leaves the names of the class alone', () => {
     expect(orders.lockService).toBe('mine');
-    expect(Object.keys(orders).sort()).toEqual(['lockService', 'locks']);
+    expect(Object.keys(orders).toSorted()).toEqual(['lockService', 'locks']);
   });
 
   it('is inherited', async () => {

@@ -197,7 +197,7 @@ describe.each(['redis', 'memory'] as const)('LockService on %s', (kind) => {
           await service.withLock('fence', async (inner) => expect(inner.fencingToken).toBe(outer.fencingToken));
         });
       }
-      expect(tokens).toEqual([...new Set(tokens)].sort((some, other) => some - other));
+      expect(tokens).toEqual([...new Set(tokens)].toSorted((some, other) => some - other));
       expect(tokens.every(Number.isSafeInteger)).toBe(true);
     });
   });

@@ -89,7 +89,7 @@ describe('Redis that hangs', () => {
     server.process.pause();
     await expect(app.locks.tryAcquire('resumed')).rejects.toBeInstanceOf(LockBackendError);
     server.process.resume();
-    await eventually(async () => (await app.locks.isLocked('resumed').catch(() => true)) === false, { within: 3_000 });
+    await eventually(async () => !(await app.locks.isLocked('resumed').catch(() => true)), { within: 3_000 });
   });
 
   it('does not keep a result back: release is waited for once, then goes on behind', async () => {
@@ -101,7 +101,7 @@ describe('Redis that hangs', () => {
     expect(result).toBe('done');
     expect(performance.now() - start).toBeLessThan(1_500);
     server.process.resume();
-    await eventually(async () => (await app.locks.isLocked('slow-release').catch(() => true)) === false);
+    await eventually(async () => !(await app.locks.isLocked('slow-release').catch(() => true)));
   });
 });
 

@@ -38,7 +38,7 @@ describe('the keys', () => {
     expect(await plain.type('lock:{order:7}')).toBe('string');
     expect(await plain.pttl('lock:{order:7}')).toBeGreaterThan(4_000);
     const keys = await plain.keys('*order:7*');
-    expect(keys.sort()).toEqual(['lock:{order:7}', 'lock:{order:7}:fence']);
+    expect(keys.toSorted()).toEqual(['lock:{order:7}', 'lock:{order:7}:fence']);
     for (const key of keys) expect(await plain.pttl(key)).toBeGreaterThan(0);
     await lock.release();
     expect(await plain.exists('lock:{order:7}')).toBe(0);

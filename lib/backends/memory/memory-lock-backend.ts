@@ -111,7 +111,7 @@ class MemoryLockBackend implements LockBackend {
   /** Leases that ended unreleased and were never asked for again: swept when the map has doubled, so the cost is O(1). */
   private sweepWhenGrown(): void {
     if (this.entries.size < this.sweepAt) return;
-    for (const key of [...this.entries.keys()]) this.live(key);
+    for (const key of this.entries.keys()) this.live(key);
     this.sweepAt = Math.max(FIRST_SWEEP, this.entries.size * 2);
   }
 }

@@ -63,15 +63,11 @@ class RedisLockBackend implements LockBackend {
     const locks = this.lockKeys(request);
     const keys = locks.flatMap((lock) => [lock, fenceKey(lock)]);
     const fenceExpiry = Math.max(FENCE_EXPIRY, 2 * request.ttl);
-    const answer = (await runScript(this.client, ACQUIRE, keys, [request.ticket, request.ttl, fenceExpiry])) as [
-      number,
-      number,
-      string,
-      number,
-    ];
-    if (Number(answer[0]) === 1) return { granted: true, fencingToken: Number(answer[1]) };
-    const name = request.names[Number(answer[1]) - 1] as string;
-    return { granted: false, name, owner: answer[2], remaining: leaseOf(answer[3]) };
+    const answer = await runScript(this.client, ACQUIRE, keys, [request.ticket, request.ttl, fenceExpiry]);
+    const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
+    if (Number(granted) === 1) return { granted: true, fencingToken: Number(tokenOrIndex) };
+    const name = request.names[Number(tokenOrIndex) - 1] as string;
+    return { granted: false, name, owner, remaining: leaseOf(pttl) };
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
@@ -91,7 +87,7 @@ class RedisLockBackend implements LockBackend {
     const lock = lockKey(request);
     const [owner, ttl, unissued] = (await runScript(this.client, INSPECT, [lock, fenceKey(lock)], [])) as [
       string?,
-      number?,
+      RedisInteger?,
       string?,
     ];
     if (owner === undefined) return null;
@@ -99,7 +95,7 @@ class RedisLockBackend implements LockBackend {
   }
 
   async forceRelease(request: NameRequest): Promise<boolean> {
-    return Number(await this.client.del(lockKey(request))) > 0;
+    return (await this.client.del(lockKey(request))) > 0;
   }
 
   async ping(): Promise<void> {
@@ -114,7 +110,7 @@ class RedisLockBackend implements LockBackend {
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
     const keys = requests.flatMap((request) => this.lockKeys(request));
     const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
-    const answers = runScript(this.client, RENEW, keys, args) as Promise<number[]>;
+    const answers = runScript(this.client, RENEW, keys, args) as Promise<RedisInteger[]>;
     return requests.map(async (_, index): Promise<RenewAnswer> => {
       const remaining = Number((await answers)[index]);
       return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
@@ -128,9 +124,12 @@ class RedisLockBackend implements LockBackend {
   }
 }
 
+/** A client of the user's may have ioredis' `stringNumbers` on. */
+type RedisInteger = number | string;
+
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
-function leaseOf(pttl: number | undefined): number {
+function leaseOf(pttl: RedisInteger | undefined): number {
   const remaining = Number(pttl);
   return remaining === -1 ? Infinity : Math.max(0, remaining);
 }

@@ -31,7 +31,7 @@ export class Environment implements AsyncDisposable {
     const given = process.env['REDIS_URL'];
     if (given) return given;
     const server = await startRedisServer();
-    this.endings.push(server.stop);
+    this.endings.push(() => server.stop());
     return server.url;
   }
 
@@ -39,7 +39,7 @@ export class Environment implements AsyncDisposable {
     const given = process.env['DATABASE_URL'];
     if (!given) {
       const server = await startPostgresServer();
-      this.endings.push(server.stop);
+      this.endings.push(() => server.stop());
       return server.url;
     }
     await execute(given, `CREATE SCHEMA ${schema}`);
@@ -58,7 +58,7 @@ export class Environment implements AsyncDisposable {
   private async end(): Promise<void> {
     // The shops came last and go first, side by side; the servers under them after.
     await Promise.all(this.shops.map((shop) => shop.process.stop()));
-    for (const end of this.endings.reverse()) await end();
+    for (const end of this.endings.toReversed()) await end();
   }
 }
 

@@ -10,13 +10,13 @@ const PROGRAM = fileURLToPath(new URL('../main.js', import.meta.url));
 
 /** Starts one process of the shop on a free port. */
 export async function startShop(env: Record<string, string>): Promise<Shop> {
-  const process_ = await ServerProcess.start({
+  const started = await ServerProcess.start({
     command: process.execPath,
     args: [PROGRAM],
     env: { PORT: '0', ...env },
     ready: async (server) => urlOf(server),
   });
-  return { url: urlOf(process_), process: process_ };
+  return { url: urlOf(started), process: started };
 }
 
 function urlOf({ log }: ServerProcess): string {

@@ -63,7 +63,9 @@ export class ServerProcess {
       } catch (error) {
         if (performance.now() > until) {
           await server.kill();
-          throw new Error(`${options.command} was not ready within ${timeout} ms: ${String(error)}\n${server.log}`);
+          throw new Error(`${options.command} was not ready within ${timeout} ms: ${String(error)}\n${server.log}`, {
+            cause: error,
+          });
         }
       }
       await sleep(10);
