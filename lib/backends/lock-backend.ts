@@ -31,8 +31,8 @@ export interface LockBackend {
   /** `null` when nobody owns the name. */
   inspect(request: NameRequest): Promise<LockState | null>;
 
-  /** Frees the name whoever owns it; `false` when nobody did. */
-  forceRelease(request: NameRequest): Promise<boolean>;
+  /** Frees the name whoever owns it, and answers who did; `null` when nobody. */
+  forceRelease(request: NameRequest): Promise<string | null>;
 
   /** Rejects when the backend cannot serve. */
   ping(): Promise<void>;

@@ -1,4 +1,4 @@
-import { EMPTY, isObservable, Observable, of } from 'rxjs';
+import { EMPTY, isObservable, Observable, of, type Subscriber } from 'rxjs';
 import type { Lock } from '../lock/lock.js';
 import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../lock/lock-errors.js';
 import type { LockOptions } from '../lock/lock-options.js';
@@ -74,27 +74,26 @@ export class DistributedLockInterceptor implements MethodInterceptor {
 }
 
 /** Settles when the stream ends or its reader leaves; rejects as soon as the lock is lost. */
-function untilStreamEnds(
-  stream: Observable<unknown>,
-  lock: Lock,
-  subscriber: import('rxjs').Subscriber<unknown>,
-): Promise<void> {
-  return new Promise((resolve, reject) => {
+function untilStreamEnds(stream: Observable<unknown>, lock: Lock, subscriber: Subscriber<unknown>): Promise<void> {
+  const { signal } = lock;
+  const ended = new AbortController();
+  return new Promise<void>((resolve, reject) => {
     const source = stream.subscribe({
       next: (value) => subscriber.next(value),
       error: reject,
       complete: resolve,
     });
-    subscriber.add(() => {
+    const stop = (settle: () => void) => () => {
       source.unsubscribe();
-      resolve();
-    });
-    const { signal } = lock;
-    signal.addEventListener('abort', () => {
-      source.unsubscribe();
-      reject(signal.reason as Error);
-    });
-  });
+      settle();
+    };
+    subscriber.add(stop(resolve));
+    signal.addEventListener(
+      'abort',
+      stop(() => reject(signal.reason)),
+      { signal: ended.signal },
+    );
+  }).finally(() => ended.abort());
 }
 
 function lockServiceOf({ instance, name }: MethodCall): LockService {

@@ -1,3 +1,5 @@
+import type { Observable } from 'rxjs';
+
 /** One call of a decorated method, with the method's own arguments. */
 export interface MethodCall {
   readonly instance: object;
@@ -16,5 +18,5 @@ export interface MethodInterceptor {
   /** For a method that returns a promise. */
   interceptPromise(call: MethodCall): Promise<unknown>;
   /** For a method that is declared to return an Observable; called for each subscription. */
-  interceptObservable(call: MethodCall): import('rxjs').Observable<unknown>;
+  interceptObservable(call: MethodCall): Observable<unknown>;
 }

@@ -32,8 +32,9 @@ export class BackendCalls {
   /** Not bounded here: a late answer still counts. */
   renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
     const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
-    const answers = this.backend.renew(prefixed);
-    return answers.map((answer, index) => this.explained('renew', prefixed[index]?.names ?? [], answer));
+    return this.backend
+      .renew(prefixed)
+      .map((answer, index) => this.explained('renew', prefixed[index]?.names ?? [], answer));
   }
 
   async release({ names, ticket }: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
@@ -44,7 +45,7 @@ export class BackendCalls {
     return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
   }
 
-  async forceRelease(name: string): Promise<boolean> {
+  async forceRelease(name: string): Promise<string | null> {
     return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
   }
 

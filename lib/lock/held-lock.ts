@@ -94,10 +94,10 @@ export class HeldLock implements Lock, LeaseHolder {
     await this.releasing;
   }
 
-  /** The backend was told to free this name whoever holds it. */
-  revoke(backend: NamedBackend, name: string): void {
+  /** The backend was told to free what this ticket owned. */
+  revoke(backend: NamedBackend, ticket: string): void {
     for (const part of this.parts) {
-      if (part.backend === backend && part.lease.grant.names.includes(name)) part.lease.lose('taken');
+      if (part.backend === backend && part.lease.grant.ticket === ticket) part.lease.lose('taken');
     }
   }
 

@@ -115,9 +115,10 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    */
   async forceRelease(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<boolean> {
     const { backend, name } = this.single(key, options);
-    const freed = await backend.calls.forceRelease(name);
-    for (const hold of this.registry.all()) hold.revoke(backend, name);
-    return freed;
+    const owner = await backend.calls.forceRelease(name);
+    if (owner === null) return false;
+    for (const hold of this.registry.all()) hold.revoke(backend, owner);
+    return true;
   }
 
   async onModuleInit(): Promise<void> {

@@ -3,9 +3,15 @@ import { ValidationPipe } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
 import { ShopModule } from './shop.module.js';
-import { settingsFromEnvironment } from './settings.js';
+import { settingsFromEnvironment, type Settings } from './settings.js';
 
-const settings = settingsFromEnvironment();
+let settings: Settings;
+try {
+  settings = settingsFromEnvironment();
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exit(1);
+}
 const app = await NestFactory.create(ShopModule.with(settings), { logger: ['error', 'warn'] });
 app.useGlobalPipes(new ValidationPipe({ whitelist: true, forbidNonWhitelisted: true, transform: true }));
 // Requests in flight at SIGTERM are answered first, and the locks that they hold are given back.

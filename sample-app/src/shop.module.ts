@@ -1,7 +1,8 @@
-import { Module, type DynamicModule } from '@nestjs/common';
+import { Module, type DynamicModule, type MiddlewareConsumer, type NestModule } from '@nestjs/common';
 import { ScheduleModule } from '@nestjs/schedule';
 import { TerminusModule } from '@nestjs/terminus';
 import { RedisLockModule } from 'nest-redis-lock';
+import { ConnectionDrainMiddleware } from './connection-drain.middleware.js';
 import { Database } from './database/database.js';
 import { DeductionController } from './deduction/deduction.controller.js';
 import { DeductionService } from './deduction/deduction.service.js';
@@ -19,7 +20,11 @@ import { SETTINGS, type Settings } from './settings.js';
 import { StockReportService } from './stock-report/stock-report.service.js';
 
 @Module({})
-export class ShopModule {
+export class ShopModule implements NestModule {
+  configure(consumer: MiddlewareConsumer): void {
+    consumer.apply(ConnectionDrainMiddleware).forRoutes('*path');
+  }
+
   static with(settings: Settings): DynamicModule {
     return {
       module: ShopModule,

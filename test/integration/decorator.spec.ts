@@ -17,6 +17,7 @@ import { RedisLockTestingModule } from 'nest-redis-lock/testing';
 import { concat, firstValueFrom, lastValueFrom, NEVER, Observable, of, throwError, toArray } from 'rxjs';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
+import { RecordingLogger } from '../support/recording-logger.js';
 
 interface Order {
   id?: unknown;
@@ -190,6 +191,7 @@ beforeAll(async () => {
     providers: [Orders, Derived],
     controllers: [OrdersController],
   }).compile();
+  module.useLogger(new RecordingLogger());
   orders = module.get(Orders);
   locks = module.get(LockService);
 });

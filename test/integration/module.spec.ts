@@ -141,9 +141,10 @@ describe('shutdown', () => {
   it('refuses new locks, lets holders finish, and frees what they held', async () => {
     await using other = await startLockApp({ redis: server.url });
     const app = await startLockApp({ redis: server.url });
-    const gate = new Gate();
+    const [began, gate] = [new Gate(), new Gate()];
     let nested = false;
     const holding = app.locks.withLock('drained', async (lock) => {
+      began.open();
       await gate.opened;
       await app.locks.withLock('drained', async () => {
         await app.locks.withLock('drained:step', async () => {
@@ -153,7 +154,7 @@ describe('shutdown', () => {
       expect(lock.held).toBe(true);
       return 'finished';
     });
-    await eventually(() => other.locks.isLocked('drained'));
+    await began.opened;
     const held = await other.locks.acquire('waited-for');
     const waiting = app.locks.acquire('waited-for').catch((error: unknown) => error);
     const closing = app.close();
@@ -171,10 +172,14 @@ describe('shutdown', () => {
   it('takes the lock from whoever does not finish within the grace', async () => {
     await using other = await startLockApp({ redis: server.url });
     const app = await startLockApp({ redis: server.url, shutdownGrace: 200 });
+    const began = new Gate();
     const holding = app.locks
-      .withLock('stuck', ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve)))
+      .withLock('stuck', ({ signal }) => {
+        began.open();
+        return new Promise((resolve) => signal.addEventListener('abort', resolve));
+      })
       .catch((error: unknown) => error);
-    await eventually(() => other.locks.isLocked('stuck'));
+    await began.opened;
     const start = performance.now();
     await app.close();
     expect(performance.now() - start).toBeLessThan(1_500);
@@ -238,8 +243,9 @@ describe('RedisLockTestingModule', () => {
     const compile = () => Test.createTestingModule({ imports: [RedisLockTestingModule] }).compile();
     const [one, two] = await Promise.all([compile(), compile()]);
     const lock = await one.get(LockService).acquire('own');
-    expect(await two.get(LockService).tryAcquire('own')).not.toBeNull();
-    await lock.release();
+    const same = await two.get(LockService).tryAcquire('own');
+    expect(same?.held).toBe(true);
+    await Promise.all([lock.release(), same?.release()]);
     await Promise.all([one.close(), two.close()]);
   });
 

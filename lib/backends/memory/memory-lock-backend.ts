@@ -88,9 +88,11 @@ class MemoryLockBackend implements LockBackend {
     return { owner, ttl: expiresAt - performance.now(), fencingToken, waiting: 0 };
   }
 
-  async forceRelease({ prefix, name }: NameRequest): Promise<boolean> {
+  async forceRelease({ prefix, name }: NameRequest): Promise<string | null> {
     const key = keyOf(prefix, name);
-    return this.live(key) !== undefined && this.entries.delete(key);
+    const entry = this.live(key);
+    this.entries.delete(key);
+    return entry?.owner ?? null;
   }
 
   async ping(): Promise<void> {}

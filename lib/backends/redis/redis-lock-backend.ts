@@ -94,8 +94,8 @@ class RedisLockBackend implements LockBackend {
     return { owner, ttl: leaseOf(ttl), fencingToken: unissued ? Number(unissued) - 1 : null, waiting: 0 };
   }
 
-  async forceRelease(request: NameRequest): Promise<boolean> {
-    return (await this.client.del(lockKey(request))) > 0;
+  async forceRelease(request: NameRequest): Promise<string | null> {
+    return this.client.getdel(lockKey(request));
   }
 
   async ping(): Promise<void> {

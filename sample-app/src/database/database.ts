@@ -1,6 +1,6 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
 import pg from 'pg';
-import { SETTINGS, type Settings } from '../settings.js';
+import { DATABASE_CONNECTIONS, SETTINGS, type Settings } from '../settings.js';
 import { SCHEMA } from './schema.js';
 
 /** What runs SQL: the pool, or the one connection of a transaction. */
@@ -15,8 +15,8 @@ const SCHEMA_LOCK = 726_365;
 export class Database implements Sql, OnModuleInit, OnApplicationShutdown {
   private readonly pool: pg.Pool;
 
-  constructor(@Inject(SETTINGS) { databaseUrl }: Settings) {
-    this.pool = new pg.Pool({ connectionString: databaseUrl, max: 20 });
+  constructor(@Inject(SETTINGS) { databaseUrl, databaseConnections = DATABASE_CONNECTIONS }: Settings) {
+    this.pool = new pg.Pool({ connectionString: databaseUrl, max: databaseConnections });
     this.pool.on('error', () => {});
   }
 

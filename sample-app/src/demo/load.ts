@@ -33,7 +33,9 @@ export async function sendOrders(load: Load): Promise<LoadResult> {
   const latency = build();
   const start = performance.now();
   let end = start;
-  const { shops, orders, concurrency } = load;
+  const { orders, concurrency } = load;
+  // With fewer orders under way than there are shops, some shops have nothing to do.
+  const shops = load.shops.slice(0, Math.min(orders, concurrency));
   const amounts = inShares(orders, shops.length);
   const connections = inShares(Math.min(concurrency, orders), shops.length);
   // The generator itself ends on the next full second.
@@ -46,8 +48,7 @@ export async function sendOrders(load: Load): Promise<LoadResult> {
   };
   await Promise.all(
     shops.map(async (shop, index) => {
-      const amount = amounts[index] as number;
-      if (amount > 0) await cannon(timed, shop, amount, Math.max(1, connections[index] as number), seen, latency);
+      await cannon(timed, shop, amounts[index] as number, connections[index] as number, seen, latency);
     }),
   );
   const seconds = (end - start) / 1_000;
@@ -75,7 +76,7 @@ async function cannon(
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     amount,
-    connections: Math.min(connections, amount),
+    connections,
     timeout: TIMEOUT_SECONDS,
     requests: [
       {

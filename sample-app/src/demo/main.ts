@@ -7,6 +7,7 @@ import { readOptions, type DemoOptions } from './options.js';
 import { failures, table, verdict, type StrategyResult } from './report.js';
 
 const INTERRUPTED = 130;
+const WARM_UP_ORDERS = 600;
 
 const options = readOptions(process.argv.slice(2));
 const environment = new Environment();
@@ -19,7 +20,8 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
 try {
   process.exitCode = await demonstrate(options);
 } catch (error) {
-  console.error(error instanceof Error ? error.message : error);
+  // Interrupted, it fails at whatever it was about to do.
+  if (!environment.ended) console.error(error instanceof Error ? error.message : error);
   process.exitCode = 1;
 } finally {
   await environment[Symbol.asyncDispose]();
@@ -31,10 +33,11 @@ async function demonstrate({ strategies, ...settings }: DemoOptions): Promise<nu
   await warmUp(settings);
   const results: StrategyResult[] = [];
   for (const strategy of strategies) results.push(await sell(strategy, settings));
+  if (environment.ended) return INTERRUPTED;
   const conclusion = verdict(results, settings.stock);
   if (settings.json)
     console.log(JSON.stringify({ settings: { ...settings, strategies }, results, verdict: conclusion }));
-  else console.log(`${table(results)}\n${conclusion}`);
+  else console.log(`${table(results, process.stdout.isTTY)}\n${conclusion}`);
   return failures(results).length > 0 ? 1 : 0;
 }
 
@@ -61,8 +64,10 @@ async function sell(strategy: Strategy, settings: Omit<DemoOptions, 'strategies'
 }
 
 /** The first strategy would otherwise pay for cold code and for the first connections. */
-async function warmUp({ orders, concurrency }: Omit<DemoOptions, 'strategies'>): Promise<void> {
+async function warmUp(settings: Omit<DemoOptions, 'strategies'>): Promise<void> {
   const sku = 'warm-up';
+  const orders = Math.min(settings.orders, WARM_UP_ORDERS);
+  const { concurrency } = settings;
   await putOnSale(sku, orders);
   await sendOrders({ shops: environment.shops, strategy: 'none', sku, orders, concurrency, onAnswer: () => {} });
 }

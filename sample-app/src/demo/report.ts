@@ -7,7 +7,7 @@ export interface StrategyResult extends LoadResult, Audit {
   readonly strategy: Strategy;
 }
 
-export function table(results: readonly StrategyResult[]): string {
+export function table(results: readonly StrategyResult[], colours: boolean): string {
   const head = [
     'strategy',
     'accepted',
@@ -20,7 +20,8 @@ export function table(results: readonly StrategyResult[]): string {
     'p50 ms',
     'p99 ms',
   ];
-  const rows = new Table({ head, colAligns: ['left', ...head.slice(1).map(() => 'right' as const)] });
+  const colAligns = ['left' as const, ...head.slice(1).map(() => 'right' as const)];
+  const rows = new Table({ head, colAligns, ...(!colours && { style: { head: [], border: [] } }) });
   for (const result of results) {
     const { strategy, accepted, outOfStock, busy, errors, stockLeft, oversoldBy, ordersPerSecond, p50, p99 } = result;
     const counts = [accepted, outOfStock, busy, errors, stockLeft, oversoldBy, Math.round(ordersPerSecond)];

@@ -1,5 +1,6 @@
-import { spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
 import getPort from 'get-port';
 import pg from 'pg';
 import { postgresUser, preparePostgresBinaries } from './postgres-binaries.js';
@@ -28,39 +29,44 @@ export async function startPostgresServer(): Promise<PostgresServer> {
   const binaries = preparePostgresBinaries(user);
   const directory = temporaryDirectory(user);
   const data = join(directory, 'data');
-  const initialised = spawnSync(
+  await promisify(execFile)(
     join(binaries, 'initdb'),
     ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions'],
-    { cwd: directory, encoding: 'utf8', ...(user && { uid: user.uid, gid: user.gid }) },
+    { cwd: directory, ...(user && { uid: user.uid, gid: user.gid }) },
   );
-  if (initialised.status !== 0) {
-    throw new Error(`initdb failed: ${String(initialised.error ?? '')}${initialised.stdout}${initialised.stderr}`);
+  for (let attempt = 1; ; attempt++) {
+    const port = await getPort();
+    const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
+    const settings = { port, listen_addresses: '127.0.0.1', unix_socket_directories: directory, ...THROW_AWAY };
+    try {
+      const server = await ServerProcess.start({
+        command: join(binaries, 'postgres'),
+        args: ['-D', data, ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
+        directory,
+        ...(user && { user }),
+        stopSignal: 'SIGQUIT',
+        ready: () => answersQuery(url, data),
+      });
+      const stop = async () => {
+        await server.stop();
+        removeDirectory(directory);
+        if (user) removeDirectory(dirname(dirname(binaries)));
+      };
+      return { url, process: server, stop, [Symbol.asyncDispose]: stop };
+    } catch (error) {
+      // Somebody else took the port between our look and the server's bind.
+      if (attempt === 5 || !String(error).includes('Address already in use')) throw error;
+    }
   }
-  const port = await getPort();
-  const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
-  const settings = { port, listen_addresses: '127.0.0.1', unix_socket_directories: directory, ...THROW_AWAY };
-  const server = await ServerProcess.start({
-    command: join(binaries, 'postgres'),
-    args: ['-D', data, ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
-    directory,
-    ...(user && { user }),
-    stopSignal: 'SIGQUIT',
-    ready: () => answersQuery(url),
-  });
-  const stop = async () => {
-    await server.stop();
-    removeDirectory(directory);
-    if (user) removeDirectory(dirname(dirname(binaries)));
-  };
-  return { url, process: server, stop, [Symbol.asyncDispose]: stop };
 }
 
-async function answersQuery(url: string): Promise<void> {
+async function answersQuery(url: string, data: string): Promise<void> {
   const client = new pg.Client(url);
   client.on('error', () => {});
   try {
     await client.connect();
-    await client.query('SELECT 1');
+    const { rows } = await client.query<{ data_directory: string }>('SHOW data_directory');
+    if (rows[0]?.data_directory !== data) throw new Error('another server answers');
   } finally {
     await client.end().catch(() => {});
   }

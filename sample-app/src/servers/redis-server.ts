@@ -28,7 +28,11 @@ export function requireRedisServerProgram(): string {
   const apt = findProgram('apt-get');
   if (!apt || process.getuid?.() !== 0) throw new Error(howToGetRedis());
   console.error('No Redis server found: installing Debian package redis-server with apt-get (no service is started)');
-  installWithoutStarting(apt, 'redis-server');
+  try {
+    installWithoutStarting(apt, 'redis-server');
+  } catch (error) {
+    throw new Error(`apt-get could not install redis-server. ${howToGetRedis()}`, { cause: error });
+  }
   const installed = findRedisServerProgram();
   if (!installed) throw new Error(howToGetRedis());
   return installed;
@@ -77,21 +81,27 @@ async function answersPing(port: number, server: ServerProcess): Promise<void> {
   client.on('error', () => {});
   try {
     await client.connect();
-    await client.ping();
+    const info = await client.info('server');
+    // It could be somebody else's server, on the port that ours was about to take.
+    if (!info.includes(`process_id:${server.pid}\r\n`)) throw new Error('another server answers');
   } finally {
     client.disconnect();
   }
 }
 
-/** apt starts what it installs, unless a policy says no. */
+/** apt starts what it installs, unless a policy says no, and enables it for the next boot whatever the policy says. */
 function installWithoutStarting(apt: string, name: string): void {
   const ours = !existsSync(POLICY);
   if (ours) writeFileSync(POLICY, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
   try {
     const settings = { stdio: ['ignore', 'ignore', 'inherit'] as ['ignore', 'ignore', 'inherit'] };
     const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-    execFileSync(apt, ['update', '-qq'], { ...settings, env });
-    execFileSync(apt, ['install', '-y', '-qq', '--no-install-recommends', name], { ...settings, env });
+    const patient = ['-o', 'DPkg::Lock::Timeout=120', '-qq'];
+    execFileSync(apt, [...patient, 'update'], { ...settings, env });
+    execFileSync(apt, [...patient, 'install', '-y', '--no-install-recommends', name], { ...settings, env });
+    const systemctl = findProgram('systemctl');
+    if (systemctl) execFileSync(systemctl, ['disable', '--quiet', name], { stdio: 'ignore' });
+    else execFileSync('update-rc.d', [name, 'disable'], { stdio: 'ignore' });
   } finally {
     if (ours) rmSync(POLICY, { force: true });
   }

@@ -22,6 +22,9 @@ export interface ServerProcessOptions {
 const LOG_SIZE = 64_000;
 const STOP_GRACE = 5_000;
 
+const running = new Set<ServerProcess>();
+let endedAtExit = false;
+
 /** A server that we started: it ends when we end, also when we are killed with SIGKILL. */
 export class ServerProcess {
   log = '';
@@ -32,15 +35,16 @@ export class ServerProcess {
     private readonly child: ChildProcess,
     private readonly stopSignal: NodeJS.Signals,
   ) {
-    const killOnExit = () => child.kill('SIGKILL');
-    process.once('exit', killOnExit);
+    if (!endedAtExit) process.once('exit', () => running.forEach((server) => server.child.kill(server.deathSignal)));
+    endedAtExit = true;
+    running.add(this);
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on('data', (data: Buffer) => (this.log = (this.log + data.toString()).slice(-LOG_SIZE)));
     }
     this.exited = new Promise((resolve) => {
       const end = (code: number | null) => {
         this.ended = true;
-        process.off('exit', killOnExit);
+        running.delete(this);
         resolve(code);
       };
       child.once('exit', end);
@@ -70,6 +74,11 @@ export class ServerProcess {
       }
       await sleep(10);
     }
+  }
+
+  /** PostgreSQL must be asked even then, or its own children and its shared memory stay. */
+  private get deathSignal(): NodeJS.Signals {
+    return deathSignalOf(this.stopSignal);
   }
 
   get pid(): number {
@@ -117,14 +126,18 @@ function spawnGuarded(options: ServerProcessOptions): ChildProcess {
     stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'],
   };
   if (guard === 'kernel' && setpriv) {
-    // setpriv replaces itself with the command, so the child is the server. PostgreSQL must be asked, or its own children stay.
-    const deathSignal = stopSignal === 'SIGQUIT' ? 'QUIT' : 'KILL';
+    // setpriv replaces itself with the command, so the child is the server.
+    const deathSignal = deathSignalOf(stopSignal).replace('SIG', '');
     const as = user ? [`--reuid=${user.uid}`, `--regid=${user.gid}`, '--clear-groups'] : [];
     return spawn(setpriv, ['--pdeathsig', deathSignal, ...as, '--', command, ...args], settings);
   }
   const child = spawn(command, args, { ...settings, ...(user && { uid: user.uid, gid: user.gid }) });
-  watch(child, stopSignal === 'SIGQUIT' ? 'SIGQUIT' : 'SIGKILL');
+  watch(child, deathSignalOf(stopSignal));
   return child;
+}
+
+function deathSignalOf(stopSignal: NodeJS.Signals): NodeJS.Signals {
+  return stopSignal === 'SIGQUIT' ? 'SIGQUIT' : 'SIGKILL';
 }
 
 /** A child that kills the server when we are gone: its standard input then ends. */
