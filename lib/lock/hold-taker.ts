@@ -79,7 +79,6 @@ export class HoldTaker {
   private async reenterOne(backend: NamedBackend, name: string, budget: WaitBudget): Promise<HeldPart | undefined> {
     for (let scope: HoldScope | undefined; (scope = this.reentrancy.covering(backend, name));) {
       const part = scope.hold.partOf(backend, name) as HeldPart;
-      if (part.lease.lost) throw part.lease.lost;
       const endTurn = await scope.takeTurn(name, budget);
       if (!endTurn) continue;
       if (!part.lease.lost) return { backend, lease: part.lease, endTurn };

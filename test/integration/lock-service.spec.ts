@@ -409,6 +409,29 @@ describe.each(['redis', 'memory'] as const)('LockService on %s', (kind) => {
       await next.release();
     });
 
+    it('lets siblings that wait for their turn when the scope ends wait like any other', async () => {
+      const [began, gate] = [new Gate(), new Gate()];
+      const order: string[] = [];
+      const sibling = (name: string) => locks.withLock('ending', { wait: 10_000 }, async () => void order.push(name));
+      let siblings!: Promise<unknown>;
+      await locks.withLock('ending', async (outer) => {
+        const first = locks.withLock('ending', async () => {
+          began.open();
+          await gate.opened;
+          order.push('first');
+        });
+        await began.opened;
+        siblings = Promise.all([first, sibling('second'), sibling('third')]);
+        await sleep(20);
+        await outer.release();
+        gate.open();
+      });
+      await siblings;
+      expect(order[0]).toBe('first');
+      expect(order.toSorted()).toEqual(['first', 'second', 'third']);
+      expect(await others.isLocked('ending')).toBe(false);
+    });
+
     it('keeps the lease for a nested hold that outlives the outer one', async () => {
       let inner!: Lock;
       await locks.withLock('kept', async () => {

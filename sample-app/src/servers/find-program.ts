@@ -8,7 +8,7 @@ export function findProgram(...names: string[]): string | undefined {
   return candidates.find(isExecutable);
 }
 
-function isExecutable(path: string): boolean {
+export function isExecutable(path: string): boolean {
   try {
     accessSync(path, constants.X_OK);
     return true;

@@ -1,7 +1,8 @@
 import { execFileSync } from 'node:child_process';
-import { accessSync, chmodSync, constants, cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
+import { isExecutable } from './find-program.js';
 import { temporaryDirectory } from './temporary-directory.js';
 
 export interface SystemUser {
@@ -57,15 +58,6 @@ function restoreLinks(native: string): void {
   for (const { source, target } of linksOf(native)) {
     const link = join(dirname(native), target);
     if (!existsSync(link)) symlinkSync(basename(source), link);
-  }
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
   }
 }
 
