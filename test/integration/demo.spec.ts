@@ -1,7 +1,7 @@
 import { execFile, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { eventually } from '../support/eventually.js';
+import { isRunning } from '../support/is-running.js';
 
 const PROGRAM = new URL('../../dist-sample/demo/main.js', import.meta.url).pathname;
 const run = promisify(execFile);
@@ -22,14 +22,6 @@ async function descendants(pid: number): Promise<number[]> {
   const below = (parent: number): number[] =>
     pairs.filter(([, ppid]) => ppid === parent).flatMap(([child]) => [child, ...below(child)]);
   return below(pid);
-}
-
-function runs(pid: number): boolean {
-  try {
-    return !/^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
-  } catch {
-    return false;
-  }
 }
 
 it('shows that the lock sells what is there and nothing sells more', async () => {
@@ -77,7 +69,7 @@ it.each([
     );
     demo.kill(signal);
     expect(await exited).toBe(status);
-    await eventually(() => !below.some(runs), { within: 10_000 });
+    await eventually(() => !below.some(isRunning), { within: 10_000 });
   },
   60_000,
 );
