@@ -14,6 +14,8 @@ const OWN_CLIENT = {
   // A server that neither answers nor closes the connection would otherwise keep it for ever.
   socketTimeout: 5_000,
   connectTimeout: 5_000,
+  // How long a client that is reconnecting keeps the process alive after it was closed.
+  disconnectTimeout: 500,
 } satisfies RedisOptions;
 
 const REPLIES = { replyMapping: 'legacy' } as const;
