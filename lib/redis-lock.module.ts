@@ -1,6 +1,7 @@
 import { Module } from '@nestjs/common';
-import { APP_INTERCEPTOR } from '@nestjs/core';
+import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
 import { redis } from './backends/redis/redis-lock-backend.js';
+import { InstanceAdopter } from './interceptors/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
 import { LockBackends } from './lock/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
@@ -14,6 +15,7 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
  * `useExisting`. Call `app.enableShutdownHooks()`, so that held locks are finished and given back on SIGTERM.
  */
 @Module({
+  imports: [DiscoveryModule],
   providers: [
     {
       provide: LockBackends,
@@ -24,6 +26,7 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
       },
     },
     LockService,
+    InstanceAdopter,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
   exports: [LockService],

@@ -9,6 +9,7 @@ import { LockConfigError, LockKeyError } from '../lock/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/lock-options.js';
 import { LockService } from '../lock/lock.service.js';
 import { compileKeyTemplate } from './key-template.js';
+import type { FitsKeyTemplate } from './key-template.types.js';
 import { injectProperty, wrapMethod } from './method-wrapping.js';
 
 export interface DistributedLockOptions extends LockOptions {
@@ -22,6 +23,16 @@ export interface DistributedLockOptions extends LockOptions {
 
 /** A method that can be locked: one that ends later than it returns. */
 export type LockableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+
+/** A promise of an Observable, or of a generator, is fulfilled before the work begins. */
+type EndsWithItsResult<Method extends LockableMethod> =
+  ReturnType<Method> extends Promise<infer Value>
+    ? 0 extends 1 & Value
+      ? unknown
+      : [Extract<Value, Observable<unknown> | AsyncGenerator>] extends [never]
+        ? unknown
+        : { theLockCannotCoverWhatThisPromiseResolvesTo: never }
+    : unknown;
 
 /** `'skip'` needs a method that may resolve to `undefined`. */
 type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { onBusy: 'skip' }
@@ -51,13 +62,19 @@ type TakesArguments<Method extends LockableMethod, Arguments extends unknown[]> 
  * @throws LockKeyError when the arguments make no valid key
  * @throws LockNotWiredError when Nest did not create the instance
  */
-export function DistributedLock<const Options extends DistributedLockOptions = DistributedLockOptions>(
-  key: string | readonly string[],
+export function DistributedLock<
+  const Key extends string | readonly string[],
+  const Options extends DistributedLockOptions = DistributedLockOptions,
+>(
+  key: Key,
   options?: Options,
 ): <Method extends LockableMethod>(
   target: object,
   propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> & MayBeSkipped<Method, Options>,
+  descriptor: TypedPropertyDescriptor<Method> &
+    EndsWithItsResult<Method> &
+    FitsKeyTemplate<Method, Key> &
+    MayBeSkipped<Method, Options>,
 ) => void;
 export function DistributedLock<
   Arguments extends unknown[],
@@ -68,7 +85,10 @@ export function DistributedLock<
 ): <Method extends LockableMethod>(
   target: object,
   propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> & TakesArguments<Method, Arguments> & MayBeSkipped<Method, Options>,
+  descriptor: TypedPropertyDescriptor<Method> &
+    EndsWithItsResult<Method> &
+    TakesArguments<Method, Arguments> &
+    MayBeSkipped<Method, Options>,
 ) => void;
 export function DistributedLock(
   key: string | readonly string[] | ((...args: never[]) => string | readonly string[]),

@@ -1,3 +1,6 @@
+import { Readable } from 'node:stream';
+import { finished } from 'node:stream/promises';
+import { StreamableFile } from '@nestjs/common';
 import { EMPTY, isObservable, Observable, of, type Subscriber } from 'rxjs';
 import type { Lock } from '../lock/lock.js';
 import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../lock/lock-errors.js';
@@ -5,7 +8,7 @@ import type { LockOptions } from '../lock/lock-options.js';
 import { LockService } from '../lock/lock.service.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
 
-/** The property that Nest injects the `LockService` into: a symbol, so that no name of the class is taken. */
+/** The property that holds the `LockService` of an instance: a symbol, so that no name of the class is taken. */
 export const LOCK_SERVICE = Symbol.for('nest-redis-lock:lock-service');
 
 /** What `onBusy` is told. */
@@ -25,19 +28,10 @@ export class DistributedLockInterceptor implements MethodInterceptor {
     private readonly onBusy: OnBusy,
   ) {}
 
-  async interceptPromise(call: MethodCall): Promise<unknown> {
-    let began = false;
-    try {
-      return await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async () => {
-        began = true;
-        const result = await call.proceed();
-        if (isObservable(result)) throw undeclaredObservable(call);
-        return result;
-      });
-    } catch (error) {
-      if (began || !(error instanceof LockTimeoutError) || this.onBusy === 'throw') throw error;
-      return this.onBusy === 'skip' ? undefined : this.onBusy({ keys: error.keys, args: call.args, error });
-    }
+  interceptPromise(call: MethodCall): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.runPromise(call, resolve).then(resolve, reject);
+    });
   }
 
   interceptObservable(call: MethodCall): Observable<unknown> {
@@ -61,6 +55,24 @@ export class DistributedLockInterceptor implements MethodInterceptor {
       );
       return () => unsubscribed.abort();
     });
+  }
+
+  /** A stream is handed over to the caller while the lock is still held for it. */
+  private async runPromise(call: MethodCall, handOver: (result: unknown) => void): Promise<unknown> {
+    let began = false;
+    try {
+      return await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async (lock) => {
+        began = true;
+        const result = await call.proceed();
+        if (isObservable(result)) throw undeclaredObservable(call);
+        const stream = nodeStreamOf(result);
+        if (stream) await untilNodeStreamCloses(stream, lock, () => handOver(result));
+        return result;
+      });
+    } catch (error) {
+      if (began || !(error instanceof LockTimeoutError) || this.onBusy === 'throw') throw error;
+      return this.onBusy === 'skip' ? undefined : this.onBusy({ keys: error.keys, args: call.args, error });
+    }
   }
 
   private busyStream(call: MethodCall, error: LockTimeoutError): Observable<unknown> {
@@ -96,13 +108,35 @@ function untilStreamEnds(stream: Observable<unknown>, lock: Lock, subscriber: Su
   }).finally(() => ended.abort());
 }
 
+function nodeStreamOf(result: unknown): Readable | undefined {
+  const stream: unknown = result instanceof StreamableFile ? result.getStream() : result;
+  return stream instanceof Readable ? stream : undefined;
+}
+
+/** Settles when the stream has ended, failed or was destroyed; destroys it as soon as the lock is lost. */
+async function untilNodeStreamCloses(stream: Readable, lock: Lock, handOver: () => void): Promise<void> {
+  const { signal } = lock;
+  try {
+    signal.throwIfAborted();
+    handOver();
+    await finished(stream, { writable: false, signal });
+  } catch {
+    if (!signal.aborted) return;
+    // Without a listener, the error of a stream that nobody reads would end the process.
+    stream.on('error', () => {});
+    stream.destroy(signal.reason);
+    throw signal.reason;
+  }
+}
+
 function lockServiceOf({ instance, name }: MethodCall): LockService {
   const service = (instance as { [LOCK_SERVICE]?: LockService } | undefined)?.[LOCK_SERVICE];
   if (service) return service;
   throw new LockNotWiredError(
     `${name} did not run: its instance has no LockService. Let Nest create it as a provider or controller of an ` +
-      'application that imports RedisLockModule (or RedisLockTestingModule); instances made with "new" or by a factory ' +
-      'can use LockService.withLock()',
+      'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or a ' +
+      'value (useValue) gets it when the application initialises, unless it is request-scoped, in a lazily loaded ' +
+      'module, or inside of another object; there, as after "new", use LockService.withLock()',
   );
 }
 

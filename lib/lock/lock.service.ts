@@ -13,6 +13,7 @@ import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from '
 export class LockService implements OnModuleInit, OnApplicationShutdown {
   private readonly registry = new HoldRegistry();
   private readonly taker: HoldTaker;
+  private stopped = false;
 
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
     this.taker = new HoldTaker(backends, this.registry);
@@ -121,6 +122,11 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     return true;
   }
 
+  /** Whether the application has ended, with every lock that it had. */
+  get closed(): boolean {
+    return this.stopped;
+  }
+
   async onModuleInit(): Promise<void> {
     await this.backends.check();
   }
@@ -128,6 +134,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   async onApplicationShutdown(): Promise<void> {
     await this.taker.shutDown();
     await this.backends.stop();
+    this.stopped = true;
   }
 
   private resolve(options: LockOptions): ResolvedLockOptions {

@@ -56,7 +56,7 @@ class WorkController {
 
   @Get('key')
   @DistributedLock('work:<0>')
-  async key(): Promise<void> {}
+  async key(_missing?: string): Promise<void> {}
 
   @Get('lost')
   lost(): Promise<void> {

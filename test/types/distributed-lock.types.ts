@@ -71,3 +71,139 @@ export class Refused {
   @DistributedLock('job', { tll: 1_000 })
   async misspelt(): Promise<void> {}
 }
+
+enum Region {
+  North = 'north',
+}
+
+type OrderId = string & { readonly brand: unique symbol };
+
+interface Order {
+  readonly id: OrderId;
+  readonly region: Region;
+  readonly customer?: { readonly id: number; readonly address: { readonly zip: string | null } };
+  readonly items: readonly { readonly sku: string; readonly tags: string[] }[];
+  readonly placedAt: Date;
+  readonly quantities: Record<string, number>;
+  readonly pair: readonly [string, { readonly id: bigint }];
+  readonly payment: { readonly kind: 'card'; readonly card: string } | { readonly kind: 'cash' };
+  total(): number;
+}
+
+export class TemplatesThatFit {
+  @DistributedLock('order:<0.id>:<0.region>:<1>')
+  async paths(_order: Order, _dryRun: boolean): Promise<void> {}
+
+  @DistributedLock(['customer:<0.customer.id>', 'zip:<0.customer.address.zip>'])
+  async optional(_order: Order): Promise<void> {}
+
+  @DistributedLock('sku:<0.items.*.sku>')
+  async elements(_order: Order): Promise<void> {}
+
+  @DistributedLock('first:<0.items.0.sku>:<0.pair.1.id>')
+  async elementByNumber(_order: Order): Promise<void> {}
+
+  @DistributedLock('stock:<0.quantities.teapot>')
+  async record(_order: Order): Promise<void> {}
+
+  @DistributedLock('payment:<0.payment.kind>')
+  async commonOfUnion(_order: Order): Promise<void> {}
+
+  @DistributedLock('order:<0.id>:<1.anything.at.all>')
+  async untyped(_order: { id: unknown }, _more: any): Promise<void> {}
+
+  @DistributedLock('order:<2>')
+  async rest(..._ids: string[]): Promise<void> {}
+
+  @DistributedLock('order:<1>')
+  async optionalArgument(_order: Order, _id?: number): Promise<void> {}
+
+  @DistributedLock('order:<0.id>')
+  async generic<T extends { id: string }>(_order: T): Promise<void> {}
+
+  @DistributedLock(`order:<${7 as number}>` as string)
+  async madeAtRunTime(_id: string): Promise<void> {}
+
+  @DistributedLock('order:<0.items.length>')
+  declare(_order: Order): Observable<number> {
+    throw new Error('only its type matters');
+  }
+}
+
+export class TemplatesThatDoNot {
+  // @ts-expect-error the method has no argument 1
+  @DistributedLock('order:<1>')
+  async noSuchArgument(_order: Order): Promise<void> {}
+
+  // @ts-expect-error the method has no argument at all
+  @DistributedLock('order:<0>')
+  async noArgument(): Promise<void> {}
+
+  // @ts-expect-error there is no property "custommer"
+  @DistributedLock('order:<0.custommer.id>')
+  async misspelt(_order: Order): Promise<void> {}
+
+  // @ts-expect-error there is no property "identity"
+  @DistributedLock('order:<0.customer.identity>')
+  async misspeltDeep(_order: Order): Promise<void> {}
+
+  // @ts-expect-error a Date is an object
+  @DistributedLock('order:<0.placedAt>')
+  async date(_order: Order): Promise<void> {}
+
+  // @ts-expect-error an order is an object
+  @DistributedLock('order:<0>')
+  async object(_order: Order): Promise<void> {}
+
+  // @ts-expect-error a list needs a *
+  @DistributedLock('sku:<0.items.sku>')
+  async list(_order: Order): Promise<void> {}
+
+  // @ts-expect-error a customer is not a list
+  @DistributedLock('sku:<0.customer.*.id>')
+  async notAList(_order: Order): Promise<void> {}
+
+  // @ts-expect-error a cash payment has no card
+  @DistributedLock('card:<0.payment.card>')
+  async notInEveryMember(_order: Order): Promise<void> {}
+
+  // @ts-expect-error a method is not a value
+  @DistributedLock('order:<0.total>')
+  async method(_order: Order): Promise<void> {}
+
+  // @ts-expect-error the string may be an order
+  @DistributedLock('order:<0>')
+  async sometimes(_order: Order | string): Promise<void> {}
+
+  // @ts-expect-error the second of the templates
+  @DistributedLock(['order:<0.id>', 'order:<0.ident>'])
+  async oneOfSeveral(_order: Order): Promise<void> {}
+
+  // @ts-expect-error a placeholder begins with the number of an argument
+  @DistributedLock('order:<order.id>')
+  async byName(_order: Order): Promise<void> {}
+
+  // @ts-expect-error the same for an Observable
+  @DistributedLock('order:<0.ident>')
+  declare(_order: Order): Observable<number> {
+    throw new Error('only its type matters');
+  }
+
+  // @ts-expect-error the same with options
+  @DistributedLock('order:<0.ident>', { wait: 0 })
+  async withOptions(_order: Order): Promise<void> {}
+}
+
+export class PromisesThatEndTooSoon {
+  // @ts-expect-error the promise is fulfilled before the stream begins
+  @DistributedLock('job')
+  async observable(): Promise<Observable<number>> {
+    throw new Error('only its type matters');
+  }
+
+  // @ts-expect-error the promise is fulfilled before the generator begins
+  @DistributedLock(() => 'job')
+  async generator(): Promise<AsyncGenerator<number>> {
+    throw new Error('only its type matters');
+  }
+}
