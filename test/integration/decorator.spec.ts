@@ -1,4 +1,5 @@
 import 'reflect-metadata';
+import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Controller, Get, Inject, Injectable, Param, SetMetadata } from '@nestjs/common';
 import { METHOD_METADATA, PATH_METADATA } from '@nestjs/common/constants.js';
@@ -156,6 +157,11 @@ class Orders {
   @DistributedLock('stream:<0>', { wait: 0, onBusy: 'skip' })
   skippedStream(_id: string): Observable<string> {
     return of('ran');
+  }
+
+  @DistributedLock('file:<0>', { ttl: 100, renew: false })
+  async file(_id: string, source: Readable): Promise<Readable> {
+    return source;
   }
 
   @DistributedLock('undeclared')
@@ -356,6 +362,21 @@ describe('a decorated method', () => {
 
   it.each([{ ttl: 1 }, { wait: -1 }, { onBusy: 'wait' }, { unknown: 1 }])('refuses the options %j', (options) => {
     expect(() => DistributedLock('x', options as object)).toThrow(LockConfigError);
+  });
+});
+
+describe('a method that resolves to a Node stream', () => {
+  it('is held until the stream has been read', async () => {
+    const stream = await orders.file('1', Readable.from(['a', 'b']));
+    expect(await locks.isLocked('file:1')).toBe(true);
+    expect(await stream.toArray()).toEqual(['a', 'b']);
+    await eventually(async () => !(await locks.isLocked('file:1')));
+  });
+
+  it('has its stream destroyed when the lock is lost, also where nobody reads it', async () => {
+    const stream = await orders.file('2', new Readable({ read() {} }));
+    await eventually(() => stream.destroyed);
+    expect(stream.errored).toBeInstanceOf(LockLostError);
   });
 });
 

@@ -262,8 +262,12 @@ describe('an instance of a factory or a value', () => {
           useFactory: (locks: LockService) => Object.assign(new Worker(), { locks }),
         },
       ],
+      exports: [prefix],
     });
-    @Module({ imports: [part(Shop, 'shop'), part(Warehouse, 'warehouse')] })
+    @Module({
+      imports: [RedisLockTestingModule, part(Shop, 'shop'), part(Warehouse, 'warehouse')],
+      providers: [{ provide: 'another name for it', useExisting: 'shop' }],
+    })
     class Root {}
     const logger = new RecordingLogger();
     const app = await NestFactory.createApplicationContext(Root, { logger });
