@@ -1,11 +1,16 @@
-import { Module } from '@nestjs/common';
+import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
 import { redis } from './backends/redis/redis-lock-backend.js';
 import { InstanceAdopter } from './interceptors/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
 import { LockBackends } from './lock/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
-import { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } from './redis-lock.module-definition.js';
+import {
+  ConfigurableModuleClass,
+  MODULE_OPTIONS_TOKEN,
+  type ASYNC_OPTIONS_TYPE,
+  type OPTIONS_TYPE,
+} from './redis-lock.module-definition.js';
 import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.options.js';
 
 /**
@@ -31,4 +36,14 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
   ],
   exports: [LockService],
 })
-export class RedisLockModule extends ConfigurableModuleClass {}
+export class RedisLockModule extends ConfigurableModuleClass {
+  /** With options that are known where the module is imported. @throws LockConfigError for an option it cannot take */
+  static override forRoot(options: typeof OPTIONS_TYPE): DynamicModule {
+    return super.forRoot(options);
+  }
+
+  /** With options from a factory, a class, or a provider, as `ConfigService`; `isGlobal` stands beside `useFactory`. */
+  static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    return super.forRootAsync(options);
+  }
+}

@@ -3,6 +3,7 @@ import type { RedisConnection } from './backends/redis/redis-client.js';
 import { LockConfigError } from './lock/lock-errors.js';
 import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/lock-options.js';
 
+/** What `RedisLockModule.forRoot` takes. Unknown options are refused. */
 export interface RedisLockModuleOptions {
   /**
    * An ioredis client or Cluster of yours, which is used and never closed; or ioredis options or a `redis://` URL, from
@@ -34,6 +35,7 @@ export interface RedisLockModuleOptions {
 
 /** For `forRootAsync({ useClass })` and `useExisting`. */
 export interface RedisLockOptionsFactory {
+  /** Called once, when the module is built. */
   createRedisLockOptions(): RedisLockModuleOptions | Promise<RedisLockModuleOptions>;
 }
 

@@ -41,6 +41,7 @@ export interface LockBackend {
   close(): Promise<void>;
 }
 
+/** What a backend can do. Options that need more than it can are refused. */
 export interface LockBackendCapabilities {
   /** `ttl`: a grant ends by itself after its lease. `session`: it ends with the connection that took it. */
   readonly lease: 'ttl' | 'session';
@@ -54,12 +55,14 @@ export interface LockBackendCapabilities {
   readonly serverQueue: boolean;
 }
 
+/** One name, as `inspect` and `forceRelease` get it. */
 export interface NameRequest {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
   readonly name: string;
 }
 
+/** Names and the ticket that owns or is to own them. */
 export interface TicketRequest {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
@@ -69,16 +72,19 @@ export interface TicketRequest {
   readonly ticket: string;
 }
 
+/** Asks for the names, all or none. */
 export interface AcquireRequest extends TicketRequest {
   /** Milliseconds of lease from the moment of the grant, whole. */
   readonly ttl: number;
 }
 
+/** Asks for a longer lease. */
 export interface RenewRequest extends TicketRequest {
   /** Milliseconds of lease from the moment of the renewal, whole. */
   readonly ttl: number;
 }
 
+/** Granted, with its fencing token; or busy, with what is known of the holder. */
 export type AcquireAnswer =
   | { readonly granted: true; readonly fencingToken: number }
   | {
@@ -102,6 +108,7 @@ export interface ReleaseAnswer {
   readonly resent: boolean;
 }
 
+/** Who owns a name. */
 export interface LockState {
   readonly owner: string;
   /** Milliseconds left of the lease; `Infinity` where it has no expiry. */

@@ -12,6 +12,7 @@ import { compileKeyTemplate } from './key-template.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
 import { injectProperty, wrapMethod } from './method-wrapping.js';
 
+/** Lock options, and what a call does that finds the lock busy. */
 export interface DistributedLockOptions extends LockOptions {
   /**
    * What a call does that found the lock busy for `wait` ms: throw the `LockTimeoutError`, `'skip'` (resolve to

@@ -18,6 +18,7 @@ export interface BusyCall {
   readonly error: LockTimeoutError;
 }
 
+/** `'throw'`, `'skip'`, or a function whose value the call resolves to (an Observable emits it). */
 export type OnBusy = 'throw' | 'skip' | ((busy: BusyCall) => unknown);
 
 /** Acquires, runs the method, releases. The method never runs without the lock. */

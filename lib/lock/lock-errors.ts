@@ -1,6 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 import { HttpException } from '@nestjs/common';
 
+/** What tells the errors apart in a log and in the HTTP body. */
 export type LockErrorCode =
   'LOCK_TIMEOUT' | 'LOCK_LOST' | 'LOCK_BACKEND' | 'LOCK_KEY' | 'LOCK_CONFIG' | 'LOCK_NOT_WIRED';
 
@@ -13,7 +14,8 @@ export type LockErrorCode =
  */
 export type LockLostReason = 'expired' | 'taken' | 'maxHold' | 'shutdown';
 
-interface LockErrorDetails {
+/** @internal */
+export interface LockErrorDetails {
   code: LockErrorCode;
   status: number;
   /** What an HTTP client may read: fixed, without key, owner or server. */
@@ -33,6 +35,7 @@ export abstract class LockError extends HttpException {
   /** The names of the locks concerned; empty where none was known yet. */
   readonly keys: readonly string[];
 
+  /** @internal */
   protected constructor(details: LockErrorDetails) {
     const { code, status, publicMessage, message, keys, cause } = details;
     super(
@@ -45,6 +48,7 @@ export abstract class LockError extends HttpException {
     this.message = message;
   }
 
+  /** The HTTP status, for filters that look for this property; the same as `getStatus()`. */
   get statusCode(): number {
     return this.getStatus();
   }
@@ -72,6 +76,7 @@ export class LockTimeoutError extends LockError {
 /** The lock was lost while it was held: what the protected work did is unknown. HTTP 500. */
 export class LockLostError extends LockError {
   readonly reason: LockLostReason;
+  /** The token of the grant that was lost. */
   readonly fencingToken: number;
 
   constructor(

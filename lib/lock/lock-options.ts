@@ -1,6 +1,7 @@
 import { LockConfigError } from './lock-errors.js';
 import { exponentialBackoff, type RetryStrategy } from './retry-strategy.js';
 
+/** How one lock is taken and held. Given with a call or a decorator, over the module's `defaults`. */
 export interface LockOptions {
   /**
    * Milliseconds of lease: how long the lock outlives a holder that died. The clock starts before the request is sent.

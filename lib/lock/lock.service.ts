@@ -15,6 +15,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   private readonly taker: HoldTaker;
   private stopped = false;
 
+  /** @internal */
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
     this.taker = new HoldTaker(backends, this.registry);
   }
@@ -127,10 +128,12 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     return this.stopped;
   }
 
+  /** @internal */
   async onModuleInit(): Promise<void> {
     await this.backends.check();
   }
 
+  /** @internal */
   async onApplicationShutdown(): Promise<void> {
     await this.taker.shutDown();
     await this.backends.stop();

@@ -12,6 +12,7 @@ export interface RetryState {
 
 /** Iterates over delays in ms. `next` is given the state of the wait; `done` gives up before `wait` has passed. */
 export interface RetryDelays {
+  /** Called after each try that found the lock busy. */
   next(state: RetryState): IteratorResult<number, unknown>;
 }
 

@@ -6,6 +6,7 @@ import { Readable } from 'node:stream';
 import { ApolloDriver, type ApolloDriverConfig } from '@nestjs/apollo';
 import { BullModule, Processor, WorkerHost } from '@nestjs/bullmq';
 import {
+  BadRequestException,
   Controller,
   Get,
   Inject,
@@ -13,6 +14,13 @@ import {
   Param,
   Sse,
   StreamableFile,
+  UseGuards,
+  UseInterceptors,
+  type CallHandler,
+  type CanActivate,
+  type ExecutionContext,
+  type NestInterceptor,
+  type PipeTransform,
   type DynamicModule,
   type INestApplication,
   type MessageEvent,
@@ -54,7 +62,7 @@ import { MessageBody, SubscribeMessage, WebSocketGateway } from '@nestjs/websock
 import { Queue, QueueEvents, type Job } from 'bullmq';
 import { DistributedLock, LockService } from 'nest-redis-lock';
 import { RedisLockTestingModule } from 'nest-redis-lock/testing';
-import { firstValueFrom, NEVER, Observable, of, startWith } from 'rxjs';
+import { firstValueFrom, NEVER, Observable, of, startWith, tap } from 'rxjs';
 import { WebSocket } from 'ws';
 import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
@@ -360,6 +368,55 @@ it('event emitter listeners', async () => {
   await using started = await start({ imports: [EventEmitterModule.forRoot()], providers: [Listener] });
   await started.app.get(EventEmitter2).emitAsync('order.placed', { id: '1' });
   expect(ran.get('placed')).toEqual(['order:1']);
+});
+
+it('HTTP: after guards, interceptors and pipes, and not at all where one of them refuses', async () => {
+  let steps: string[] = [];
+
+  @Injectable()
+  class Steps implements CanActivate, NestInterceptor, PipeTransform {
+    private note(step: string): void {
+      steps.push(step);
+    }
+
+    canActivate(context: ExecutionContext): boolean {
+      this.note('guard');
+      return context.switchToHttp().getRequest<{ url: string }>().url !== '/guarded';
+    }
+
+    intercept(_context: ExecutionContext, next: CallHandler): Observable<unknown> {
+      this.note('interceptor');
+      return next.handle().pipe(tap(() => this.note('interceptor again')));
+    }
+
+    transform(value: string): string {
+      this.note('pipe');
+      if (value === 'piped') throw new BadRequestException();
+      return value.toUpperCase();
+    }
+  }
+
+  @Controller()
+  class Orders extends Witness {
+    @Get(':id')
+    @DistributedLock((id: string) => {
+      steps.push('lock');
+      return `order:${id}`;
+    })
+    @UseGuards(Steps)
+    @UseInterceptors(Steps)
+    async place(@Param('id', Steps) _id: string): Promise<string> {
+      steps.push('method');
+      return this.witness('place');
+    }
+  }
+  await using started = await start({ controllers: [Orders], providers: [Steps] });
+  expect(await (await fetch(`${started.url}/a`)).text()).toBe('order:A');
+  expect(steps).toEqual(['guard', 'interceptor', 'pipe', 'lock', 'method', 'interceptor again']);
+  steps = [];
+  expect((await fetch(`${started.url}/guarded`)).status).toBe(403);
+  expect((await fetch(`${started.url}/piped`)).status).toBe(400);
+  expect(steps).toEqual(['guard', 'guard', 'interceptor', 'pipe']);
 });
 
 describe.each([

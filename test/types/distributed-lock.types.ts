@@ -119,9 +119,11 @@ export class TemplatesThatFit {
   async optionalArgument(_order: Order, _id?: number): Promise<void> {}
 
   @DistributedLock('order:<0.id>')
-  async generic<T extends { id: string }>(_order: T): Promise<void> {}
+  async generic<T extends { id: string }>(order: T): Promise<T> {
+    return order;
+  }
 
-  @DistributedLock(`order:<${7 as number}>` as string)
+  @DistributedLock(String.raw`order:<7>`)
   async madeAtRunTime(_id: string): Promise<void> {}
 
   @DistributedLock('order:<0.items.length>')
