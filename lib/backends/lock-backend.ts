@@ -12,6 +12,8 @@ export interface LockBackend {
   /** What messages call it: `redis`, `memory`, ... */
   readonly name: string;
   readonly capabilities: LockBackendCapabilities;
+  /** The waiting queue of the backend; present with `capabilities.serverQueue`. */
+  readonly queue?: LockQueue;
 
   /**
    * Takes all names or none. A name that this very ticket owns already counts as free (the answer to an earlier send was
@@ -76,6 +78,8 @@ export interface TicketRequest {
 export interface AcquireRequest extends TicketRequest {
   /** Milliseconds of lease from the moment of the grant, whole. */
   readonly ttl: number;
+  /** The fencing token must not be below this. */
+  readonly leastToken?: number;
 }
 
 /** Asks for a longer lease. */
@@ -95,8 +99,13 @@ export type AcquireAnswer =
       readonly remaining: number;
     };
 
-/** `remaining`: ms of lease from the renewal on, at least the `ttl` asked for. */
-export type RenewAnswer = { readonly status: 'renewed'; readonly remaining: number } | { readonly status: 'not-owner' };
+/**
+ * `remaining`: ms of lease from the renewal on, at least the `ttl` asked for. `waiting`: how many wait in the backend's
+ * queue.
+ */
+export type RenewAnswer =
+  | { readonly status: 'renewed'; readonly remaining: number; readonly waiting?: number }
+  | { readonly status: 'not-owner' };
 
 /**
  * `released`: all names were ours and are free now. `gone`: one or more were owned by nobody. `taken`: one or more were
@@ -118,3 +127,99 @@ export interface LockState {
   /** How many wait for it in the backend's own queue; 0 where it keeps none. */
   readonly waiting: number;
 }
+
+/**
+ * Waiters of different processes in order of arrival, kept at the backend: whoever releases gives the lock to the first
+ * live one in the same atomic step, and then tells its process. Safe against messages and answers that are late, lost or
+ * repeated, by the rules of docs/protocol.md.
+ */
+export interface LockQueue {
+  /** Opens the channel of this process, on which messages come. Rejects when it cannot be opened. */
+  listen(listener: QueueListener): Promise<void>;
+
+  /**
+   * Takes the name if it is free and nobody waits for it; else waits in the queue, or answers at once without a `claim`. A
+   * ticket that owns the name is granted it again; one that waits stays where it is.
+   */
+  enqueue(request: EnqueueRequest): Promise<QueueAnswer>;
+
+  /** Says that a waiter lives. It never queues a ticket: `gone` when it does not wait any more. */
+  beat(request: WaiterRequest): Promise<QueueAnswer | { readonly status: 'gone' }>;
+
+  /** Passes the name to the first who waits, and queues another ticket of this process behind the others. */
+  requeue(request: RequeueRequest): Promise<QueueAnswer | { readonly status: 'not-owner' }>;
+
+  /** Reserves further tokens for the process that owns the name; `null` when it does not any more. */
+  mint(request: WaiterRequest & { readonly leastToken: number }): Promise<TokenRange | null>;
+}
+
+/** The process that listens, and what it is told. */
+export interface QueueListener {
+  /** The module's `prefix`; absent when there is none. */
+  readonly prefix?: string | undefined;
+  /** What the tickets of this process begin with, before a `:` and a number. */
+  readonly process: string;
+  onMessage(message: QueueMessage): void;
+  /** The channel was cut and is open again: messages may have been lost. */
+  onReconnect(): void;
+}
+
+/** `grant`: a waiter owns the name now. `wanted`: another process waits for it. `revoked`: it was released by force. */
+export type QueueMessage =
+  | {
+      readonly kind: 'grant';
+      readonly ticket: string;
+      readonly name: string;
+      readonly tokens: TokenRange;
+      /** Milliseconds of lease from the moment of the grant. */
+      readonly claim: number;
+      /** How many wait behind it. */
+      readonly waiting: number;
+    }
+  | { readonly kind: 'wanted' | 'revoked'; readonly ticket: string };
+
+/** Consecutive fencing tokens that no other process gets. */
+export interface TokenRange {
+  readonly first: number;
+  readonly count: number;
+}
+
+/** One ticket at one name. */
+export interface WaiterRequest extends NameRequest {
+  readonly ticket: string;
+}
+
+/** Asks for the name, now or later. */
+export interface EnqueueRequest extends WaiterRequest {
+  /** Milliseconds of lease when it is granted at once, whole. */
+  readonly ttl: number;
+  /** Milliseconds of lease when it is granted later, whole; absent: one try. */
+  readonly claim?: number;
+}
+
+/** Passes the name on, and asks for it again. */
+export interface RequeueRequest extends WaiterRequest {
+  readonly again: string;
+  /** Milliseconds of lease when it is granted again, whole. */
+  readonly claim: number;
+}
+
+/** The ticket owns the name; or it waits, or does not, where it was asked to try once. */
+export type QueueAnswer =
+  | {
+      readonly status: 'granted';
+      readonly tokens: TokenRange;
+      /** Milliseconds that the lease has left. */
+      readonly remaining: number;
+      readonly waiting: number;
+    }
+  | {
+      readonly status: 'busy';
+      /** A message with a token below this was sent for an earlier grant. */
+      readonly unissued: number;
+      /** Whether the ticket is the first in the queue. */
+      readonly first: boolean;
+      /** The owner, and the ms left of its lease (`Infinity`: no expiry). */
+      readonly owner: string;
+      readonly remaining: number;
+    };

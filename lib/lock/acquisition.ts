@@ -1,5 +1,6 @@
 import type { AcquireAnswer } from '../backends/lock-backend.js';
 import { currentInstant } from './lease-clock.js';
+import { Grant } from './grant.js';
 import { Lease } from './lease.js';
 import { LockBackendError, LockTimeoutError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
@@ -74,7 +75,8 @@ async function tryOnce(
     throw calls.unanswered('acquire', names, limit);
   }
   if (!answer.granted) return answer;
-  const lease = new Lease({ ...ticketed, fencingToken: answer.fencingToken, sentAt, options });
+  const tokens = { first: answer.fencingToken, count: 1 };
+  const lease = new Lease(new Grant(names, ticketed.ticket, sentAt, options.ttl, tokens), backend, options, sentAt);
   if (lease.held) return lease;
   releaser.abandon(ticketed);
   throw new LockBackendError(

@@ -32,7 +32,7 @@ export class HeldLock implements Lock, LeaseHolder {
     const [first] = parts as readonly [HeldPart, ...HeldPart[]];
     const own = parts.find((part) => !part.endTurn) ?? first;
     this.owner = own.lease.grant.ticket;
-    this.fencingToken = Math.max(...parts.map((part) => part.lease.grant.fencingToken));
+    this.fencingToken = Math.max(...parts.map((part) => part.lease.fencingToken));
     for (const part of parts) part.lease.share(this);
   }
 
@@ -132,7 +132,7 @@ export class HeldLock implements Lock, LeaseHolder {
   private async end(): Promise<boolean> {
     this.ended = true;
     const last = this.parts.filter(({ lease }) => lease.unshare(this));
-    const outcomes = Promise.all(last.map(({ backend, lease }) => backend.release(lease)));
+    const outcomes = Promise.all(last.map(({ lease }) => lease.keeper.takeBack(lease)));
     for (const { endTurn } of this.parts) endTurn?.();
     for (const listener of this.endListeners) listener();
     return (await outcomes).every((outcome) => outcome === 'released' || outcome === 'unconfirmed');

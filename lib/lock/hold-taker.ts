@@ -96,14 +96,14 @@ export class HoldTaker {
       throw shuttingDown(names);
     }
     lease.onLost = (error) => logOnce(this.backends.logger, error);
-    backend.watchdog.watch(lease);
+    backend.watchdog.watch(lease.grant);
     return { backend, lease };
   }
 
   /** A nested hold that asks for more than is left of a lease which nobody renews gets it. */
   private async lengthen(parts: readonly HeldPart[], { ttl }: ResolvedLockOptions): Promise<void> {
     for (const { backend, lease } of parts) {
-      if (lease.grant.options.renewal || lease.remaining() >= ttl) continue;
+      if (lease.options.renewal || lease.remaining() >= ttl) continue;
       await backend.extend(lease, ttl);
       if (lease.lost) throw lease.lost;
     }

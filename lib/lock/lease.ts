@@ -1,50 +1,70 @@
+import type { Grant } from './grant.js';
 import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
 import { LockLostError, type LockLostReason } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
-
-export interface LeaseGrant {
-  readonly names: readonly string[];
-  readonly ticket: string;
-  readonly fencingToken: number;
-  /** When the granted request was sent. */
-  readonly sentAt: Instant;
-  readonly options: ResolvedLockOptions;
-}
+import type { ReleaseOutcome } from './releaser.js';
 
 /** A hold that rests on a lease. */
 export interface LeaseHolder {
   leaseLost(): void;
 }
 
+/** Where a lease comes from, and goes back to. */
+export interface LeaseKeeper {
+  /** The last hold that rested on it has ended while it could be trusted. */
+  takeBack(lease: Lease): Promise<ReleaseOutcome>;
+  /** It was lost: its holder may go on for a while, others need not wait for that. */
+  leaseLost(lease: Lease, reason: LockLostReason): void;
+}
+
 /**
- * What a backend granted, and for how long it can be trusted: `lease − drift` from before the request was sent, so that a
- * slow answer shortens it. It ends once, by release or by loss; neither can be undone.
+ * One holder's share of a grant: its own fencing token, and the limits of its own options. It ends once, by release or by
+ * loss; neither can be undone.
  */
 export class Lease {
   /** Called when the lease is lost, once. */
   onLost: ((error: LockLostError) => void) | undefined;
-  private base: Instant;
-  private span: number;
+  readonly fencingToken: number;
   private released = false;
   private lostError: LockLostError | undefined;
   private controller: AbortController | undefined;
   private readonly holders = new Set<LeaseHolder>();
+  private ceiling: number;
 
-  constructor(readonly grant: LeaseGrant) {
-    this.base = grant.sentAt;
-    this.span = grant.options.ttl - driftOf(grant.options.ttl);
+  constructor(
+    readonly grant: Grant,
+    readonly keeper: LeaseKeeper,
+    readonly options: ResolvedLockOptions,
+    /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
+    private readonly startedAt: Instant,
+  ) {
+    this.fencingToken = grant.takeToken();
+    this.ceiling = options.renewal ? Infinity : options.ttl - driftOf(options.ttl);
+    grant.holder = this;
   }
 
   /** Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. */
   remaining(): number {
     if (this.released || this.lostError) return 0;
-    const ofLease = this.span - elapsedSince(this.base);
-    const { maxHold } = this.grant.options;
-    const ofHold = maxHold === undefined ? Infinity : maxHold - elapsedSince(this.grant.sentAt);
-    if (ofHold <= 0) this.lose('maxHold');
-    else if (ofLease <= 0) this.lose('expired');
-    else return Math.min(ofLease, ofHold);
+    const { maxHold } = this.options;
+    let remaining = this.grant.remaining();
+    if (this.ceiling !== Infinity) remaining = Math.min(remaining, this.ceiling - elapsedSince(this.startedAt));
+    if (maxHold !== undefined) {
+      const ofHold = maxHold - elapsedSince(this.startedAt);
+      if (ofHold <= 0) {
+        this.lose('maxHold');
+        return 0;
+      }
+      remaining = Math.min(remaining, ofHold);
+    }
+    if (remaining > 0) return remaining;
+    this.lose('expired');
     return 0;
+  }
+
+  /** Whether the grant must be renewed once, for a holder that does not renew it, to last as long as it was promised. */
+  get outlastsGrant(): boolean {
+    return this.ceiling !== Infinity && this.ceiling - elapsedSince(this.startedAt) > this.grant.remaining() + 1;
   }
 
   get held(): boolean {
@@ -64,22 +84,21 @@ export class Lease {
     return this.controller.signal;
   }
 
-  /** A renewal sent at `sentAt` was confirmed with `remaining` ms left. It never shortens the lease nor brings it back. */
-  renewed(sentAt: Instant, remaining: number): void {
-    if (!this.held) return;
-    const span = remaining - driftOf(remaining);
-    if (span - elapsedSince(sentAt) <= this.span - elapsedSince(this.base)) return;
-    this.base = sentAt;
-    this.span = span;
+  /** Its holder asked for `ttl` ms from now on. */
+  extended(sentAt: Instant, ttl: number): void {
+    if (this.ceiling === Infinity) return;
+    const since = elapsedSince(this.startedAt) - elapsedSince(sentAt);
+    this.ceiling = Math.max(this.ceiling, since + ttl - driftOf(ttl));
   }
 
   lose(reason: LockLostReason): void {
     if (this.released || this.lostError) return;
-    const { names, fencingToken, ticket } = this.grant;
-    this.lostError = new LockLostError(names, { reason, fencingToken, owner: ticket });
+    const { names, ticket } = this.grant;
+    this.lostError = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket });
     this.controller?.abort(this.lostError);
     this.onLost?.(this.lostError);
     for (const holder of this.holders) holder.leaseLost();
+    this.keeper.leaseLost(this, reason);
   }
 
   /** One more hold rests on this lease: the first one and each nested one. */
@@ -87,7 +106,7 @@ export class Lease {
     this.holders.add(holder);
   }
 
-  /** A hold ended. Answers whether it was the last one: the lease is then to be released. */
+  /** A hold ended. Answers whether it was the last one: the lease is then to be given back. */
   unshare(holder: LeaseHolder): boolean {
     return this.holders.delete(holder) && this.holders.size === 0;
   }

@@ -3,14 +3,14 @@ import type { LoggerService } from '@nestjs/common';
 import type { LockBackend, RenewAnswer } from '../backends/lock-backend.js';
 import { BackendCalls } from './backend-calls.js';
 import { currentInstant } from './lease-clock.js';
-import type { Lease } from './lease.js';
+import type { Lease, LeaseKeeper } from './lease.js';
 import { LockConfigError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import { Releaser, type ReleaseOutcome } from './releaser.js';
 import { Watchdog } from './watchdog.js';
 
 /** A backend under the name that `LockOptions.backend` chooses it by, with what keeps its leases. */
-export class NamedBackend {
+export class NamedBackend implements LeaseKeeper {
   readonly calls: BackendCalls;
   readonly watchdog: Watchdog;
   readonly releaser: Releaser;
@@ -48,10 +48,15 @@ export class NamedBackend {
   }
 
   /** Ends the lease: gives it back, or, where it is lost already, asks once to free what may be left of it. */
-  async release(lease: Lease): Promise<ReleaseOutcome> {
+  async takeBack(lease: Lease): Promise<ReleaseOutcome> {
     if (lease.held) return this.releaser.release(lease);
     this.releaser.abandon(lease.grant);
     return 'gone';
+  }
+
+  /** The backend keeps others out until the holder has ended, or the lease. */
+  leaseLost({ grant }: Lease): void {
+    this.watchdog.unwatch(grant);
   }
 
   /**
@@ -59,13 +64,16 @@ export class NamedBackend {
    *
    * @throws LockBackendError when the backend did not confirm it in time
    */
-  async extend(lease: Lease, ttl = lease.grant.options.ttl): Promise<void> {
-    const { names, ticket } = lease.grant;
+  async extend(lease: Lease, ttl = lease.options.ttl): Promise<void> {
+    const { grant } = lease;
+    const { names, ticket } = grant;
     const sentAt = currentInstant();
     const [pending] = this.calls.renew([{ names, ticket, ttl: Math.ceil(ttl) }]);
     const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
-    if (answer.status === 'renewed') lease.renewed(sentAt, answer.remaining);
-    else lease.lose('taken');
+    if (answer.status === 'renewed') {
+      grant.renewed(sentAt, answer.remaining);
+      lease.extended(sentAt, ttl);
+    } else lease.lose('taken');
   }
 
   async stop(): Promise<void> {

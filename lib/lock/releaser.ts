@@ -24,7 +24,7 @@ export class Releaser {
   async release(lease: Lease): Promise<ReleaseOutcome> {
     const remaining = lease.remaining();
     lease.markReleased();
-    this.watchdog.unwatch(lease);
+    this.watchdog.unwatch(lease.grant);
     const { names, ticket } = lease.grant;
     try {
       const answer = await this.calls.release(lease.grant, Math.min(this.calls.commandTimeout, remaining));

@@ -1,11 +1,13 @@
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls } from './backend-calls.js';
-import type { Lease } from './lease.js';
+import type { Grant } from './grant.js';
 import { currentInstant } from './lease-clock.js';
 
 interface Watch {
-  /** On the monotonic clock; `Infinity` while a renewal is under way, and without renewal. */
+  /** On the monotonic clock; `Infinity` without renewal. */
   dueAt: number;
+  /** Nothing is due until the renewal under way is answered or given up. */
+  underWay: boolean;
   failures: number;
 }
 
@@ -19,11 +21,11 @@ const FIRST_BACKOFF = 25;
 const LONGEST_BACKOFF = 1_000;
 
 /**
- * Keeps the leases of one backend: renews those that ask for it, many in one round trip, and ends each at its local
+ * Keeps the grants of one backend: renews those that ask for it, many in one round trip, and ends each lease at its local
  * deadline whether or not the backend answers. One timer for all, which never keeps the process alive.
  */
 export class Watchdog {
-  private readonly watches = new Map<Lease, Watch>();
+  private readonly watches = new Map<Grant, Watch>();
   private timer: NodeJS.Timeout | undefined;
   private wakeAt = Infinity;
 
@@ -32,16 +34,18 @@ export class Watchdog {
     private readonly logger: Pick<LoggerService, 'warn'>,
   ) {}
 
-  watch(lease: Lease): void {
-    const { sentAt, options } = lease.grant;
-    const dueAt = options.renewal ? sentAt.monotonic + options.renewal.interval : Infinity;
-    this.watches.set(lease, { dueAt, failures: 0 });
-    this.wakeNoLaterThan(Math.min(dueAt, performance.now() + lease.remaining()));
+  /** From here on the grant is renewed as its holder wants it; called again when the holder changes. */
+  watch(grant: Grant): void {
+    const due = dueAt(grant);
+    const watch = this.watches.get(grant);
+    if (watch) watch.dueAt = due;
+    else this.watches.set(grant, { dueAt: due, underWay: false, failures: 0 });
+    this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
   }
 
-  /** From here on the lease is never renewed again. */
-  unwatch(lease: Lease): void {
-    this.watches.delete(lease);
+  /** From here on the grant is never renewed again. */
+  unwatch(grant: Grant): void {
+    this.watches.delete(grant);
   }
 
   stop(): void {
@@ -61,45 +65,46 @@ export class Watchdog {
   private wake(): void {
     this.wakeAt = Infinity;
     const now = performance.now();
-    const due: Lease[] = [];
+    const due: Grant[] = [];
     let next = Infinity;
-    for (const [lease, watch] of this.watches) {
-      const remaining = lease.remaining();
+    for (const [grant, watch] of this.watches) {
+      const remaining = remainingOf(grant);
       if (remaining === 0) {
-        this.watches.delete(lease);
+        this.watches.delete(grant);
         continue;
       }
-      const slack = COALESCE * (lease.grant.options.renewal?.interval ?? 0);
-      if (watch.dueAt <= now + slack) due.push(lease);
-      else next = Math.min(next, watch.dueAt);
+      const slack = COALESCE * (grant.holder?.options.renewal?.interval ?? 0);
+      if (!watch.underWay && watch.dueAt <= now + slack) due.push(grant);
+      else if (!watch.underWay) next = Math.min(next, watch.dueAt);
       next = Math.min(next, now + remaining);
     }
     for (let first = 0; first < due.length; first += BATCH) this.renew(due.slice(first, first + BATCH));
     if (this.watches.size > 0) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   }
 
-  private renew(leases: readonly Lease[]): void {
+  private renew(grants: readonly Grant[]): void {
     const sentAt = currentInstant();
-    const unanswered = new Set(leases);
-    const limit = Math.min(...leases.map((lease) => this.timeoutOf(lease)));
-    for (const lease of leases) this.reschedule(lease, Infinity);
+    const unanswered = new Set(grants);
+    const limit = Math.min(...grants.map((grant) => this.timeoutOf(grant)));
+    for (const grant of grants) this.markUnderWay(grant);
     const timer = setTimeout(() => {
       this.failed([...unanswered], `no answer within ${Math.round(limit)} ms`);
       unanswered.clear();
     }, limit).unref();
 
-    const requests = leases.map(({ grant: { names, ticket, options } }) => ({ names, ticket, ttl: options.ttl }));
-    const failures: Lease[] = [];
+    const requests = grants.map(({ names, ticket, holder }) => ({ names, ticket, ttl: holder?.options.ttl ?? 0 }));
+    const failures: Grant[] = [];
     const answers = this.calls.renew(requests).map(async (pending, index) => {
-      const lease = leases[index] as Lease;
+      const grant = grants[index] as Grant;
       try {
         const answer = await pending;
-        if (answer.status === 'renewed') lease.renewed(sentAt, answer.remaining);
-        else lease.lose('taken');
+        if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+        else grant.lose('taken');
+        if (answer.status === 'renewed' && answer.waiting) grant.onWanted?.();
         // An answer that comes after its time-out still counts; the next try is then already on its way.
-        if (unanswered.delete(lease)) this.succeeded(lease, sentAt.monotonic);
+        if (unanswered.delete(grant)) this.succeeded(grant);
       } catch (error) {
-        if (unanswered.delete(lease)) failures.push(lease);
+        if (unanswered.delete(grant)) failures.push(grant);
         return error;
       }
       return undefined;
@@ -111,22 +116,28 @@ export class Watchdog {
     });
   }
 
-  private succeeded(lease: Lease, sentAt: number): void {
-    const watch = this.watches.get(lease);
-    if (watch) watch.failures = 0;
-    this.reschedule(lease, sentAt + (lease.grant.options.renewal?.interval ?? Infinity));
+  private succeeded(grant: Grant): void {
+    const watch = this.watches.get(grant);
+    if (!watch) return;
+    watch.failures = 0;
+    this.reschedule(grant, grant.holder?.options.renewal ? dueAt(grant) : Infinity);
+  }
+
+  private markUnderWay(grant: Grant): void {
+    const watch = this.watches.get(grant);
+    if (watch) watch.underWay = true;
   }
 
   /** Repeated at once, then with backoff, until the deadline; told once until it succeeds again. */
-  private failed(leases: readonly Lease[], why: string): void {
+  private failed(grants: readonly Grant[], why: string): void {
     const news: string[] = [];
-    for (const lease of leases) {
-      const watch = this.watches.get(lease);
+    for (const grant of grants) {
+      const watch = this.watches.get(grant);
       if (!watch) continue;
       watch.failures += 1;
-      if (watch.failures === 1) news.push(...lease.grant.names);
+      if (watch.failures === 1) news.push(...grant.names);
       const backoff = watch.failures === 1 ? 0 : FIRST_BACKOFF * 2 ** Math.min(watch.failures - 2, 10);
-      this.reschedule(lease, performance.now() + Math.min(backoff, LONGEST_BACKOFF));
+      this.reschedule(grant, performance.now() + Math.min(backoff, LONGEST_BACKOFF));
     }
     if (news.length === 0) return;
     const shown = news
@@ -137,16 +148,31 @@ export class Watchdog {
     this.logger.warn(`Renewal of ${shown}${rest} failed: ${why}; repeated until the lease ends`);
   }
 
-  private reschedule(lease: Lease, dueAt: number): void {
-    const watch = this.watches.get(lease);
+  private reschedule(grant: Grant, at: number): void {
+    const watch = this.watches.get(grant);
     if (!watch) return;
-    watch.dueAt = dueAt;
-    this.wakeNoLaterThan(dueAt);
+    watch.dueAt = at;
+    watch.underWay = false;
+    this.wakeNoLaterThan(at);
   }
 
-  private timeoutOf({ grant: { options } }: Lease): number {
-    return options.renewal?.timeout ?? Math.min(this.calls.commandTimeout, options.ttl / 4);
+  private timeoutOf({ holder }: Grant): number {
+    const { renewal, ttl } = holder?.options ?? { renewal: undefined, ttl: Infinity };
+    return renewal?.timeout ?? Math.min(this.calls.commandTimeout, ttl / 4);
   }
+}
+
+/** When the grant is to be renewed next: a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
+function dueAt(grant: Grant): number {
+  const { holder } = grant;
+  if (!holder) return Infinity;
+  const { renewal, ttl } = holder.options;
+  if (renewal) return grant.dueAfter(renewal.interval, ttl);
+  return holder.outlastsGrant ? performance.now() : Infinity;
+}
+
+function remainingOf({ holder }: Grant): number {
+  return holder?.remaining() ?? 0;
 }
 
 function describe(error: unknown): string {

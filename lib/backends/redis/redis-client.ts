@@ -1,6 +1,5 @@
 import { Redis, type Cluster, type RedisOptions } from 'ioredis';
 import { LockConfigError } from '../../lock/lock-errors.js';
-import type { RedisScript } from './scripts/redis-script.js';
 
 /** A client of the user's, options or a URL to make one of our own with. */
 export type RedisConnection = Redis | Cluster | RedisOptions | string;
@@ -33,20 +32,6 @@ export function createRedisClient(connection: RedisOptions | string): Redis {
     );
   }
   return new Redis({ ...OWN_CLIENT, ...connection, ...REPLIES });
-}
-
-export async function runScript(
-  client: RedisClient,
-  script: RedisScript,
-  keys: readonly string[],
-  args: readonly (string | number)[],
-): Promise<unknown> {
-  try {
-    return await client.evalsha(script.sha1, keys.length, ...keys, ...args);
-  } catch (error) {
-    if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-    return client.eval(script.lua, keys.length, ...keys, ...args);
-  }
 }
 
 function requireRedisUrl(url: string): string {

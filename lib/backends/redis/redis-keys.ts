@@ -1,8 +1,8 @@
 import type { NameRequest } from '../lock-backend.js';
 
 /**
- * The key of a lock: `lock:{<name>}`, behind the prefix. The braces make the name the hash tag, so that a lock and its
- * fence share a Cluster slot; a name that begins with `{tag}` has that tag as its own. A `}` at the beginning would close
+ * The key of a lock: `lock:{<name>}`, behind the prefix. The braces make the name the hash tag, so that all
+ * keys of a lock share a Cluster slot; a name that begins with `{tag}` has that tag as its own. A `}` at the beginning would close
  * the tag at once and is percent-encoded.
  */
 export function lockKey({ prefix, name }: NameRequest): string {
@@ -10,7 +10,13 @@ export function lockKey({ prefix, name }: NameRequest): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:{${tagged}}`;
 }
 
-/** The key of the lock's fence: the first fencing token not yet issued. */
-export function fenceKey(lock: string): string {
-  return `${lock}:fence`;
+/** The four keys of a lock: itself, the first fencing token not yet issued, the waiting queue, and the waiters in it. */
+export function keysOf(request: NameRequest): [lock: string, fence: string, queue: string, waiters: string] {
+  const lock = lockKey(request);
+  return [lock, `${lock}:fence`, `${lock}:queue`, `${lock}:waiters`];
+}
+
+/** What the channel of every process begins with; its id follows. */
+export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
+  return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;
 }

@@ -12,23 +12,24 @@ import type {
   RenewRequest,
   TicketRequest,
 } from '../lock-backend.js';
-import { createRedisClient, isRedisClient, runScript, type RedisClient, type RedisConnection } from './redis-client.js';
-import { fenceKey, lockKey } from './redis-keys.js';
+import { createRedisClient, isRedisClient, type RedisConnection } from './redis-client.js';
+import { channelPrefix, keysOf, lockKey } from './redis-keys.js';
+import { RedisLockQueue } from './redis-lock-queue.js';
+import { leaseOf, type RedisInteger } from './redis-replies.js';
+import { ScriptRunner } from './script-runner.js';
 import { ACQUIRE } from './scripts/acquire.lua.js';
+import { FORCE_RELEASE } from './scripts/force-release.lua.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { RELEASE } from './scripts/release.lua.js';
 import { RENEW } from './scripts/renew.lua.js';
 
-/** A fence outlives every lease that it has fenced, so that tokens rise also without a look at the clock. */
-const FENCE_EXPIRY = 24 * 60 * 60 * 1_000;
-
 /**
  * Locks on one Redis (or Valkey) primary, or on a Redis Cluster: a lock is the string `lock:{name}` that
  * `SET key ticket NX PX ttl` would make, so that clients of other languages which follow the redis.io protocol exclude
- * ours and are excluded by them.
+ * ours and are excluded by them. They see a queue of ours as one long hold.
  *
  * A client that is passed in is used and never closed. Options or a URL make a client of our own, which is closed with
- * the module.
+ * the module. A second connection, for messages, is opened with the first wait for a busy lock.
  */
 export function redis(connection: RedisConnection): LockBackend {
   return new RedisLockBackend(connection);
@@ -39,11 +40,12 @@ class RedisLockBackend implements LockBackend {
   readonly capabilities: LockBackendCapabilities = {
     lease: 'ttl',
     fencing: 'strict',
-    push: false,
+    push: true,
     severalKeys: true,
-    serverQueue: false,
+    serverQueue: true,
   };
-  private readonly client: RedisClient;
+  readonly queue: RedisLockQueue;
+  private readonly scripts: ScriptRunner;
   private readonly ownsClient: boolean;
   /** Grows whenever a connection ends: ioredis then resends what was not answered. */
   private disconnects = 0;
@@ -53,17 +55,18 @@ class RedisLockBackend implements LockBackend {
 
   constructor(connection: RedisConnection) {
     this.ownsClient = !isRedisClient(connection);
-    this.client = isRedisClient(connection) ? connection : createRedisClient(connection);
-    for (const event of DISCONNECT_EVENTS) this.client.on(event, this.countDisconnect);
+    const client = isRedisClient(connection) ? connection : createRedisClient(connection);
+    this.scripts = new ScriptRunner(client);
+    this.queue = new RedisLockQueue(this.scripts);
+    for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
     // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
-    if (this.ownsClient) this.client.on('error', () => {});
+    if (this.ownsClient) client.on('error', () => {});
   }
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const locks = this.lockKeys(request);
-    const keys = locks.flatMap((lock) => [lock, fenceKey(lock)]);
-    const fenceExpiry = Math.max(FENCE_EXPIRY, 2 * request.ttl);
-    const answer = await runScript(this.client, ACQUIRE, keys, [request.ticket, request.ttl, fenceExpiry]);
+    const { ticket, ttl, leastToken = 0 } = request;
+    const args = [ticket, ttl, channelPrefix(request), this.scripts.counted, leastToken];
+    const answer = await this.scripts.run(ACQUIRE, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
     if (Number(granted) === 1) return { granted: true, fencingToken: Number(tokenOrIndex) };
     const name = request.names[Number(tokenOrIndex) - 1] as string;
@@ -72,70 +75,67 @@ class RedisLockBackend implements LockBackend {
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
     // A script of a Cluster may touch one slot only.
-    if (this.client.isCluster) return requests.flatMap((request) => this.renewInOneScript([request]));
+    if (this.scripts.client.isCluster) return requests.flatMap((request) => this.renewInOneScript([request]));
     return this.renewInOneScript(requests);
   }
 
   async release(request: TicketRequest): Promise<ReleaseAnswer> {
     const disconnects = this.disconnects;
-    const answer = Number(await runScript(this.client, RELEASE, this.lockKeys(request), [request.ticket]));
+    const args = [request.ticket, channelPrefix(request), this.scripts.counted];
+    const answer = Number(await this.scripts.run(RELEASE, this.keysOf(request), args));
     const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
     return { status, resent: this.disconnects !== disconnects };
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
-    const lock = lockKey(request);
-    const [owner, ttl, unissued] = (await runScript(this.client, INSPECT, [lock, fenceKey(lock)], [])) as [
+    const [owner, ttl, unissued, waiting] = (await this.scripts.run(INSPECT, keysOf(request), [])) as [
       string?,
       RedisInteger?,
       string?,
+      RedisInteger?,
     ];
     if (owner === undefined) return null;
-    return { owner, ttl: leaseOf(ttl), fencingToken: unissued ? Number(unissued) - 1 : null, waiting: 0 };
+    const fencingToken = unissued ? Number(unissued) - 1 : null;
+    return { owner, ttl: leaseOf(ttl), fencingToken, waiting: Number(waiting) };
   }
 
   async forceRelease(request: NameRequest): Promise<string | null> {
-    return this.client.getdel(lockKey(request));
+    const args = [channelPrefix(request), this.scripts.counted];
+    return this.scripts.run(FORCE_RELEASE, keysOf(request), args) as Promise<string | null>;
   }
 
   async ping(): Promise<void> {
-    await this.client.ping();
+    await this.scripts.client.ping();
   }
 
   async close(): Promise<void> {
-    for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
-    if (this.ownsClient) this.client.disconnect();
+    const { client } = this.scripts;
+    for (const event of DISCONNECT_EVENTS) client.off(event, this.countDisconnect);
+    this.queue.close();
+    if (this.ownsClient) client.disconnect();
   }
 
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
-    const keys = requests.flatMap((request) => this.lockKeys(request));
+    const keys = requests.flatMap((request) => this.keysOf(request).filter((_, index) => index % 2 === 0));
     const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
-    const answers = runScript(this.client, RENEW, keys, args) as Promise<RedisInteger[]>;
+    const answers = this.scripts.run(RENEW, keys, args) as Promise<RedisInteger[]>;
     return requests.map(async (_, index): Promise<RenewAnswer> => {
-      const remaining = Number((await answers)[index]);
-      return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
+      const [remaining, waiting] = (await answers).slice(2 * index).map(Number) as [number, number];
+      return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
     });
   }
 
-  private lockKeys({ prefix, names }: TicketRequest): string[] {
-    const keys = names.map((name) => lockKey({ prefix, name }));
-    if (keys.length > 1 && this.client.isCluster) requireOneSlot(keys, names);
-    return keys;
+  private keysOf({ prefix, names }: TicketRequest): readonly string[] {
+    if (names.length === 1) return keysOf({ prefix, name: names[0] as string });
+    if (this.scripts.client.isCluster) requireOneSlot(prefix, names);
+    return names.flatMap((name) => keysOf({ prefix, name }));
   }
 }
 
-/** A client of the user's may have ioredis' `stringNumbers` on. */
-type RedisInteger = number | string;
-
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
-function leaseOf(pttl: RedisInteger | undefined): number {
-  const remaining = Number(pttl);
-  return remaining === -1 ? Infinity : Math.max(0, remaining);
-}
-
-function requireOneSlot(keys: readonly string[], names: readonly string[]): void {
-  if (new Set(keys.map((key) => calculateSlot(key))).size === 1) return;
+function requireOneSlot(prefix: string | undefined, names: readonly string[]): void {
+  if (new Set(names.map((name) => calculateSlot(lockKey({ prefix, name })))).size === 1) return;
   const [first = '', second = ''] = names;
   throw new LockKeyError(
     `Locks ${names.map((name) => `"${name}"`).join(', ')} lie in different slots of the Redis Cluster and cannot be ` +

@@ -1,33 +1,34 @@
+import { FENCE_EXPIRY, lockAt, QUEUE } from './queue.lua.js';
 import { redisScript } from './redis-script.js';
 
 /**
- * Takes all locks or none, and mints one fencing token for them.
+ * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits.
  *
- * KEYS: for each name its lock and its fence, alternating.
- * ARGV: 1 ticket, 2 lease in ms, 3 expiry of the fences in ms.
+ * KEYS: lock, fence, queue and waiters of each name.
+ * ARGV: 1 ticket, 2 lease in ms, 3 what channels begin with, 4 whether PUBLISH counts, 5 the least token.
  * Returns {1, token}, or {0, index of the first name found taken, its owner, its PTTL}.
  *
- * A fence holds the first token not yet issued. The token is the largest of the fences and Redis TIME in µs, so that it
- * rises also after a fence expired or was lost. A lock that holds our own ticket was granted to an earlier send of this
- * very request: it is granted again.
+ * The token is the largest of the first tokens not yet issued and Redis TIME in µs, so that it rises also after a fence
+ * expired or was lost. A lock that holds our own ticket was granted to an earlier send of this very request: it is granted
+ * again.
  */
 export const ACQUIRE = redisScript(`
-for i = 1, #KEYS, 2 do
-  local owner = redis.call('GET', KEYS[i])
-  if owner and owner ~= ARGV[1] then
-    return {0, (i + 1) / 2, owner, redis.call('PTTL', KEYS[i])}
+local me, channels, counted = ARGV[1], ARGV[3], ARGV[4] == '1'
+${QUEUE}
+local locks, token = {}, math.max(micros, tonumber(ARGV[5]))
+for i = 1, #KEYS, 4 do
+  local lock = ${lockAt('i')}
+  local owner = redis.call('GET', lock.key)
+  if not owner and redis.call('EXISTS', lock.queue) == 1 then owner = hand_on(lock, '') end
+  if owner ~= me and (owner or redis.call('EXISTS', lock.queue) == 1) then
+    return {0, (i + 3) / 4, owner or '', redis.call('PTTL', lock.key)}
   end
+  token = math.max(token, tonumber(unissued(lock)))
+  locks[#locks + 1] = lock
 end
-local time = redis.call('TIME')
-local token = time[1] * 1000000 + time[2]
-for i = 2, #KEYS, 2 do
-  local unissued = redis.call('GET', KEYS[i])
-  if unissued then token = math.max(token, tonumber(unissued)) end
+for _, lock in ipairs(locks) do
+  redis.call('SET', lock.key, me, 'PX', ARGV[2])
+  redis.call('SET', lock.fence, whole(token + 1), 'PX', ${FENCE_EXPIRY})
 end
-local unissued = string.format('%.0f', token + 1)
-for i = 1, #KEYS, 2 do
-  redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
-  redis.call('SET', KEYS[i + 1], unissued, 'PX', ARGV[3])
-end
-return {1, token}
+return {1, whole(token)}
 `);

@@ -1,0 +1,134 @@
+import { Cluster, type Redis } from 'ioredis';
+import type {
+  EnqueueRequest,
+  LockQueue,
+  QueueAnswer,
+  QueueListener,
+  QueueMessage,
+  RequeueRequest,
+  TokenRange,
+  WaiterRequest,
+} from '../lock-backend.js';
+import type { RedisClient } from './redis-client.js';
+import { channelPrefix, keysOf } from './redis-keys.js';
+import { leaseOf, type RedisInteger } from './redis-replies.js';
+import type { ScriptRunner } from './script-runner.js';
+import { BEAT } from './scripts/beat.lua.js';
+import { ENQUEUE } from './scripts/enqueue.lua.js';
+import { MINT } from './scripts/mint.lua.js';
+import { REQUEUE } from './scripts/requeue.lua.js';
+
+type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
+
+/** The waiting queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
+export class RedisLockQueue implements LockQueue {
+  private subscriber: RedisClient | undefined;
+
+  constructor(private readonly scripts: ScriptRunner) {}
+
+  async listen(listener: QueueListener): Promise<void> {
+    const channel = channelPrefix(listener) + listener.process;
+    const subscriber = (this.subscriber ??= this.subscribe(channel, listener));
+    await subscriber.subscribe(channel);
+  }
+
+  async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
+    const { ticket, ttl, claim = '', name } = request;
+    const args = [ticket, ttl, channelPrefix(request), this.scripts.counted, claim, name];
+    return queueAnswer((await this.scripts.run(ENQUEUE, keysOf(request), args)) as Reply);
+  }
+
+  async beat(request: WaiterRequest): Promise<QueueAnswer | { status: 'gone' }> {
+    const args = [request.ticket, channelPrefix(request), this.scripts.counted];
+    const reply = (await this.scripts.run(BEAT, keysOf(request), args)) as Reply;
+    return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
+  }
+
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner' }> {
+    const { ticket, again, claim, name } = request;
+    const args = [ticket, channelPrefix(request), this.scripts.counted, again, claim, name];
+    const reply = (await this.scripts.run(REQUEUE, keysOf(request), args)) as Reply;
+    return Number(reply[0]) === -1 ? { status: 'not-owner' } : queueAnswer(reply);
+  }
+
+  async mint(request: WaiterRequest & { leastToken: number }): Promise<TokenRange | null> {
+    const reply = (await this.scripts.run(MINT, keysOf(request), [
+      request.ticket,
+      request.leastToken,
+    ])) as RedisInteger[];
+    return reply.length === 0 ? null : tokenRange(reply);
+  }
+
+  close(): void {
+    this.subscriber?.disconnect();
+    this.subscriber = undefined;
+  }
+
+  private subscribe(channel: string, listener: QueueListener): RedisClient {
+    const subscriber = duplicate(this.scripts.client);
+    subscriber.on('error', () => {});
+    subscriber.on('message', (from: string, text: string) => {
+      const message = from === channel ? parseMessage(text) : undefined;
+      if (message) listener.onMessage(message);
+    });
+    let cut = false;
+    subscriber.on('close', () => (cut = true));
+    subscriber.on('ready', () => {
+      if (!cut) return;
+      cut = false;
+      // Subscribed again before anybody relies on it.
+      subscriber.subscribe(channel).then(
+        () => listener.onReconnect(),
+        () => {},
+      );
+    });
+    return subscriber;
+  }
+}
+
+/** A connection for messages goes on connecting for as long as it takes: meanwhile heartbeats do without. */
+const SUBSCRIBER = { maxRetriesPerRequest: null, enableReadyCheck: true, autoResubscribe: true } as const;
+
+function duplicate(client: RedisClient): RedisClient {
+  if (client instanceof Cluster || client.isCluster) return (client as Cluster).duplicate();
+  return (client as Redis).duplicate(SUBSCRIBER);
+}
+
+function queueAnswer(reply: Reply): QueueAnswer {
+  if (Number(reply[0]) === 1) {
+    const [, first, count, pttl, waiting] = reply;
+    return {
+      status: 'granted',
+      tokens: tokenRange([first, count]),
+      remaining: leaseOf(pttl),
+      waiting: Number(waiting),
+    };
+  }
+  const [, unissued, first, pttl, owner] = reply;
+  return {
+    status: 'busy',
+    unissued: Number(unissued),
+    first: Number(first) === 1,
+    remaining: leaseOf(pttl),
+    owner: String(owner),
+  };
+}
+
+function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
+  return { first: Number(first), count: Number(count) };
+}
+
+/** `kind ticket`, and for a grant ` first-token tokens claim waiting name`, where the name may have spaces. */
+function parseMessage(text: string): QueueMessage | undefined {
+  const [kind = '', ticket = '', first, count, claim, waiting, ...name] = text.split(' ');
+  if (kind === 'wanted' || kind === 'revoked') return { kind, ticket };
+  if (kind !== 'grant') return undefined;
+  return {
+    kind,
+    ticket,
+    name: name.join(' '),
+    tokens: tokenRange([first, count]),
+    claim: Number(claim),
+    waiting: Number(waiting),
+  };
+}

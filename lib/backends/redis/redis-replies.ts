@@ -1,0 +1,8 @@
+/** A client of the user's may have ioredis' `stringNumbers` on. */
+export type RedisInteger = number | string;
+
+/** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
+export function leaseOf(pttl: RedisInteger | undefined): number {
+  const remaining = Number(pttl);
+  return remaining === -1 ? Infinity : Math.max(0, remaining);
+}

@@ -1,0 +1,26 @@
+import { lockAt, QUEUE } from './queue.lua.js';
+import { redisScript } from './redis-script.js';
+
+/**
+ * The heartbeat of a waiter. It takes a lock that has fallen free, and tells the owner again that somebody waits; it never
+ * puts a ticket into the queue.
+ *
+ * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 ticket, 2 what channels begin with, 3 whether PUBLISH counts.
+ * Returns what ENQUEUE returns, or {-1} when the ticket is not in the queue any more.
+ */
+export const BEAT = redisScript(`
+local lock, me, channels, counted = ${lockAt('1')}, ARGV[1], ARGV[2], ARGV[3] == '1'
+${QUEUE}
+local owner = redis.call('GET', lock.key)
+if owner == me then return granted(lock, mint(lock)) end
+local alive, skips, claim, name = waiter(lock, me)
+if not alive then return {-1} end
+beat(lock, me, skips, claim, name)
+if not owner then
+  local ticket, token, count = hand_on(lock, me)
+  if ticket == me then return granted(lock, token, count) end
+else
+  tell('wanted', owner, '')
+end
+return busy(lock, me)
+`);

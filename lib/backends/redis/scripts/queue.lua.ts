@@ -1,0 +1,104 @@
+/** Tokens reserved at once for the holders of one process. */
+const TOKEN_RANGE = 1_024;
+/** Fences outlive most leases, so that tokens rise also without a look at the clock. */
+export const FENCE_EXPIRY = 24 * 60 * 60 * 1_000;
+/** A waiter that has not been heard of for so long (ms) is dropped. Five heartbeats at their longest period. */
+const WAITER_TTL = 5_000;
+/** No key of a queue outlives its waiters by more than this (ms). */
+const QUEUE_EXPIRY = 4 * WAITER_TTL;
+/** How often a live waiter that no message reaches is passed over before it gets the lock all the same. */
+const SKIPS = 2;
+
+/**
+ * The waiting queue of a lock, as functions for the scripts that need it. A lock is a table with its four keys. A script
+ * sets two locals before it includes this text: `channels`, what the channel of every process begins with, and `counted`,
+ * whether PUBLISH tells how many it reached (in a Cluster it does not).
+ *
+ * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of Redis
+ * TIME) it counts as alive, how often it was passed over, the ms of lease to grant it (the claim), and the name of the
+ * lock. A fence holds the first token not yet issued. Every grant writes the state first and sends the message second: a
+ * server out of memory refuses a write, and lets a message pass.
+ *
+ * The protocol, and why each step is safe, is described in docs/protocol.md.
+ */
+export const QUEUE = `
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local now = math.floor(micros / 1000)
+local whole = function(number) return string.format('%.0f', number) end
+
+local unissued = function(lock) return redis.call('GET', lock.fence) or '0' end
+-- No more tokens than microseconds have passed since the last were issued: they never run ahead of the clock.
+local mint = function(lock, floor)
+  local first = math.max(tonumber(unissued(lock)), floor or 0)
+  local count = math.max(1, math.min(${TOKEN_RANGE}, micros - first))
+  first = math.max(first, micros)
+  redis.call('SET', lock.fence, whole(first + count), 'PX', ${FENCE_EXPIRY})
+  return whole(first), count
+end
+
+local tell = function(kind, ticket, rest)
+  local process = string.match(ticket, '^(.+):%d+$')
+  return process and redis.call('PUBLISH', channels .. process, kind .. ' ' .. ticket .. rest) or 0
+end
+
+local waiter = function(lock, ticket)
+  local entry = redis.call('HGET', lock.waiters, ticket)
+  if not entry then return nil end
+  local alive, skips, claim, name = string.match(entry, '^(%d+):(%d+):(%d+):(.*)$')
+  return tonumber(alive), tonumber(skips), claim, name
+end
+local write = function(lock, ticket, alive, skips, claim, name)
+  redis.call('HSET', lock.waiters, ticket, whole(alive) .. ':' .. skips .. ':' .. claim .. ':' .. name)
+  redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
+  redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
+end
+local beat = function(lock, ticket, skips, claim, name) write(lock, ticket, now + ${WAITER_TTL}, skips, claim, name) end
+local join = function(lock, ticket, claim, name)
+  if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end
+  beat(lock, ticket, 0, claim, name)
+end
+local leave = function(lock, ticket)
+  redis.call('LREM', lock.queue, 1, ticket)
+  redis.call('HDEL', lock.waiters, ticket)
+end
+
+-- Gives the free lock to the first live waiter, and tells its process unless that is the caller.
+local hand_on = function(lock, caller)
+  local place = 0
+  while true do
+    local ticket = redis.call('LINDEX', lock.queue, place)
+    if not ticket then return nil end
+    local alive, skips, claim, name = waiter(lock, ticket)
+    if not alive or alive <= now then
+      leave(lock, ticket)
+    else
+      redis.call('SET', lock.key, ticket, 'PX', claim)
+      local token, count = mint(lock)
+      local others = redis.call('LLEN', lock.queue) - 1
+      local rest = ' ' .. token .. ' ' .. count .. ' ' .. claim .. ' ' .. others .. ' ' .. name
+      local heard = ticket == caller or tell('grant', ticket, rest) > 0 or not counted
+      if heard or skips >= ${SKIPS} then
+        leave(lock, ticket)
+        return ticket, token, count
+      end
+      redis.call('DEL', lock.key)
+      write(lock, ticket, alive, skips + 1, claim, name)
+      place = place + 1
+    end
+  end
+end
+
+local granted = function(lock, token, count)
+  return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}
+end
+local busy = function(lock, ticket)
+  local first = redis.call('LINDEX', lock.queue, 0) == ticket and 1 or 0
+  return {0, unissued(lock), first, redis.call('PTTL', lock.key), redis.call('GET', lock.key) or ''}
+end
+`;
+
+/** The table of the lock whose four keys begin at `KEYS[first]`. */
+export function lockAt(first: string): string {
+  return `{key = KEYS[${first}], fence = KEYS[${first} + 1], queue = KEYS[${first} + 2], waiters = KEYS[${first} + 3]}`;
+}

@@ -1,0 +1,81 @@
+import type { TokenRange } from '../backends/lock-backend.js';
+import type { Lease } from './lease.js';
+import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
+import type { LockLostReason } from './lock-errors.js';
+
+/**
+ * What the backend granted to this process under one ticket: until when it can be trusted, and the fencing tokens that come
+ * with it. Holders of the process may rest on it one after another, each with a lease and a token of its own.
+ *
+ * The deadline is `remaining − drift` from before the request was sent, so that a slow answer shortens it.
+ */
+export class Grant {
+  /** Who holds it now. */
+  holder: Lease | undefined;
+  /** Called when the backend says that others wait for it. */
+  onWanted: (() => void) | undefined;
+  private confirmedAt: Instant;
+  private span: number;
+  private next: number;
+  private end: number;
+
+  constructor(
+    readonly names: readonly string[],
+    readonly ticket: string,
+    /** When the request was sent whose answer this deadline rests on. */
+    private base: Instant,
+    /** Milliseconds of lease from then. */
+    private lease: number,
+    tokens: TokenRange,
+  ) {
+    this.confirmedAt = base;
+    this.span = lease - driftOf(lease);
+    this.next = tokens.first;
+    this.end = tokens.first + tokens.count;
+  }
+
+  /** Milliseconds of trusted lease left; 0 or less when it cannot be trusted any more. */
+  remaining(): number {
+    return this.span - elapsedSince(this.base);
+  }
+
+  /** When (monotonic, ms) `interval` of `ttl` has passed, or the same share of a shorter lease. */
+  dueAfter(interval: number, ttl: number): number {
+    return this.confirmedAt.monotonic + interval * Math.min(1, this.lease / ttl);
+  }
+
+  /** A request sent at `sentAt` was answered with `remaining` ms of lease. It never shortens the trust. */
+  renewed(sentAt: Instant, remaining: number): void {
+    this.confirmedAt = sentAt;
+    this.lease = remaining;
+    const span = remaining - driftOf(remaining);
+    if (span - elapsedSince(sentAt) <= this.remaining()) return;
+    this.base = sentAt;
+    this.span = span;
+  }
+
+  /** Fencing tokens left for further holders. */
+  get tokens(): number {
+    return this.end - this.next;
+  }
+
+  takeToken(): number {
+    return this.next++;
+  }
+
+  /** Tokens that the backend reserved after those that are left. */
+  addTokens({ first, count }: TokenRange): void {
+    if (this.tokens === 0 || this.end !== first) this.next = first;
+    this.end = first + count;
+  }
+
+  /** Tokens below this are not to be used any more. */
+  skipTokensBelow(least: number): void {
+    this.next = Math.min(Math.max(this.next, least), Math.max(this.end, this.next));
+  }
+
+  /** It cannot be trusted any more, for good. */
+  lose(reason: LockLostReason): void {
+    this.holder?.lose(reason);
+  }
+}
