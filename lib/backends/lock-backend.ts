@@ -147,7 +147,7 @@ export interface LockQueue {
   beat(request: WaiterRequest): Promise<QueueAnswer | { readonly status: 'gone' }>;
 
   /** Passes the name to the first who waits, and queues another ticket of this process behind the others. */
-  requeue(request: RequeueRequest): Promise<QueueAnswer | { readonly status: 'not-owner' }>;
+  requeue(request: RequeueRequest): Promise<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }>;
 
   /** Reserves further tokens for the process that owns the name; `null` when it does not any more. */
   mint(request: WaiterRequest & { readonly leastToken: number }): Promise<TokenRange | null>;

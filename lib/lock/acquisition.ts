@@ -5,8 +5,10 @@ import { Lease } from './lease.js';
 import { LockBackendError, LockTimeoutError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
-import type { RetryState } from './retry-strategy.js';
+import { exponentialBackoff, type RetryState } from './retry-strategy.js';
 import type { WaitBudget } from './wait-budget.js';
+
+const DEFAULT_RETRY = exponentialBackoff();
 
 type BusyAnswer = Extract<AcquireAnswer, { granted: false }>;
 
@@ -29,7 +31,7 @@ export async function acquireLease(
   options: ResolvedLockOptions,
   budget: WaitBudget,
 ): Promise<Lease> {
-  const delays = options.retry();
+  const delays = (options.retry ?? DEFAULT_RETRY)();
   let busy: BusyAnswer | undefined;
   for (let attempt = 1; ; attempt++) {
     let state: RetryState;
@@ -49,19 +51,20 @@ export async function acquireLease(
   }
 }
 
-/** Answers `undefined` when the wait ended before the backend answered. */
-async function tryOnce(
+/** One step for all names. Answers `undefined` when the wait ended before the backend answered. */
+export async function tryOnce(
   backend: NamedBackend,
   names: readonly string[],
   options: ResolvedLockOptions,
   budget: WaitBudget,
+  leastToken?: number,
 ): Promise<Lease | BusyAnswer | undefined> {
   budget.throwIfCancelled();
   const ticketed = { names, ticket: backend.nextTicket() };
   const { calls, releaser } = backend;
   const limit = options.wait === 0 ? calls.commandTimeout : Math.min(calls.commandTimeout, budget.remaining());
   const sentAt = currentInstant();
-  const sent = calls.acquire(ticketed, options.ttl);
+  const sent = calls.acquire(ticketed, options.ttl, leastToken);
   let answer: AcquireAnswer | undefined;
   try {
     answer = await budget.until(sent, limit);
@@ -77,12 +80,12 @@ async function tryOnce(
   if (!answer.granted) return answer;
   const tokens = { first: answer.fencingToken, count: 1 };
   const lease = new Lease(new Grant(names, ticketed.ticket, sentAt, options.ttl, tokens), backend, options, sentAt);
-  if (lease.held) return lease;
+  if (lease.held) {
+    backend.watchdog.watch(lease.grant);
+    return lease;
+  }
   releaser.abandon(ticketed);
-  throw new LockBackendError(
-    names,
-    `Lock backend "${backend.calls.backend.name}" granted too late: the lease of ${options.ttl} ms had ended`,
-  );
+  throw grantedTooLate(backend, names, options.ttl);
 
   /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
   function giveBack(): void {
@@ -92,6 +95,13 @@ async function tryOnce(
       () => {},
     );
   }
+}
+
+export function grantedTooLate({ calls }: NamedBackend, names: readonly string[], ttl: number): LockBackendError {
+  return new LockBackendError(
+    names,
+    `Lock backend "${calls.backend.name}" granted too late: the lease of ${ttl} ms had ended`,
+  );
 }
 
 async function sleepBeforeRetry(budget: WaitBudget, delay: number, lease: number): Promise<void> {

@@ -25,8 +25,10 @@ export class BackendCalls {
   ) {}
 
   /** Not bounded here: whoever gives up on it has to give back what it grants later. */
-  async acquire({ names, ticket }: Ticketed, ttl: number): Promise<AcquireAnswer> {
-    return this.explained('acquire', names, this.backend.acquire({ prefix: this.prefix, names, ticket, ttl }));
+  async acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
+    const least = leastToken === undefined ? {} : { leastToken };
+    const request = { prefix: this.prefix, names, ticket, ttl, ...least };
+    return this.explained('acquire', names, this.backend.acquire(request));
   }
 
   /** Not bounded here: a late answer still counts. */
@@ -67,12 +69,16 @@ export class BackendCalls {
     return this.failure(operation, names, `no answer within ${Math.round(limit)} ms`);
   }
 
+  explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
+    if (error instanceof LockError) return error as LockBackendError;
+    return this.failure(operation, names, error instanceof Error ? error.message : String(error), error);
+  }
+
   private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {
     try {
       return await call;
     } catch (error) {
-      if (error instanceof LockError) throw error;
-      throw this.failure(operation, names, error instanceof Error ? error.message : String(error), error);
+      throw this.explain(operation, names, error);
     }
   }
 

@@ -63,9 +63,10 @@ export class Grant {
     return this.next++;
   }
 
-  /** Tokens that the backend reserved after those that are left. */
+  /** Tokens that the backend reserved after those that are left; the answer may be an old one. */
   addTokens({ first, count }: TokenRange): void {
-    if (this.tokens === 0 || this.end !== first) this.next = first;
+    if (first < this.end) return;
+    if (first > this.end) this.next = first;
     this.end = first + count;
   }
 

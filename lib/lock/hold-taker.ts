@@ -1,11 +1,13 @@
 import { acquireLease } from './acquisition.js';
 import { HeldLock, type HeldPart } from './held-lock.js';
 import type { HoldRegistry } from './hold-registry.js';
+import type { Lease } from './lease.js';
 import type { LockBackends } from './lock-backends.js';
 import { LockBackendError } from './lock-errors.js';
 import { logOnce } from './lock-error-log.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
+import { SeveralNames } from './queue/several-names.js';
 import { Reentrancy, type HoldScope } from './reentrancy.js';
 import { WaitBudget } from './wait-budget.js';
 
@@ -31,7 +33,7 @@ export class HoldTaker {
     try {
       const missing = options.reentrant ? await this.reenter(wait, parts) : names;
       await this.lengthen(parts, options);
-      if (missing.length > 0) parts.push(await this.acquire(wait, missing, options));
+      if (missing.length > 0) parts.push(...(await this.acquire(wait, missing, options)));
       const hold = new HeldLock(names, parts);
       this.registry.add(hold);
       return hold;
@@ -88,16 +90,28 @@ export class HoldTaker {
     return undefined;
   }
 
-  private async acquire(wait: Wait, names: readonly string[], options: ResolvedLockOptions): Promise<HeldPart> {
-    const { backend, budget } = wait;
-    const lease = await acquireLease(backend, names, options, budget);
+  private async acquire(wait: Wait, names: readonly string[], options: ResolvedLockOptions): Promise<HeldPart[]> {
+    const { backend } = wait;
+    const leases = await this.leases(wait, names, options);
     if (this.closing && !wait.inside) {
-      backend.releaser.abandon(lease.grant);
+      for (const lease of leases) void lease.keeper.takeBack(lease);
       throw shuttingDown(names);
     }
-    lease.onLost = (error) => logOnce(this.backends.logger, error);
-    backend.watchdog.watch(lease.grant);
-    return { backend, lease };
+    return leases.map((lease) => {
+      lease.onLost = (error) => logOnce(this.backends.logger, error);
+      return { backend, lease };
+    });
+  }
+
+  private async leases(
+    { backend, budget }: Wait,
+    names: readonly string[],
+    options: ResolvedLockOptions,
+  ): Promise<readonly Lease[]> {
+    const { queues } = backend;
+    if (!queues || options.retry) return [await acquireLease(backend, names, options, budget)];
+    if (names.length > 1) return new SeveralNames(backend, queues, names, options, budget).take();
+    return [await queues.take(names[0] as string, options, budget)];
   }
 
   /** A nested hold that asks for more than is left of a lease which nobody renews gets it. */

@@ -1,5 +1,5 @@
 import { LockConfigError } from './lock-errors.js';
-import { exponentialBackoff, type RetryStrategy } from './retry-strategy.js';
+import type { RetryStrategy } from './retry-strategy.js';
 
 /** How one lock is taken and held. Given with a call or a decorator, over the module's `defaults`. */
 export interface LockOptions {
@@ -39,8 +39,8 @@ export interface LockOptions {
    */
   order?: 'batched' | 'fifo';
   /**
-   * How to pace the tries where the backend cannot push. Never beyond the holder's lease nor 1 s.
-   * @default exponentialBackoff({ min: 10, max: 200 })
+   * Waits by trying again, at this pace, and in no order; never beyond the holder's lease nor 1 s.
+   * @default none where the backend pushes: the caller waits in its queue; else exponentialBackoff({ min: 10, max: 200 })
    */
   retry?: RetryStrategy;
   /** Gives up the wait, which then rejects with `signal.reason`. Once the lock is held it has no effect. */
@@ -56,7 +56,7 @@ export interface ResolvedLockOptions {
   readonly maxHold: number | undefined;
   readonly reentrant: boolean;
   readonly order: 'batched' | 'fifo';
-  readonly retry: RetryStrategy;
+  readonly retry: RetryStrategy | undefined;
   readonly signal: AbortSignal | undefined;
   readonly backend: string | undefined;
 }
@@ -77,8 +77,6 @@ const OPTION_NAMES = new Set<string>([
   'backend',
 ] satisfies (keyof LockOptions)[]);
 
-const DEFAULT_RETRY = exponentialBackoff();
-
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
 export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
   requireKnownOptions(options);
@@ -86,10 +84,15 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
   const ttl = duration('ttl', merged.ttl ?? 30_000, LEAST_TTL);
   const wait = merged.wait === Infinity ? Infinity : duration('wait', merged.wait ?? 5_000, 0);
   const maxHold = merged.maxHold === undefined ? undefined : duration('maxHold', merged.maxHold, 1);
-  const { reentrant = true, order = 'batched', retry = DEFAULT_RETRY, signal, backend } = merged;
+  const { reentrant = true, order = 'batched', retry, signal, backend } = merged;
   requireOption(typeof reentrant === 'boolean', 'reentrant', reentrant, 'true or false');
   requireOption(order === 'batched' || order === 'fifo', 'order', order, "'batched' or 'fifo'");
-  requireOption(typeof retry === 'function', 'retry', retry, 'a function that returns an iterator of delays');
+  requireOption(
+    retry === undefined || typeof retry === 'function',
+    'retry',
+    retry,
+    'a function that returns an iterator of delays',
+  );
   requireOption(signal === undefined || signal instanceof AbortSignal, 'signal', signal, 'an AbortSignal');
   requireOption(backend === undefined || typeof backend === 'string', 'backend', backend, 'the name of a backend');
   return { ttl, wait, renewal: resolveRenewal(merged.renew, ttl), maxHold, reentrant, order, retry, signal, backend };

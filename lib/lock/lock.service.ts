@@ -101,7 +101,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   async inspect(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<LockInfo | null> {
     const { backend, name } = this.single(key, options);
     const state = await backend.calls.inspect(name);
-    return state && { ...state, waiting: state.waiting + this.taker.waitingFor(backend, name) };
+    const elsewhere = Math.max(0, (state?.waiting ?? 0) - (backend.queues?.queuedHere(name) ?? 0));
+    return state && { ...state, waiting: elsewhere + this.taker.waitingFor(backend, name) };
   }
 
   /** @throws LockBackendError when the backend fails */

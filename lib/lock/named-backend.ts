@@ -6,6 +6,7 @@ import { currentInstant } from './lease-clock.js';
 import type { Lease, LeaseKeeper } from './lease.js';
 import { LockConfigError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
+import { LockQueues } from './queue/lock-queues.js';
 import { Releaser, type ReleaseOutcome } from './releaser.js';
 import { Watchdog } from './watchdog.js';
 
@@ -14,7 +15,10 @@ export class NamedBackend implements LeaseKeeper {
   readonly calls: BackendCalls;
   readonly watchdog: Watchdog;
   readonly releaser: Releaser;
-  private readonly instance = randomUUID();
+  /** What the tickets of this process begin with. */
+  readonly instance = randomUUID();
+  /** Where the backend keeps a queue. */
+  readonly queues: LockQueues | undefined;
   private tickets = 0;
 
   constructor(
@@ -26,13 +30,17 @@ export class NamedBackend implements LeaseKeeper {
     this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
     this.watchdog = new Watchdog(this.calls, logger);
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
+    this.queues = backend.queue && new LockQueues(backend.queue, this, options.prefix);
   }
 
   /** @throws LockConfigError when the backend cannot do what is asked for */
-  requireSupport(names: readonly string[], { order }: ResolvedLockOptions): void {
+  requireSupport(names: readonly string[], { order, retry }: ResolvedLockOptions): void {
     const { name, capabilities } = this.calls.backend;
     if (order === 'fifo' && !capabilities.serverQueue) {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
+    }
+    if (order === 'fifo' && retry) {
+      throw new LockConfigError('Option "order" is "fifo", but "retry" tries again in no order; leave one of them out');
     }
     if (names.length > 1 && !capabilities.severalKeys) {
       throw new LockConfigError(
@@ -49,9 +57,12 @@ export class NamedBackend implements LeaseKeeper {
 
   /** Ends the lease: gives it back, or, where it is lost already, asks once to free what may be left of it. */
   async takeBack(lease: Lease): Promise<ReleaseOutcome> {
-    if (lease.held) return this.releaser.release(lease);
-    this.releaser.abandon(lease.grant);
-    return 'gone';
+    if (!lease.held) {
+      this.releaser.abandon(lease.grant);
+      return 'gone';
+    }
+    lease.markReleased();
+    return this.releaser.release(lease.grant);
   }
 
   /** The backend keeps others out until the holder has ended, or the lease. */

@@ -1,6 +1,6 @@
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls, Ticketed } from './backend-calls.js';
-import type { Lease } from './lease.js';
+import type { Grant } from './grant.js';
 import type { Watchdog } from './watchdog.js';
 
 /** `unconfirmed`: the backend did not answer the first send; it is repeated in the background until the lease ends. */
@@ -20,19 +20,23 @@ export class Releaser {
     private readonly logger: Pick<LoggerService, 'warn'>,
   ) {}
 
-  /** Ends the lease. Waits for the first send only, and never beyond the lease. */
-  async release(lease: Lease): Promise<ReleaseOutcome> {
-    const remaining = lease.remaining();
-    lease.markReleased();
-    this.watchdog.unwatch(lease.grant);
-    const { names, ticket } = lease.grant;
+  /** Gives the grant back. Waits for the first send only, and never beyond the lease. */
+  async release(grant: Grant): Promise<ReleaseOutcome> {
+    const remaining = grant.remaining();
+    this.watchdog.unwatch(grant);
     try {
-      const answer = await this.calls.release(lease.grant, Math.min(this.calls.commandTimeout, remaining));
+      const answer = await this.calls.release(grant, Math.min(this.calls.commandTimeout, remaining));
       return answer.status === 'gone' && answer.resent ? 'released' : answer.status;
     } catch {
-      this.track(this.repeat({ names, ticket }, performance.now() + remaining));
+      this.repeatUntilConfirmed(grant);
       return 'unconfirmed';
     }
+  }
+
+  /** Goes on asking to free what this ticket owns, until the lease ends. */
+  repeatUntilConfirmed(grant: Grant): void {
+    const { names, ticket } = grant;
+    this.track(this.repeat({ names, ticket }, performance.now() + grant.remaining()));
   }
 
   /** Asks once to free what this ticket may own: its grant was never used, or its lease is lost. */

@@ -1,6 +1,8 @@
 /** How long one caller may wait, and what may end its wait early. The clock starts when it is made. */
 export class WaitBudget {
   private readonly startedAt = performance.now();
+  /** Called when the wait is cancelled. */
+  onCancel: ((reason: unknown) => void) | undefined;
   private cancellation: { reason: unknown } | undefined;
   private readonly wakes = new Set<() => void>();
   private readonly onAbort = () => this.cancel(this.signal?.reason);
@@ -27,6 +29,7 @@ export class WaitBudget {
   cancel(reason: unknown): void {
     this.cancellation ??= { reason };
     for (const wake of this.wakes) wake();
+    this.onCancel?.(this.cancellation.reason);
   }
 
   get cancelled(): boolean {

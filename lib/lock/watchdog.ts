@@ -48,6 +48,11 @@ export class Watchdog {
     this.watches.delete(grant);
   }
 
+  /** The backend says that whatever this ticket owned was released by force. */
+  revoke(ticket: string): void {
+    for (const grant of this.watches.keys()) if (grant.ticket === ticket) grant.lose('taken');
+  }
+
   stop(): void {
     clearTimeout(this.timer);
     this.watches.clear();

@@ -536,7 +536,6 @@ describe.each(['redis', 'memory'] as const)('LockService on %s', (kind) => {
       ['renew', { interval: 30_000 }, /"renew.interval" is 30000; give less than two thirds of ttl/],
       ['reentrant', 1, /"reentrant" is 1/],
       ['order', 'lifo', /"order" is "lifo"/],
-      ['order', 'fifo', /"order" is "fifo", but backend .* keeps no queue/],
       ['retry', 5, /"retry" is 5/],
       ['signal', {}, /"signal" is/],
       ['backend', 'absent', /"backend" is "absent"; give a name/],

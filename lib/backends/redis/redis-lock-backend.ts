@@ -47,18 +47,12 @@ class RedisLockBackend implements LockBackend {
   readonly queue: RedisLockQueue;
   private readonly scripts: ScriptRunner;
   private readonly ownsClient: boolean;
-  /** Grows whenever a connection ends: ioredis then resends what was not answered. */
-  private disconnects = 0;
-  private readonly countDisconnect = () => {
-    this.disconnects += 1;
-  };
 
   constructor(connection: RedisConnection) {
     this.ownsClient = !isRedisClient(connection);
     const client = isRedisClient(connection) ? connection : createRedisClient(connection);
     this.scripts = new ScriptRunner(client);
     this.queue = new RedisLockQueue(this.scripts);
-    for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
     // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
     if (this.ownsClient) client.on('error', () => {});
   }
@@ -80,11 +74,11 @@ class RedisLockBackend implements LockBackend {
   }
 
   async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const disconnects = this.disconnects;
+    const { disconnects } = this.scripts;
     const args = [request.ticket, channelPrefix(request), this.scripts.counted];
     const answer = Number(await this.scripts.run(RELEASE, this.keysOf(request), args));
     const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
-    return { status, resent: this.disconnects !== disconnects };
+    return { status, resent: this.scripts.disconnects !== disconnects };
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
@@ -109,10 +103,9 @@ class RedisLockBackend implements LockBackend {
   }
 
   async close(): Promise<void> {
-    const { client } = this.scripts;
-    for (const event of DISCONNECT_EVENTS) client.off(event, this.countDisconnect);
     this.queue.close();
-    if (this.ownsClient) client.disconnect();
+    this.scripts.close();
+    if (this.ownsClient) this.scripts.client.disconnect();
   }
 
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
@@ -131,8 +124,6 @@ class RedisLockBackend implements LockBackend {
     return names.flatMap((name) => keysOf({ prefix, name }));
   }
 }
-
-const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
 function requireOneSlot(prefix: string | undefined, names: readonly string[]): void {
   if (new Set(names.map((name) => calculateSlot(lockKey({ prefix, name })))).size === 1) return;

@@ -44,11 +44,13 @@ export class RedisLockQueue implements LockQueue {
     return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
   }
 
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner' }> {
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+    const disconnects = this.scripts.disconnects;
     const { ticket, again, claim, name } = request;
     const args = [ticket, channelPrefix(request), this.scripts.counted, again, claim, name];
     const reply = (await this.scripts.run(REQUEUE, keysOf(request), args)) as Reply;
-    return Number(reply[0]) === -1 ? { status: 'not-owner' } : queueAnswer(reply);
+    if (Number(reply[0]) !== -1) return queueAnswer(reply);
+    return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
   }
 
   async mint(request: WaiterRequest & { leastToken: number }): Promise<TokenRange | null> {

@@ -2,12 +2,25 @@ import type { Redis } from 'ioredis';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './scripts/redis-script.js';
 
+const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
+
 /** Runs scripts on a client, and writes those of one turn of the event loop to the socket together. */
 export class ScriptRunner {
   private corked = false;
   private written = false;
+  private disconnectCount = 0;
+  private readonly countDisconnect = () => {
+    this.disconnectCount += 1;
+  };
 
-  constructor(readonly client: RedisClient) {}
+  constructor(readonly client: RedisClient) {
+    for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
+  }
+
+  /** Grows whenever a connection ends: ioredis then resends what was not answered. */
+  get disconnects(): number {
+    return this.disconnectCount;
+  }
 
   /** What scripts are told of PUBLISH: in a Cluster its answer counts the subscribers of one node only. */
   get counted(): 0 | 1 {
@@ -22,6 +35,10 @@ export class ScriptRunner {
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
       return this.client.eval(script.lua, keys.length, ...keys, ...args);
     }
+  }
+
+  close(): void {
+    for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
   }
 
   /** The first command of a turn is written at once, for its latency; the rest with one write at the end of the turn. */

@@ -1,0 +1,483 @@
+import type { QueueAnswer, QueueMessage, TokenRange } from '../../backends/lock-backend.js';
+import { Grant } from '../grant.js';
+import { Lease, type LeaseKeeper } from '../lease.js';
+import { currentInstant, type Instant } from '../lease-clock.js';
+import { LockTimeoutError, type LockBackendError, type LockLostReason } from '../lock-errors.js';
+import type { ReleaseOutcome } from '../releaser.js';
+import type { Caller } from './caller.js';
+import type { LockQueues } from './lock-queues.js';
+
+/** One ticket that asks for the name. */
+interface Attempt {
+  readonly ticket: string;
+  /** Whether the ticket may stand in the queue at the backend. */
+  readonly queues: boolean;
+  /** When the last request was sent that was answered "it waits": a message of a grant cannot be older. */
+  base: Instant;
+  /** A message with a token below this tells of an earlier grant. */
+  unissued: number;
+  heartbeat: NodeJS.Timeout | undefined;
+}
+
+type Granted = Extract<QueueAnswer, { status: 'granted' }>;
+type Busy = Extract<QueueAnswer, { status: 'busy' }>;
+type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+
+/** How many holders of one process in a row may hold a lock that another process waits for, and for how long (ms). */
+const TURN = 64;
+const LONGEST_TURN = 50;
+/** The lease of a waiter whose turn comes (ms), until it renews it: what a dead next-in-line costs the others. */
+const LONGEST_CLAIM = 5_000;
+/** Tokens are reserved anew when fewer are left. */
+const FEW_TOKENS = 256;
+/** While callers wait behind a holder of this process, the backend is asked at this period (ms) who owns the name. */
+const CHECK_PERIOD = 500;
+const FIRST_BACKOFF = 25;
+const LONGEST_BACKOFF = 1_000;
+
+const RELEASED = Promise.resolve<ReleaseOutcome>('released');
+const GONE = Promise.resolve<ReleaseOutcome>('gone');
+
+/**
+ * What one process does for one name: its callers queue here, in order of arrival, and one ticket at a time asks the backend
+ * for all of them. What the backend grants is passed from caller to caller without a round trip, for as long as nobody
+ * else wants it, or for one bounded turn.
+ *
+ * It is idle, or it has an attempt (a ticket that asks or waits), or a grant (with a holder; or without one, while the
+ * lease is renewed or tokens are reserved for the next). The states and their rules are those of docs/protocol.md.
+ */
+export class Contender implements LeaseKeeper {
+  private readonly callers = new Set<Caller>();
+  private attempt: Attempt | undefined;
+  private grant: Grant | undefined;
+  private grantedAt = 0;
+  private passes = 0;
+  private wanted = false;
+  private minting = false;
+  private failures = 0;
+  private pause: NodeJS.Timeout | undefined;
+  private check: NodeJS.Timeout | undefined;
+  private error: LockBackendError | undefined;
+  private busy: { owner: string; until: number } | undefined;
+
+  constructor(
+    private readonly queues: LockQueues,
+    readonly name: string,
+  ) {}
+
+  join(caller: Caller): void {
+    this.callers.add(caller);
+    caller.watch((cancelled) => this.leave(caller, cancelled));
+    if (this.grant) this.check ??= this.armCheck();
+    else if (!this.attempt && !this.pause) this.enqueue();
+  }
+
+  get idle(): boolean {
+    return this.callers.size === 0 && !this.attempt && !this.grant;
+  }
+
+  /** Whether a caller of this process holds the name. */
+  get holds(): boolean {
+    return this.grant?.holder?.held === true;
+  }
+
+  /** Whether its ticket stands in the queue at the backend, as far as is known. */
+  get queued(): boolean {
+    return this.attempt?.queues === true;
+  }
+
+  /** What a caller is told that would not or cannot wait any longer. */
+  refusal(waited: number): LockTimeoutError | LockBackendError {
+    if (this.error) return this.error;
+    const holder = this.grant?.holder;
+    if (holder) return this.timedOut(waited, holder.grant.ticket, holder.grant.remaining());
+    if (this.busy) return this.timedOut(waited, this.busy.owner, this.busy.until - performance.now());
+    return this.queues.unanswered(this.name, waited);
+  }
+
+  takeBack(lease: Lease): Promise<ReleaseOutcome> {
+    const { grant } = this;
+    if (!grant || grant.holder !== lease || !lease.held) return GONE;
+    lease.markReleased();
+    grant.holder = undefined;
+    this.passes += 1;
+    if (this.callers.size === 0) return this.release(grant);
+    if (this.wanted && (this.passes >= TURN || performance.now() - this.grantedAt >= LONGEST_TURN)) {
+      return this.requeue(grant);
+    }
+    this.serve(grant);
+    return RELEASED;
+  }
+
+  /** The rest of the callers need not wait until the holder has noticed. */
+  leaseLost(lease: Lease, reason: LockLostReason): void {
+    const { grant } = this;
+    if (!grant || grant.holder !== lease) return;
+    this.drop(grant);
+    if (reason !== 'taken') this.queues.abandon(this.name, grant.ticket);
+    this.goOn();
+  }
+
+  onGrant({ ticket, tokens, claim, waiting }: GrantMessage): void {
+    const { attempt } = this;
+    if (attempt?.ticket !== ticket) return;
+    if (tokens.first < attempt.unissued) return;
+    this.enter(ticket, attempt.base, { tokens, remaining: claim, waiting });
+  }
+
+  onWanted(ticket: string): void {
+    if (this.grant?.ticket === ticket) this.wanted = true;
+  }
+
+  /** Messages may have been lost: asks now. */
+  onReconnect(): void {
+    if (this.attempt?.heartbeat) this.beat(this.attempt);
+  }
+
+  private leave(caller: Caller, cancelled?: { reason: unknown }): void {
+    if (!this.callers.delete(caller)) return;
+    caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
+    if (this.callers.size > 0) return;
+    const { attempt, grant } = this;
+    if (attempt) {
+      this.end(attempt);
+      this.queues.abandon(this.name, attempt.ticket);
+    }
+    clearTimeout(this.pause);
+    clearTimeout(this.check);
+    this.pause = undefined;
+    this.check = undefined;
+    if (grant && !grant.holder) void this.release(grant);
+    this.queues.forgetIdle(this);
+  }
+
+  private enqueue(): void {
+    const caller = this.next() as Caller;
+    const { ttl } = caller.options;
+    const attempt = this.begin(!caller.triesOnce && this.queues.listening);
+    const request = { name: this.name, ticket: attempt.ticket, ttl, ...(attempt.queues && { claim: claimOf(ttl) }) };
+    this.queues.send(
+      'acquire',
+      this.name,
+      this.queues.backend.enqueue({ ...this.queues.prefix, ...request }),
+      (answer) => this.answered(attempt, attempt.base, answer),
+      (error) => this.failed(attempt, error),
+    );
+  }
+
+  private begin(queues: boolean): Attempt {
+    const ticket = this.queues.register(this);
+    this.attempt = { ticket, queues, base: currentInstant(), unissued: 0, heartbeat: undefined };
+    return this.attempt;
+  }
+
+  private end(attempt: Attempt): void {
+    clearTimeout(attempt.heartbeat);
+    this.queues.unregister(attempt.ticket);
+    this.attempt = undefined;
+  }
+
+  /** `sentAt` is when the request was sent; a copy that the client library sent later counts from then too. */
+  private answered(attempt: Attempt, sentAt: Instant, answer: QueueAnswer): void {
+    if (this.attempt !== attempt) {
+      // Given up meanwhile, or granted by a message before this answer.
+      if (answer.status === 'granted' && this.grant?.ticket !== attempt.ticket) {
+        this.queues.abandon(this.name, attempt.ticket);
+      }
+      return;
+    }
+    this.failures = 0;
+    this.error = undefined;
+    if (answer.status === 'granted') this.enter(attempt.ticket, sentAt, answer, sentAt);
+    else if (attempt.queues) this.wait(attempt, sentAt, answer);
+    else this.refused(attempt, answer);
+  }
+
+  private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {
+    this.note(answer);
+    attempt.base = sentAt;
+    attempt.unissued = answer.unissued;
+    const period = heartbeatOf(this.next()?.options.ttl);
+    const delay = answer.first && answer.remaining < period ? answer.remaining + 1 : period;
+    this.beatAfter(attempt, delay);
+  }
+
+  /** One try found it busy. Whoever wants to wait does so in the queue. */
+  private refused(attempt: Attempt, answer: Busy): void {
+    this.note(answer);
+    this.end(attempt);
+    this.refuseTriesOnce();
+    if (this.callers.size === 0) this.queues.forgetIdle(this);
+    else void this.queues.listen().then(() => this.goOn());
+  }
+
+  private beatAfter(attempt: Attempt, delay: number): void {
+    clearTimeout(attempt.heartbeat);
+    attempt.heartbeat = setTimeout(() => this.beat(attempt), delay).unref();
+  }
+
+  private beat(attempt: Attempt): void {
+    clearTimeout(attempt.heartbeat);
+    attempt.heartbeat = undefined;
+    const sentAt = currentInstant();
+    this.queues.send(
+      'acquire',
+      this.name,
+      this.queues.backend.beat({ ...this.queues.prefix, name: this.name, ticket: attempt.ticket }),
+      (answer) => {
+        if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
+        else if (this.attempt === attempt) {
+          this.end(attempt);
+          this.goOn();
+        }
+      },
+      (error) => {
+        if (this.attempt !== attempt) return;
+        this.error = error;
+        this.beatAfter(attempt, this.backOff());
+      },
+    );
+  }
+
+  /** Whether an unanswered request was carried out is unknown: its ticket is given up, and a new one asks later. */
+  private failed(attempt: Attempt, error: LockBackendError): void {
+    this.queues.abandon(this.name, attempt.ticket);
+    if (this.attempt !== attempt) return;
+    this.end(attempt);
+    this.error = error;
+    this.refuseTriesOnce();
+    if (this.callers.size === 0) return this.queues.forgetIdle(this);
+    this.pause = setTimeout(() => {
+      this.pause = undefined;
+      this.goOn();
+    }, this.backOff()).unref();
+  }
+
+  private enter(
+    ticket: string,
+    base: Instant,
+    { tokens, remaining, waiting }: Pick<Granted, 'tokens' | 'remaining' | 'waiting'>,
+    startedAt?: Instant,
+  ): void {
+    clearTimeout(this.attempt?.heartbeat);
+    this.attempt = undefined;
+    const grant = new Grant([this.name], ticket, base, remaining, tokens);
+    grant.onWanted = () => (this.wanted = true);
+    this.grant = grant;
+    this.grantedAt = performance.now();
+    this.passes = 0;
+    this.wanted = waiting > 0;
+    this.error = undefined;
+    this.failures = 0;
+    if (this.callers.size > 1) this.check ??= this.armCheck();
+    this.serve(grant, startedAt);
+  }
+
+  /** Lets the next caller in; first renews a lease that is too short for it, and reserves a token where none is left. */
+  private serve(grant: Grant, startedAt?: Instant): void {
+    const caller = this.next();
+    if (!caller) void this.release(grant);
+    else if (grant.tokens === 0) this.mint(grant);
+    else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt ?? currentInstant());
+    else if (caller.triesOnce) {
+      this.callers.delete(caller);
+      caller.refuse(this.queues.tooLate(this.name, caller.options.ttl));
+      this.serve(grant);
+    } else if (grant.remaining() < leastToEnter(caller.options.ttl)) this.renew(grant, caller.options.ttl);
+    else this.admit(grant, caller, startedAt ?? currentInstant());
+  }
+
+  private admit(grant: Grant, caller: Caller, startedAt: Instant): void {
+    this.callers.delete(caller);
+    const lease = new Lease(grant, this, caller.options, startedAt);
+    this.queues.watchdog.watch(grant);
+    if (grant.tokens < FEW_TOKENS && this.callers.size > 0) this.mint(grant);
+    caller.admit(lease);
+  }
+
+  private armCheck(): NodeJS.Timeout {
+    return setTimeout(() => {
+      this.check = undefined;
+      const { grant } = this;
+      if (!grant?.holder || this.callers.size === 0) return;
+      this.confirm(grant, grant.holder);
+      this.check = this.armCheck();
+    }, CHECK_PERIOD).unref();
+  }
+
+  /** Callers wait behind a holder of this process: asks whether the lock is still ours, or was deleted behind our back. */
+  private confirm(grant: Grant, { options }: Lease): void {
+    const sentAt = currentInstant();
+    this.queues.send(
+      'renew',
+      this.name,
+      this.queues.renew({ names: grant.names, ticket: grant.ticket, ttl: options.renewal ? options.ttl : 1 })[0],
+      (answer) => {
+        if (this.grant !== grant) return;
+        this.error = undefined;
+        if (answer.status !== 'renewed') return grant.lose('taken');
+        grant.renewed(sentAt, answer.remaining);
+        if (answer.waiting) this.wanted = true;
+      },
+      (error) => {
+        if (this.grant === grant) this.error = error;
+      },
+    );
+  }
+
+  private mint(grant: Grant): void {
+    if (this.minting) return;
+    this.minting = true;
+    const { name } = this;
+    this.queues.send(
+      'acquire',
+      name,
+      this.queues.backend.mint({ ...this.queues.prefix, name, ticket: grant.ticket, leastToken: 0 }),
+      (tokens) => this.minted(grant, tokens),
+      (error) => this.unusable(grant, error),
+    );
+  }
+
+  private minted(grant: Grant, tokens: TokenRange | null): void {
+    this.minting = false;
+    if (this.grant !== grant) return this.retryServe();
+    if (tokens) grant.addTokens(tokens);
+    if (grant.holder) {
+      if (!tokens) grant.lose('taken');
+    } else if (tokens) this.serve(grant);
+    else this.lostBeforeEntry(grant);
+  }
+
+  private renew(grant: Grant, ttl: number): void {
+    const sentAt = currentInstant();
+    const [pending] = this.queues.renew({ names: grant.names, ticket: grant.ticket, ttl });
+    this.queues.send(
+      'renew',
+      this.name,
+      pending,
+      (answer) => {
+        if (this.grant !== grant || grant.holder) return;
+        if (answer.status !== 'renewed') return this.lostBeforeEntry(grant);
+        grant.renewed(sentAt, answer.remaining);
+        this.serve(grant);
+      },
+      (error) => this.unusable(grant, error),
+    );
+  }
+
+  /** The next caller cannot be let in yet: tried again until the lease ends. */
+  private unusable(grant: Grant, error: LockBackendError): void {
+    this.minting = false;
+    if (this.grant !== grant) return this.retryServe();
+    if (grant.holder) return;
+    this.error = error;
+    if (grant.remaining() <= 0) {
+      this.queues.abandon(this.name, grant.ticket);
+      return this.lostBeforeEntry(grant);
+    }
+    setTimeout(() => {
+      if (this.grant === grant && !grant.holder) this.serve(grant);
+    }, this.backOff()).unref();
+  }
+
+  /** A later grant may have waited for a request that was made for an earlier one. */
+  private retryServe(): void {
+    if (this.grant && !this.grant.holder) this.serve(this.grant);
+  }
+
+  /** Nobody held it: no loss for a caller. */
+  private lostBeforeEntry(grant: Grant): void {
+    this.drop(grant);
+    this.goOn();
+  }
+
+  private drop(grant: Grant): void {
+    this.queues.unregister(grant.ticket);
+    this.queues.watchdog.unwatch(grant);
+    this.grant = undefined;
+  }
+
+  private release(grant: Grant): Promise<ReleaseOutcome> {
+    this.drop(grant);
+    this.queues.forgetIdle(this);
+    return this.queues.releaser.release(grant);
+  }
+
+  /** Passes the name to another process and queues again, in one round trip. */
+  private requeue(grant: Grant): Promise<ReleaseOutcome> {
+    this.drop(grant);
+    const claim = claimOf((this.next() as Caller).options.ttl);
+    const attempt = this.begin(true);
+    const tickets = { ticket: grant.ticket, again: attempt.ticket };
+    return new Promise((resolve) => {
+      this.queues.send(
+        'release',
+        this.name,
+        this.queues.backend.requeue({ ...this.queues.prefix, name: this.name, ...tickets, claim }),
+        (answer) => {
+          if (answer.status !== 'not-owner') {
+            this.answered(attempt, attempt.base, answer);
+            return resolve('released');
+          }
+          if (answer.resent) this.queues.abandon(this.name, attempt.ticket);
+          if (this.attempt === attempt) {
+            this.end(attempt);
+            this.goOn();
+          }
+          resolve(answer.resent ? 'released' : 'taken');
+        },
+        (error) => {
+          this.queues.releaser.repeatUntilConfirmed(grant);
+          this.failed(attempt, error);
+          resolve('unconfirmed');
+        },
+      );
+    });
+  }
+
+  /** Asks anew for those who still wait. */
+  private goOn(): void {
+    if (this.attempt || this.grant || this.pause) return;
+    if (this.callers.size > 0) this.enqueue();
+    else this.queues.forgetIdle(this);
+  }
+
+  private refuseTriesOnce(): void {
+    for (const caller of this.callers) {
+      if (!caller.triesOnce) continue;
+      this.callers.delete(caller);
+      caller.refuse(this.refusal(caller.budget.waited()));
+    }
+  }
+
+  private note({ owner, remaining }: Busy): void {
+    this.busy = { owner, until: performance.now() + remaining };
+  }
+
+  private timedOut(waited: number, owner: string, remaining: number): LockTimeoutError {
+    return new LockTimeoutError([this.name], { waited, owner, remaining: Math.max(0, remaining) });
+  }
+
+  private next(): Caller | undefined {
+    return this.callers.values().next().value;
+  }
+
+  private backOff(): number {
+    this.failures += 1;
+    return Math.min(FIRST_BACKOFF * 2 ** (this.failures - 1), LONGEST_BACKOFF);
+  }
+}
+
+function claimOf(ttl: number): number {
+  return Math.min(LONGEST_CLAIM, ttl);
+}
+
+/** A waiter says that it lives at this period (ms): often enough that a lost message costs a part of its claim only. */
+function heartbeatOf(ttl = LONGEST_CLAIM): number {
+  return Math.min(Math.max(claimOf(ttl) / 4, 25), 1_000);
+}
+
+/** The trusted lease (ms) that a holder must find when it begins. */
+function leastToEnter(ttl: number): number {
+  return claimOf(ttl) / 4;
+}

@@ -1,0 +1,175 @@
+import type { LockQueue, QueueMessage, RenewAnswer } from '../../backends/lock-backend.js';
+import { acquireLease, grantedTooLate } from '../acquisition.js';
+import type { Ticketed } from '../backend-calls.js';
+import type { Lease } from '../lease.js';
+import type { LockBackendError } from '../lock-errors.js';
+import type { ResolvedLockOptions } from '../lock-options.js';
+import type { NamedBackend } from '../named-backend.js';
+import type { Releaser } from '../releaser.js';
+import type { WaitBudget } from '../wait-budget.js';
+import type { Watchdog } from '../watchdog.js';
+import { Caller } from './caller.js';
+import { Contender } from './contender.js';
+import { Timeouts } from './timeouts.js';
+
+/** The waiting of one process at a backend that keeps a queue: one contender for each name that anybody here wants. */
+export class LockQueues {
+  readonly prefix: { readonly prefix?: string };
+  private readonly contenders = new Map<string, Contender>();
+  /** Who has a ticket: it asks, waits, or owns. */
+  private readonly tickets = new Map<string, Contender>();
+  private readonly timeouts = new Timeouts();
+  private opening: Promise<void> | undefined;
+  private opened = false;
+
+  constructor(
+    readonly backend: LockQueue,
+    private readonly named: NamedBackend,
+    prefix: string | undefined,
+  ) {
+    this.prefix = prefix === undefined ? {} : { prefix };
+  }
+
+  /** Waits in the queue of this process; with `order: 'fifo'` every caller waits at the backend by itself. */
+  async take(name: string, options: ResolvedLockOptions, budget: WaitBudget): Promise<Lease> {
+    budget.throwIfCancelled();
+    const present = options.order === 'fifo' ? undefined : this.contenders.get(name);
+    if (present && !present.idle && options.wait === 0) {
+      if (present.holds) throw present.refusal(budget.waited());
+      return acquireLease(this.named, [name], options, budget);
+    }
+    return new Promise((resolve, reject) => {
+      const contender = present ?? this.contender(name, options.order);
+      contender.join(new Caller(options, budget, resolve, reject, this.timeouts));
+    });
+  }
+
+  /** How many of those who wait at the backend are of this process. */
+  queuedHere(name: string): number {
+    let queued = 0;
+    for (const contender of this.tickets.values()) if (contender.name === name && contender.queued) queued += 1;
+    return queued;
+  }
+
+  /** Whether messages come, as far as is known: where they do not, heartbeats find out. */
+  get listening(): boolean {
+    return this.opened;
+  }
+
+  /** Opens the channel; resolves also when that takes too long. */
+  listen(): Promise<void> {
+    const listener = {
+      ...this.prefix,
+      process: this.named.instance,
+      onMessage: (message: QueueMessage) => this.dispatch(message),
+      onReconnect: () => {
+        for (const contender of this.tickets.values()) contender.onReconnect();
+      },
+    };
+    this.opening ??= this.named.calls
+      .bounded('acquire', [], this.backend.listen(listener))
+      .catch(() => {})
+      .then(() => {
+        this.opened = true;
+      });
+    return this.opening;
+  }
+
+  register(contender: Contender): string {
+    const ticket = this.named.nextTicket();
+    this.tickets.set(ticket, contender);
+    return ticket;
+  }
+
+  unregister(ticket: string): void {
+    this.tickets.delete(ticket);
+  }
+
+  forgetIdle(contender: Contender): void {
+    if (contender.idle && this.contenders.get(contender.name) === contender) this.contenders.delete(contender.name);
+  }
+
+  /** A ticket that is not wanted any more: leaves the queue, and passes on what it may own. */
+  abandon(name: string, ticket: string): void {
+    this.named.releaser.abandon({ names: [name], ticket });
+  }
+
+  renew(request: Ticketed & { readonly ttl: number }): readonly [Promise<RenewAnswer>] {
+    return this.named.calls.renew([request]) as [Promise<RenewAnswer>];
+  }
+
+  /** Whatever holder comes next at this name gets a token of at least this. @throws LockBackendError */
+  async raiseTokens({ grant }: Lease, leastToken: number): Promise<void> {
+    const [name = ''] = grant.names;
+    const request = { ...this.prefix, name, ticket: grant.ticket, leastToken };
+    const tokens = await this.named.calls.bounded('acquire', grant.names, this.backend.mint(request));
+    if (!tokens) return grant.lose('taken');
+    grant.addTokens(tokens);
+    grant.skipTokensBelow(leastToken);
+  }
+
+  get watchdog(): Watchdog {
+    return this.named.watchdog;
+  }
+
+  get releaser(): Releaser {
+    return this.named.releaser;
+  }
+
+  unanswered(name: string, waited: number): LockBackendError {
+    return this.named.calls.unanswered('acquire', [name], waited);
+  }
+
+  tooLate(name: string, ttl: number): LockBackendError {
+    return grantedTooLate(this.named, [name], ttl);
+  }
+
+  /** Bounded in time. An answer that comes later still goes to `answered`: it may be a grant that nobody wants any more. */
+  send<T>(
+    operation: string,
+    name: string,
+    call: Promise<T>,
+    answered: (answer: T) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const { calls } = this.named;
+    const limit = calls.commandTimeout;
+    let timedOut = false;
+    const timeout = this.timeouts.start(limit, () => {
+      timedOut = true;
+      failed(calls.unanswered(operation, [name], limit));
+    });
+    call.then(
+      (answer) => {
+        this.timeouts.cancel(limit, timeout);
+        answered(answer);
+      },
+      (error: unknown) => {
+        if (timedOut) return;
+        this.timeouts.cancel(limit, timeout);
+        failed(calls.explain(operation, [name], error));
+      },
+    );
+  }
+
+  private contender(name: string, order: ResolvedLockOptions['order']): Contender {
+    const contender = new Contender(this, name);
+    if (order !== 'fifo') this.contenders.set(name, contender);
+    return contender;
+  }
+
+  private dispatch(message: QueueMessage): void {
+    const contender = this.tickets.get(message.ticket);
+    switch (message.kind) {
+      case 'grant':
+        if (contender) contender.onGrant(message);
+        else this.abandon(message.name, message.ticket);
+        break;
+      case 'wanted':
+        contender?.onWanted(message.ticket);
+        break;
+      case 'revoked':
+        this.watchdog.revoke(message.ticket);
+    }
+  }
+}

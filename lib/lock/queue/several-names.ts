@@ -1,0 +1,91 @@
+import { tryOnce } from '../acquisition.js';
+import { Lease } from '../lease.js';
+import { LockBackendError, LockTimeoutError } from '../lock-errors.js';
+import type { ResolvedLockOptions } from '../lock-options.js';
+import type { NamedBackend } from '../named-backend.js';
+import type { WaitBudget } from '../wait-budget.js';
+import type { LockQueues } from './lock-queues.js';
+
+/** After so many refusals the names are taken one by one. */
+const REFUSALS = 3;
+const PAUSE_AFTER_ERROR = 50;
+
+/** Several names for one caller, at a backend that keeps a queue for each. */
+export class SeveralNames {
+  constructor(
+    private readonly backend: NamedBackend,
+    private readonly queues: LockQueues,
+    private readonly names: readonly string[],
+    private readonly options: ResolvedLockOptions,
+    private readonly budget: WaitBudget,
+  ) {}
+
+  /**
+   * All are tried in one step. Where one is busy, the caller waits in the queue of that one, and when it has it tries the
+   * rest in one step, never waiting while it holds one. After three refusals it takes them one by one in sorted order, in
+   * which nobody can wait for somebody who waits for him: so it is served although single names are busy all the time.
+   */
+  async take(): Promise<readonly Lease[]> {
+    let first: string | undefined;
+    for (let refusals = 0; refusals < REFUSALS;) {
+      try {
+        const taken = await this.tryFrom(first);
+        if (typeof taken !== 'string') return taken;
+        first = taken;
+        refusals += 1;
+      } catch (error) {
+        const again = error instanceof LockBackendError && this.budget.remaining() > 0 && !this.budget.cancelled;
+        if (!again) throw error;
+        await this.budget.sleep(PAUSE_AFTER_ERROR);
+        first = undefined;
+      }
+    }
+    return this.oneByOne();
+  }
+
+  /** Waits for `first`, then tries the rest once. Answers the name that was busy, and then holds none. */
+  private async tryFrom(first: string | undefined): Promise<readonly Lease[] | string> {
+    const held = first === undefined ? undefined : await this.takeOne(first);
+    const rest = this.names.filter((name) => name !== first);
+    try {
+      const answer = await tryOnce(this.backend, rest, this.options, this.budget, (held?.fencingToken ?? -1) + 1);
+      if (!answer) throw this.backend.calls.unanswered('acquire', rest, this.budget.waited());
+      if (answer instanceof Lease) return held ? await this.joined([held, answer]) : [answer];
+      if (held) await held.keeper.takeBack(held);
+      if (this.options.wait > 0) return answer.name;
+      throw new LockTimeoutError(this.names, { waited: this.budget.waited(), ...answer });
+    } catch (error) {
+      if (held) void held.keeper.takeBack(held);
+      throw error;
+    }
+  }
+
+  private async oneByOne(): Promise<readonly Lease[]> {
+    const held: Lease[] = [];
+    try {
+      for (const name of this.names) held.push(await this.takeOne(name));
+      return await this.joined(held);
+    } catch (error) {
+      for (const lease of held) void lease.keeper.takeBack(lease);
+      throw error;
+    }
+  }
+
+  private async takeOne(name: string): Promise<Lease> {
+    const wait = this.options.wait === Infinity ? Infinity : Math.max(1, Math.ceil(this.budget.remaining()));
+    try {
+      return await this.queues.take(name, { ...this.options, wait }, this.budget);
+    } catch (error) {
+      if (!(error instanceof LockTimeoutError)) throw error;
+      throw new LockTimeoutError(this.names, { waited: this.budget.waited(), remaining: error.remaining });
+    }
+  }
+
+  /** The token of the hold is the largest: every later token of each name must be above it. */
+  private async joined(leases: readonly Lease[]): Promise<readonly Lease[]> {
+    const largest = Math.max(...leases.map((lease) => lease.fencingToken));
+    const smaller = leases.filter((lease) => lease.fencingToken < largest);
+    await Promise.all(smaller.map((lease) => this.queues.raiseTokens(lease, largest + 1)));
+    return leases;
+  }
+}
