@@ -24,6 +24,11 @@ it('passes unit tests in the jest that `nest new` sets up', async () => {
   await inMatrix(consumer, row, () => expectUnitTestsPass(consumer, server));
 });
 
+it.each(['typescript'] as const)('has the types that it should, for %s', async (compiler) => {
+  const row = { what: 'type tests', uses: [compiler] };
+  await inMatrix(consumer, row, () => consumer.checkTypes(compiler));
+});
+
 it('is one copy for who imports and who requires it', async () => {
   const row = { what: 'import and require', uses: [] };
   await inMatrix(consumer, row, () => expectOneClass(consumer, server));

@@ -44,7 +44,15 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
   const index = (path: string) => packagesReachedFrom(workplace('tarball/package', dist, path));
 
   it('is these packages and no other', async () => {
-    const packages = [...OF_USERS, 'cluster-key-slot', 'node:async_hooks', 'node:crypto', 'node:http'].toSorted();
+    const packages = [
+      ...OF_USERS,
+      'cluster-key-slot',
+      'node:async_hooks',
+      'node:crypto',
+      'node:http',
+      'node:stream',
+      'node:stream/promises',
+    ].toSorted();
     expect(await index('index.js')).toEqual(packages);
     expect(await index('testing/index.js')).toEqual(packages);
   });

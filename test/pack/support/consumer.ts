@@ -48,6 +48,24 @@ export class Consumer {
     return join(app, 'dist', 'main.js');
   }
 
+  /** Compiles the type tests against the declarations of the tarball. */
+  async checkTypes(compiler: AppBuild['compiler']): Promise<void> {
+    const types = join(this.folder, 'types');
+    await cp(join(SOURCES, '..', 'types', 'distributed-lock.types.ts'), join(types, 'distributed-lock.types.ts'));
+    const compilerOptions = {
+      module: 'NodeNext',
+      target: 'ES2022',
+      lib: ['ES2023', 'ESNext.Disposable', 'DOM'],
+      strict: true,
+      experimentalDecorators: true,
+      emitDecoratorMetadata: true,
+      noEmit: true,
+      types: ['node'],
+    };
+    await writeFile(join(types, 'tsconfig.json'), JSON.stringify({ compilerOptions }));
+    await this.node([join('node_modules', compiler, 'bin', 'tsc'), '-p', types]);
+  }
+
   /** Runs a program of the project. */
   node(args: string[], env: object = {}): Promise<string> {
     return run(process.execPath, args, { cwd: this.folder, env });
