@@ -1,6 +1,8 @@
 export default {
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
+  // Those have a configuration of their own: npm run test:pack.
+  testPathIgnorePatterns: ['<rootDir>/test/pack/'],
   extensionsToTreatAsEsm: ['.ts'],
   moduleNameMapper: {
     '^(\\.{1,2}/.*)\\.js$': '$1',

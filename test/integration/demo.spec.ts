@@ -1,5 +1,12 @@
 import { execFile, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { page, type Page } from '../../sample-app/src/demo/html-report/page.js';
+import type { ReportData } from '../../sample-app/src/demo/html-report/report-data.js';
+import { cells, type StrategyResult } from '../../sample-app/src/demo/report.js';
+import { writableFile } from '../../sample-app/src/demo/writable-file.js';
 import { eventually } from '../support/eventually.js';
 import { isRunning } from '../support/is-running.js';
 
@@ -9,7 +16,18 @@ const run = promisify(execFile);
 interface DemoResult {
   settings: object;
   verdict: string;
-  results: { strategy: string; accepted: number; stockLeft: number; oversoldBy: number; invariants: object }[];
+  results: StrategyResult[];
+}
+
+const REPORT_DATA = /<script id="report-data" type="application\/json">([^<]*)<\/script>/;
+
+const folder = mkdtempSync(join(tmpdir(), 'demo-report-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** The texts in the row of the results that starts with this name. */
+function rowOf(report: string, name: string): string[] {
+  const row = new RegExp(`<tr[^>]*>\\s*<th scope="row">${name}</th>.*?</tr>`, 's').exec(report)?.[0] ?? '';
+  return [...row.matchAll(/<t[hd][^>]*>([^<]*)</g)].map(([, text]) => text as string);
 }
 
 /** The processes below `pid`, by what Linux says of them. */
@@ -30,7 +48,7 @@ it('shows that the lock sells what is there and nothing sells more', async () =>
   expect(stdout.trim().split('\n')).toHaveLength(1);
   const { settings, results, verdict } = JSON.parse(stdout) as DemoResult;
   expect(settings).toMatchObject({ instances: 3, stock: 40, orders: 151, strategies: ['none', 'lock'] });
-  const [none, lock] = results as [DemoResult['results'][0], DemoResult['results'][0]];
+  const [none, lock] = results as [StrategyResult, StrategyResult];
   expect(lock).toMatchObject({
     accepted: 40,
     stockLeft: 0,
@@ -42,11 +60,89 @@ it('shows that the lock sells what is there and nothing sells more', async () =>
   expect(verdict).toMatch(/sold \d+ of 40 pieces.*; lock sold what was there/);
 }, 90_000);
 
+it('writes a report that holds all it needs', async () => {
+  const file = join(folder, 'report.html');
+  const args = ['--strategy', 'none,lock', '--stock', '40', '--orders', '151', '--json', '--report', file];
+  const { stdout, stderr } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
+  expect(stderr).toContain(`The report is in ${file}`);
+  const { results, verdict } = JSON.parse(stdout) as DemoResult;
+  const report = readFileSync(file, 'utf8');
+  expect(report).toContain(`<p>${verdict}</p>`);
+  expect(report).toMatch(/PASSED.*PostgreSQL<\/dt>\s*<dd>\d+\.\d+/s);
+  for (const result of results) expect(rowOf(report, result.strategy)).toEqual(cells(result));
+
+  expect(report).toContain(`content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"`);
+  const outside = /\b(src|href)\s*=\s*["']?(https?:|\/\/|\.|\/\w)|<link|\bimport\s*[("'{*]|\burl\(|sourceMappingURL/i;
+  expect(report.match(outside)).toBeNull();
+
+  const { stock, percentiles, sales } = JSON.parse(REPORT_DATA.exec(report)?.[1] ?? '') as ReportData;
+  expect(stock).toBe(40);
+  expect(sales.map(({ strategy }) => strategy)).toEqual(['none', 'lock']);
+  for (const [index, { course, latency }] of sales.entries()) {
+    const { accepted, stockLeft, p50 } = results[index] as StrategyResult;
+    expect(course[0]).toEqual({ seconds: 0, accepted: 0, stockLeft: 40 });
+    expect(course.at(-1)).toMatchObject({ accepted, stockLeft });
+    expect(course.some((moment) => moment.accepted > 0 && moment.accepted < accepted)).toBe(true);
+    expect(latency).toHaveLength(percentiles.length);
+    expect(latency[percentiles.indexOf(50)]).toBe(p50);
+  }
+}, 90_000);
+
+/** A page about nothing, but for what is given. */
+function pageOf(given: Partial<Page>): string {
+  const data = { stock: 1, percentiles: [50], sales: [] };
+  const programs = { chartLibrary: '', charts: '' };
+  return page({ verdict: '', results: [], data, settings: {}, versions: {}, date: new Date(), ...programs, ...given });
+}
+
+it.each([
+  ['lock', true, 'PASSED'],
+  ['lock', false, 'FAILED'],
+  ['none', false, 'UNPROTECTED'],
+] as const)('reports on %s, sound: %j, as %s', (strategy, sound, label) => {
+  const counts = { accepted: 1, outOfStock: 0, busy: 0, errors: 0, orders: 1, sold: 1, stockLeft: 0, oversoldBy: 0 };
+  const invariants = { I1: sound, I2: true, I3: true };
+  const report = pageOf({ results: [{ strategy, ...counts, ordersPerSecond: 1, p50: 1, p99: 1, invariants }] });
+  expect(report).toMatch(new RegExp(`<div class="verdict ${label.toLowerCase()}">\\s*<strong>\\W*${label}</strong>`));
+  expect(report.includes('<tr class="broken">')).toBe(!sound);
+});
+
+it('escapes what it puts into the report', () => {
+  const hostile = `</script><!--<img src='x' onerror="alert(1)"> & more`;
+  const sale = { strategy: hostile, ordersPerSecond: 1, latency: [1], course: [] };
+  const report = pageOf({
+    verdict: hostile,
+    data: { stock: 1, percentiles: [50], sales: [sale] },
+    settings: { [hostile]: hostile },
+    versions: { [hostile]: hostile },
+    chartLibrary: `library('</script><!--');`,
+  });
+  expect(report).not.toContain('<img');
+  expect(report).not.toContain('<!--');
+  expect(report.match(/<\/script/g)).toHaveLength(3);
+  expect(report).toContain(
+    '<p>&#60;/script&#62;&#60;!--&#60;img src=&#39;x&#39; onerror=&#34;alert(1)&#34;&#62; &#38; more',
+  );
+  expect(JSON.parse(REPORT_DATA.exec(report)?.[1] ?? '')).toMatchObject({ sales: [sale] });
+  expect(report).toContain(String.raw`library('\x3c/script>\x3c!--');`);
+});
+
+it('leaves no file behind where it looks whether it can write one', () => {
+  const file = join(folder, 'not-yet.html');
+  expect(writableFile(file)).toBe(file);
+  expect(existsSync(file)).toBe(false);
+});
+
 it.each([
   [['--strategy', 'hope'], /"hope" is not one of none, lock/],
   [['--orders', '0'], /whole number from 1/],
   [['--stock', '1e3'], /whole number from 0/],
   [['--colour'], /unknown option '--colour'/],
+  [
+    ['--report', '/no/such/folder/report.html'],
+    /^error: option '--report \[file\]' argument '\/no\/such\/folder\/report.html' .* Name a file in a folder that you may write to/,
+  ],
+  [['--report', '/'], /^error: option '--report .* cannot be written \(EISDIR/],
 ])('says what is wrong with %j', async (args, message) => {
   const failed = await run(process.execPath, [PROGRAM, ...args]).catch((error: unknown) => error);
   expect(failed).toMatchObject({ code: 2, stderr: expect.stringMatching(message) });

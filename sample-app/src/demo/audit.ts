@@ -42,6 +42,12 @@ export async function audit(
   };
 }
 
+export async function stockOf(database: pg.Pool, sku: string): Promise<number> {
+  const { rows } = await database.query<{ stock: number }>('SELECT stock FROM products WHERE sku = $1', [sku]);
+  if (!rows[0]) throw new Error(`Product ${sku} vanished`);
+  return rows[0].stock;
+}
+
 export function holds({ invariants }: Audit): boolean {
   return invariants.I1 && invariants.I2 && invariants.I3;
 }

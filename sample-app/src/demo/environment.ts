@@ -13,6 +13,7 @@ export class Environment implements AsyncDisposable {
   private readonly endings: (() => Promise<unknown>)[] = [];
   private starting: Promise<void> | undefined;
   private ending: Promise<void> | undefined;
+  redisUrl!: string;
   database!: pg.Pool;
 
   /** `REDIS_URL` and `DATABASE_URL` are used where they are set, under a prefix and in a schema of our own. */
@@ -34,6 +35,7 @@ export class Environment implements AsyncDisposable {
     const name = `nest_redis_lock_demo_${randomBytes(4).toString('hex')}`;
     const [redisUrl, databaseUrl] = await Promise.all([this.redis(), this.postgres(name)]);
     if (this.ended) return;
+    this.redisUrl = redisUrl;
     this.database = new pg.Pool({ connectionString: databaseUrl, max: 2 });
     this.database.on('error', () => {});
     this.endings.push(() => this.database.end());

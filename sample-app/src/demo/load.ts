@@ -22,13 +22,13 @@ export interface Load {
   readonly sku: string;
   readonly orders: number;
   readonly concurrency: number;
-  readonly onAnswer: () => void;
+  readonly onAnswer: (answer: Answer) => void;
 }
 
 const TIMEOUT_SECONDS = 60;
 
-/** Sends orders of one piece, each with a number of its own, to all processes at once. */
-export async function sendOrders(load: Load): Promise<LoadResult> {
+/** Sends orders of one piece, each with a number of its own, to all processes at once. The latencies are in microseconds. */
+export async function sendOrders(load: Load): Promise<{ result: LoadResult; latency: Histogram }> {
   const seen = { accepted: 0, outOfStock: 0, busy: 0, errors: 0 };
   const latency = build();
   const start = performance.now();
@@ -41,9 +41,9 @@ export async function sendOrders(load: Load): Promise<LoadResult> {
   // The generator itself ends on the next full second.
   const timed = {
     ...load,
-    onAnswer: () => {
+    onAnswer: (answer: Answer) => {
       end = performance.now();
-      load.onAnswer();
+      load.onAnswer(answer);
     },
   };
   await Promise.all(
@@ -53,13 +53,14 @@ export async function sendOrders(load: Load): Promise<LoadResult> {
   );
   const seconds = (end - start) / 1_000;
   const unanswered = orders - seen.accepted - seen.outOfStock - seen.busy - seen.errors;
-  return {
+  const result = {
     ...seen,
     errors: seen.errors + Math.max(0, unanswered),
     ordersPerSecond: orders / seconds,
     p50: latency.getValueAtPercentile(50) / 1_000,
     p99: latency.getValueAtPercentile(99) / 1_000,
   };
+  return { result, latency };
 }
 
 async function cannon(
@@ -85,8 +86,9 @@ async function cannon(
           return { ...request, body: JSON.stringify({ quantity: 1, orderId: `${sku}-${shop.process.pid}-${sent}` }) };
         },
         onResponse: (status, body) => {
-          seen[classify(status, body)] += 1;
-          onAnswer();
+          const answer = classify(status, body);
+          seen[answer] += 1;
+          onAnswer(answer);
         },
       },
     ],
@@ -97,7 +99,7 @@ async function cannon(
   });
 }
 
-type Answer = 'accepted' | 'outOfStock' | 'busy' | 'errors';
+export type Answer = 'accepted' | 'outOfStock' | 'busy' | 'errors';
 
 function classify(status: number, body: string): Answer {
   if (status === 201) return 'accepted';

@@ -1,10 +1,14 @@
+import { writeFile } from 'node:fs/promises';
 import cliProgress from 'cli-progress';
 import type { Strategy } from '../deduction/strategy.js';
-import { audit } from './audit.js';
+import { audit, stockOf } from './audit.js';
+import { CourseRecorder } from './course-recorder.js';
 import { Environment } from './environment.js';
+import { htmlReport, type Sale } from './html-report/html-report.js';
 import { sendOrders } from './load.js';
 import { readOptions, type DemoOptions } from './options.js';
-import { failures, table, verdict, type StrategyResult } from './report.js';
+import { failures, table, verdict } from './report.js';
+import { versionsOf } from './versions.js';
 
 const INTERRUPTED = 130;
 const WARM_UP_ORDERS = 600;
@@ -27,21 +31,25 @@ try {
   await environment[Symbol.asyncDispose]();
 }
 
-async function demonstrate({ strategies, ...settings }: DemoOptions): Promise<number> {
+async function demonstrate(settings: DemoOptions): Promise<number> {
   console.error(`Starting Redis, PostgreSQL and ${settings.instances} processes of the shop`);
   await environment.start(settings.instances);
   await warmUp(settings);
-  const results: StrategyResult[] = [];
-  for (const strategy of strategies) results.push(await sell(strategy, settings));
+  const sales: Sale[] = [];
+  for (const strategy of settings.strategies) sales.push(await sell(strategy, settings));
   if (environment.ended) return INTERRUPTED;
+  const results = sales.map(({ result }) => result);
   const conclusion = verdict(results, settings.stock);
-  if (settings.json)
-    console.log(JSON.stringify({ settings: { ...settings, strategies }, results, verdict: conclusion }));
+  if (settings.json) console.log(JSON.stringify({ settings, results, verdict: conclusion }));
   else console.log(`${table(results, process.stdout.isTTY)}\n${conclusion}`);
+  if (settings.report !== undefined) {
+    await writeFile(settings.report, await htmlReport(sales, settings, await versionsOf(environment)));
+    console.error(`The report is in ${settings.report}`);
+  }
   return failures(results).length > 0 ? 1 : 0;
 }
 
-async function sell(strategy: Strategy, settings: Omit<DemoOptions, 'strategies'>): Promise<StrategyResult> {
+async function sell(strategy: Strategy, settings: DemoOptions): Promise<Sale> {
   const { stock, orders, concurrency } = settings;
   const sku = `teapot-${strategy}`;
   await putOnSale(sku, stock);
@@ -50,21 +58,27 @@ async function sell(strategy: Strategy, settings: Omit<DemoOptions, 'strategies'
     cliProgress.Presets.shades_classic,
   );
   bar.start(orders, 0);
-  const result = await sendOrders({
+  const recorder = new CourseRecorder(stock, () => stockOf(environment.database, sku));
+  const { result, latency } = await sendOrders({
     shops: environment.shops,
     strategy,
     sku,
     orders,
     concurrency,
-    onAnswer: () => bar.increment(),
+    onAnswer: (answer) => {
+      bar.increment();
+      recorder.answered(answer);
+    },
   });
+  const course = await recorder.stop();
   bar.stop();
   if (!process.stderr.isTTY) console.error(`${strategy}: ${orders} orders sent`);
-  return { strategy, ...result, ...(await audit(environment.database, sku, stock, result)) };
+  const audited = await audit(environment.database, sku, stock, result);
+  return { result: { strategy, ...result, ...audited }, latency, course };
 }
 
 /** The first strategy would otherwise pay for cold code and for the first connections. */
-async function warmUp(settings: Omit<DemoOptions, 'strategies'>): Promise<void> {
+async function warmUp(settings: DemoOptions): Promise<void> {
   const sku = 'warm-up';
   const orders = Math.min(settings.orders, WARM_UP_ORDERS);
   const { concurrency } = settings;

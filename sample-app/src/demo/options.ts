@@ -1,5 +1,6 @@
-import { Command, InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import { STRATEGIES, type Strategy } from '../deduction/strategy.js';
+import { writableFile } from './writable-file.js';
 
 export interface DemoOptions {
   readonly instances: number;
@@ -8,7 +9,11 @@ export interface DemoOptions {
   readonly concurrency: number;
   readonly strategies: readonly Strategy[];
   readonly json: boolean;
+  /** The file of the HTML report, where one is wanted. */
+  readonly report?: string;
 }
+
+const REPORT = 'demo-report.html';
 
 /** Reads the command line. Prints what is wrong with it and exits with 2. */
 export function readOptions(argv: readonly string[]): DemoOptions {
@@ -22,6 +27,11 @@ export function readOptions(argv: readonly string[]): DemoOptions {
     .option('--concurrency <number>', 'orders under way at once', whole(1, 2_000), 60)
     .option('--strategy <names>', `one or several of ${STRATEGIES.join(', ')}; with commas, or given again`, strategies)
     .option('--json', 'print the result as one line of JSON', false)
+    .addOption(
+      new Option('--report [file]', `write a report with charts, as one HTML file (default: ${REPORT})`)
+        .preset(REPORT)
+        .argParser(writableFile),
+    )
     .allowExcessArguments(false)
     .showHelpAfterError('(--help shows the options)')
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));

@@ -7,27 +7,31 @@ export interface StrategyResult extends LoadResult, Audit {
   readonly strategy: Strategy;
 }
 
+export const HEAD = [
+  'strategy',
+  'accepted',
+  'no stock',
+  'busy',
+  'errors',
+  'left',
+  'oversold by',
+  'orders/s',
+  'p50 ms',
+  'p99 ms',
+];
+
 export function table(results: readonly StrategyResult[], colours: boolean): string {
-  const head = [
-    'strategy',
-    'accepted',
-    'no stock',
-    'busy',
-    'errors',
-    'left',
-    'oversold by',
-    'orders/s',
-    'p50 ms',
-    'p99 ms',
-  ];
-  const colAligns = ['left' as const, ...head.slice(1).map(() => 'right' as const)];
-  const rows = new Table({ head, colAligns, ...(!colours && { style: { head: [], border: [] } }) });
-  for (const result of results) {
-    const { strategy, accepted, outOfStock, busy, errors, stockLeft, oversoldBy, ordersPerSecond, p50, p99 } = result;
-    const counts = [accepted, outOfStock, busy, errors, stockLeft, oversoldBy, Math.round(ordersPerSecond)];
-    rows.push([strategy, ...counts.map(String), p50.toFixed(1), p99.toFixed(1)]);
-  }
+  const colAligns = ['left' as const, ...HEAD.slice(1).map(() => 'right' as const)];
+  const rows = new Table({ head: HEAD, colAligns, ...(!colours && { style: { head: [], border: [] } }) });
+  for (const result of results) rows.push(cells(result));
   return rows.toString();
+}
+
+/** The row of a table below `HEAD`. */
+export function cells(result: StrategyResult): string[] {
+  const { strategy, accepted, outOfStock, busy, errors, stockLeft, oversoldBy, ordersPerSecond, p50, p99 } = result;
+  const counts = [accepted, outOfStock, busy, errors, stockLeft, oversoldBy, Math.round(ordersPerSecond)];
+  return [strategy, ...counts.map(String), p50.toFixed(1), p99.toFixed(1)];
 }
 
 /** The protected strategies that broke one of the invariants. */

@@ -1,0 +1,48 @@
+import { readFile } from 'node:fs/promises';
+import type { Histogram } from 'hdr-histogram-js';
+import type { DemoOptions } from '../options.js';
+import { verdict, type StrategyResult } from '../report.js';
+import { page } from './page.js';
+import type { Moment } from './report-data.js';
+
+/** What is known of the sale with one strategy. */
+export interface Sale {
+  readonly result: StrategyResult;
+  /** Microseconds. */
+  readonly latency: Histogram;
+  readonly course: readonly Moment[];
+}
+
+const PERCENTILES = [10, 25, 50, 75, 90, 95, 99, 100];
+
+/** The whole report as one HTML file that needs no other. */
+export async function htmlReport(
+  sales: readonly Sale[],
+  { instances, stock, orders, concurrency }: DemoOptions,
+  versions: Readonly<Record<string, string>>,
+): Promise<string> {
+  const results = sales.map(({ result }) => result);
+  const [chartLibrary, charts] = await Promise.all([
+    readFile(new URL('chart.umd.min.js', import.meta.resolve('chart.js')), 'utf8'),
+    readFile(new URL('browser/charts.js', import.meta.url), 'utf8'),
+  ]);
+  return page({
+    verdict: verdict(results, stock),
+    results,
+    data: {
+      stock,
+      percentiles: PERCENTILES,
+      sales: sales.map(({ result: { strategy, ordersPerSecond }, latency, course }) => ({
+        strategy,
+        ordersPerSecond,
+        latency: PERCENTILES.map((percentile) => latency.getValueAtPercentile(percentile) / 1_000),
+        course,
+      })),
+    },
+    settings: { 'Shop processes': instances, Stock: stock, Orders: orders, 'Orders at once': concurrency },
+    versions,
+    date: new Date(),
+    chartLibrary,
+    charts,
+  });
+}

@@ -1,0 +1,161 @@
+import { holds } from '../audit.js';
+import { cells, failures, HEAD, type StrategyResult } from '../report.js';
+import { html, inlineJson, inlineScript, type Html } from './html.js';
+import type { ReportData } from './report-data.js';
+import { STYLES } from './styles.js';
+
+export interface Page {
+  readonly verdict: string;
+  readonly results: readonly StrategyResult[];
+  readonly data: ReportData;
+  /** By their names, as are the versions. */
+  readonly settings: Readonly<Record<string, string | number>>;
+  readonly versions: Readonly<Record<string, string>>;
+  readonly date: Date;
+  /** Programs, in the order in which they run. */
+  readonly chartLibrary: string;
+  readonly charts: string;
+}
+
+/** The report as one document, which loads nothing: its security policy forbids it. */
+export function page({ verdict, results, data, settings, versions, date, chartLibrary, charts }: Page): string {
+  const { label, look } = outcome(results);
+  return html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta
+          http-equiv="Content-Security-Policy"
+          content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+        />
+        <title>${label}: selling ${data.stock} pieces with ${data.sales.length} strategies</title>
+        <style>
+          ${STYLES}
+        </style>
+      </head>
+      <body>
+        <main>
+          <h1>Selling ${data.stock} pieces from several processes</h1>
+          <div class="verdict ${look}">
+            <strong>${label}</strong>
+            <p>${verdict}</p>
+          </div>
+          <section>
+            <h2>Results</h2>
+            ${table('Results', HEAD, results.map(resultRow))}
+          </section>
+          <section>
+            <h2>Pieces sold and stock shown, over time</h2>
+            <p class="note">Sold is what the shop accepted. Above the dashed line, it sold more than it had.</p>
+            <ul class="legend">
+              <li style="--colour: var(--sold)">pieces sold</li>
+              <li style="--colour: var(--left)">stock left, as the database shows it</li>
+              <li style="--colour: var(--text); --stroke: dashed">stock at the start</li>
+            </ul>
+            <div class="panels">${results.map((result, index) => course(result, index, data.stock))}</div>
+          </section>
+          <div class="pair">
+            <section>
+              ${figure('latency', 'Latency', 'From sending an order to its answer, refusals included.')}
+              <details>
+                <summary>As a table, in milliseconds</summary>
+                ${table('Latency', ['strategy', ...data.percentiles.map(percentileName)], data.sales.map(latencyRow))}
+              </details>
+            </section>
+            <section>${figure('throughput', 'Orders per second', 'Answered orders, refusals included.')}</section>
+          </div>
+          <section>
+            <h2>Settings and versions</h2>
+            <dl>${Object.entries({ ...settings, ...versions }).map(fact)}</dl>
+          </section>
+          <footer>
+            <p>
+              Made by the oversell demo of nest-redis-lock on
+              <time datetime="${date.toISOString()}">${date.toISOString().slice(0, 16).replace('T', ' ')} UTC</time>.
+            </p>
+          </footer>
+        </main>
+        <script id="report-data" type="application/json">
+          ${inlineJson(data)}
+        </script>
+        <script>
+          ${inlineScript(chartLibrary)};
+        </script>
+        <script type="module">
+          ${inlineScript(charts)};
+        </script>
+      </body>
+    </html>`.text;
+}
+
+function outcome(results: readonly StrategyResult[]): { label: string; look: string } {
+  if (failures(results).length > 0) return { label: '✗ FAILED', look: 'failed' };
+  if (results.every(({ strategy }) => strategy === 'none')) return { label: 'UNPROTECTED', look: 'unprotected' };
+  return { label: '✓ PASSED', look: 'passed' };
+}
+
+function table(name: string, head: readonly string[], rows: Html[]): Html {
+  return html`<div class="scroll" role="region" aria-label="${name}" tabindex="0">
+    <table>
+      <thead>
+        <tr>
+          ${head.map((text) => html`<th scope="col">${text}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+function resultRow(result: StrategyResult): Html {
+  return row(cells(result), holds(result) ? '' : 'broken');
+}
+
+function latencyRow({ strategy, latency }: ReportData['sales'][number]): Html {
+  return row([strategy, ...latency.map((milliseconds) => milliseconds.toFixed(1))]);
+}
+
+function row([name = '', ...numbers]: readonly string[], look = ''): Html {
+  return html`<tr class="${look}">
+    <th scope="row">${name}</th>
+    ${numbers.map((text) => html`<td>${text}</td>`)}
+  </tr>`;
+}
+
+function course({ strategy, accepted, stockLeft, oversoldBy }: StrategyResult, index: number, stock: number): Html {
+  const sold = `${accepted} sold of ${stock}`;
+  const remark = oversoldBy > 0 ? `${oversoldBy} too many, and ${stockLeft} shown as left` : `${stockLeft} left`;
+  return html`<figure>
+    <figcaption>
+      <h3>${strategy}</h3>
+      <p>${sold}; ${remark}</p>
+    </figcaption>
+    <div class="chart">
+      <canvas id="course-${index}" role="img" aria-label="${strategy}, over time: ${sold}; ${remark}"></canvas>
+    </div>
+  </figure>`;
+}
+
+function figure(id: string, title: string, note: string): Html {
+  return html`<figure>
+    <figcaption>
+      <h2>${title}</h2>
+      <p>${note}</p>
+    </figcaption>
+    <div class="chart tall"><canvas id="${id}" role="img" aria-label="${title} of each strategy"></canvas></div>
+  </figure>`;
+}
+
+function fact([name, value]: [string, string | number]): Html {
+  return html`<div>
+    <dt>${name}</dt>
+    <dd>${value}</dd>
+  </div>`;
+}
+
+function percentileName(percentile: number): string {
+  return percentile === 100 ? 'max' : `p${percentile}`;
+}

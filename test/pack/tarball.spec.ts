@@ -1,0 +1,83 @@
+import { mkdir, readdir, readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { packagesReachedFrom } from './support/imports.js';
+import { tarball, workplace } from './support/packed.js';
+import { run } from './support/run.js';
+
+interface Manifest {
+  dependencies: Record<string, string>;
+  peerDependencies: Record<string, string>;
+  peerDependenciesMeta?: object;
+}
+
+const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
+
+beforeAll(async () => {
+  await mkdir(workplace('tarball'));
+  await run('tar', ['-xzf', tarball()], { cwd: workplace('tarball') });
+});
+
+async function filesBelow(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile());
+  return files.map(({ parentPath, name }) => `${parentPath}/${name}`.slice(folder.length + 1)).toSorted();
+}
+
+it('contains the build of every source, twice, and nothing else', async () => {
+  const modules = (await filesBelow(`${REPOSITORY}lib`)).map((file) => file.replace(/\.ts$/, ''));
+  const built = modules.flatMap((module) =>
+    ['dist', 'dist/cjs'].flatMap((folder) => [`${folder}/${module}.js`, `${folder}/${module}.d.ts`]),
+  );
+  const others = ['LICENSE', 'README.md', 'package.json', 'dist/cjs/package.json'];
+  expect(await filesBelow(workplace('tarball/package'))).toEqual([...built, ...others].toSorted());
+});
+
+it('points to no source map, of which it has none', async () => {
+  const built = await filesBelow(workplace('tarball/package/dist'));
+  const texts = await Promise.all(built.map((file) => readFile(workplace('tarball/package/dist', file), 'utf8')));
+  expect(built.filter((_file, index) => texts[index]?.includes('sourceMappingURL'))).toEqual([]);
+});
+
+const OF_USERS = ['@nestjs/common', '@nestjs/core', 'ioredis', 'rxjs'];
+
+describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
+  const index = (path: string) => packagesReachedFrom(workplace('tarball/package', dist, path));
+
+  it('is these packages and no other', async () => {
+    const packages = [
+      ...OF_USERS,
+      'cluster-key-slot',
+      'node:async_hooks',
+      'node:crypto',
+      'node:http',
+      'node:stream',
+      'node:stream/promises',
+    ].toSorted();
+    expect(await index('index.js')).toEqual(packages);
+    expect(await index('testing/index.js')).toEqual(packages);
+  });
+
+  it('is fewer of them for the types', async () => {
+    expect(await index('index.d.ts')).toEqual(['@nestjs/common', 'ioredis', 'rxjs']);
+    expect(await index('testing/index.d.ts')).toEqual(['@nestjs/common', 'ioredis']);
+  });
+});
+
+it('declares the packages that it reaches', async () => {
+  const { dependencies, peerDependencies, peerDependenciesMeta } = JSON.parse(
+    await readFile(workplace('tarball/package/package.json'), 'utf8'),
+  ) as Manifest;
+  expect(Object.keys(dependencies)).toEqual(['cluster-key-slot']);
+  expect(Object.keys(peerDependencies)).toEqual(expect.arrayContaining(OF_USERS));
+  expect(peerDependenciesMeta).toBeUndefined();
+});
+
+it('is sound to publint', async () => {
+  const said = await run('node_modules/.bin/publint', ['run', tarball(), '--strict'], { cwd: REPOSITORY });
+  expect(said).toMatch(/All good!/);
+});
+
+it('has types that agree with what every kind of consumer loads', async () => {
+  const said = await run('node_modules/.bin/attw', [tarball(), '--format', 'json'], { cwd: REPOSITORY });
+  expect(JSON.parse(said)).toMatchObject({ analysis: { problems: [] } });
+});
