@@ -7,6 +7,7 @@ import type {
   RenewRequest,
 } from '../backends/lock-backend.js';
 import { LockBackendError, LockError } from './lock-errors.js';
+import { Timeouts } from './timeouts.js';
 
 export interface Ticketed {
   readonly names: readonly string[];
@@ -18,6 +19,8 @@ export interface Ticketed {
  * A call that ran out of time may still be carried out later.
  */
 export class BackendCalls {
+  readonly timeouts = new Timeouts();
+
   constructor(
     readonly backend: LockBackend,
     private readonly prefix: string | undefined,
@@ -25,7 +28,7 @@ export class BackendCalls {
   ) {}
 
   /** Not bounded here: whoever gives up on it has to give back what it grants later. */
-  async acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
+  acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
     const least = leastToken === undefined ? {} : { leastToken };
     const request = { prefix: this.prefix, names, ticket, ttl, ...least };
     return this.explained('acquire', names, this.backend.acquire(request));
@@ -39,29 +42,37 @@ export class BackendCalls {
       .map((answer, index) => this.explained('renew', prefixed[index]?.names ?? [], answer));
   }
 
-  async release({ names, ticket }: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
+  release({ names, ticket }: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
     return this.bounded('release', names, this.backend.release({ prefix: this.prefix, names, ticket }), limit);
   }
 
-  async inspect(name: string): Promise<LockState | null> {
+  inspect(name: string): Promise<LockState | null> {
     return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
   }
 
-  async forceRelease(name: string): Promise<string | null> {
+  forceRelease(name: string): Promise<string | null> {
     return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
   }
 
-  async ping(): Promise<void> {
+  ping(): Promise<void> {
     return this.bounded('ping', [], this.backend.ping());
   }
 
   /** Rejects after `limit` ms; what comes later is dropped. */
   bounded<T>(operation: string, names: readonly string[], call: Promise<T>, limit = this.commandTimeout): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      const timer = setTimeout(() => reject(this.unanswered(operation, names, limit)), limit);
-      this.explained(operation, names, call)
-        .then(resolve, reject)
-        .finally(() => clearTimeout(timer));
+      const expiring = { expiresAt: 0, expire: () => reject(this.unanswered(operation, names, limit)) };
+      this.timeouts.start(limit, expiring);
+      call.then(
+        (answer) => {
+          this.timeouts.cancel(limit, expiring);
+          resolve(answer);
+        },
+        (error: unknown) => {
+          this.timeouts.cancel(limit, expiring);
+          reject(this.explain(operation, names, error));
+        },
+      );
     });
   }
 

@@ -3,6 +3,11 @@ import type { Lease } from './lease.js';
 import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
 import type { LockLostReason } from './lock-errors.js';
 
+/** Whoever passes a grant from holder to holder. */
+export interface GrantListener {
+  wantedElsewhere(ticket: string): void;
+}
+
 /**
  * What the backend granted to this process under one ticket: until when it can be trusted, and the fencing tokens that come
  * with it. Holders of the process may rest on it one after another, each with a lease and a token of its own.
@@ -12,8 +17,8 @@ import type { LockLostReason } from './lock-errors.js';
 export class Grant {
   /** Who holds it now. */
   holder: Lease | undefined;
-  /** Called when the backend says that others wait for it. */
-  onWanted: (() => void) | undefined;
+  /** Told when the backend says that others wait for it. */
+  listener: GrantListener | undefined;
   private confirmedAt: Instant;
   private span: number;
   private next: number;

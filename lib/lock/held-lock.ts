@@ -3,6 +3,16 @@ import type { Lock } from './lock.js';
 import { LockLostError } from './lock-errors.js';
 import { duration } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
+import { RELEASED, type ReleaseOutcome } from './releaser.js';
+
+/** Whoever keeps account of the holds. */
+export interface HoldObserver {
+  lost(hold: HeldLock): void;
+  ended(hold: HeldLock): void;
+}
+
+const CONFIRMED = Promise.resolve(true);
+const DONE = Promise.resolve();
 
 /** The lease that a hold rests on: its own, or that of the hold around it. */
 export interface HeldPart {
@@ -19,8 +29,8 @@ export interface HeldPart {
 export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
   readonly fencingToken: number;
-  private readonly endListeners: (() => void)[] = [];
-  private readonly lossListeners: (() => void)[] = [];
+  /** What ends with it: the scope of the code that runs inside of it. */
+  scope: { close(): void } | undefined;
   private releasing: Promise<void> | undefined;
   private ended = false;
   private joinedSignal: AbortSignal | undefined;
@@ -28,11 +38,13 @@ export class HeldLock implements Lock, LeaseHolder {
   constructor(
     readonly keys: readonly string[],
     private readonly parts: readonly HeldPart[],
+    private readonly observer: HoldObserver,
   ) {
     const [first] = parts as readonly [HeldPart, ...HeldPart[]];
     const own = parts.find((part) => !part.endTurn) ?? first;
     this.owner = own.lease.grant.ticket;
-    this.fencingToken = Math.max(...parts.map((part) => part.lease.fencingToken));
+    this.fencingToken =
+      parts.length === 1 ? first.lease.fencingToken : Math.max(...parts.map((part) => part.lease.fencingToken));
     for (const part of parts) part.lease.share(this);
   }
 
@@ -47,7 +59,10 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   remaining(): number {
-    return this.ended ? 0 : Math.min(...this.parts.map((part) => part.lease.remaining()));
+    if (this.ended) return 0;
+    const [first, ...others] = this.parts;
+    const remaining = first?.lease.remaining() ?? 0;
+    return others.reduce((least, { lease }) => Math.min(least, lease.remaining()), remaining);
   }
 
   /** Why it was lost; `undefined` while it is held, and after it was released in time. */
@@ -90,7 +105,9 @@ export class HeldLock implements Lock, LeaseHolder {
   /** Ends the hold without complaint: the body's own outcome stands. */
   async finish(): Promise<void> {
     if (this.releasing) return;
-    this.releasing = this.end().then(() => {});
+    const end = this.end();
+    // The usual case of a hot lock: it went to the next one in this process.
+    this.releasing = end === CONFIRMED ? DONE : end.then(() => {});
     await this.releasing;
   }
 
@@ -109,16 +126,8 @@ export class HeldLock implements Lock, LeaseHolder {
     }
   }
 
-  onEnd(listener: () => void): void {
-    this.endListeners.push(listener);
-  }
-
-  onLoss(listener: () => void): void {
-    this.lossListeners.push(listener);
-  }
-
   leaseLost(): void {
-    for (const listener of this.lossListeners) listener();
+    this.observer.lost(this);
   }
 
   private async releaseOrThrow(): Promise<void> {
@@ -129,13 +138,19 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /** Answers `false` when the backend says that a lease was not ours any more. */
-  private async end(): Promise<boolean> {
+  private end(): Promise<boolean> {
     this.ended = true;
-    const last = this.parts.filter(({ lease }) => lease.unshare(this));
-    const outcomes = Promise.all(last.map(({ lease }) => lease.keeper.takeBack(lease)));
+    const outcomes: Promise<ReleaseOutcome>[] = [];
+    for (const { lease } of this.parts) {
+      if (lease.unshare(this)) outcomes.push(lease.keeper.takeBack(lease));
+    }
     for (const { endTurn } of this.parts) endTurn?.();
-    for (const listener of this.endListeners) listener();
-    return (await outcomes).every((outcome) => outcome === 'released' || outcome === 'unconfirmed');
+    this.scope?.close();
+    this.observer.ended(this);
+    if (outcomes.every((outcome) => outcome === RELEASED)) return CONFIRMED;
+    return Promise.all(outcomes).then((all) =>
+      all.every((outcome) => outcome === 'released' || outcome === 'unconfirmed'),
+    );
   }
 
   private lostAs(reason: 'taken'): LockLostError {

@@ -1,36 +1,48 @@
-import type { HeldLock } from './held-lock.js';
+import type { HeldLock, HoldObserver } from './held-lock.js';
 
 /** How many lost holds are remembered, so that a late release by name is told of the loss. */
 const REMEMBERED_LOSSES = 1_000;
 
 /** The holds of one instance, by their names. A lost one leaves, so that whoever never releases it leaks nothing. */
-export class HoldRegistry {
-  private readonly live = new Map<string, Set<HeldLock>>();
-  private readonly lost = new Map<string, HeldLock>();
+export class HoldRegistry implements HoldObserver {
+  private readonly live = new Map<string, HeldLock | Set<HeldLock>>();
+  private readonly losses = new Map<string, HeldLock>();
   private idle: (() => void)[] = [];
 
   add(hold: HeldLock): void {
     const id = idOf(hold.keys);
-    const holds = this.live.get(id) ?? new Set();
-    this.live.set(id, holds.add(hold));
-    hold.onLoss(() => this.moveToLost(hold));
-    hold.onEnd(() => {
-      this.remove(hold);
-      if (this.lost.get(id) === hold) this.lost.delete(id);
-    });
+    const present = this.live.get(id);
+    if (!present) this.live.set(id, hold);
+    else if (present instanceof Set) present.add(hold);
+    else this.live.set(id, new Set([present, hold]));
+  }
+
+  lost(hold: HeldLock): void {
+    if (!this.remove(hold)) return;
+    this.losses.set(idOf(hold.keys), hold);
+    if (this.losses.size > REMEMBERED_LOSSES) this.losses.delete(this.losses.keys().next().value as string);
+  }
+
+  ended(hold: HeldLock): void {
+    this.remove(hold);
+    if (this.losses.size === 0) return;
+    const id = idOf(hold.keys);
+    if (this.losses.get(id) === hold) this.losses.delete(id);
   }
 
   /** The holds of exactly these names. */
   of(names: readonly string[]): readonly HeldLock[] {
-    return [...(this.live.get(idOf(names)) ?? [])];
+    const present = this.live.get(idOf(names));
+    if (!present) return [];
+    return present instanceof Set ? [...present] : [present];
   }
 
   lostOf(names: readonly string[]): HeldLock | undefined {
-    return this.lost.get(idOf(names));
+    return this.losses.get(idOf(names));
   }
 
   all(): readonly HeldLock[] {
-    return [...this.live.values()].flatMap((holds) => [...holds]);
+    return [...this.live.values()].flatMap((present) => (present instanceof Set ? [...present] : [present]));
   }
 
   /** Resolves when nothing is held any more. */
@@ -39,17 +51,14 @@ export class HoldRegistry {
     return new Promise((resolve) => this.idle.push(resolve));
   }
 
-  private moveToLost(hold: HeldLock): void {
-    if (!this.remove(hold)) return;
-    this.lost.set(idOf(hold.keys), hold);
-    if (this.lost.size > REMEMBERED_LOSSES) this.lost.delete(this.lost.keys().next().value as string);
-  }
-
   private remove(hold: HeldLock): boolean {
     const id = idOf(hold.keys);
-    const holds = this.live.get(id);
-    if (!holds?.delete(hold)) return false;
-    if (holds.size === 0) this.live.delete(id);
+    const present = this.live.get(id);
+    if (present instanceof Set) {
+      if (!present.delete(hold)) return false;
+      if (present.size === 0) this.live.delete(id);
+    } else if (present === hold) this.live.delete(id);
+    else return false;
     if (this.live.size === 0) for (const resolve of this.idle.splice(0)) resolve();
     return true;
   }

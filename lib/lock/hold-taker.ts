@@ -1,9 +1,9 @@
 import { acquireLease } from './acquisition.js';
 import { HeldLock, type HeldPart } from './held-lock.js';
 import type { HoldRegistry } from './hold-registry.js';
-import type { Lease } from './lease.js';
+import type { Lease, LossObserver } from './lease.js';
 import type { LockBackends } from './lock-backends.js';
-import { LockBackendError } from './lock-errors.js';
+import { LockBackendError, type LockLostError } from './lock-errors.js';
 import { logOnce } from './lock-error-log.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
@@ -12,7 +12,7 @@ import { Reentrancy, type HoldScope } from './reentrancy.js';
 import { WaitBudget } from './wait-budget.js';
 
 /** Takes holds: re-enters those around the caller, acquires the rest, and refuses new ones once shut down. */
-export class HoldTaker {
+export class HoldTaker implements LossObserver {
   readonly reentrancy = new Reentrancy();
   private readonly waits = new Set<Wait>();
   private closing = false;
@@ -31,10 +31,10 @@ export class HoldTaker {
     this.waits.add(wait);
     const parts: HeldPart[] = [];
     try {
-      const missing = options.reentrant ? await this.reenter(wait, parts) : names;
-      await this.lengthen(parts, options);
-      if (missing.length > 0) parts.push(...(await this.acquire(wait, missing, options)));
-      const hold = new HeldLock(names, parts);
+      const missing = inside && options.reentrant ? await this.reenter(wait, parts) : names;
+      if (parts.length > 0) await this.lengthen(parts, options);
+      if (missing.length > 0) await this.acquire(wait, missing, options, parts);
+      const hold = new HeldLock(names, parts, this.registry);
       this.registry.add(hold);
       return hold;
     } catch (error) {
@@ -44,6 +44,10 @@ export class HoldTaker {
       this.waits.delete(wait);
       wait.budget.dispose();
     }
+  }
+
+  leaseLost(error: LockLostError): void {
+    logOnce(this.backends.logger, error);
   }
 
   waitingFor(backend: NamedBackend, name: string): number {
@@ -90,17 +94,20 @@ export class HoldTaker {
     return undefined;
   }
 
-  private async acquire(wait: Wait, names: readonly string[], options: ResolvedLockOptions): Promise<HeldPart[]> {
+  private async acquire(
+    wait: Wait,
+    names: readonly string[],
+    options: ResolvedLockOptions,
+    parts: HeldPart[],
+  ): Promise<void> {
     const { backend } = wait;
-    const leases = await this.leases(wait, names, options);
-    if (this.closing && !wait.inside) {
-      for (const lease of leases) void lease.keeper.takeBack(lease);
-      throw shuttingDown(names);
+    for (const lease of await this.leases(wait, names, options)) {
+      lease.observer = this;
+      parts.push({ backend, lease });
     }
-    return leases.map((lease) => {
-      lease.onLost = (error) => logOnce(this.backends.logger, error);
-      return { backend, lease };
-    });
+    if (!this.closing || wait.inside) return;
+    for (const { lease, endTurn } of parts) if (!endTurn) void lease.keeper.takeBack(lease);
+    throw shuttingDown(names);
   }
 
   private async leases(
@@ -108,6 +115,7 @@ export class HoldTaker {
     names: readonly string[],
     options: ResolvedLockOptions,
   ): Promise<readonly Lease[]> {
+    budget.throwIfCancelled();
     const { queues } = backend;
     if (!queues || options.retry) return [await acquireLease(backend, names, options, budget)];
     if (names.length > 1) return new SeveralNames(backend, queues, names, options, budget).take();

@@ -9,6 +9,11 @@ export interface LeaseHolder {
   leaseLost(): void;
 }
 
+/** Whoever is to hear of a loss. */
+export interface LossObserver {
+  leaseLost(error: LockLostError): void;
+}
+
 /** Where a lease comes from, and goes back to. */
 export interface LeaseKeeper {
   /** The last hold that rested on it has ended while it could be trusted. */
@@ -22,13 +27,14 @@ export interface LeaseKeeper {
  * loss; neither can be undone.
  */
 export class Lease {
-  /** Called when the lease is lost, once. */
-  onLost: ((error: LockLostError) => void) | undefined;
+  /** Told when the lease is lost, once. */
+  observer: LossObserver | undefined;
   readonly fencingToken: number;
   private released = false;
   private lostError: LockLostError | undefined;
   private controller: AbortController | undefined;
-  private readonly holders = new Set<LeaseHolder>();
+  /** The one, or the several with those nested inside. */
+  private holders: LeaseHolder | Set<LeaseHolder> | undefined;
   private ceiling: number;
 
   constructor(
@@ -96,19 +102,25 @@ export class Lease {
     const { names, ticket } = this.grant;
     this.lostError = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket });
     this.controller?.abort(this.lostError);
-    this.onLost?.(this.lostError);
-    for (const holder of this.holders) holder.leaseLost();
+    this.observer?.leaseLost(this.lostError);
+    if (this.holders instanceof Set) for (const holder of this.holders) holder.leaseLost();
+    else this.holders?.leaseLost();
     this.keeper.leaseLost(this, reason);
   }
 
   /** One more hold rests on this lease: the first one and each nested one. */
   share(holder: LeaseHolder): void {
-    this.holders.add(holder);
+    if (!this.holders) this.holders = holder;
+    else if (this.holders instanceof Set) this.holders.add(holder);
+    else this.holders = new Set([this.holders, holder]);
   }
 
   /** A hold ended. Answers whether it was the last one: the lease is then to be given back. */
   unshare(holder: LeaseHolder): boolean {
-    return this.holders.delete(holder) && this.holders.size === 0;
+    if (this.holders instanceof Set) return this.holders.delete(holder) && this.holders.size === 0;
+    if (this.holders !== holder) return false;
+    this.holders = undefined;
+    return true;
   }
 
   /** From here on it is neither renewed nor lost. */

@@ -80,7 +80,7 @@ const OPTION_NAMES = new Set<string>([
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
 export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
   requireKnownOptions(options);
-  const merged = { ...defaults, ...withoutUndefined(options) };
+  const merged = mergeOptions(defaults, options);
   const ttl = duration('ttl', merged.ttl ?? 30_000, LEAST_TTL);
   const wait = merged.wait === Infinity ? Infinity : duration('wait', merged.wait ?? 5_000, 0);
   const maxHold = merged.maxHold === undefined ? undefined : duration('maxHold', merged.maxHold, 1);
@@ -113,14 +113,20 @@ export function requireOption(valid: boolean, option: string, value: unknown, re
 
 function requireKnownOptions(options: LockOptions): void {
   requireOption(typeof options === 'object' && options !== null, 'options', options, 'an object of lock options');
-  for (const name of Object.keys(options)) {
+  for (const name in options) {
     if (OPTION_NAMES.has(name)) continue;
     throw new LockConfigError(`Unknown lock option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
   }
 }
 
-function withoutUndefined(options: LockOptions): LockOptions {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+/** What is `undefined` counts as not given. */
+function mergeOptions(defaults: LockOptions, options: LockOptions): LockOptions {
+  const merged: Record<string, unknown> = { ...defaults };
+  for (const name in options) {
+    const value = options[name as keyof LockOptions];
+    if (value !== undefined) merged[name] = value;
+  }
+  return merged;
 }
 
 function resolveRenewal(renew: LockOptions['renew'], ttl: number): ResolvedLockOptions['renewal'] {

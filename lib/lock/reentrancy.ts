@@ -11,13 +11,13 @@ import type { WaitBudget } from './wait-budget.js';
  */
 export class HoldScope {
   /** For each name that a nested hold has: who waits for its turn, in order of arrival. */
-  private readonly turns = new Map<string, (() => void)[]>();
+  private turns: Map<string, (() => void)[]> | undefined;
 
   constructor(
     readonly hold: HeldLock,
     readonly parent: HoldScope | undefined,
   ) {
-    hold.onEnd(() => this.close());
+    hold.scope = this;
   }
 
   get open(): boolean {
@@ -30,11 +30,12 @@ export class HoldScope {
    * @throws LockTimeoutError when the budget is spent
    */
   async takeTurn(name: string, budget: WaitBudget): Promise<(() => void) | undefined> {
-    const waiting = this.turns.get(name);
+    const turns = (this.turns ??= new Map());
+    const waiting = turns.get(name);
     if (waiting) {
       await this.queue(waiting, name, budget);
       if (!this.open) return undefined;
-    } else this.turns.set(name, []);
+    } else turns.set(name, []);
     let ended = false;
     return () => {
       if (ended) return;
@@ -70,13 +71,14 @@ export class HoldScope {
   }
 
   private passOn(name: string): void {
-    const next = this.turns.get(name)?.shift();
+    const next = this.turns?.get(name)?.shift();
     if (next) next();
-    else this.turns.delete(name);
+    else this.turns?.delete(name);
   }
 
-  private close(): void {
-    for (const waiting of this.turns.values()) for (const admit of waiting.splice(0)) admit();
+  /** Its hold has ended. */
+  close(): void {
+    for (const waiting of this.turns?.values() ?? []) for (const admit of waiting.splice(0)) admit();
   }
 }
 
@@ -90,7 +92,7 @@ export class Reentrancy {
 
   /** Whether the running code is inside of any hold. */
   get inside(): boolean {
-    return this.scopes().next().done === false;
+    return this.storage.getStore() !== undefined && this.scopes().next().done === false;
   }
 
   /** The open scopes around the running code, innermost first. */

@@ -6,6 +6,9 @@ import type { Watchdog } from './watchdog.js';
 /** `unconfirmed`: the backend did not answer the first send; it is repeated in the background until the lease ends. */
 export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
 
+/** Given back without asking the backend. */
+export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
+
 const FIRST_BACKOFF = 25;
 const LONGEST_BACKOFF = 1_000;
 

@@ -1,18 +1,24 @@
+/** Whoever is to hear that a wait was cancelled. */
+export interface CancellationListener {
+  cancelled(reason: unknown): void;
+}
+
 /** How long one caller may wait, and what may end its wait early. The clock starts when it is made. */
 export class WaitBudget {
+  /** Told when the wait is cancelled. */
+  listener: CancellationListener | undefined;
   private readonly startedAt = performance.now();
-  /** Called when the wait is cancelled. */
-  onCancel: ((reason: unknown) => void) | undefined;
   private cancellation: { reason: unknown } | undefined;
-  private readonly wakes = new Set<() => void>();
-  private readonly onAbort = () => this.cancel(this.signal?.reason);
+  private wakes: Set<() => void> | undefined;
+  private onAbort: (() => void) | undefined;
 
   constructor(
     readonly wait: number,
     private readonly signal?: AbortSignal,
   ) {
-    if (signal?.aborted) this.cancel(signal.reason);
-    else signal?.addEventListener('abort', this.onAbort, { once: true });
+    if (!signal) return;
+    if (signal.aborted) this.cancel(signal.reason);
+    else signal.addEventListener('abort', (this.onAbort = () => this.cancel(signal.reason)), { once: true });
   }
 
   /** Milliseconds that the caller has waited. */
@@ -28,8 +34,8 @@ export class WaitBudget {
   /** Ends the wait: whatever waits on this budget rejects with `reason`. */
   cancel(reason: unknown): void {
     this.cancellation ??= { reason };
-    for (const wake of this.wakes) wake();
-    this.onCancel?.(this.cancellation.reason);
+    for (const wake of this.wakes ?? []) wake();
+    this.listener?.cancelled(this.cancellation.reason);
   }
 
   get cancelled(): boolean {
@@ -50,10 +56,11 @@ export class WaitBudget {
    * whichever comes first.
    */
   until<T>(promise: Promise<T>, limit: number): Promise<T | undefined> {
+    const wakes = (this.wakes ??= new Set());
     return new Promise<T | undefined>((resolve, reject) => {
       const finish = () => {
         clearTimeout(timer);
-        this.wakes.delete(wake);
+        wakes.delete(wake);
       };
       const wake = () => {
         finish();
@@ -61,7 +68,7 @@ export class WaitBudget {
       };
       const timer = Number.isFinite(limit) ? setTimeout(() => (finish(), resolve(undefined)), limit) : undefined;
       if (this.cancellation) return wake();
-      this.wakes.add(wake);
+      wakes.add(wake);
       promise.then(
         (value) => (finish(), resolve(value)),
         (error: Error) => (finish(), reject(error)),
@@ -71,6 +78,6 @@ export class WaitBudget {
 
   /** Lets go of the caller's signal. */
   dispose(): void {
-    this.signal?.removeEventListener('abort', this.onAbort);
+    if (this.onAbort) this.signal?.removeEventListener('abort', this.onAbort);
   }
 }

@@ -105,7 +105,7 @@ export class Watchdog {
         const answer = await pending;
         if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
         else grant.lose('taken');
-        if (answer.status === 'renewed' && answer.waiting) grant.onWanted?.();
+        if (answer.status === 'renewed' && answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
         // An answer that comes after its time-out still counts; the next try is then already on its way.
         if (unanswered.delete(grant)) this.succeeded(grant);
       } catch (error) {

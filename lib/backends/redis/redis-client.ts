@@ -1,5 +1,6 @@
 import { Redis, type Cluster, type RedisOptions } from 'ioredis';
 import { LockConfigError } from '../../lock/lock-errors.js';
+import { gatherWrites } from './gather-writes.js';
 
 /** A client of the user's, options or a URL to make one of our own with. */
 export type RedisConnection = Redis | Cluster | RedisOptions | string;
@@ -25,6 +26,12 @@ export function isRedisClient(connection: RedisConnection): connection is RedisC
 }
 
 export function createRedisClient(connection: RedisOptions | string): Redis {
+  const client = connect(connection);
+  client.on('connect', () => gatherWrites(client.stream));
+  return client;
+}
+
+function connect(connection: RedisOptions | string): Redis {
   if (typeof connection === 'string') return new Redis(requireRedisUrl(connection), { ...OWN_CLIENT, ...REPLIES });
   if (typeof connection !== 'object' || connection === null) {
     throw new LockConfigError(

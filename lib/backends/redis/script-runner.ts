@@ -1,13 +1,10 @@
-import type { Redis } from 'ioredis';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './scripts/redis-script.js';
 
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
-/** Runs scripts on a client, and writes those of one turn of the event loop to the socket together. */
+/** Runs scripts on a client. */
 export class ScriptRunner {
-  private corked = false;
-  private written = false;
   private disconnectCount = 0;
   private readonly countDisconnect = () => {
     this.disconnectCount += 1;
@@ -28,7 +25,6 @@ export class ScriptRunner {
   }
 
   async run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown> {
-    this.cork();
     try {
       return await this.client.evalsha(script.sha1, keys.length, ...keys, ...args);
     } catch (error) {
@@ -39,23 +35,5 @@ export class ScriptRunner {
 
   close(): void {
     for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
-  }
-
-  /** The first command of a turn is written at once, for its latency; the rest with one write at the end of the turn. */
-  private cork(): void {
-    if (this.corked || this.client.isCluster) return;
-    if (!this.written) {
-      this.written = true;
-      setImmediate(() => (this.written = false));
-      return;
-    }
-    const { stream } = this.client as Redis;
-    if (!stream || typeof stream.cork !== 'function') return;
-    this.corked = true;
-    stream.cork();
-    setImmediate(() => {
-      this.corked = false;
-      stream.uncork();
-    });
   }
 }

@@ -1,10 +1,11 @@
 import type { QueueAnswer, QueueMessage, TokenRange } from '../../backends/lock-backend.js';
-import { Grant } from '../grant.js';
+import { Grant, type GrantListener } from '../grant.js';
 import { Lease, type LeaseKeeper } from '../lease.js';
 import { currentInstant, type Instant } from '../lease-clock.js';
 import { LockTimeoutError, type LockBackendError, type LockLostReason } from '../lock-errors.js';
-import type { ReleaseOutcome } from '../releaser.js';
-import type { Caller } from './caller.js';
+import { RELEASED, type ReleaseOutcome } from '../releaser.js';
+import type { Caller, CallerHost } from './caller.js';
+import { CallerQueue } from './caller-queue.js';
 import type { LockQueues } from './lock-queues.js';
 
 /** One ticket that asks for the name. */
@@ -35,7 +36,6 @@ const CHECK_PERIOD = 500;
 const FIRST_BACKOFF = 25;
 const LONGEST_BACKOFF = 1_000;
 
-const RELEASED = Promise.resolve<ReleaseOutcome>('released');
 const GONE = Promise.resolve<ReleaseOutcome>('gone');
 
 /**
@@ -46,8 +46,8 @@ const GONE = Promise.resolve<ReleaseOutcome>('gone');
  * It is idle, or it has an attempt (a ticket that asks or waits), or a grant (with a holder; or without one, while the
  * lease is renewed or tokens are reserved for the next). The states and their rules are those of docs/protocol.md.
  */
-export class Contender implements LeaseKeeper {
-  private readonly callers = new Set<Caller>();
+export class Contender implements LeaseKeeper, CallerHost, GrantListener {
+  private readonly callers = new CallerQueue();
   private attempt: Attempt | undefined;
   private grant: Grant | undefined;
   private grantedAt = 0;
@@ -66,14 +66,13 @@ export class Contender implements LeaseKeeper {
   ) {}
 
   join(caller: Caller): void {
-    this.callers.add(caller);
-    caller.watch((cancelled) => this.leave(caller, cancelled));
-    if (this.grant) this.check ??= this.armCheck();
+    this.callers.push(caller);
+    if (this.grant) this.stayInformed();
     else if (!this.attempt && !this.pause) this.enqueue();
   }
 
   get idle(): boolean {
-    return this.callers.size === 0 && !this.attempt && !this.grant;
+    return !this.callers.first && !this.attempt && !this.grant;
   }
 
   /** Whether a caller of this process holds the name. */
@@ -101,7 +100,7 @@ export class Contender implements LeaseKeeper {
     lease.markReleased();
     grant.holder = undefined;
     this.passes += 1;
-    if (this.callers.size === 0) return this.release(grant);
+    if (!this.callers.first) return this.release(grant);
     if (this.wanted && (this.passes >= TURN || performance.now() - this.grantedAt >= LONGEST_TURN)) {
       return this.requeue(grant);
     }
@@ -125,7 +124,7 @@ export class Contender implements LeaseKeeper {
     this.enter(ticket, attempt.base, { tokens, remaining: claim, waiting });
   }
 
-  onWanted(ticket: string): void {
+  wantedElsewhere(ticket: string): void {
     if (this.grant?.ticket === ticket) this.wanted = true;
   }
 
@@ -134,10 +133,10 @@ export class Contender implements LeaseKeeper {
     if (this.attempt?.heartbeat) this.beat(this.attempt);
   }
 
-  private leave(caller: Caller, cancelled?: { reason: unknown }): void {
-    if (!this.callers.delete(caller)) return;
+  leave(caller: Caller, cancelled?: { reason: unknown }): void {
+    if (!this.callers.remove(caller)) return;
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
-    if (this.callers.size > 0) return;
+    if (this.callers.first) return;
     const { attempt, grant } = this;
     if (attempt) {
       this.end(attempt);
@@ -152,7 +151,7 @@ export class Contender implements LeaseKeeper {
   }
 
   private enqueue(): void {
-    const caller = this.next() as Caller;
+    const caller = this.callers.first as Caller;
     const { ttl } = caller.options;
     const attempt = this.begin(!caller.triesOnce && this.queues.listening);
     const request = { name: this.name, ticket: attempt.ticket, ttl, ...(attempt.queues && { claim: claimOf(ttl) }) };
@@ -197,7 +196,7 @@ export class Contender implements LeaseKeeper {
     this.note(answer);
     attempt.base = sentAt;
     attempt.unissued = answer.unissued;
-    const period = heartbeatOf(this.next()?.options.ttl);
+    const period = heartbeatOf(this.callers.first?.options.ttl);
     const delay = answer.first && answer.remaining < period ? answer.remaining + 1 : period;
     this.beatAfter(attempt, delay);
   }
@@ -207,7 +206,7 @@ export class Contender implements LeaseKeeper {
     this.note(answer);
     this.end(attempt);
     this.refuseTriesOnce();
-    if (this.callers.size === 0) this.queues.forgetIdle(this);
+    if (!this.callers.first) this.queues.forgetIdle(this);
     else void this.queues.listen().then(() => this.goOn());
   }
 
@@ -246,7 +245,7 @@ export class Contender implements LeaseKeeper {
     this.end(attempt);
     this.error = error;
     this.refuseTriesOnce();
-    if (this.callers.size === 0) return this.queues.forgetIdle(this);
+    if (!this.callers.first) return this.queues.forgetIdle(this);
     this.pause = setTimeout(() => {
       this.pause = undefined;
       this.goOn();
@@ -262,25 +261,25 @@ export class Contender implements LeaseKeeper {
     clearTimeout(this.attempt?.heartbeat);
     this.attempt = undefined;
     const grant = new Grant([this.name], ticket, base, remaining, tokens);
-    grant.onWanted = () => (this.wanted = true);
+    grant.listener = this;
     this.grant = grant;
     this.grantedAt = performance.now();
     this.passes = 0;
     this.wanted = waiting > 0;
     this.error = undefined;
     this.failures = 0;
-    if (this.callers.size > 1) this.check ??= this.armCheck();
+    if (this.callers.first?.after) this.stayInformed();
     this.serve(grant, startedAt);
   }
 
   /** Lets the next caller in; first renews a lease that is too short for it, and reserves a token where none is left. */
   private serve(grant: Grant, startedAt?: Instant): void {
-    const caller = this.next();
+    const caller = this.callers.first;
     if (!caller) void this.release(grant);
     else if (grant.tokens === 0) this.mint(grant);
     else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt ?? currentInstant());
     else if (caller.triesOnce) {
-      this.callers.delete(caller);
+      this.callers.remove(caller);
       caller.refuse(this.queues.tooLate(this.name, caller.options.ttl));
       this.serve(grant);
     } else if (grant.remaining() < leastToEnter(caller.options.ttl)) this.renew(grant, caller.options.ttl);
@@ -288,18 +287,24 @@ export class Contender implements LeaseKeeper {
   }
 
   private admit(grant: Grant, caller: Caller, startedAt: Instant): void {
-    this.callers.delete(caller);
+    this.callers.remove(caller);
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.queues.watchdog.watch(grant);
-    if (grant.tokens < FEW_TOKENS && this.callers.size > 0) this.mint(grant);
+    if (grant.tokens < FEW_TOKENS && this.callers.first) this.mint(grant);
     caller.admit(lease);
+  }
+
+  /** Somebody waits behind a holder of this process, who must hear that others want the lock, or that it is gone. */
+  private stayInformed(): void {
+    this.check ??= this.armCheck();
+    if (!this.queues.listening) void this.queues.listen();
   }
 
   private armCheck(): NodeJS.Timeout {
     return setTimeout(() => {
       this.check = undefined;
       const { grant } = this;
-      if (!grant?.holder || this.callers.size === 0) return;
+      if (!grant?.holder || !this.callers.first) return;
       this.confirm(grant, grant.holder);
       this.check = this.armCheck();
     }, CHECK_PERIOD).unref();
@@ -406,7 +411,7 @@ export class Contender implements LeaseKeeper {
   /** Passes the name to another process and queues again, in one round trip. */
   private requeue(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
-    const claim = claimOf((this.next() as Caller).options.ttl);
+    const claim = claimOf((this.callers.first as Caller).options.ttl);
     const attempt = this.begin(true);
     const tickets = { ticket: grant.ticket, again: attempt.ticket };
     return new Promise((resolve) => {
@@ -438,14 +443,15 @@ export class Contender implements LeaseKeeper {
   /** Asks anew for those who still wait. */
   private goOn(): void {
     if (this.attempt || this.grant || this.pause) return;
-    if (this.callers.size > 0) this.enqueue();
+    if (this.callers.first) this.enqueue();
     else this.queues.forgetIdle(this);
   }
 
   private refuseTriesOnce(): void {
-    for (const caller of this.callers) {
+    for (let caller = this.callers.first, after: Caller | undefined; caller; caller = after) {
+      after = caller.after;
       if (!caller.triesOnce) continue;
-      this.callers.delete(caller);
+      this.callers.remove(caller);
       caller.refuse(this.refusal(caller.budget.waited()));
     }
   }
@@ -456,10 +462,6 @@ export class Contender implements LeaseKeeper {
 
   private timedOut(waited: number, owner: string, remaining: number): LockTimeoutError {
     return new LockTimeoutError([this.name], { waited, owner, remaining: Math.max(0, remaining) });
-  }
-
-  private next(): Caller | undefined {
-    return this.callers.values().next().value;
   }
 
   private backOff(): number {

@@ -10,7 +10,7 @@ import type { WaitBudget } from '../wait-budget.js';
 import type { Watchdog } from '../watchdog.js';
 import { Caller } from './caller.js';
 import { Contender } from './contender.js';
-import { Timeouts } from './timeouts.js';
+import { PendingCall } from './pending-call.js';
 
 /** The waiting of one process at a backend that keeps a queue: one contender for each name that anybody here wants. */
 export class LockQueues {
@@ -18,7 +18,6 @@ export class LockQueues {
   private readonly contenders = new Map<string, Contender>();
   /** Who has a ticket: it asks, waits, or owns. */
   private readonly tickets = new Map<string, Contender>();
-  private readonly timeouts = new Timeouts();
   private opening: Promise<void> | undefined;
   private opened = false;
 
@@ -31,16 +30,15 @@ export class LockQueues {
   }
 
   /** Waits in the queue of this process; with `order: 'fifo'` every caller waits at the backend by itself. */
-  async take(name: string, options: ResolvedLockOptions, budget: WaitBudget): Promise<Lease> {
-    budget.throwIfCancelled();
+  take(name: string, options: ResolvedLockOptions, budget: WaitBudget): Promise<Lease> {
     const present = options.order === 'fifo' ? undefined : this.contenders.get(name);
     if (present && !present.idle && options.wait === 0) {
-      if (present.holds) throw present.refusal(budget.waited());
+      if (present.holds) return Promise.reject(present.refusal(budget.waited()));
       return acquireLease(this.named, [name], options, budget);
     }
     return new Promise((resolve, reject) => {
       const contender = present ?? this.contender(name, options.order);
-      contender.join(new Caller(options, budget, resolve, reject, this.timeouts));
+      contender.join(new Caller(options, budget, contender, this.named.calls.timeouts, resolve, reject));
     });
   }
 
@@ -124,7 +122,6 @@ export class LockQueues {
     return grantedTooLate(this.named, [name], ttl);
   }
 
-  /** Bounded in time. An answer that comes later still goes to `answered`: it may be a grant that nobody wants any more. */
   send<T>(
     operation: string,
     name: string,
@@ -132,24 +129,7 @@ export class LockQueues {
     answered: (answer: T) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const { calls } = this.named;
-    const limit = calls.commandTimeout;
-    let timedOut = false;
-    const timeout = this.timeouts.start(limit, () => {
-      timedOut = true;
-      failed(calls.unanswered(operation, [name], limit));
-    });
-    call.then(
-      (answer) => {
-        this.timeouts.cancel(limit, timeout);
-        answered(answer);
-      },
-      (error: unknown) => {
-        if (timedOut) return;
-        this.timeouts.cancel(limit, timeout);
-        failed(calls.explain(operation, [name], error));
-      },
-    );
+    new PendingCall(this.named.calls, operation, name, call, answered, failed);
   }
 
   private contender(name: string, order: ResolvedLockOptions['order']): Contender {
@@ -166,7 +146,7 @@ export class LockQueues {
         else this.abandon(message.name, message.ticket);
         break;
       case 'wanted':
-        contender?.onWanted(message.ticket);
+        contender?.wantedElsewhere(message.ticket);
         break;
       case 'revoked':
         this.watchdog.revoke(message.ticket);
