@@ -5,6 +5,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { PEERS } from './catalogue.mjs';
 
 const manifest = readFileSync(new URL('./packages.json', import.meta.url), 'utf8');
 const pinned = JSON.parse(manifest);
@@ -15,10 +16,11 @@ export const DEFAULT_DIRECTORY = join(
   `${pinned.name}-${createHash('sha256').update(manifest).digest('hex').slice(0, 8)}`,
 );
 
-/** The peers in a folder, installed there if they are not. A folder with another project in it is used as it is. */
-export async function installPeers(folder, signal) {
+/** The packages that these peers need, installed there if they are not. A folder of another project is used as it is. */
+export async function installPeers(names, folder, signal) {
   const directory = resolve(folder);
-  if (!isComplete(directory) && isOurs(directory)) {
+  const needed = names.some((name) => PEERS[name].packages.length > 0);
+  if (needed && !isComplete(directory) && isOurs(directory)) {
     console.error(`Installing the peers into ${directory}`);
     await mkdir(directory, { recursive: true });
     await writeFile(join(directory, 'package.json'), manifest);
