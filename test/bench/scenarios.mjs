@@ -1,4 +1,6 @@
 import { contention } from './contention/contention.mjs';
+import { memory } from './memory/memory.mjs';
+import { renewal } from './renewal/renewal.mjs';
 
 export const SCENARIOS = [
   contention({
@@ -75,5 +77,16 @@ export const SCENARIOS = [
     processes: 4,
     callers: 25,
     keys: 'zipf',
+  }),
+  memory({
+    title: 'memory, 10,000 locks',
+    note: 'What one instance of ours grows by, after garbage collection, for each lock that it holds, and for each caller that waits for the same lock.',
+    locks: 10_000,
+  }),
+  renewal({
+    title: 'renewal, 10,000 locks',
+    note: 'One instance of ours keeps locks with a lease of 3 s, renewed every second. Delays are those of its event loop, with the millisecond between two samples; script calls and Redis µs are for each lock and interval.',
+    locks: 10_000,
+    ttl: 3_000,
   }),
 ];

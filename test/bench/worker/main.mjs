@@ -7,6 +7,8 @@ EventEmitter.defaultMaxListeners = 0;
 
 const JOBS = {
   contention: '../contention/job.mjs',
+  memory: '../memory/job.mjs',
+  renewal: '../renewal/job.mjs',
 };
 
 let run;
