@@ -10,7 +10,8 @@ export class RedisControl {
   #cpuAtReset = 0;
 
   constructor(port) {
-    this.#client = new Redis({ host: '127.0.0.1', port });
+    // On Ctrl-C the server ends as well: what is asked then must fail, not wait for its return.
+    this.#client = new Redis({ host: '127.0.0.1', port, retryStrategy: null });
     this.#client.on('error', () => {});
   }
 

@@ -1,4 +1,4 @@
-import { availableParallelism, cpus, release, totalmem, type } from 'node:os';
+import { availableParallelism, cpus, totalmem, type } from 'node:os';
 
 /** What the figures were taken on. */
 export async function environmentOf(control) {
@@ -7,6 +7,6 @@ export async function environmentOf(control) {
     'Node.js': process.versions.node,
     server: await control.version(),
     processor: `${cpus()[0]?.model.trim() || process.arch}, ${availableParallelism()} cores`,
-    system: `${type()} ${release()}, ${Math.round(totalmem() / 2 ** 30)} GiB`,
+    system: `${type()} ${process.arch}, ${Math.round(totalmem() / 2 ** 30)} GiB`,
   };
 }
