@@ -1,0 +1,4 @@
+/** Names stand left and figures stand right. */
+export function aligned(column) {
+  return column === 0 ? 'left' : 'right';
+}

@@ -1,0 +1,92 @@
+import { contention } from './contention/contention.mjs';
+import { memory } from './memory/memory.mjs';
+import { renewal } from './renewal/renewal.mjs';
+
+export const SCENARIOS = [
+  contention({
+    title: 'uncontended, 1 caller',
+    note: 'What a lock costs when nobody else wants it: mostly round trips.',
+    processes: 1,
+    callers: 1,
+    keys: 'own',
+  }),
+  contention({
+    title: 'uncontended, 100 callers',
+    note: 'The same with 100 callers in one process, each with keys of its own: mostly processor time.',
+    processes: 1,
+    callers: 100,
+    keys: 'own',
+  }),
+  contention({
+    title: 'hot key, 1 process × 100 callers',
+    note: 'One key that all want. `mutex` is the limit: no Redis.',
+    processes: 1,
+    callers: 100,
+    keys: 'hot',
+  }),
+  contention({
+    title: 'hot key, 4 processes × 25 callers',
+    note: 'One key that the callers of four processes want.',
+    processes: 4,
+    callers: 25,
+    keys: 'hot',
+  }),
+  contention({
+    title: 'hot key, 4 processes × 1 caller',
+    note: 'One key that goes from process to process.',
+    processes: 4,
+    callers: 1,
+    keys: 'hot',
+  }),
+  contention({
+    title: 'hot key, hold 5 ms, 4 × 10',
+    note: 'Every body takes 5 ms, in four processes with 10 callers each. The limit is `mutex` in the next table.',
+    processes: 4,
+    callers: 10,
+    keys: 'hot',
+    hold: 5,
+  }),
+  contention({
+    title: 'hot key, hold 5 ms, 1 × 40',
+    note: 'Every body takes 5 ms, in one process with 40 callers.',
+    processes: 1,
+    callers: 40,
+    keys: 'hot',
+    hold: 5,
+  }),
+  contention({
+    title: 'hot key, hold 50 ms, 1 × 200',
+    note: 'Many wait long: every body takes 50 ms, in one process with 200 callers.',
+    processes: 1,
+    callers: 200,
+    keys: 'hot',
+    hold: 50,
+    patience: 120_000,
+  }),
+  contention({
+    title: 'hot key, one slow holder, 4 × 10',
+    note: 'One caller of one process holds for 50 ms, the other 39 do nothing.',
+    processes: 4,
+    callers: 10,
+    keys: 'hot',
+    slowHolder: 50,
+  }),
+  contention({
+    title: 'zipf keys, 4 × 25',
+    note: 'A thousand keys, of which few are wanted often and most are wanted seldom (Zipf, exponent 1).',
+    processes: 4,
+    callers: 25,
+    keys: 'zipf',
+  }),
+  memory({
+    title: 'memory, 10,000 locks',
+    note: 'What one instance of ours grows by, after garbage collection, for each lock that it holds, and for each caller that waits for the same lock.',
+    locks: 10_000,
+  }),
+  renewal({
+    title: 'renewal, 10,000 locks',
+    note: 'One instance of ours keeps locks with a lease of 3 s, renewed every second. Delays are those of its event loop, with the millisecond between two samples; script calls and Redis µs are for each lock and interval.',
+    locks: 10_000,
+    ttl: 3_000,
+  }),
+];

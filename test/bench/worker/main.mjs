@@ -1,0 +1,29 @@
+// One process of load, for one job. It ends with its parent.
+import { EventEmitter } from 'node:events';
+import { firstLine } from '../first-line.mjs';
+
+// Peers add a listener to their client for every waiter.
+EventEmitter.defaultMaxListeners = 0;
+
+const JOBS = {
+  contention: '../contention/job.mjs',
+  memory: '../memory/job.mjs',
+  renewal: '../renewal/job.mjs',
+};
+
+let run;
+
+async function answer({ job, settings }) {
+  if (job === undefined) return run();
+  const { prepare } = await import(JOBS[job]);
+  run = await prepare(settings);
+  return undefined;
+}
+
+process.on('message', (question) => {
+  answer(question).then(
+    (result) => process.send({ result }),
+    (error) => process.send({ error: firstLine(error) }),
+  );
+});
+process.on('disconnect', () => process.exit());
