@@ -38,7 +38,7 @@ export async function runContention(options: ContentionOptions): Promise<Content
   const notes: Promise<void>[] = [];
   const note = (what: string) => void notes.push(evidence.note(what));
   const crew = await Crew.gather(seed, redis.port, evidence.address, note);
-  const mischief = new Mischief(random, crew, redis.port);
+  const mischief = new Mischief(random, crew, evidence, redis.port);
   let longestRecovery = 0;
 
   async function contend(): Promise<void> {

@@ -4,6 +4,7 @@ import type { EvidenceAddress } from './evidence.js';
 import { BOUNDS, SETTINGS } from './settings.js';
 
 interface Member {
+  readonly id: number;
   child: Child;
   /** Whether it may end now. */
   dismissed: boolean;
@@ -45,6 +46,12 @@ export class Crew {
   /** Waits until every process takes part. */
   async complete(): Promise<void> {
     await Promise.all(this.members.map(({ ready }) => ready));
+  }
+
+  /** The place of a process that is still there. */
+  placeOf(id: number): number | undefined {
+    const place = this.members.findIndex((member) => member.id === id);
+    return place === -1 ? undefined : place;
   }
 
   async kill(place: number): Promise<void> {
@@ -94,13 +101,13 @@ export class Crew {
 
   private recruit(place: number): Member {
     const { names, callers, ttl, wait } = SETTINGS;
-    const seed = this.seed * 1_000_003 + ++this.recruits;
-    const task = { seed, names, callers, ttl, wait, evidence: this.evidence };
+    const id = ++this.recruits;
+    const task = { id, seed: this.seed * 1_000_003 + id, names, callers, ttl, wait, evidence: this.evidence };
     const child = Child.start('contender.mjs', [String(this.ports[place]), JSON.stringify(task)]);
     const ready = child.says('ready', BOUNDS.process);
     // Reported by whoever waits for it, if anybody still does.
     ready.catch(() => {});
-    const member = { child, dismissed: false, ready };
+    const member = { id, child, dismissed: false, ready };
     void child.exited.then((code) => {
       if (!member.dismissed) this.note(`a process ended by itself, with ${code}: ${child.output}`);
     });

@@ -105,6 +105,12 @@ export class Evidence {
     return Promise.all(this.names.map(async (name) => Number(await this.client.hget(name, 'accepted'))));
   }
 
+  /** For each name who has read and not yet written, `<process>-<hold>`. It may hold the lock, or have died. */
+  async holders(): Promise<(string | undefined)[]> {
+    const states = await Promise.all(this.names.map((name) => this.client.hgetall(name)));
+    return states.map(({ holder, highest, last }) => (highest === last ? undefined : holder));
+  }
+
   async note(what: string): Promise<void> {
     await this.client.evalsha(this.address.scripts.note, 2, TALLY, FINDINGS, what);
   }

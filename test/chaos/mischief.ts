@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { FaultProxy } from '../support/fault-proxy.js';
 import type { Crew } from './crew.js';
+import type { Evidence } from './evidence.js';
 import type { Random } from './random.js';
 import { SETTINGS, STOP } from './settings.js';
 
@@ -12,8 +13,10 @@ interface Prank {
   readonly kind: Kind;
   /** When in its burst (ms). */
   readonly at: number;
-  /** Which process. */
+  /** Which process, unless one is aimed at. */
   readonly place: number;
+  /** Whether it is to hit a process in the middle of a hold. */
+  readonly aimed: boolean;
   /** For how long (ms). */
   readonly standstill: number;
   /** Which way of dropping connections. */
@@ -34,6 +37,8 @@ const ROUND: readonly Kind[] = [
   'drop',
 ];
 const LONGEST_BURST = 400;
+const LOOKS = 40;
+const BETWEEN_LOOKS = 8;
 const COMMAND = 'eval';
 
 /** Does what a seed says to processes, to their connections and to the scripts of Redis. */
@@ -45,6 +50,7 @@ export class Mischief {
   constructor(
     private readonly random: Random,
     private readonly crew: Crew,
+    private readonly evidence: Evidence,
     redisPort: number,
   ) {
     this.admin = new Redis({ host: '127.0.0.1', port: redisPort });
@@ -73,6 +79,7 @@ export class Mischief {
       kind: this.planned.pop() as Kind,
       at: this.random.whole(0, LONGEST_BURST),
       place: this.random.whole(0, SETTINGS.children - 1),
+      aimed: this.random.whole(0, 2) > 0,
       standstill: this.random.whole(STOP.least, STOP.most),
       way: this.random.whole(0, 2),
     };
@@ -84,13 +91,15 @@ export class Mischief {
     this.done[prank.kind] += 1;
   }
 
-  private async carryOut({ kind, place, standstill, way }: Prank): Promise<void> {
+  private async carryOut(prank: Prank): Promise<void> {
+    const { kind, place, standstill, way } = prank;
     if (kind === 'kill') {
-      await this.crew.kill(place);
+      await this.crew.kill(await this.victim(prank));
     } else if (kind === 'stop') {
-      this.crew.stop(place);
+      const victim = await this.victim(prank);
+      this.crew.stop(victim);
       await sleep(standstill);
-      this.crew.resume(place);
+      this.crew.resume(victim);
     } else if (kind === 'flush') {
       await this.admin.script('FLUSH');
     } else if (kind === 'clientKill') {
@@ -101,6 +110,20 @@ export class Mischief {
       const { proxies } = this.crew;
       this.drop(proxies[place % proxies.length] as FaultProxy, way);
     }
+  }
+
+  /** Whoever is seen twice in the middle of the same hold is likely to stay there until the signal arrives. */
+  private async victim({ aimed, place }: Prank): Promise<number> {
+    let before: readonly (string | undefined)[] = [];
+    for (let look = 0; aimed && look < LOOKS; look++) {
+      const holders = await this.evidence.holders();
+      const seenTwice = holders.find((holder, name) => holder !== undefined && holder === before[name]);
+      const found = seenTwice === undefined ? undefined : this.crew.placeOf(Number.parseInt(seenTwice, 10));
+      if (found !== undefined) return found;
+      before = holders;
+      await sleep(BETWEEN_LOOKS);
+    }
+    return place;
   }
 
   /** All connections at once, or the one that sends the next request: before it was carried out, or after. */

@@ -8,7 +8,7 @@ import { uniformInt } from 'pure-rand/distribution/uniformInt';
 import { xoroshiro128plus } from 'pure-rand/generator/xoroshiro128plus';
 import { say, startLockApp } from './lock-app.mjs';
 
-const { seed, callers, names, ttl, wait, evidence } = JSON.parse(process.argv[3]);
+const { id, seed, callers, names, ttl, wait, evidence } = JSON.parse(process.argv[3]);
 const { app, locks } = await startLockApp({}, { shutdownHooks: false });
 const witness = new Redis({ host: '127.0.0.1', port: evidence.port, retryStrategy: null });
 // Whoever started us is gone.
@@ -21,11 +21,11 @@ const random = xoroshiro128plus(seed);
 const whole = (least, most) => uniformInt(random, least, most);
 const one = (values) => values[whole(0, values.length - 1)];
 
-/** Mostly none, sometimes a little, seldom so long that the lease has to be renewed or a standstill hits it. */
+/** Mostly none, sometimes a little, seldom so long that the lease has to be renewed and a standstill can hit it. */
 function holdTime(lease) {
-  const chance = whole(0, 399);
-  if (chance === 0) return whole(10, Math.round(lease * 1.2));
-  return chance < 60 ? whole(1, 5) : 0;
+  const chance = whole(0, 299);
+  if (chance < 2) return whole(10, Math.round(lease * 1.5));
+  return chance < 50 ? whole(1, 5) : 0;
 }
 
 async function note(what) {
@@ -41,7 +41,7 @@ class Hold {
   refused = false;
   /** When (monotonic, ms) the lease ends at the earliest, as the lock said last. */
   trustedUntil = 0;
-  holder = `${process.pid}-${++holds}`;
+  holder = `${id}-${++holds}`;
 
   constructor(name, lock) {
     this.name = name;
