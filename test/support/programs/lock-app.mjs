@@ -5,11 +5,11 @@ import { LockService, RedisLockModule } from 'nest-redis-lock';
 class Root {}
 
 /** An application on the Redis server that the command line names. */
-export async function startLockApp(options = {}) {
+export async function startLockApp(options = {}, { shutdownHooks = true } = {}) {
   const redis = { host: '127.0.0.1', port: Number(process.argv[2]) };
   const module = { module: Root, imports: [RedisLockModule.forRoot({ redis, ...options })] };
   const app = await NestFactory.createApplicationContext(module, { logger: ['error'] });
-  app.enableShutdownHooks();
+  if (shutdownHooks) app.enableShutdownHooks();
   return { app, locks: app.get(LockService) };
 }
 

@@ -1,0 +1,145 @@
+// Takes and gives back hot locks with several callers, and gives evidence of every hold (see test/chaos/evidence.ts).
+// SIGTERM ends the callers, a second one the application; then nothing may keep the process alive.
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { LockLostError } from 'nest-redis-lock';
+import { uniformInt } from 'pure-rand/distribution/uniformInt';
+import { xoroshiro128plus } from 'pure-rand/generator/xoroshiro128plus';
+import { say, startLockApp } from './lock-app.mjs';
+
+const { id, seed, callers, names, ttl, wait, evidence } = JSON.parse(process.argv[3]);
+const { app, locks } = await startLockApp({}, { shutdownHooks: false });
+const witness = new Redis({ host: '127.0.0.1', port: evidence.port, retryStrategy: null });
+// Whoever started us is gone.
+const orphaned = () => process.exit(3);
+witness.on('error', () => {}).on('close', orphaned);
+
+const stop = new AbortController();
+let holds = 0;
+const random = xoroshiro128plus(seed);
+const whole = (least, most) => uniformInt(random, least, most);
+const one = (values) => values[whole(0, values.length - 1)];
+
+/** Mostly none, sometimes a little, seldom so long that the lease has to be renewed and a standstill can hit it. */
+function holdTime(lease) {
+  const chance = whole(0, 299);
+  if (chance < 2) return whole(10, Math.round(lease * 1.5));
+  return chance < 50 ? whole(1, 5) : 0;
+}
+
+async function note(what) {
+  await witness.evalsha(evidence.scripts.note, 2, evidence.tally, evidence.findings, what);
+}
+
+async function count(what) {
+  await witness.hincrby(evidence.tally, what, 1);
+}
+
+/** One hold of a name, from the grant on. */
+class Hold {
+  refused = false;
+  /** When (monotonic, ms) the lease ends at the earliest, as the lock said last. */
+  trustedUntil = 0;
+  holder = `${id}-${++holds}`;
+
+  constructor(name, lock) {
+    this.name = name;
+    this.lock = lock;
+    this.who = `${name}, token ${lock.fencingToken}, ${this.holder}: `;
+  }
+
+  async increment(waited, holdFor, heeded) {
+    const counter = await this.step('read', Math.round(waited));
+    if (this.refused) return;
+    if (holdFor > 0 && !(await this.sleep(holdFor, heeded))) return;
+    await this.step('write', Number(counter) + 1);
+  }
+
+  async step(script, argument) {
+    const { name, lock, holder } = this;
+    const before = lock.held;
+    const keys = [evidence.tally, evidence.findings, name];
+    const [accepted, value] = await witness.evalsha(
+      evidence.scripts[script],
+      keys.length,
+      ...keys,
+      lock.fencingToken,
+      holder,
+      argument,
+    );
+    this.trustedUntil = performance.now() + lock.remaining();
+    const after = lock.held;
+    if (!after && !lock.signal.aborted) await note(`${this.who}not held any more, but its signal is not aborted`);
+    if (accepted === 1) return value;
+    this.refused = true;
+    if (before && after) await note(`${this.who}still held, but token ${value} was there before its ${script}`);
+    else await count('fencedOff');
+    return undefined;
+  }
+
+  /** Answers whether to go on. */
+  async sleep(ms, heeded) {
+    try {
+      await sleep(ms, undefined, heeded ? { signal: this.lock.signal } : {});
+      return true;
+    } catch {
+      if (this.lock.held) await note(`${this.who}its signal was aborted while it was held`);
+      return false;
+    }
+  }
+}
+
+async function cycle() {
+  const name = one(names);
+  const lease = whole(ttl.least, ttl.most);
+  const scoped = whole(0, 1) === 0;
+  const holdFor = holdTime(lease);
+  const heeded = whole(0, 1) === 0;
+  const started = performance.now();
+  let hold;
+  const enter = (lock) => {
+    const waited = performance.now() - started;
+    hold = new Hold(name, lock);
+    return hold.increment(waited, holdFor, heeded);
+  };
+  try {
+    if (scoped) {
+      await locks.withLock(name, { ttl: lease, wait }, enter);
+    } else {
+      const lock = await locks.acquire(name, { ttl: lease, wait });
+      try {
+        await enter(lock);
+      } finally {
+        await lock.release();
+      }
+    }
+    if (hold.refused) await note(`${hold.who}refused, and not told of the loss`);
+  } catch (error) {
+    const after = performance.now();
+    if (!(error instanceof LockLostError)) {
+      await note(`${name}, after ${Math.round(after - started)} ms: ${error.stack}`);
+    } else if (hold && after < hold.trustedUntil) {
+      await note(`${hold.who}lost (${error.reason}) while the lease still had ${hold.trustedUntil - after} ms`);
+    } else {
+      await count('lost');
+    }
+  }
+}
+
+async function call() {
+  while (!stop.signal.aborted) await cycle();
+}
+
+say('ready');
+const calls = Array.from({ length: callers }, call);
+await once(process, 'SIGTERM');
+const told = once(process, 'SIGTERM');
+stop.abort();
+await Promise.all(calls);
+say('drained');
+await told;
+const left = await Promise.all(names.map((name) => locks.inspect(name)));
+await app.close();
+witness.off('close', orphaned).disconnect();
+say('closed', left);
