@@ -28,7 +28,7 @@ export interface LockBackend {
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[];
 
   /** Frees those of the names that this ticket owns, and no others. */
-  release(request: TicketRequest): Promise<ReleaseAnswer>;
+  release(request: TicketRequest): Pending<ReleaseAnswer>;
 
   /** `null` when nobody owns the name. */
   inspect(request: NameRequest): Promise<LockState | null>;
@@ -41,6 +41,11 @@ export interface LockBackend {
 
   /** Closes the connections that the backend itself opened, and no others. */
   close(): Promise<void>;
+}
+
+/** A promise, or whatever else settles once by calling one of two functions: every lock takes this path. */
+export interface Pending<T> {
+  then(answered: (answer: T) => void, failed: (error: unknown) => void): unknown;
 }
 
 /** What a backend can do. Options that need more than it can are refused. */
@@ -141,7 +146,7 @@ export interface LockQueue {
    * Takes the name if it is free and nobody waits for it; else waits in the queue, or answers at once without a `claim`. A
    * ticket that owns the name is granted it again; one that waits stays where it is.
    */
-  enqueue(request: EnqueueRequest): Promise<QueueAnswer>;
+  enqueue(request: EnqueueRequest): Pending<QueueAnswer>;
 
   /** Says that a waiter lives. It never queues a ticket: `gone` when it does not wait any more. */
   beat(request: WaiterRequest): Promise<QueueAnswer | { readonly status: 'gone' }>;
@@ -176,7 +181,8 @@ export type QueueMessage =
       /** How many wait behind it. */
       readonly waiting: number;
     }
-  | { readonly kind: 'wanted' | 'revoked'; readonly ticket: string };
+  | { readonly kind: 'wanted'; readonly ticket: string; readonly name: string }
+  | { readonly kind: 'revoked'; readonly ticket: string };
 
 /** Consecutive fencing tokens that no other process gets. */
 export interface TokenRange {
@@ -194,7 +200,7 @@ export interface EnqueueRequest extends WaiterRequest {
   /** Milliseconds of lease when it is granted at once, whole. */
   readonly ttl: number;
   /** Milliseconds of lease when it is granted later, whole; absent: one try. */
-  readonly claim?: number;
+  readonly claim?: number | undefined;
 }
 
 /** Passes the name on, and asks for it again. */

@@ -2,11 +2,13 @@ import type {
   AcquireAnswer,
   LockBackend,
   LockState,
+  Pending,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
 } from '../backends/lock-backend.js';
 import { LockBackendError, LockError } from './lock-errors.js';
+import { PendingCall } from './pending-call.js';
 import { Timeouts } from './timeouts.js';
 
 export interface Ticketed {
@@ -42,8 +44,20 @@ export class BackendCalls {
       .map((answer, index) => this.explained('renew', prefixed[index]?.names ?? [], answer));
   }
 
-  release({ names, ticket }: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
-    return this.bounded('release', names, this.backend.release({ prefix: this.prefix, names, ticket }), limit);
+  release(ticketed: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
+    return new Promise((resolve, reject) => {
+      this.sendRelease(ticketed, limit, resolve, reject);
+    });
+  }
+
+  sendRelease(
+    { names, ticket }: Ticketed,
+    limit: number,
+    answered: (answer: ReleaseAnswer) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const call = this.backend.release({ prefix: this.prefix, names, ticket });
+    this.send('release', names, call, answered, failed, limit);
   }
 
   inspect(name: string): Promise<LockState | null> {
@@ -59,21 +73,22 @@ export class BackendCalls {
   }
 
   /** Rejects after `limit` ms; what comes later is dropped. */
-  bounded<T>(operation: string, names: readonly string[], call: Promise<T>, limit = this.commandTimeout): Promise<T> {
+  bounded<T>(operation: string, names: readonly string[], call: Pending<T>, limit = this.commandTimeout): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      const expiring = { expiresAt: 0, expire: () => reject(this.unanswered(operation, names, limit)) };
-      this.timeouts.start(limit, expiring);
-      call.then(
-        (answer) => {
-          this.timeouts.cancel(limit, expiring);
-          resolve(answer);
-        },
-        (error: unknown) => {
-          this.timeouts.cancel(limit, expiring);
-          reject(this.explain(operation, names, error));
-        },
-      );
+      this.send(operation, names, call, resolve, reject, limit);
     });
+  }
+
+  /** As `bounded`, but an answer that comes after `failed` still goes to `answered`. */
+  send<T>(
+    operation: string,
+    names: readonly string[],
+    call: Pending<T>,
+    answered: (answer: T) => void,
+    failed: (error: LockBackendError) => void,
+    limit = this.commandTimeout,
+  ): void {
+    new PendingCall(this, operation, names, limit, call, answered, failed);
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
@@ -81,7 +96,7 @@ export class BackendCalls {
   }
 
   explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
-    if (error instanceof LockError) return error as LockBackendError;
+    if (error instanceof LockError) return error;
     return this.failure(operation, names, error instanceof Error ? error.message : String(error), error);
   }
 

@@ -1,7 +1,9 @@
 import type { TokenRange } from '../backends/lock-backend.js';
 import type { Lease } from './lease.js';
 import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
+import type { Place } from './linked-list.js';
 import type { LockLostReason } from './lock-errors.js';
+import type { Watch } from './watchdog.js';
 
 /** Whoever passes a grant from holder to holder. */
 export interface GrantListener {
@@ -15,6 +17,8 @@ export interface GrantListener {
  * The deadline is `remaining − drift` from before the request was sent, so that a slow answer shortens it.
  */
 export class Grant {
+  /** Where the watchdog has it, while it keeps it. */
+  watch: Place<Watch> | undefined;
   /** Who holds it now. */
   holder: Lease | undefined;
   /** Told when the backend says that others wait for it. */

@@ -1,4 +1,5 @@
 import type { Lease, LeaseHolder } from './lease.js';
+import type { Place } from './linked-list.js';
 import type { Lock } from './lock.js';
 import { LockLostError } from './lock-errors.js';
 import { duration } from './lock-options.js';
@@ -10,9 +11,6 @@ export interface HoldObserver {
   lost(hold: HeldLock): void;
   ended(hold: HeldLock): void;
 }
-
-const CONFIRMED = Promise.resolve(true);
-const DONE = Promise.resolve();
 
 /** The lease that a hold rests on: its own, or that of the hold around it. */
 export interface HeldPart {
@@ -29,9 +27,11 @@ export interface HeldPart {
 export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
   readonly fencingToken: number;
+  /** Among the holds of the instance. */
+  place: Place<HeldLock> | undefined;
   /** What ends with it: the scope of the code that runs inside of it. */
   scope: { close(): void } | undefined;
-  private releasing: Promise<void> | undefined;
+  private releasing: Promise<unknown> | undefined;
   private ended = false;
   private joinedSignal: AbortSignal | undefined;
 
@@ -93,9 +93,9 @@ export class HeldLock implements Lock, LeaseHolder {
     this.assertHeld();
   }
 
-  release(): Promise<void> {
+  async release(): Promise<void> {
     this.releasing ??= this.releaseOrThrow();
-    return this.releasing;
+    await this.releasing;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -103,12 +103,8 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /** Ends the hold without complaint: the body's own outcome stands. */
-  async finish(): Promise<void> {
-    if (this.releasing) return;
-    const end = this.end();
-    // The usual case of a hot lock: it went to the next one in this process.
-    this.releasing = end === CONFIRMED ? DONE : end.then(() => {});
-    await this.releasing;
+  finish(): Promise<unknown> | undefined {
+    return this.releasing ? undefined : (this.releasing = this.end());
   }
 
   /** The backend was told to free what this ticket owned. */
@@ -132,13 +128,12 @@ export class HeldLock implements Lock, LeaseHolder {
 
   private async releaseOrThrow(): Promise<void> {
     const { lost } = this;
-    const confirmed = await this.end();
+    const outcome = await this.end();
     if (lost) throw lost;
-    if (!confirmed) throw this.lostAs('taken');
+    if (outcome === 'gone' || outcome === 'taken') throw this.lostAs('taken');
   }
 
-  /** Answers `false` when the backend says that a lease was not ours any more. */
-  private end(): Promise<boolean> {
+  private end(): Promise<ReleaseOutcome> {
     this.ended = true;
     const outcomes: Promise<ReleaseOutcome>[] = [];
     for (const { lease } of this.parts) {
@@ -147,13 +142,17 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { endTurn } of this.parts) endTurn?.();
     this.scope?.close();
     this.observer.ended(this);
-    if (outcomes.every((outcome) => outcome === RELEASED)) return CONFIRMED;
-    return Promise.all(outcomes).then((all) =>
-      all.every((outcome) => outcome === 'released' || outcome === 'unconfirmed'),
-    );
+    const [only = RELEASED] = outcomes;
+    return outcomes.length <= 1 ? only : worstOf(outcomes);
   }
 
   private lostAs(reason: 'taken'): LockLostError {
     return new LockLostError(this.keys, { reason, fencingToken: this.fencingToken, owner: this.owner });
   }
+}
+
+/** The backend's word that a lease was not ours any more outweighs all others. */
+async function worstOf(outcomes: readonly Promise<ReleaseOutcome>[]): Promise<ReleaseOutcome> {
+  const all = await Promise.all(outcomes);
+  return all.find((outcome) => outcome === 'gone' || outcome === 'taken') ?? 'released';
 }

@@ -1,20 +1,17 @@
 import type { HeldLock, HoldObserver } from './held-lock.js';
+import { LinkedList } from './linked-list.js';
 
 /** How many lost holds are remembered, so that a late release by name is told of the loss. */
 const REMEMBERED_LOSSES = 1_000;
 
 /** The holds of one instance, by their names. A lost one leaves, so that whoever never releases it leaks nothing. */
 export class HoldRegistry implements HoldObserver {
-  private readonly live = new Map<string, HeldLock | Set<HeldLock>>();
+  private readonly live = new LinkedList<HeldLock>();
   private readonly losses = new Map<string, HeldLock>();
   private idle: (() => void)[] = [];
 
   add(hold: HeldLock): void {
-    const id = idOf(hold.keys);
-    const present = this.live.get(id);
-    if (!present) this.live.set(id, hold);
-    else if (present instanceof Set) present.add(hold);
-    else this.live.set(id, new Set([present, hold]));
+    hold.place = this.live.push(hold);
   }
 
   lost(hold: HeldLock): void {
@@ -32,9 +29,8 @@ export class HoldRegistry implements HoldObserver {
 
   /** The holds of exactly these names. */
   of(names: readonly string[]): readonly HeldLock[] {
-    const present = this.live.get(idOf(names));
-    if (!present) return [];
-    return present instanceof Set ? [...present] : [present];
+    const id = idOf(names);
+    return this.all().filter((hold) => idOf(hold.keys) === id);
   }
 
   lostOf(names: readonly string[]): HeldLock | undefined {
@@ -42,24 +38,18 @@ export class HoldRegistry implements HoldObserver {
   }
 
   all(): readonly HeldLock[] {
-    return [...this.live.values()].flatMap((present) => (present instanceof Set ? [...present] : [present]));
+    return this.live.toArray();
   }
 
   /** Resolves when nothing is held any more. */
   whenIdle(): Promise<void> {
-    if (this.live.size === 0) return Promise.resolve();
+    if (!this.live.first) return Promise.resolve();
     return new Promise((resolve) => this.idle.push(resolve));
   }
 
   private remove(hold: HeldLock): boolean {
-    const id = idOf(hold.keys);
-    const present = this.live.get(id);
-    if (present instanceof Set) {
-      if (!present.delete(hold)) return false;
-      if (present.size === 0) this.live.delete(id);
-    } else if (present === hold) this.live.delete(id);
-    else return false;
-    if (this.live.size === 0) for (const resolve of this.idle.splice(0)) resolve();
+    if (!hold.place?.leave()) return false;
+    if (!this.live.first) for (const resolve of this.idle.splice(0)) resolve();
     return true;
   }
 }

@@ -2,11 +2,13 @@ import { acquireLease } from './acquisition.js';
 import { HeldLock, type HeldPart } from './held-lock.js';
 import type { HoldRegistry } from './hold-registry.js';
 import type { Lease, LossObserver } from './lease.js';
+import { LinkedList, type Place } from './linked-list.js';
 import type { LockBackends } from './lock-backends.js';
 import { LockBackendError, type LockLostError } from './lock-errors.js';
 import { logOnce } from './lock-error-log.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
+import type { LockQueues } from './queue/lock-queues.js';
 import { SeveralNames } from './queue/several-names.js';
 import { Reentrancy, type HoldScope } from './reentrancy.js';
 import { WaitBudget } from './wait-budget.js';
@@ -14,7 +16,7 @@ import { WaitBudget } from './wait-budget.js';
 /** Takes holds: re-enters those around the caller, acquires the rest, and refuses new ones once shut down. */
 export class HoldTaker implements LossObserver {
   readonly reentrancy = new Reentrancy();
-  private readonly waits = new Set<Wait>();
+  private readonly waits = new LinkedList<Wait>();
   private closing = false;
 
   constructor(
@@ -22,28 +24,73 @@ export class HoldTaker implements LossObserver {
     private readonly registry: HoldRegistry,
   ) {}
 
-  async take(names: readonly string[], options: ResolvedLockOptions): Promise<HeldLock> {
+  /** @throws LockConfigError, LockBackendError at once when it is not even tried */
+  take(names: readonly string[], options: ResolvedLockOptions): Promise<HeldLock> {
     const backend = this.backends.get(options.backend);
     backend.requireSupport(names, options);
     const inside = this.reentrancy.inside;
     if (this.closing && !inside) throw shuttingDown(names);
     const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
-    this.waits.add(wait);
+    wait.place = this.waits.push(wait);
+    if (inside || names.length > 1 || options.retry || !backend.queues) return this.takeParts(wait, options);
+    return this.takeQueued(wait, backend.queues, options);
+  }
+
+  /** The usual case of `takeParts`: one name, that no hold around the caller can have. */
+  private takeQueued(wait: Wait, queues: LockQueues, options: ResolvedLockOptions): Promise<HeldLock> {
+    return new Promise((resolve, reject) => {
+      const { names, budget } = wait;
+      if (budget.cancelled) {
+        this.settled(wait);
+        budget.throwIfCancelled();
+      }
+      queues.join(
+        names[0] as string,
+        options,
+        budget,
+        (lease) => {
+          this.settled(wait);
+          const parts: HeldPart[] = [];
+          try {
+            this.receive(wait, [lease], parts);
+            resolve(this.hold(names, parts));
+          } catch (error) {
+            reject(error);
+          }
+        },
+        (error) => {
+          this.settled(wait);
+          reject(error);
+        },
+      );
+    });
+  }
+
+  private async takeParts(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
+    const { names, inside } = wait;
     const parts: HeldPart[] = [];
     try {
       const missing = inside && options.reentrant ? await this.reenter(wait, parts) : names;
       if (parts.length > 0) await this.lengthen(parts, options);
-      if (missing.length > 0) await this.acquire(wait, missing, options, parts);
-      const hold = new HeldLock(names, parts, this.registry);
-      this.registry.add(hold);
-      return hold;
+      if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
+      return this.hold(names, parts);
     } catch (error) {
       for (const part of parts) part.endTurn?.();
       throw error;
     } finally {
-      this.waits.delete(wait);
-      wait.budget.dispose();
+      this.settled(wait);
     }
+  }
+
+  private hold(names: readonly string[], parts: readonly HeldPart[]): HeldLock {
+    const hold = new HeldLock(names, parts, this.registry);
+    this.registry.add(hold);
+    return hold;
+  }
+
+  private settled(wait: Wait): void {
+    wait.place?.leave();
+    wait.budget.dispose();
   }
 
   leaseLost(error: LockLostError): void {
@@ -52,14 +99,14 @@ export class HoldTaker implements LossObserver {
 
   waitingFor(backend: NamedBackend, name: string): number {
     let waiting = 0;
-    for (const wait of this.waits) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
+    for (const wait of this.waits.toArray()) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
     return waiting;
   }
 
   /** Refuses new holds, lets the present ones finish within the grace, and takes the rest away. */
   async shutDown(): Promise<void> {
     this.closing = true;
-    for (const { inside, names, budget } of this.waits) if (!inside) budget.cancel(shuttingDown(names));
+    for (const { inside, names, budget } of this.waits.toArray()) if (!inside) budget.cancel(shuttingDown(names));
     const timeUp = new AbortController();
     const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
     await Promise.race([
@@ -67,7 +114,7 @@ export class HoldTaker implements LossObserver {
       new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve)),
     ]);
     clearTimeout(grace);
-    for (const { names, budget } of this.waits) budget.cancel(shuttingDown(names));
+    for (const { names, budget } of this.waits.toArray()) budget.cancel(shuttingDown(names));
     for (const hold of this.registry.all()) hold.takeAway();
   }
 
@@ -94,19 +141,13 @@ export class HoldTaker implements LossObserver {
     return undefined;
   }
 
-  private async acquire(
-    wait: Wait,
-    names: readonly string[],
-    options: ResolvedLockOptions,
-    parts: HeldPart[],
-  ): Promise<void> {
-    const { backend } = wait;
-    for (const lease of await this.leases(wait, names, options)) {
+  private receive({ backend, names, inside }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
+    for (const lease of leases) {
       lease.observer = this;
       parts.push({ backend, lease });
     }
-    if (!this.closing || wait.inside) return;
-    for (const { lease, endTurn } of parts) if (!endTurn) void lease.keeper.takeBack(lease);
+    if (!this.closing || inside) return;
+    for (const lease of leases) void lease.keeper.takeBack(lease);
     throw shuttingDown(names);
   }
 
@@ -133,6 +174,7 @@ export class HoldTaker implements LossObserver {
 }
 
 interface Wait {
+  place?: Place<Wait>;
   readonly backend: NamedBackend;
   readonly names: readonly string[];
   /** Whether the caller is inside a hold already: it may go on while others are refused, or the hold could not end. */

@@ -80,11 +80,22 @@ const OPTION_NAMES = new Set<string>([
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
 export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
   requireKnownOptions(options);
-  const merged = mergeOptions(defaults, options);
-  const ttl = duration('ttl', merged.ttl ?? 30_000, LEAST_TTL);
-  const wait = merged.wait === Infinity ? Infinity : duration('wait', merged.wait ?? 5_000, 0);
-  const maxHold = merged.maxHold === undefined ? undefined : duration('maxHold', merged.maxHold, 1);
-  const { reentrant = true, order = 'batched', retry, signal, backend } = merged;
+  /** What is `undefined` counts as not given. */
+  function given<Name extends keyof LockOptions>(name: Name): LockOptions[Name] {
+    const value = options[name];
+    return value === undefined ? defaults[name] : value;
+  }
+
+  const ttl = duration('ttl', given('ttl') ?? 30_000, LEAST_TTL);
+  const waits = given('wait') ?? 5_000;
+  const wait = waits === Infinity ? Infinity : duration('wait', waits, 0);
+  const holds = given('maxHold');
+  const maxHold = holds === undefined ? undefined : duration('maxHold', holds, 1);
+  const reentrant = given('reentrant') ?? true;
+  const order = given('order') ?? 'batched';
+  const retry = given('retry');
+  const signal = given('signal');
+  const backend = given('backend');
   requireOption(typeof reentrant === 'boolean', 'reentrant', reentrant, 'true or false');
   requireOption(order === 'batched' || order === 'fifo', 'order', order, "'batched' or 'fifo'");
   requireOption(
@@ -95,7 +106,7 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
   );
   requireOption(signal === undefined || signal instanceof AbortSignal, 'signal', signal, 'an AbortSignal');
   requireOption(backend === undefined || typeof backend === 'string', 'backend', backend, 'the name of a backend');
-  return { ttl, wait, renewal: resolveRenewal(merged.renew, ttl), maxHold, reentrant, order, retry, signal, backend };
+  return { ttl, wait, renewal: resolveRenewal(given('renew'), ttl), maxHold, reentrant, order, retry, signal, backend };
 }
 
 /** A whole number of ms between `least` and what a timer takes; fractions are rounded up. */
@@ -117,16 +128,6 @@ function requireKnownOptions(options: LockOptions): void {
     if (OPTION_NAMES.has(name)) continue;
     throw new LockConfigError(`Unknown lock option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
   }
-}
-
-/** What is `undefined` counts as not given. */
-function mergeOptions(defaults: LockOptions, options: LockOptions): LockOptions {
-  const merged: Record<string, unknown> = { ...defaults };
-  for (const name in options) {
-    const value = options[name as keyof LockOptions];
-    if (value !== undefined) merged[name] = value;
-  }
-  return merged;
 }
 
 function resolveRenewal(renew: LockOptions['renew'], ttl: number): ResolvedLockOptions['renewal'] {

@@ -59,13 +59,15 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   withLock<T>(key: string | readonly string[], options: LockOptions, body: (lock: Lock) => Promise<T>): Promise<T>;
   async withLock<T>(
     key: string | readonly string[],
-    ...rest: [(lock: Lock) => Promise<T>] | [LockOptions, (lock: Lock) => Promise<T>]
+    optionsOrBody: LockOptions | ((lock: Lock) => Promise<T>),
+    bodyAfterOptions?: (lock: Lock) => Promise<T>,
   ): Promise<T> {
-    const [options, body] = rest.length === 1 ? [{}, rest[0]] : rest;
+    const options = bodyAfterOptions ? (optionsOrBody as LockOptions) : {};
+    const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
     const lock = await this.taker.take(lockNames(key), this.resolve(options));
     let result: T;
     try {
-      result = await this.taker.reentrancy.run(lock, () => body(lock));
+      result = await this.taker.reentrancy.run(lock, body);
     } catch (error) {
       await lock.finish();
       throw error;

@@ -86,8 +86,8 @@ export class HoldScope {
 export class Reentrancy {
   private readonly storage = new AsyncLocalStorage<HoldScope>();
 
-  run<T>(hold: HeldLock, body: () => T): T {
-    return this.storage.run(new HoldScope(hold, this.storage.getStore()), body);
+  run<T>(hold: HeldLock, body: (hold: HeldLock) => T): T {
+    return this.storage.run(new HoldScope(hold, this.storage.getStore()), body, hold);
   }
 
   /** Whether the running code is inside of any hold. */

@@ -14,7 +14,7 @@ const LONGEST_BACKOFF = 1_000;
 
 /** Gives leases back, and goes on with it where the backend does not confirm. */
 export class Releaser {
-  private readonly underWay = new Set<Promise<void>>();
+  private readonly underWay = new Set<Promise<unknown>>();
   private stopped = false;
 
   constructor(
@@ -24,16 +24,19 @@ export class Releaser {
   ) {}
 
   /** Gives the grant back. Waits for the first send only, and never beyond the lease. */
-  async release(grant: Grant): Promise<ReleaseOutcome> {
-    const remaining = grant.remaining();
+  release(grant: Grant): Promise<ReleaseOutcome> {
     this.watchdog.unwatch(grant);
-    try {
-      const answer = await this.calls.release(grant, Math.min(this.calls.commandTimeout, remaining));
-      return answer.status === 'gone' && answer.resent ? 'released' : answer.status;
-    } catch {
-      this.repeatUntilConfirmed(grant);
-      return 'unconfirmed';
-    }
+    return new Promise((resolve) => {
+      this.calls.sendRelease(
+        grant,
+        Math.min(this.calls.commandTimeout, grant.remaining()),
+        ({ status, resent }) => resolve(status === 'gone' && resent ? 'released' : status),
+        () => {
+          this.repeatUntilConfirmed(grant);
+          resolve('unconfirmed');
+        },
+      );
+    });
   }
 
   /** Goes on asking to free what this ticket owns, until the lease ends. */
@@ -62,7 +65,8 @@ export class Releaser {
     this.stopped = true;
   }
 
-  private track(work: Promise<void>): void {
+  /** Work that must be done before the application ends, though nobody waits for it. */
+  track(work: Promise<unknown>): void {
     this.underWay.add(work);
     void work.finally(() => this.underWay.delete(work));
   }

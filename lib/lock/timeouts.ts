@@ -1,28 +1,32 @@
+import { LinkedList, type Place } from './linked-list.js';
+
 /** Something that ends by itself unless it is over first. */
 export interface Expiring {
-  /** On the monotonic clock; set when it is started. */
-  expiresAt: number;
   expire(): void;
+}
+
+/** A time-out that was started; it is cancelled by leaving. */
+export type Timeout = Place<Due>;
+
+interface Due {
+  /** On the monotonic clock. */
+  readonly at: number;
+  readonly expiring: Expiring;
 }
 
 /**
  * Many time-outs of one duration on one timer: they fall due in the order in which they were started, so that to start and
- * to cancel one costs an operation on a set. Never keeps the process alive.
+ * to cancel one costs next to nothing. Never keeps the process alive.
  */
 class EqualTimeouts {
-  private readonly pending = new Set<Expiring>();
+  private readonly pending = new LinkedList<Due>();
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly duration: number) {}
 
-  start(expiring: Expiring): void {
-    expiring.expiresAt = performance.now() + this.duration;
-    this.pending.add(expiring);
+  start(expiring: Expiring): Timeout {
     this.timer ??= this.arm(this.duration);
-  }
-
-  cancel(expiring: Expiring): void {
-    this.pending.delete(expiring);
+    return this.pending.push({ at: performance.now() + this.duration, expiring });
   }
 
   get idle(): boolean {
@@ -35,14 +39,14 @@ class EqualTimeouts {
 
   private expireDue(): void {
     this.timer = undefined;
-    for (const expiring of this.pending) {
-      const left = expiring.expiresAt - performance.now();
+    for (let place = this.pending.firstPlace; place; place = this.pending.firstPlace) {
+      const left = place.value.at - performance.now();
       if (left > 0) {
         this.timer ??= this.arm(left);
         return;
       }
-      this.pending.delete(expiring);
-      expiring.expire();
+      place.leave();
+      place.value.expiring.expire();
     }
   }
 }
@@ -54,18 +58,14 @@ const MOST_DURATIONS = 64;
 export class Timeouts {
   private readonly durations = new Map<number, EqualTimeouts>();
 
-  start(duration: number, expiring: Expiring): void {
+  start(duration: number, expiring: Expiring): Timeout {
     let equal = this.durations.get(duration);
     if (!equal) {
       if (this.durations.size >= MOST_DURATIONS) this.forgetIdle();
       equal = new EqualTimeouts(duration);
       this.durations.set(duration, equal);
     }
-    equal.start(expiring);
-  }
-
-  cancel(duration: number, expiring: Expiring): void {
-    this.durations.get(duration)?.cancel(expiring);
+    return equal.start(expiring);
   }
 
   private forgetIdle(): void {

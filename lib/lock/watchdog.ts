@@ -2,8 +2,11 @@ import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls } from './backend-calls.js';
 import type { Grant } from './grant.js';
 import { currentInstant } from './lease-clock.js';
+import { LinkedList } from './linked-list.js';
 
-interface Watch {
+/** What the watchdog knows of one grant. */
+export interface Watch {
+  readonly grant: Grant;
   /** On the monotonic clock; `Infinity` without renewal. */
   dueAt: number;
   /** Nothing is due until the renewal under way is answered or given up. */
@@ -25,7 +28,7 @@ const LONGEST_BACKOFF = 1_000;
  * deadline whether or not the backend answers. One timer for all, which never keeps the process alive.
  */
 export class Watchdog {
-  private readonly watches = new Map<Grant, Watch>();
+  private readonly watches = new LinkedList<Watch>();
   private timer: NodeJS.Timeout | undefined;
   private wakeAt = Infinity;
 
@@ -37,25 +40,25 @@ export class Watchdog {
   /** From here on the grant is renewed as its holder wants it; called again when the holder changes. */
   watch(grant: Grant): void {
     const due = dueAt(grant);
-    const watch = this.watches.get(grant);
-    if (watch) watch.dueAt = due;
-    else this.watches.set(grant, { dueAt: due, underWay: false, failures: 0 });
+    if (grant.watch) grant.watch.value.dueAt = due;
+    else grant.watch = this.watches.push({ grant, dueAt: due, underWay: false, failures: 0 });
     this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
   }
 
   /** From here on the grant is never renewed again. */
   unwatch(grant: Grant): void {
-    this.watches.delete(grant);
+    grant.watch?.leave();
+    grant.watch = undefined;
   }
 
   /** The backend says that whatever this ticket owned was released by force. */
   revoke(ticket: string): void {
-    for (const grant of this.watches.keys()) if (grant.ticket === ticket) grant.lose('taken');
+    for (const { grant } of this.watches.toArray()) if (grant.ticket === ticket) grant.lose('taken');
   }
 
   stop(): void {
     clearTimeout(this.timer);
-    this.watches.clear();
+    for (const { grant } of this.watches.toArray()) this.unwatch(grant);
   }
 
   private wakeNoLaterThan(at: number): void {
@@ -72,10 +75,11 @@ export class Watchdog {
     const now = performance.now();
     const due: Grant[] = [];
     let next = Infinity;
-    for (const [grant, watch] of this.watches) {
+    for (const watch of this.watches.toArray()) {
+      const { grant } = watch;
       const remaining = remainingOf(grant);
       if (remaining === 0) {
-        this.watches.delete(grant);
+        this.unwatch(grant);
         continue;
       }
       const slack = COALESCE * (grant.holder?.options.renewal?.interval ?? 0);
@@ -84,7 +88,7 @@ export class Watchdog {
       next = Math.min(next, now + remaining);
     }
     for (let first = 0; first < due.length; first += BATCH) this.renew(due.slice(first, first + BATCH));
-    if (this.watches.size > 0) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
+    if (this.watches.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   }
 
   private renew(grants: readonly Grant[]): void {
@@ -122,14 +126,14 @@ export class Watchdog {
   }
 
   private succeeded(grant: Grant): void {
-    const watch = this.watches.get(grant);
+    const watch = grant.watch?.value;
     if (!watch) return;
     watch.failures = 0;
     this.reschedule(grant, grant.holder?.options.renewal ? dueAt(grant) : Infinity);
   }
 
   private markUnderWay(grant: Grant): void {
-    const watch = this.watches.get(grant);
+    const watch = grant.watch?.value;
     if (watch) watch.underWay = true;
   }
 
@@ -137,7 +141,7 @@ export class Watchdog {
   private failed(grants: readonly Grant[], why: string): void {
     const news: string[] = [];
     for (const grant of grants) {
-      const watch = this.watches.get(grant);
+      const watch = grant.watch?.value;
       if (!watch) continue;
       watch.failures += 1;
       if (watch.failures === 1) news.push(...grant.names);
@@ -154,7 +158,7 @@ export class Watchdog {
   }
 
   private reschedule(grant: Grant, at: number): void {
-    const watch = this.watches.get(grant);
+    const watch = grant.watch?.value;
     if (!watch) return;
     watch.dueAt = at;
     watch.underWay = false;

@@ -1,6 +1,5 @@
 import { Redis, type Cluster, type RedisOptions } from 'ioredis';
 import { LockConfigError } from '../../lock/lock-errors.js';
-import { gatherWrites } from './gather-writes.js';
 
 /** A client of the user's, options or a URL to make one of our own with. */
 export type RedisConnection = Redis | Cluster | RedisOptions | string;
@@ -11,8 +10,6 @@ export type RedisClient = Redis | Cluster;
 const OWN_CLIENT = {
   maxRetriesPerRequest: 1,
   retryStrategy: (attempt: number) => Math.min(25 * 2 ** Math.min(attempt, 5), 500) * (0.5 + Math.random() / 2),
-  // A server that neither answers nor closes the connection would otherwise keep it for ever.
-  socketTimeout: 5_000,
   connectTimeout: 5_000,
   // How long a client that is reconnecting keeps the process alive after it was closed.
   disconnectTimeout: 500,
@@ -26,12 +23,6 @@ export function isRedisClient(connection: RedisConnection): connection is RedisC
 }
 
 export function createRedisClient(connection: RedisOptions | string): Redis {
-  const client = connect(connection);
-  client.on('connect', () => gatherWrites(client.stream));
-  return client;
-}
-
-function connect(connection: RedisOptions | string): Redis {
   if (typeof connection === 'string') return new Redis(requireRedisUrl(connection), { ...OWN_CLIENT, ...REPLIES });
   if (typeof connection !== 'object' || connection === null) {
     throw new LockConfigError(

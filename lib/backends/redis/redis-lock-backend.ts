@@ -1,4 +1,5 @@
 import calculateSlot from 'cluster-key-slot';
+import type { RedisOptions } from 'ioredis';
 import { LockKeyError } from '../../lock/lock-errors.js';
 import type {
   AcquireAnswer,
@@ -7,6 +8,7 @@ import type {
   LockBackendCapabilities,
   LockState,
   NameRequest,
+  Pending,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
@@ -16,12 +18,14 @@ import { createRedisClient, isRedisClient, type RedisConnection } from './redis-
 import { channelPrefix, keysOf, lockKey } from './redis-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
+import { ScriptBatch } from './script-batch.js';
 import { ScriptRunner } from './script-runner.js';
 import { ACQUIRE } from './scripts/acquire.lua.js';
 import { FORCE_RELEASE } from './scripts/force-release.lua.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { RELEASE } from './scripts/release.lua.js';
 import { RENEW } from './scripts/renew.lua.js';
+import { SilenceGuard } from './silence-guard.js';
 
 /**
  * Locks on one Redis (or Valkey) primary, or on a Redis Cluster: a lock is the string `lock:{name}` that
@@ -46,15 +50,14 @@ class RedisLockBackend implements LockBackend {
   };
   readonly queue: RedisLockQueue;
   private readonly scripts: ScriptRunner;
+  private readonly releases: ScriptBatch;
   private readonly ownsClient: boolean;
 
   constructor(connection: RedisConnection) {
+    this.scripts = isRedisClient(connection) ? new ScriptRunner(connection) : ownScriptRunner(connection);
     this.ownsClient = !isRedisClient(connection);
-    const client = isRedisClient(connection) ? connection : createRedisClient(connection);
-    this.scripts = new ScriptRunner(client);
+    this.releases = new ScriptBatch(this.scripts, RELEASE);
     this.queue = new RedisLockQueue(this.scripts);
-    // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
-    if (this.ownsClient) client.on('error', () => {});
   }
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
@@ -73,12 +76,9 @@ class RedisLockBackend implements LockBackend {
     return this.renewInOneScript(requests);
   }
 
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const { disconnects } = this.scripts;
-    const args = [request.ticket, channelPrefix(request), this.scripts.counted];
-    const answer = Number(await this.scripts.run(RELEASE, this.keysOf(request), args));
-    const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
-    return { status, resent: this.scripts.disconnects !== disconnects };
+  release(request: TicketRequest): Pending<ReleaseAnswer> {
+    const [name = '', ...others] = request.names;
+    return others.length === 0 ? this.releaseOne(request, name) : this.releaseEach(request);
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
@@ -108,6 +108,22 @@ class RedisLockBackend implements LockBackend {
     if (this.ownsClient) this.scripts.client.disconnect();
   }
 
+  private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {
+    const answers = await Promise.all(request.names.map((name) => this.releaseOne(request, name)));
+    const worst = (['taken', 'gone'] as const).find((status) => answers.some((answer) => answer.status === status));
+    return { status: worst ?? 'released', resent: answers.some(({ resent }) => resent) };
+  }
+
+  private releaseOne({ prefix, ticket }: TicketRequest, name: string): Pending<ReleaseAnswer> {
+    const { scripts } = this;
+    const { disconnects } = scripts;
+    return this.releases.run(channelPrefix({ prefix }), keysOf({ prefix, name }), [ticket], (reply) => {
+      const answer = Number(reply);
+      const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
+      return { status, resent: scripts.disconnects !== disconnects };
+    });
+  }
+
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
     const keys = requests.flatMap((request) => this.keysOf(request).filter((_, index) => index % 2 === 0));
     const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
@@ -123,6 +139,13 @@ class RedisLockBackend implements LockBackend {
     if (this.scripts.client.isCluster) requireOneSlot(prefix, names);
     return names.flatMap((name) => keysOf({ prefix, name }));
   }
+}
+
+function ownScriptRunner(connection: RedisOptions | string): ScriptRunner {
+  const client = createRedisClient(connection);
+  // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
+  client.on('error', () => {});
+  return new ScriptRunner(client, new SilenceGuard(client));
 }
 
 function requireOneSlot(prefix: string | undefined, names: readonly string[]): void {

@@ -1,7 +1,8 @@
-import { Cluster, type Redis } from 'ioredis';
+import { Cluster } from 'ioredis';
 import type {
   EnqueueRequest,
   LockQueue,
+  Pending,
   QueueAnswer,
   QueueListener,
   QueueMessage,
@@ -12,6 +13,7 @@ import type {
 import type { RedisClient } from './redis-client.js';
 import { channelPrefix, keysOf } from './redis-keys.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
+import { ScriptBatch } from './script-batch.js';
 import type { ScriptRunner } from './script-runner.js';
 import { BEAT } from './scripts/beat.lua.js';
 import { ENQUEUE } from './scripts/enqueue.lua.js';
@@ -24,7 +26,11 @@ type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 export class RedisLockQueue implements LockQueue {
   private subscriber: RedisClient | undefined;
 
-  constructor(private readonly scripts: ScriptRunner) {}
+  private readonly enqueues: ScriptBatch;
+
+  constructor(private readonly scripts: ScriptRunner) {
+    this.enqueues = new ScriptBatch(scripts, ENQUEUE);
+  }
 
   async listen(listener: QueueListener): Promise<void> {
     const channel = channelPrefix(listener) + listener.process;
@@ -32,10 +38,12 @@ export class RedisLockQueue implements LockQueue {
     await subscriber.subscribe(channel);
   }
 
-  async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
-    const { ticket, ttl, claim = '', name } = request;
-    const args = [ticket, ttl, channelPrefix(request), this.scripts.counted, claim, name];
-    return queueAnswer((await this.scripts.run(ENQUEUE, keysOf(request), args)) as Reply);
+  enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
+    const { ticket, ttl, claim, name } = request;
+    const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
+    return this.enqueues.run(channelPrefix(request), keysOf(request), args, (reply) =>
+      Array.isArray(reply) ? queueAnswer(reply as Reply) : grantedAtOnce(Number(reply), ttl),
+    );
   }
 
   async beat(request: WaiterRequest): Promise<QueueAnswer | { status: 'gone' }> {
@@ -47,7 +55,7 @@ export class RedisLockQueue implements LockQueue {
   async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     const disconnects = this.scripts.disconnects;
     const { ticket, again, claim, name } = request;
-    const args = [ticket, channelPrefix(request), this.scripts.counted, again, claim, name];
+    const args = [ticket, channelPrefix(request), this.scripts.counted, again, `${claim}:${name}`];
     const reply = (await this.scripts.run(REQUEUE, keysOf(request), args)) as Reply;
     if (Number(reply[0]) !== -1) return queueAnswer(reply);
     return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
@@ -93,7 +101,12 @@ const SUBSCRIBER = { maxRetriesPerRequest: null, enableReadyCheck: true, autoRes
 
 function duplicate(client: RedisClient): RedisClient {
   if (client instanceof Cluster || client.isCluster) return (client as Cluster).duplicate();
-  return (client as Redis).duplicate(SUBSCRIBER);
+  return client.duplicate(SUBSCRIBER);
+}
+
+/** It was free, and nobody waits for it. */
+function grantedAtOnce(token: number, ttl: number): QueueAnswer {
+  return { status: 'granted', tokens: { first: token, count: 1 }, remaining: ttl, waiting: 0 };
 }
 
 function queueAnswer(reply: Reply): QueueAnswer {
@@ -120,11 +133,13 @@ function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): Toke
   return { first: Number(first), count: Number(count) };
 }
 
-/** `kind ticket`, and for a grant ` first-token tokens claim waiting name`, where the name may have spaces. */
+/** `revoked ticket`, `wanted ticket name` or `grant ticket first-token tokens claim waiting name`; a name may have spaces. */
 function parseMessage(text: string): QueueMessage | undefined {
-  const [kind = '', ticket = '', first, count, claim, waiting, ...name] = text.split(' ');
-  if (kind === 'wanted' || kind === 'revoked') return { kind, ticket };
+  const [kind = '', ticket = '', ...rest] = text.split(' ');
+  if (kind === 'revoked') return { kind, ticket };
+  if (kind === 'wanted') return { kind, ticket, name: rest.join(' ') };
   if (kind !== 'grant') return undefined;
+  const [first, count, claim, waiting, ...name] = rest;
   return {
     kind,
     ticket,

@@ -1,5 +1,6 @@
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './scripts/redis-script.js';
+import type { SilenceGuard } from './silence-guard.js';
 
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
@@ -10,7 +11,10 @@ export class ScriptRunner {
     this.disconnectCount += 1;
   };
 
-  constructor(readonly client: RedisClient) {
+  constructor(
+    readonly client: RedisClient,
+    private readonly guard?: SilenceGuard,
+  ) {
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
   }
 
@@ -24,16 +28,23 @@ export class ScriptRunner {
     return this.client.isCluster ? 0 : 1;
   }
 
-  async run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown> {
-    try {
-      return await this.client.evalsha(script.sha1, keys.length, ...keys, ...args);
-    } catch (error) {
-      if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-      return this.client.eval(script.lua, keys.length, ...keys, ...args);
-    }
+  run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown> {
+    this.guard?.asked();
+    return this.client.evalsha(script.sha1, keys.length, ...keys, ...args).then(
+      (reply) => {
+        this.guard?.answered();
+        return reply;
+      },
+      (error: unknown) => {
+        this.guard?.answered();
+        if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
+        return this.client.eval(script.lua, keys.length, ...keys, ...args);
+      },
+    );
   }
 
   close(): void {
+    this.guard?.close();
     for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
   }
 }

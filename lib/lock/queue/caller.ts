@@ -1,6 +1,7 @@
 import type { Lease } from '../lease.js';
+import type { Place } from '../linked-list.js';
 import type { ResolvedLockOptions } from '../lock-options.js';
-import type { Expiring, Timeouts } from '../timeouts.js';
+import type { Expiring, Timeout, Timeouts } from '../timeouts.js';
 import type { CancellationListener, WaitBudget } from '../wait-budget.js';
 
 /** Whoever a caller waits with. */
@@ -11,22 +12,20 @@ export interface CallerHost {
 
 /** One call that waits for its turn in the queue of this process. */
 export class Caller implements Expiring, CancellationListener {
-  expiresAt = Infinity;
-  /** Its neighbours in the queue. */
-  before: Caller | undefined;
-  after: Caller | undefined;
-  queued = false;
+  /** In the queue. */
+  place: Place<Caller> | undefined;
+  private readonly timeout: Timeout | undefined;
 
   constructor(
     readonly options: ResolvedLockOptions,
     readonly budget: WaitBudget,
     private readonly host: CallerHost,
-    private readonly timeouts: Timeouts,
-    private readonly resolve: (lease: Lease) => void,
-    private readonly reject: (error: unknown) => void,
+    timeouts: Timeouts,
+    private readonly onAdmitted: (lease: Lease) => void,
+    private readonly onRefused: (error: unknown) => void,
   ) {
     const { wait } = options;
-    if (wait > 0 && wait !== Infinity) timeouts.start(wait, this);
+    if (wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
     budget.listener = this;
   }
 
@@ -45,16 +44,17 @@ export class Caller implements Expiring, CancellationListener {
 
   admit(lease: Lease): void {
     this.settle();
-    this.resolve(lease);
+    this.onAdmitted(lease);
   }
 
   refuse(error: unknown): void {
     this.settle();
-    this.reject(error);
+    this.onRefused(error);
   }
 
   private settle(): void {
-    if (this.expiresAt !== Infinity) this.timeouts.cancel(this.options.wait, this);
+    this.place?.leave();
+    this.timeout?.leave();
     this.budget.listener = undefined;
   }
 }

@@ -2,10 +2,10 @@ import type { QueueAnswer, QueueMessage, TokenRange } from '../../backends/lock-
 import { Grant, type GrantListener } from '../grant.js';
 import { Lease, type LeaseKeeper } from '../lease.js';
 import { currentInstant, type Instant } from '../lease-clock.js';
+import { LinkedList } from '../linked-list.js';
 import { LockTimeoutError, type LockBackendError, type LockLostReason } from '../lock-errors.js';
 import { RELEASED, type ReleaseOutcome } from '../releaser.js';
 import type { Caller, CallerHost } from './caller.js';
-import { CallerQueue } from './caller-queue.js';
 import type { LockQueues } from './lock-queues.js';
 
 /** One ticket that asks for the name. */
@@ -47,7 +47,7 @@ const GONE = Promise.resolve<ReleaseOutcome>('gone');
  * lease is renewed or tokens are reserved for the next). The states and their rules are those of docs/protocol.md.
  */
 export class Contender implements LeaseKeeper, CallerHost, GrantListener {
-  private readonly callers = new CallerQueue();
+  private readonly callers = new LinkedList<Caller>();
   private attempt: Attempt | undefined;
   private grant: Grant | undefined;
   private grantedAt = 0;
@@ -63,11 +63,15 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   constructor(
     private readonly queues: LockQueues,
     readonly name: string,
+    /** Whether it asks for one caller only: it keeps nothing for a next one. */
+    readonly single: boolean,
   ) {}
 
   join(caller: Caller): void {
-    this.callers.push(caller);
-    if (this.grant) this.stayInformed();
+    const alone = !this.callers.first;
+    caller.place = this.callers.push(caller);
+    if (this.grant && (this.grant.holder || !alone)) this.stayInformed();
+    else if (this.grant) this.serve(this.grant);
     else if (!this.attempt && !this.pause) this.enqueue();
   }
 
@@ -100,12 +104,25 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     lease.markReleased();
     grant.holder = undefined;
     this.passes += 1;
-    if (!this.callers.first) return this.release(grant);
-    if (this.wanted && (this.passes >= TURN || performance.now() - this.grantedAt >= LONGEST_TURN)) {
-      return this.requeue(grant);
+    const turnEnds = this.wanted && (this.passes >= TURN || performance.now() - this.grantedAt >= LONGEST_TURN);
+    if (this.callers.first) {
+      if (turnEnds) return this.requeue(grant);
+      this.serve(grant);
+      return RELEASED;
     }
-    this.serve(grant);
+    if (turnEnds || !this.wanted || this.single) return this.release(grant);
+    this.keepForThisTick(grant);
     return RELEASED;
+  }
+
+  /**
+   * Others wait elsewhere, so that the lock does not fall free in any case. A caller that asks for it again at once has it
+   * for the rest of the turn: to pass it on for every single hold costs all of them more than to wait for a turn.
+   */
+  private keepForThisTick(grant: Grant): void {
+    process.nextTick(() => {
+      if (this.grant === grant && !grant.holder && !this.callers.first) this.giveUp(grant);
+    });
   }
 
   /** The rest of the callers need not wait until the holder has noticed. */
@@ -115,6 +132,11 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.drop(grant);
     if (reason !== 'taken') this.queues.abandon(this.name, grant.ticket);
     this.goOn();
+  }
+
+  /** Whether the ticket is its own, and it asks, waits or owns under it. */
+  knows(ticket: string): boolean {
+    return this.attempt?.ticket === ticket || this.grant?.ticket === ticket;
   }
 
   onGrant({ ticket, tokens, claim, waiting }: GrantMessage): void {
@@ -134,7 +156,6 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   leave(caller: Caller, cancelled?: { reason: unknown }): void {
-    if (!this.callers.remove(caller)) return;
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
     if (this.callers.first) return;
     const { attempt, grant } = this;
@@ -146,7 +167,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     clearTimeout(this.check);
     this.pause = undefined;
     this.check = undefined;
-    if (grant && !grant.holder) void this.release(grant);
+    if (grant && !grant.holder) this.giveUp(grant);
     this.queues.forgetIdle(this);
   }
 
@@ -154,25 +175,30 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const caller = this.callers.first as Caller;
     const { ttl } = caller.options;
     const attempt = this.begin(!caller.triesOnce && this.queues.listening);
-    const request = { name: this.name, ticket: attempt.ticket, ttl, ...(attempt.queues && { claim: claimOf(ttl) }) };
     this.queues.send(
       'acquire',
       this.name,
-      this.queues.backend.enqueue({ ...this.queues.prefix, ...request }),
+      this.queues.backend.enqueue({
+        prefix: this.queues.prefix,
+        name: this.name,
+        ticket: attempt.ticket,
+        ttl,
+        claim: attempt.queues ? claimOf(ttl) : undefined,
+      }),
       (answer) => this.answered(attempt, attempt.base, answer),
       (error) => this.failed(attempt, error),
     );
   }
 
   private begin(queues: boolean): Attempt {
-    const ticket = this.queues.register(this);
+    const ticket = this.queues.ticketFor(this);
     this.attempt = { ticket, queues, base: currentInstant(), unissued: 0, heartbeat: undefined };
     return this.attempt;
   }
 
   private end(attempt: Attempt): void {
     clearTimeout(attempt.heartbeat);
-    this.queues.unregister(attempt.ticket);
+    this.queues.forget(attempt.ticket);
     this.attempt = undefined;
   }
 
@@ -222,7 +248,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.queues.send(
       'acquire',
       this.name,
-      this.queues.backend.beat({ ...this.queues.prefix, name: this.name, ticket: attempt.ticket }),
+      this.queues.backend.beat({ prefix: this.queues.prefix, name: this.name, ticket: attempt.ticket }),
       (answer) => {
         if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
         else if (this.attempt === attempt) {
@@ -268,18 +294,17 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.wanted = waiting > 0;
     this.error = undefined;
     this.failures = 0;
-    if (this.callers.first?.after) this.stayInformed();
+    if (this.callers.several) this.stayInformed();
     this.serve(grant, startedAt);
   }
 
   /** Lets the next caller in; first renews a lease that is too short for it, and reserves a token where none is left. */
   private serve(grant: Grant, startedAt?: Instant): void {
     const caller = this.callers.first;
-    if (!caller) void this.release(grant);
+    if (!caller) this.giveUp(grant);
     else if (grant.tokens === 0) this.mint(grant);
     else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt ?? currentInstant());
     else if (caller.triesOnce) {
-      this.callers.remove(caller);
       caller.refuse(this.queues.tooLate(this.name, caller.options.ttl));
       this.serve(grant);
     } else if (grant.remaining() < leastToEnter(caller.options.ttl)) this.renew(grant, caller.options.ttl);
@@ -287,7 +312,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   private admit(grant: Grant, caller: Caller, startedAt: Instant): void {
-    this.callers.remove(caller);
+    caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.queues.watchdog.watch(grant);
     if (grant.tokens < FEW_TOKENS && this.callers.first) this.mint(grant);
@@ -337,7 +362,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.queues.send(
       'acquire',
       name,
-      this.queues.backend.mint({ ...this.queues.prefix, name, ticket: grant.ticket, leastToken: 0 }),
+      this.queues.backend.mint({ prefix: this.queues.prefix, name, ticket: grant.ticket, leastToken: 0 }),
       (tokens) => this.minted(grant, tokens),
       (error) => this.unusable(grant, error),
     );
@@ -397,9 +422,14 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   private drop(grant: Grant): void {
-    this.queues.unregister(grant.ticket);
+    this.queues.forget(grant.ticket);
     this.queues.watchdog.unwatch(grant);
     this.grant = undefined;
+  }
+
+  /** Gives back what no caller waits for. */
+  private giveUp(grant: Grant): void {
+    this.queues.releaser.track(this.release(grant));
   }
 
   private release(grant: Grant): Promise<ReleaseOutcome> {
@@ -418,7 +448,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
       this.queues.send(
         'release',
         this.name,
-        this.queues.backend.requeue({ ...this.queues.prefix, name: this.name, ...tickets, claim }),
+        this.queues.backend.requeue({ prefix: this.queues.prefix, name: this.name, ...tickets, claim }),
         (answer) => {
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
@@ -448,11 +478,8 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   private refuseTriesOnce(): void {
-    for (let caller = this.callers.first, after: Caller | undefined; caller; caller = after) {
-      after = caller.after;
-      if (!caller.triesOnce) continue;
-      this.callers.remove(caller);
-      caller.refuse(this.refusal(caller.budget.waited()));
+    for (const caller of this.callers.toArray()) {
+      if (caller.triesOnce) caller.refuse(this.refusal(caller.budget.waited()));
     }
   }
 

@@ -1,4 +1,4 @@
-import type { LockQueue, QueueMessage, RenewAnswer } from '../../backends/lock-backend.js';
+import type { LockQueue, Pending, QueueMessage, RenewAnswer } from '../../backends/lock-backend.js';
 import { acquireLease, grantedTooLate } from '../acquisition.js';
 import type { Ticketed } from '../backend-calls.js';
 import type { Lease } from '../lease.js';
@@ -10,43 +10,50 @@ import type { WaitBudget } from '../wait-budget.js';
 import type { Watchdog } from '../watchdog.js';
 import { Caller } from './caller.js';
 import { Contender } from './contender.js';
-import { PendingCall } from './pending-call.js';
 
 /** The waiting of one process at a backend that keeps a queue: one contender for each name that anybody here wants. */
 export class LockQueues {
-  readonly prefix: { readonly prefix?: string };
   private readonly contenders = new Map<string, Contender>();
-  /** Who has a ticket: it asks, waits, or owns. */
-  private readonly tickets = new Map<string, Contender>();
+  /** Those who ask for one caller only, by their ticket. */
+  private readonly singles = new Map<string, Contender>();
   private opening: Promise<void> | undefined;
   private opened = false;
 
   constructor(
     readonly backend: LockQueue,
     private readonly named: NamedBackend,
-    prefix: string | undefined,
-  ) {
-    this.prefix = prefix === undefined ? {} : { prefix };
-  }
+    readonly prefix: string | undefined,
+  ) {}
 
   /** Waits in the queue of this process; with `order: 'fifo'` every caller waits at the backend by itself. */
-  take(name: string, options: ResolvedLockOptions, budget: WaitBudget): Promise<Lease> {
+  join(
+    name: string,
+    options: ResolvedLockOptions,
+    budget: WaitBudget,
+    admit: (lease: Lease) => void,
+    refuse: (error: unknown) => void,
+  ): void {
     const present = options.order === 'fifo' ? undefined : this.contenders.get(name);
     if (present && !present.idle && options.wait === 0) {
-      if (present.holds) return Promise.reject(present.refusal(budget.waited()));
-      return acquireLease(this.named, [name], options, budget);
+      if (present.holds) refuse(present.refusal(budget.waited()));
+      else acquireLease(this.named, [name], options, budget).then(admit, refuse);
+      return;
     }
+    const contender = present ?? this.contender(name, options.order);
+    contender.join(new Caller(options, budget, contender, this.named.calls.timeouts, admit, refuse));
+  }
+
+  take(name: string, options: ResolvedLockOptions, budget: WaitBudget): Promise<Lease> {
     return new Promise((resolve, reject) => {
-      const contender = present ?? this.contender(name, options.order);
-      contender.join(new Caller(options, budget, contender, this.named.calls.timeouts, resolve, reject));
+      this.join(name, options, budget, resolve, reject);
     });
   }
 
   /** How many of those who wait at the backend are of this process. */
   queuedHere(name: string): number {
     let queued = 0;
-    for (const contender of this.tickets.values()) if (contender.name === name && contender.queued) queued += 1;
-    return queued;
+    for (const contender of this.singles.values()) if (contender.name === name && contender.queued) queued += 1;
+    return this.contenders.get(name)?.queued ? queued + 1 : queued;
   }
 
   /** Whether messages come, as far as is known: where they do not, heartbeats find out. */
@@ -57,11 +64,12 @@ export class LockQueues {
   /** Opens the channel; resolves also when that takes too long. */
   listen(): Promise<void> {
     const listener = {
-      ...this.prefix,
+      prefix: this.prefix,
       process: this.named.instance,
       onMessage: (message: QueueMessage) => this.dispatch(message),
       onReconnect: () => {
-        for (const contender of this.tickets.values()) contender.onReconnect();
+        for (const contender of this.contenders.values()) contender.onReconnect();
+        for (const contender of this.singles.values()) contender.onReconnect();
       },
     };
     this.opening ??= this.named.calls
@@ -73,14 +81,14 @@ export class LockQueues {
     return this.opening;
   }
 
-  register(contender: Contender): string {
+  ticketFor(contender: Contender): string {
     const ticket = this.named.nextTicket();
-    this.tickets.set(ticket, contender);
+    if (contender.single) this.singles.set(ticket, contender);
     return ticket;
   }
 
-  unregister(ticket: string): void {
-    this.tickets.delete(ticket);
+  forget(ticket: string): void {
+    if (this.singles.size > 0) this.singles.delete(ticket);
   }
 
   forgetIdle(contender: Contender): void {
@@ -99,7 +107,7 @@ export class LockQueues {
   /** Whatever holder comes next at this name gets a token of at least this. @throws LockBackendError */
   async raiseTokens({ grant }: Lease, leastToken: number): Promise<void> {
     const [name = ''] = grant.names;
-    const request = { ...this.prefix, name, ticket: grant.ticket, leastToken };
+    const request = { prefix: this.prefix, name, ticket: grant.ticket, leastToken };
     const tokens = await this.named.calls.bounded('acquire', grant.names, this.backend.mint(request));
     if (!tokens) return grant.lose('taken');
     grant.addTokens(tokens);
@@ -125,31 +133,25 @@ export class LockQueues {
   send<T>(
     operation: string,
     name: string,
-    call: Promise<T>,
+    call: Pending<T>,
     answered: (answer: T) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    new PendingCall(this.named.calls, operation, name, call, answered, failed);
+    this.named.calls.send(operation, [name], call, answered, failed);
   }
 
   private contender(name: string, order: ResolvedLockOptions['order']): Contender {
-    const contender = new Contender(this, name);
+    const contender = new Contender(this, name, order === 'fifo');
     if (order !== 'fifo') this.contenders.set(name, contender);
     return contender;
   }
 
   private dispatch(message: QueueMessage): void {
-    const contender = this.tickets.get(message.ticket);
-    switch (message.kind) {
-      case 'grant':
-        if (contender) contender.onGrant(message);
-        else this.abandon(message.name, message.ticket);
-        break;
-      case 'wanted':
-        contender?.wantedElsewhere(message.ticket);
-        break;
-      case 'revoked':
-        this.watchdog.revoke(message.ticket);
-    }
+    if (message.kind === 'revoked') return this.watchdog.revoke(message.ticket);
+    const { ticket, name } = message;
+    const contender = this.singles.get(ticket) ?? this.contenders.get(name);
+    if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
+    else if (contender?.knows(ticket)) contender.onGrant(message);
+    else this.abandon(name, ticket);
   }
 }

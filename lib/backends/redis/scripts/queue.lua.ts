@@ -15,8 +15,8 @@ const SKIPS = 2;
  * whether PUBLISH tells how many it reached (in a Cluster it does not).
  *
  * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of Redis
- * TIME) it counts as alive, how often it was passed over, the ms of lease to grant it (the claim), and the name of the
- * lock. A fence holds the first token not yet issued. Every grant writes the state first and sends the message second: a
+ * TIME) it counts as alive, how often it was passed over, and its purpose: `claim:name`, the ms of lease to grant it and the
+ * name of the lock. A fence holds the first token not yet issued. Every grant writes the state first and sends the message second: a
  * server out of memory refuses a write, and lets a message pass.
  *
  * The protocol, and why each step is safe, is described in docs/protocol.md.
@@ -45,18 +45,19 @@ end
 local waiter = function(lock, ticket)
   local entry = redis.call('HGET', lock.waiters, ticket)
   if not entry then return nil end
-  local alive, skips, claim, name = string.match(entry, '^(%d+):(%d+):(%d+):(.*)$')
-  return tonumber(alive), tonumber(skips), claim, name
+  local alive, skips, purpose = string.match(entry, '^(%d+):(%d+):(.*)$')
+  return tonumber(alive), tonumber(skips), purpose
 end
-local write = function(lock, ticket, alive, skips, claim, name)
-  redis.call('HSET', lock.waiters, ticket, whole(alive) .. ':' .. skips .. ':' .. claim .. ':' .. name)
+local parts = function(purpose) return string.match(purpose, '^(%d+):(.*)$') end
+local write = function(lock, ticket, alive, skips, purpose)
+  redis.call('HSET', lock.waiters, ticket, whole(alive) .. ':' .. skips .. ':' .. purpose)
   redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
   redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
 end
-local beat = function(lock, ticket, skips, claim, name) write(lock, ticket, now + ${WAITER_TTL}, skips, claim, name) end
-local join = function(lock, ticket, claim, name)
+local beat = function(lock, ticket, skips, purpose) write(lock, ticket, now + ${WAITER_TTL}, skips, purpose) end
+local join = function(lock, ticket, purpose)
   if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end
-  beat(lock, ticket, 0, claim, name)
+  beat(lock, ticket, 0, purpose)
 end
 local leave = function(lock, ticket)
   redis.call('LREM', lock.queue, 1, ticket)
@@ -69,10 +70,11 @@ local hand_on = function(lock, caller)
   while true do
     local ticket = redis.call('LINDEX', lock.queue, place)
     if not ticket then return nil end
-    local alive, skips, claim, name = waiter(lock, ticket)
+    local alive, skips, purpose = waiter(lock, ticket)
     if not alive or alive <= now then
       leave(lock, ticket)
     else
+      local claim, name = parts(purpose)
       redis.call('SET', lock.key, ticket, 'PX', claim)
       local token, count = mint(lock)
       local others = redis.call('LLEN', lock.queue) - 1
@@ -83,7 +85,7 @@ local hand_on = function(lock, caller)
         return ticket, token, count
       end
       redis.call('DEL', lock.key)
-      write(lock, ticket, alive, skips + 1, claim, name)
+      write(lock, ticket, alive, skips + 1, purpose)
       place = place + 1
     end
   end

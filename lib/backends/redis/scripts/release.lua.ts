@@ -1,33 +1,43 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { redisScript } from './redis-script.js';
+import { batchOf, redisScript } from './redis-script.js';
 
 /**
- * Frees those locks that hold the ticket, and hands each on to the first who waits for it. A ticket that waits leaves the
- * queue.
+ * Frees the lock if it holds the ticket, and hands it on to the first who waits for it. A ticket that waits leaves the queue.
  *
- * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 ticket, 2 what channels begin with, 3 whether PUBLISH counts.
- * Returns 1 when all were ours, 0 when one or more were gone, -1 when one or more belong to somebody else.
+ * KEYS of each call: lock, fence, queue, waiters.
+ * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket.
+ * Returns for each call 1 when the lock was ours, 0 when it was gone, -1 when it belongs to somebody else.
  */
 export const RELEASE = redisScript(`
-local answer, queued = 1, {}
-for i = 1, #KEYS, 4 do
-  local owner = redis.pcall('GET', KEYS[i])
-  if owner == ARGV[1] then
-    redis.call('DEL', KEYS[i])
-  elseif owner then
-    answer = -1
-  elseif answer == 1 then
+if #KEYS == 4 and redis.pcall('GET', KEYS[1]) == ARGV[2] and redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.call('DEL', KEYS[1])
+  return 1
+end
+local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
+local hand_over
+
+local queue = function()
+  ${QUEUE}
+  return function(lock, me)
+    leave(lock, me)
+    if redis.call('EXISTS', lock.key) == 0 then hand_on(lock, '') end
+  end
+end
+
+local release = function(key, arg)
+  local owner, answer = redis.pcall('GET', KEYS[key]), -1
+  if owner == ARGV[arg] then
+    redis.call('DEL', KEYS[key])
+    answer = 1
+  elseif not owner then
     answer = 0
   end
-  if redis.call('EXISTS', KEYS[i + 2]) == 1 then queued[#queued + 1] = i end
+  if redis.call('EXISTS', KEYS[key + 2]) == 1 then
+    hand_over = hand_over or queue()
+    hand_over(${lockAt('key')}, ARGV[arg])
+  end
+  return answer
 end
-if #queued == 0 then return answer end
-local channels, counted = ARGV[2], ARGV[3] == '1'
-${QUEUE}
-for _, i in ipairs(queued) do
-  local lock = ${lockAt('i')}
-  leave(lock, ARGV[1])
-  if redis.call('EXISTS', lock.key) == 0 then hand_on(lock, '') end
-end
-return answer
+
+${batchOf('release', { keys: 4, args: 1 })}
 `);

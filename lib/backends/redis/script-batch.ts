@@ -1,0 +1,98 @@
+import type { Pending } from '../lock-backend.js';
+import type { ScriptRunner } from './script-runner.js';
+import type { RedisScript } from './scripts/redis-script.js';
+
+/** Calls in one run of a script: they keep other clients waiting for less than a millisecond. */
+const MOST_CALLS = 64;
+
+/** One call of a batch. It settles in a later turn of the event loop; `then` must be called in the one that made it. */
+class BatchedCall<T> implements Pending<T> {
+  private answered: ((answer: T) => void) | undefined;
+  private failed: ((error: unknown) => void) | undefined;
+
+  constructor(private readonly read: (reply: unknown) => T) {}
+
+  then(answered: (answer: T) => void, failed: (error: unknown) => void): void {
+    this.answered = answered;
+    this.failed = failed;
+  }
+
+  settle(reply: unknown): void {
+    if (reply instanceof Error) this.failed?.(reply);
+    else this.answered?.(this.read(reply));
+  }
+
+  fail(error: unknown): void {
+    this.failed?.(error);
+  }
+}
+
+/**
+ * Runs a script that takes many calls at once, on those of one turn of the event loop together: a command costs the client
+ * and the server more than what it asks for. A call is sent at once when no other is under way, so that one alone never waits.
+ *
+ * In a Redis Cluster, where a script may touch one slot only, each call is sent alone.
+ */
+export class ScriptBatch {
+  private keys: string[] = [];
+  private args: (string | number)[] = [];
+  private calls: Pick<BatchedCall<unknown>, 'settle' | 'fail'>[] = [];
+  private channels = '';
+  private underWay = 0;
+  private gathering = false;
+  private readonly endTurn = () => {
+    this.gathering = false;
+    this.flush();
+  };
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly script: RedisScript,
+  ) {}
+
+  /**
+   * `channels` is what the channels that the script may tell of a grant begin with.
+   *
+   * Settles to what `read` makes of the reply to this call; fails when it, or the whole script, failed.
+   */
+  run<T>(
+    channels: string,
+    keys: readonly string[],
+    args: readonly (string | number)[],
+    read: (reply: unknown) => T,
+  ): Pending<T> {
+    if (this.channels !== channels) this.flush();
+    this.channels = channels;
+    if (this.calls.length === 0) this.args.push(`${this.scripts.counted}${channels}`);
+    for (const key of keys) this.keys.push(key);
+    for (const arg of args) this.args.push(arg);
+    const call = new BatchedCall(read);
+    this.calls.push(call);
+    if (this.underWay === 0 || this.calls.length >= MOST_CALLS || this.scripts.client.isCluster) this.flush();
+    else if (!this.gathering) {
+      this.gathering = true;
+      setImmediate(this.endTurn);
+    }
+    return call;
+  }
+
+  private flush(): void {
+    const { keys, args, calls } = this;
+    if (calls.length === 0) return;
+    this.keys = [];
+    this.args = [];
+    this.calls = [];
+    this.underWay += 1;
+    this.scripts.run(this.script, keys, args).then(
+      (reply) => {
+        this.underWay -= 1;
+        if (calls.length === 1) calls[0]?.settle(reply);
+        else calls.forEach((call, index) => call.settle((reply as unknown[])[index]));
+      },
+      (error: unknown) => {
+        this.underWay -= 1;
+        for (const call of calls) call.fail(error);
+      },
+    );
+  }
+}
