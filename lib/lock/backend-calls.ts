@@ -88,7 +88,8 @@ export class BackendCalls {
     failed: (error: LockBackendError) => void,
     limit = this.commandTimeout,
   ): void {
-    new PendingCall(this, operation, names, limit, call, answered, failed);
+    const pending = new PendingCall(this, operation, names, limit, answered, failed);
+    call.then(pending.onAnswer, pending.onError);
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {

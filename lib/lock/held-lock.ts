@@ -102,9 +102,11 @@ export class HeldLock implements Lock, LeaseHolder {
     if (!this.releasing) await this.release();
   }
 
-  /** Ends the hold without complaint: the body's own outcome stands. */
+  /** Ends the hold without complaint: the body's own outcome stands. Answers nothing where there is nothing to wait for. */
   finish(): Promise<unknown> | undefined {
-    return this.releasing ? undefined : (this.releasing = this.end());
+    if (this.releasing) return undefined;
+    this.releasing = this.end();
+    return this.releasing === RELEASED ? undefined : this.releasing;
   }
 
   /** The backend was told to free what this ticket owned. */

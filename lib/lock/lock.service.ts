@@ -73,7 +73,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       throw error;
     }
     const { lost } = lock;
-    await lock.finish();
+    const end = lock.finish();
+    if (end) await end;
     if (lost) throw lost;
     return result;
   }

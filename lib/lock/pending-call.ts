@@ -1,7 +1,6 @@
-import type { Pending } from '../backends/lock-backend.js';
 import type { BackendCalls } from './backend-calls.js';
 import type { LockBackendError } from './lock-errors.js';
-import type { Expiring } from './timeouts.js';
+import type { Expiring, Timeout } from './timeouts.js';
 
 /**
  * One request to a backend, which counts as failed after `limit` ms. An answer that comes later still goes to `answered`: it
@@ -9,6 +8,7 @@ import type { Expiring } from './timeouts.js';
  * path that every lock takes has its price.
  */
 export class PendingCall<T> implements Expiring {
+  private readonly timeout: Timeout;
   private expired = false;
 
   constructor(
@@ -16,23 +16,22 @@ export class PendingCall<T> implements Expiring {
     private readonly operation: string,
     private readonly names: readonly string[],
     private readonly limit: number,
-    call: Pending<T>,
-    answered: (answer: T) => void,
+    private readonly answered: (answer: T) => void,
     private readonly failed: (error: LockBackendError) => void,
   ) {
-    const timeout = calls.timeouts.start(limit, this);
-    call.then(
-      (answer) => {
-        timeout.leave();
-        answered(answer);
-      },
-      (error: unknown) => {
-        if (this.expired) return;
-        timeout.leave();
-        failed(calls.explain(operation, names, error));
-      },
-    );
+    this.timeout = calls.timeouts.start(limit, this);
   }
+
+  readonly onAnswer = (answer: T): void => {
+    this.timeout.leave();
+    this.answered(answer);
+  };
+
+  readonly onError = (error: unknown): void => {
+    if (this.expired) return;
+    this.timeout.leave();
+    this.failed(this.calls.explain(this.operation, this.names, error));
+  };
 
   expire(): void {
     this.expired = true;

@@ -114,8 +114,9 @@ export class Mischief {
 
   /** Whoever is seen twice in the middle of the same hold is likely to stay there until the signal arrives. */
   private async victim({ aimed, place }: Prank): Promise<number> {
+    if (!aimed) return place;
     let before: readonly (string | undefined)[] = [];
-    for (let look = 0; aimed && look < LOOKS; look++) {
+    for (let look = 0; look < LOOKS; look++) {
       const holders = await this.evidence.holders();
       const seenTwice = holders.find((holder, name) => holder !== undefined && holder === before[name]);
       const found = seenTwice === undefined ? undefined : this.crew.placeOf(Number.parseInt(seenTwice, 10));

@@ -83,7 +83,10 @@ export class ScriptBatch {
     this.args = [];
     this.calls = [];
     this.underWay += 1;
-    this.scripts.run(this.script, keys, args).then(
+    this.scripts.send(
+      this.script,
+      keys,
+      args,
       (reply) => {
         this.underWay -= 1;
         if (calls.length === 1) calls[0]?.settle(reply);

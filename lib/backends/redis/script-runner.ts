@@ -29,16 +29,28 @@ export class ScriptRunner {
   }
 
   run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.send(script, keys, args, resolve, reject);
+    });
+  }
+
+  send(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly (string | number)[],
+    answered: (reply: unknown) => void,
+    failed: (error: unknown) => void,
+  ): void {
     this.guard?.asked();
-    return this.client.evalsha(script.sha1, keys.length, ...keys, ...args).then(
+    this.client.evalsha(script.sha1, keys.length, ...keys, ...args).then(
       (reply) => {
         this.guard?.answered();
-        return reply;
+        answered(reply);
       },
       (error: unknown) => {
         this.guard?.answered();
-        if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-        return this.client.eval(script.lua, keys.length, ...keys, ...args);
+        if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) return failed(error);
+        this.client.eval(script.lua, keys.length, ...keys, ...args).then(answered, failed);
       },
     );
   }

@@ -29,8 +29,9 @@ const TURN = 64;
 const LONGEST_TURN = 50;
 /** The lease of a waiter whose turn comes (ms), until it renews it: what a dead next-in-line costs the others. */
 const LONGEST_CLAIM = 5_000;
-/** Tokens are reserved anew when fewer are left. */
-const FEW_TOKENS = 256;
+/** Tokens are reserved anew when fewer are left, and in a turn that ends soon when fewer than the second. */
+const FEW_TOKENS = 512;
+const FEW_TOKENS_OF_TURN = 16;
 /** While callers wait behind a holder of this process, the backend is asked at this period (ms) who owns the name. */
 const CHECK_PERIOD = 500;
 const FIRST_BACKOFF = 25;
@@ -47,6 +48,7 @@ const GONE = Promise.resolve<ReleaseOutcome>('gone');
  * lease is renewed or tokens are reserved for the next). The states and their rules are those of docs/protocol.md.
  */
 export class Contender implements LeaseKeeper, CallerHost, GrantListener {
+  private readonly names: readonly [string];
   private readonly callers = new LinkedList<Caller>();
   private attempt: Attempt | undefined;
   private grant: Grant | undefined;
@@ -65,7 +67,9 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     readonly name: string,
     /** Whether it asks for one caller only: it keeps nothing for a next one. */
     readonly single: boolean,
-  ) {}
+  ) {
+    this.names = [name];
+  }
 
   join(caller: Caller): void {
     const alone = !this.callers.first;
@@ -177,7 +181,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const attempt = this.begin(!caller.triesOnce && this.queues.listening);
     this.queues.send(
       'acquire',
-      this.name,
+      this.names,
       this.queues.backend.enqueue({
         prefix: this.queues.prefix,
         name: this.name,
@@ -247,7 +251,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const sentAt = currentInstant();
     this.queues.send(
       'acquire',
-      this.name,
+      this.names,
       this.queues.backend.beat({ prefix: this.queues.prefix, name: this.name, ticket: attempt.ticket }),
       (answer) => {
         if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
@@ -286,7 +290,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   ): void {
     clearTimeout(this.attempt?.heartbeat);
     this.attempt = undefined;
-    const grant = new Grant([this.name], ticket, base, remaining, tokens);
+    const grant = new Grant(this.names, ticket, base, remaining, tokens);
     grant.listener = this;
     this.grant = grant;
     this.grantedAt = performance.now();
@@ -315,24 +319,30 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.queues.watchdog.watch(grant);
-    if (grant.tokens < FEW_TOKENS && this.callers.first) this.mint(grant);
+    const few = this.wanted ? FEW_TOKENS_OF_TURN : FEW_TOKENS;
+    if (grant.tokens < few && this.callers.first) this.mint(grant);
     caller.admit(lease);
   }
 
   /** Somebody waits behind a holder of this process, who must hear that others want the lock, or that it is gone. */
   private stayInformed(): void {
     this.check ??= this.armCheck();
-    if (!this.queues.listening) void this.queues.listen();
+    if (!this.queues.listening) void this.queues.listen().then(() => this.confirmHolder());
   }
 
   private armCheck(): NodeJS.Timeout {
     return setTimeout(() => {
       this.check = undefined;
-      const { grant } = this;
-      if (!grant?.holder || !this.callers.first) return;
-      this.confirm(grant, grant.holder);
-      this.check = this.armCheck();
+      if (this.confirmHolder()) this.check = this.armCheck();
     }, CHECK_PERIOD).unref();
+  }
+
+  /** Answers `false` when there is nobody to ask for: no holder, or no caller behind it. */
+  private confirmHolder(): boolean {
+    const { grant } = this;
+    if (!grant?.holder || !this.callers.first) return false;
+    this.confirm(grant, grant.holder);
+    return true;
   }
 
   /** Callers wait behind a holder of this process: asks whether the lock is still ours, or was deleted behind our back. */
@@ -340,7 +350,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const sentAt = currentInstant();
     this.queues.send(
       'renew',
-      this.name,
+      this.names,
       this.queues.renew({ names: grant.names, ticket: grant.ticket, ttl: options.renewal ? options.ttl : 1 })[0],
       (answer) => {
         if (this.grant !== grant) return;
@@ -361,7 +371,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const { name } = this;
     this.queues.send(
       'acquire',
-      name,
+      this.names,
       this.queues.backend.mint({ prefix: this.queues.prefix, name, ticket: grant.ticket, leastToken: 0 }),
       (tokens) => this.minted(grant, tokens),
       (error) => this.unusable(grant, error),
@@ -383,7 +393,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const [pending] = this.queues.renew({ names: grant.names, ticket: grant.ticket, ttl });
     this.queues.send(
       'renew',
-      this.name,
+      this.names,
       pending,
       (answer) => {
         if (this.grant !== grant || grant.holder) return;
@@ -447,7 +457,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     return new Promise((resolve) => {
       this.queues.send(
         'release',
-        this.name,
+        this.names,
         this.queues.backend.requeue({ prefix: this.queues.prefix, name: this.name, ...tickets, claim }),
         (answer) => {
           if (answer.status !== 'not-owner') {

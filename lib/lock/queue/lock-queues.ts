@@ -132,12 +132,12 @@ export class LockQueues {
 
   send<T>(
     operation: string,
-    name: string,
+    names: readonly string[],
     call: Pending<T>,
     answered: (answer: T) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    this.named.calls.send(operation, [name], call, answered, failed);
+    this.named.calls.send(operation, names, call, answered, failed);
   }
 
   private contender(name: string, order: ResolvedLockOptions['order']): Contender {

@@ -13,9 +13,8 @@ import { batchOf, redisScript } from './redis-script.js';
  * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
  */
 export const ENQUEUE = redisScript(`
-local time
 if #KEYS == 4 then
-  ${takeIfFree('1', '2', 'return token')}
+  ${takeIfFree('1', '2')}
 end
 local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
 local queue
@@ -45,7 +44,7 @@ local contend = function()
 end
 
 local enqueue = function(key, arg)
-  ${takeIfFree('key', 'arg', 'return token')}
+  ${takeIfFree('key', 'arg')}
   queue = queue or contend()
   return queue(${lockAt('key')}, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
 end
@@ -53,20 +52,20 @@ end
 ${batchOf('enqueue', { keys: 4, args: 3 })}
 `);
 
-/** Text rather than a function: to make one for the single call that is the usual case costs more than the call itself. */
-function takeIfFree(key: string, arg: string, answer: string): string {
+/**
+ * Text rather than a function: to make one for the single call that is the usual case costs more than the call itself. And
+ * no look at the clock while there is a fence: tokens that were issued one by one are behind it.
+ */
+function takeIfFree(key: string, arg: string): string {
   return `
 if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then
   if redis.call('EXISTS', KEYS[${key} + 2]) == 0 then
-    time = time or redis.call('TIME')
+    local unissued = redis.call('INCR', KEYS[${key} + 1])
+    if unissued > 1 then return unissued - 1 end
+    local time = redis.call('TIME')
     local token = time[1] * 1000000 + time[2]
-    local fence = redis.call('SET', KEYS[${key} + 1], string.format('%.0f', token + 1), 'PX', ${FENCE_EXPIRY}, 'GET')
-    if fence and tonumber(fence) > token then
-      token = tonumber(fence)
-      redis.call('SET', KEYS[${key} + 1], string.format('%.0f', token + 1), 'PX', ${FENCE_EXPIRY})
-    end
-    token = string.format('%.0f', token)
-    ${answer}
+    redis.call('SET', KEYS[${key} + 1], string.format('%.0f', token + 1), 'PX', ${FENCE_EXPIRY})
+    return token
   end
   redis.call('DEL', KEYS[${key}])
 end

@@ -1,4 +1,4 @@
-import { lockAt, QUEUE } from './queue.lua.js';
+import { lockAt, MORE_TOKENS, QUEUE } from './queue.lua.js';
 import { redisScript } from './redis-script.js';
 
 /**
@@ -11,5 +11,5 @@ export const MINT = redisScript(`
 local lock, channels, counted = ${lockAt('1')}, '', false
 if redis.call('GET', lock.key) ~= ARGV[1] then return {} end
 ${QUEUE}
-return {mint(lock, tonumber(ARGV[2]))}
+return {mint(lock, ${MORE_TOKENS}, tonumber(ARGV[2]))}
 `);

@@ -1,5 +1,7 @@
-/** Tokens reserved at once for the holders of one process. */
-const TOKEN_RANGE = 1_024;
+/** Tokens that come with a grant: enough for one turn of a process. */
+const TURN_TOKENS = 128;
+/** Tokens that a process gets which asks for more: nobody else wants the lock, or its turn is long. */
+export const MORE_TOKENS = 1_024;
 /** Fences outlive most leases, so that tokens rise also without a look at the clock. */
 export const FENCE_EXPIRY = 24 * 60 * 60 * 1_000;
 /** A waiter that has not been heard of for so long (ms) is dropped. Five heartbeats at their longest period. */
@@ -29,9 +31,9 @@ local whole = function(number) return string.format('%.0f', number) end
 
 local unissued = function(lock) return redis.call('GET', lock.fence) or '0' end
 -- No more tokens than microseconds have passed since the last were issued: they never run ahead of the clock.
-local mint = function(lock, floor)
+local mint = function(lock, most, floor)
   local first = math.max(tonumber(unissued(lock)), floor or 0)
-  local count = math.max(1, math.min(${TOKEN_RANGE}, micros - first))
+  local count = math.max(1, math.min(most or ${TURN_TOKENS}, micros - first))
   first = math.max(first, micros)
   redis.call('SET', lock.fence, whole(first + count), 'PX', ${FENCE_EXPIRY})
   return whole(first), count
