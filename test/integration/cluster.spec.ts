@@ -45,6 +45,35 @@ it('says how to tag names that lie in different slots, and takes none of them', 
   expect(await app.locks.isLocked('a')).toBe(false);
 });
 
+it('hands hot locks over between processes, on every node', async () => {
+  const second = cluster.client();
+  const other = await startLockApp({ redis: second });
+  const names = ['hot:1', 'hot:2', 'hot:3', 'hot:4'];
+  const inside = new Map<string, number>();
+  const tokens = new Map<string, number[]>();
+  const served = [0, 0];
+  const until = performance.now() + 1_000;
+  const loop = async ({ locks }: LockApp, name: string, index: number) => {
+    while (performance.now() < until) {
+      await locks.withLock(name, async ({ fencingToken }) => {
+        expect(inside.get(name) ?? 0).toBe(0);
+        inside.set(name, 1);
+        tokens.set(name, [...(tokens.get(name) ?? []), fencingToken]);
+        await sleep(1);
+        inside.set(name, 0);
+        served[index] = (served[index] ?? 0) + 1;
+      });
+    }
+  };
+  await Promise.all(
+    [app, other].flatMap((each, index) => names.flatMap((name) => [1, 2].map(() => loop(each, name, index)))),
+  );
+  await other.close();
+  second.disconnect();
+  expect(Math.min(...served)).toBeGreaterThan(50);
+  for (const issued of tokens.values()) expect(issued).toEqual([...new Set(issued)].toSorted((a, b) => a - b));
+});
+
 it('keeps the locks of the other nodes while one hangs', async () => {
   const names = Array.from({ length: 30 }, (_, index) => `spread:${index}`);
   const locks = await Promise.all(names.map((name) => app.locks.acquire(name, { ttl: 900 })));

@@ -7,6 +7,8 @@ interface Link {
   server: Socket;
   /** The server has carried the request out; its reply is to be lost. */
   doomed: boolean;
+  /** Nothing passes any more, and nobody is told. */
+  silent: boolean;
 }
 
 interface Trap {
@@ -64,6 +66,11 @@ export class FaultProxy {
     return new Promise((sprung) => (this.trap = { pattern, carriedOut, sprung }));
   }
 
+  /** The connections that there are stay open, and nothing passes through them any more. */
+  silence(): void {
+    for (const link of this.links) link.silent = true;
+  }
+
   reset(): void {
     for (const { client, server } of this.links) {
       client.resetAndDestroy();
@@ -78,7 +85,7 @@ export class FaultProxy {
 
   private link(client: Socket): void {
     const server = connect({ host: '127.0.0.1', port: this.target, noDelay: true });
-    const link: Link = { client, server, doomed: false };
+    const link: Link = { client, server, doomed: false, silent: false };
     this.links.add(link);
     const end = () => {
       this.links.delete(link);
@@ -86,8 +93,11 @@ export class FaultProxy {
       server.destroy();
     };
     for (const socket of [client, server]) socket.on('error', () => {}).once('close', end);
-    client.on('data', (bytes: Buffer) => this.request(link, bytes));
+    client.on('data', (bytes: Buffer) => {
+      if (!link.silent) this.request(link, bytes);
+    });
     server.on('data', (bytes: Buffer) => {
+      if (link.silent) return;
       if (link.doomed) client.resetAndDestroy();
       else this.pass('reply', () => client.write(bytes));
     });

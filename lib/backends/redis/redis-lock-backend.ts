@@ -54,8 +54,8 @@ class RedisLockBackend implements LockBackend {
   private readonly ownsClient: boolean;
 
   constructor(connection: RedisConnection) {
-    this.scripts = isRedisClient(connection) ? new ScriptRunner(connection) : ownScriptRunner(connection);
     this.ownsClient = !isRedisClient(connection);
+    this.scripts = isRedisClient(connection) ? new ScriptRunner(connection) : this.ownScripts(connection);
     this.releases = new ScriptBatch(this.scripts, RELEASE);
     this.queue = new RedisLockQueue(this.scripts);
   }
@@ -124,6 +124,17 @@ class RedisLockBackend implements LockBackend {
     });
   }
 
+  private ownScripts(connection: RedisOptions | string): ScriptRunner {
+    const client = createRedisClient(connection);
+    // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
+    client.on('error', () => {});
+    const cut = (why: Error) => {
+      client.stream.destroy(why);
+      this.queue.cut(why);
+    };
+    return new ScriptRunner(client, new SilenceGuard(cut));
+  }
+
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
     const keys = requests.flatMap((request) => this.keysOf(request).filter((_, index) => index % 2 === 0));
     const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
@@ -139,13 +150,6 @@ class RedisLockBackend implements LockBackend {
     if (this.scripts.client.isCluster) requireOneSlot(prefix, names);
     return names.flatMap((name) => keysOf({ prefix, name }));
   }
-}
-
-function ownScriptRunner(connection: RedisOptions | string): ScriptRunner {
-  const client = createRedisClient(connection);
-  // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
-  client.on('error', () => {});
-  return new ScriptRunner(client, new SilenceGuard(client));
 }
 
 function requireOneSlot(prefix: string | undefined, names: readonly string[]): void {

@@ -1,4 +1,4 @@
-import { Cluster } from 'ioredis';
+import { Cluster, type Redis } from 'ioredis';
 import type {
   EnqueueRequest,
   LockQueue,
@@ -67,6 +67,11 @@ export class RedisLockQueue implements LockQueue {
       request.leastToken,
     ])) as RedisInteger[];
     return reply.length === 0 ? null : tokenRange(reply);
+  }
+
+  /** The server that sends the messages may be gone in silence: connects anew. */
+  cut(why: Error): void {
+    if (this.subscriber && !this.subscriber.isCluster) (this.subscriber as Redis).stream?.destroy(why);
   }
 
   close(): void {

@@ -1,5 +1,3 @@
-import type { Redis } from 'ioredis';
-
 /** How often (ms) it is looked: a silent connection ends within twice this time. */
 const PERIOD = 2_500;
 
@@ -14,7 +12,7 @@ export class SilenceGuard {
   private answersBefore = 0;
   private timer: NodeJS.Timeout | undefined;
 
-  constructor(private readonly client: Redis) {}
+  constructor(private readonly onSilence: (why: Error) => void) {}
 
   asked(): void {
     this.unanswered += 1;
@@ -35,7 +33,7 @@ export class SilenceGuard {
       clearInterval(this.timer);
       this.timer = undefined;
     } else if (this.answers === this.answersBefore) {
-      this.client.stream.destroy(new Error(`The Redis server sent nothing for ${PERIOD} ms`));
+      this.onSilence(new Error(`The Redis server sent nothing for ${PERIOD} ms`));
     }
     this.answersBefore = this.answers;
   }
