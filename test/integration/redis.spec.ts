@@ -311,11 +311,11 @@ describe('a connection that fails', () => {
   });
 
   it('connects anew where the server goes silent without closing the connection', async () => {
-    await using app = await startLockApp({ redis: { host: '127.0.0.1', port: proxy.port }, commandTimeout: 300 });
-    await app.locks.withLock('heard', async () => {});
+    await using hearing = await startLockApp({ redis: { host: '127.0.0.1', port: proxy.port }, commandTimeout: 300 });
+    await hearing.locks.withLock('heard', async () => {});
     proxy.silence();
-    await app.locks.withLock('heard', { wait: 9_000 }, async () => {});
-    expect(await app.locks.isLocked('heard')).toBe(false);
+    await hearing.locks.withLock('heard', { wait: 9_000 }, async () => {});
+    expect(await hearing.locks.isLocked('heard')).toBe(false);
   }, 15_000);
 
   it('answers a command within commandTimeout although the client retries for ever', async () => {

@@ -13,6 +13,7 @@ import { batchOf, redisScript } from './redis-script.js';
  * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
  */
 export const ENQUEUE = redisScript(`
+local time
 if #KEYS == 4 then
   ${takeIfFree('1', '2')}
 end
@@ -52,19 +53,18 @@ end
 ${batchOf('enqueue', { keys: 4, args: 3 })}
 `);
 
-/**
- * Text rather than a function: to make one for the single call that is the usual case costs more than the call itself. And
- * no look at the clock while there is a fence: tokens that were issued one by one are behind it.
- */
+/** Text rather than a function: to make one for the single call that is the usual case costs more than the call itself. */
 function takeIfFree(key: string, arg: string): string {
   return `
 if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then
   if redis.call('EXISTS', KEYS[${key} + 2]) == 0 then
-    local unissued = redis.call('INCR', KEYS[${key} + 1])
-    if unissued > 1 then return unissued - 1 end
-    local time = redis.call('TIME')
+    time = time or redis.call('TIME')
     local token = time[1] * 1000000 + time[2]
-    redis.call('SET', KEYS[${key} + 1], string.format('%.0f', token + 1), 'PX', ${FENCE_EXPIRY})
+    local unissued = redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', '${FENCE_EXPIRY}', 'GET')
+    if unissued and tonumber(unissued) > token then
+      token = tonumber(unissued)
+      redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', '${FENCE_EXPIRY}')
+    end
     return token
   end
   redis.call('DEL', KEYS[${key}])
