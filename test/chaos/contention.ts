@@ -13,6 +13,10 @@ export interface ContentionOptions {
   readonly cycles: number;
   /** ... and for at least so long (ms), and until every kind of mischief was done. */
   readonly duration?: number;
+  /** One hold in so many is long enough to be renewed. */
+  readonly longHolds?: number;
+  /** The longest peace (ms) between two bursts of mischief. */
+  readonly pause?: number;
   readonly onProgress?: (tally: Tally) => void;
 }
 
@@ -25,26 +29,27 @@ export interface ContentionReport extends Tally {
   readonly findings: readonly string[];
 }
 
-const LONGEST_PAUSE = 150;
+export const LONGEST_PAUSE = 150;
+export const LONG_HOLDS = 150;
 const POLL = 5;
 
 /** Has processes contend for a few locks amid mischief, and reports what must not be. */
 export async function runContention(options: ContentionOptions): Promise<ContentionReport> {
-  const { seed, cycles, duration = 0, onProgress } = options;
+  const { seed, cycles, duration = 0, pause = LONGEST_PAUSE, longHolds = LONG_HOLDS, onProgress } = options;
   const random = new Random(seed);
   await using redis = await startRedisServer();
   await using witness = await startRedisServer();
   const evidence = await Evidence.open(witness.port, SETTINGS.names);
   const notes: Promise<void>[] = [];
   const note = (what: string) => void notes.push(evidence.note(what));
-  const crew = await Crew.gather(seed, redis.port, evidence.address, note);
+  const crew = await Crew.gather(seed, redis.port, evidence.address, note, longHolds);
   const mischief = new Mischief(random, crew, evidence, redis.port);
   let longestRecovery = 0;
 
   async function contend(): Promise<void> {
     const until = performance.now() + duration;
     for (;;) {
-      await sleep(random.whole(0, LONGEST_PAUSE));
+      await sleep(random.whole(0, pause));
       await mischief.burst();
       longestRecovery = Math.max(longestRecovery, await recovery(evidence, note));
       const tally = await evidence.tally();

@@ -23,6 +23,7 @@ export class Crew {
     readonly proxies: readonly FaultProxy[],
     private readonly evidence: EvidenceAddress,
     private readonly note: (what: string) => void,
+    private readonly longHolds: number,
   ) {}
 
   static async gather(
@@ -30,6 +31,7 @@ export class Crew {
     redisPort: number,
     evidence: EvidenceAddress,
     note: (what: string) => void,
+    longHolds: number,
   ): Promise<Crew> {
     const proxies: FaultProxy[] = [];
     const ports: number[] = [];
@@ -37,7 +39,7 @@ export class Crew {
       if (place % 2 === 0) proxies.push(await FaultProxy.start(redisPort));
       ports.push(place % 2 === 0 ? (proxies.at(-1) as FaultProxy).port : redisPort);
     }
-    const crew = new Crew(seed, ports, proxies, evidence, note);
+    const crew = new Crew(seed, ports, proxies, evidence, note, longHolds);
     for (const place of ports.keys()) crew.members[place] = crew.recruit(place);
     await crew.complete();
     return crew;
@@ -102,7 +104,16 @@ export class Crew {
   private recruit(place: number): Member {
     const { names, callers, ttl, wait } = SETTINGS;
     const id = ++this.recruits;
-    const task = { id, seed: this.seed * 1_000_003 + id, names, callers, ttl, wait, evidence: this.evidence };
+    const task = {
+      id,
+      seed: this.seed * 1_000_003 + id,
+      names,
+      callers,
+      ttl,
+      wait,
+      longHolds: this.longHolds,
+      evidence: this.evidence,
+    };
     const child = Child.start('contender.mjs', [String(this.ports[place]), JSON.stringify(task)]);
     const ready = child.says('ready', BOUNDS.process);
     // Reported by whoever waits for it, if anybody still does.

@@ -8,7 +8,7 @@ import { uniformInt } from 'pure-rand/distribution/uniformInt';
 import { xoroshiro128plus } from 'pure-rand/generator/xoroshiro128plus';
 import { say, startLockApp } from './lock-app.mjs';
 
-const { id, seed, callers, names, ttl, wait, evidence } = JSON.parse(process.argv[3]);
+const { id, seed, callers, names, ttl, wait, longHolds, evidence } = JSON.parse(process.argv[3]);
 const { app, locks } = await startLockApp({}, { shutdownHooks: false });
 const witness = new Redis({ host: '127.0.0.1', port: evidence.port, retryStrategy: null });
 // Whoever started us is gone.
@@ -23,9 +23,8 @@ const one = (values) => values[whole(0, values.length - 1)];
 
 /** Mostly none, sometimes a little, seldom so long that the lease has to be renewed and a standstill can hit it. */
 function holdTime(lease) {
-  const chance = whole(0, 299);
-  if (chance < 2) return whole(10, Math.round(lease * 1.5));
-  return chance < 50 ? whole(1, 5) : 0;
+  if (whole(1, longHolds) === 1) return whole(10, Math.round(lease * 1.5));
+  return whole(1, Math.ceil(longHolds / 25)) === 1 ? whole(1, 5) : 0;
 }
 
 async function note(what) {
