@@ -129,7 +129,7 @@ class RedisLockBackend implements LockBackend {
     // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
     client.on('error', () => {});
     const cut = (why: Error) => {
-      client.stream.destroy(why);
+      client.stream?.destroy(why);
       this.queue.cut(why);
     };
     return new ScriptRunner(client, new SilenceGuard(cut));
