@@ -32,7 +32,7 @@ afterEach(async () => {
     if (!foreign.includes(key))
       expect({ key, expires: (await plain.pttl(key)) !== -1 }).toEqual({ key, expires: true });
   }
-  for (const peer of peers) await peer.backend.close();
+  for (const { backend } of peers) await backend.close();
   await plain.flushall();
 });
 afterAll(async () => {
