@@ -177,6 +177,15 @@ describe('a ticket that joins', () => {
     expect(contenders()).toBe(0);
   });
 
+  it('is given up with its last caller, and leaves the queue also where the release overtook the request', async () => {
+    const { call, enqueue, ticket } = await joining();
+    await call.giveUp();
+    expect(backend.releases).toEqual([ticket]);
+    await enqueue.answer(busy());
+    expect(backend.releases).toEqual([ticket, ticket]);
+    expect(contenders()).toBe(0);
+  });
+
   it('stays while another caller waits', async () => {
     const { call, enqueue, ticket } = await joining();
     const second = new Call();

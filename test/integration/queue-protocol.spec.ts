@@ -3,7 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { TokenRange } from '../../lib/backends/lock-backend.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
+import { startLockApp } from '../support/lock-app.js';
 import { asBusy, asGranted, CLAIM, QueuePeer, TTL } from '../support/queue-peer.js';
 
 /**
@@ -736,6 +738,26 @@ describe('a foreign owner', () => {
     expect(await a.backend.forceRelease({ name })).toBe('for ever');
     await a.granted(a1);
     expect(await leaseLeft()).toBeGreaterThan(0);
+  });
+});
+
+describe('a caller that gives up in the turn in which it asked', () => {
+  it('leaves nobody in the queue, though its release is sent before its request (B16)', async () => {
+    await using app = await startLockApp({ redis: server.url });
+    const a = await peer();
+    await a.enqueue(name, a.ticket());
+    // From here on messages come, and callers queue with their first request.
+    await expect(app.locks.acquire(name, { wait: 50 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    const busyClient = app.locks.acquire(`${name}:other`);
+    const controller = new AbortController();
+    const waiting = app.locks.acquire(name, { signal: controller.signal });
+    controller.abort(new Error('given up'));
+    await expect(waiting).rejects.toThrow('given up');
+    await (await busyClient).release();
+    await eventually(async () => (await queued()).length === 0, { within: 1_000 });
+    // The release came after what it undoes, or again.
+    await sleep(50);
+    expect(await queued()).toEqual([]);
   });
 });
 
