@@ -314,6 +314,14 @@ describe('a ticket that waits', () => {
     expect(performance.now() - answeredAt).toBeLessThan(800);
   });
 
+  it('does not beat any more once it is granted', async () => {
+    const { call, ticket } = await waiting({}, { first: true, remaining: 40 });
+    await backend.tell(grantMessage(ticket, NAME));
+    await call.held();
+    await sleep(80);
+    expect(backend.all('beat')).toEqual([]);
+  });
+
   it('beats at once when messages may have been lost', async () => {
     await waiting();
     await backend.reconnect();
