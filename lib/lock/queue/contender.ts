@@ -209,10 +209,9 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   /** `sentAt` is when the request was sent; a copy that the client library sent later counts from then too. */
   private answered(attempt: Attempt, sentAt: Instant, answer: QueueAnswer): void {
     if (this.attempt !== attempt) {
-      // Given up meanwhile, or granted by a message before this answer.
-      if (answer.status === 'granted' && this.grant?.ticket !== attempt.ticket) {
-        this.queues.abandon(this.name, attempt.ticket);
-      }
+      // Granted by a message before this answer; or given up meanwhile, and the release may have overtaken the request.
+      if (this.grant?.ticket === attempt.ticket) return;
+      if (answer.status === 'granted' || attempt.queues) this.queues.abandon(this.name, attempt.ticket);
       return;
     }
     this.failures = 0;

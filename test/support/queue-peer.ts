@@ -1,0 +1,111 @@
+import { randomUUID } from 'node:crypto';
+import type { Redis } from 'ioredis';
+import { redis, type LockBackend, type ReleaseAnswer, type RenewAnswer } from 'nest-redis-lock';
+import type { LockQueue, QueueAnswer, QueueMessage, TokenRange } from '../../lib/backends/lock-backend.js';
+import { eventually } from './eventually.js';
+
+export type Granted = Extract<QueueAnswer, { status: 'granted' }>;
+export type Busy = Extract<QueueAnswer, { status: 'busy' }>;
+export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+
+export const TTL = 30_000;
+export const CLAIM = 5_000;
+
+/**
+ * A process that takes part in the queue of the Redis backend, one command at a time, as a test tells it: it may repeat
+ * itself, come late, or stay silent.
+ */
+export class QueuePeer {
+  readonly process = randomUUID();
+  readonly messages: QueueMessage[] = [];
+  readonly backend: LockBackend;
+  private readonly queue: LockQueue;
+  private tickets = 0;
+
+  constructor(
+    client: Redis,
+    private readonly prefix?: string,
+  ) {
+    this.backend = redis(client);
+    this.queue = this.backend.queue as LockQueue;
+  }
+
+  async listen(): Promise<this> {
+    await this.queue.listen({
+      prefix: this.prefix,
+      process: this.process,
+      onMessage: (message) => this.messages.push(message),
+      onReconnect: () => {},
+    });
+    return this;
+  }
+
+  ticket(): string {
+    this.tickets += 1;
+    return `${this.process}:${this.tickets}`;
+  }
+
+  /** Asks for the name, and waits in the queue. */
+  async enqueue(name: string, ticket: string, { ttl = TTL, claim = CLAIM } = {}): Promise<QueueAnswer> {
+    return this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl, claim });
+  }
+
+  /** Asks once. */
+  async tryOnce(name: string, ticket: string, ttl = TTL): Promise<QueueAnswer> {
+    return this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl });
+  }
+
+  beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
+    return this.queue.beat({ prefix: this.prefix, name, ticket });
+  }
+
+  requeue(name: string, ticket: string, again: string, claim = CLAIM) {
+    return this.queue.requeue({ prefix: this.prefix, name, ticket, again, claim });
+  }
+
+  mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
+    return this.queue.mint({ prefix: this.prefix, name, ticket, leastToken });
+  }
+
+  async release(name: string, ticket: string): Promise<ReleaseAnswer> {
+    return this.backend.release({ prefix: this.prefix, names: [name], ticket });
+  }
+
+  async renew(name: string, ticket: string, ttl: number): Promise<RenewAnswer> {
+    const [answer] = this.backend.renew([{ prefix: this.prefix, names: [name], ticket, ttl }]);
+    return answer as Promise<RenewAnswer>;
+  }
+
+  /** The message that grants the ticket, once it is there. */
+  granted(ticket: string): Promise<GrantMessage> {
+    return eventually(() => this.grants(ticket)[0]);
+  }
+
+  grants(ticket: string): GrantMessage[] {
+    return this.messages.filter(
+      (message): message is GrantMessage => message.kind === 'grant' && message.ticket === ticket,
+    );
+  }
+
+  wanted(ticket: string): QueueMessage[] {
+    return this.messages.filter((message) => message.kind === 'wanted' && message.ticket === ticket);
+  }
+
+  /** Messages that were published before now have come when this resolves. */
+  async heardAll(client: Redis): Promise<void> {
+    const channel = `${this.prefix === undefined ? '' : `${this.prefix}:`}lock:process:${this.process}`;
+    const mark = randomUUID();
+    await client.publish(channel, `revoked ${mark}`);
+    await eventually(() => this.messages.some(({ ticket }) => ticket === mark));
+  }
+}
+
+export function asGranted(answer: QueueAnswer | { status: 'gone' | 'not-owner' }): Granted {
+  if (answer.status !== 'granted') throw new Error(`Not granted: ${JSON.stringify(answer)}`);
+  return answer;
+}
+
+export function asBusy(answer: QueueAnswer | { status: 'gone' | 'not-owner' }): Busy {
+  if (answer.status !== 'busy') throw new Error(`Not busy: ${JSON.stringify(answer)}`);
+  return answer;
+}

@@ -1,0 +1,210 @@
+import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  EnqueueRequest,
+  LockBackend,
+  LockBackendCapabilities,
+  LockQueue,
+  QueueAnswer,
+  QueueListener,
+  QueueMessage,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  RequeueRequest,
+  TicketRequest,
+  TokenRange,
+  WaiterRequest,
+} from '../../lib/backends/lock-backend.js';
+import { eventually } from './eventually.js';
+
+interface Commands {
+  acquire: { request: AcquireRequest; answer: AcquireAnswer };
+  renew: { request: RenewRequest; answer: RenewAnswer };
+  release: { request: TicketRequest; answer: ReleaseAnswer };
+  listen: { request: QueueListener; answer: void };
+  enqueue: { request: EnqueueRequest; answer: QueueAnswer };
+  beat: { request: WaiterRequest; answer: QueueAnswer | { status: 'gone' } };
+  requeue: { request: RequeueRequest; answer: QueueAnswer | { status: 'not-owner'; resent: boolean } };
+  mint: { request: WaiterRequest & { leastToken: number }; answer: TokenRange | null };
+}
+
+type Kind = keyof Commands;
+
+/** What was sent, and waits for the test to answer it. */
+export class Command<K extends Kind> {
+  /** Not before the process read its clock. */
+  readonly sentAt = performance.now();
+  readonly answered: Promise<Commands[K]['answer']>;
+  taken = false;
+  private resolve!: (answer: Commands[K]['answer']) => void;
+  private reject!: (error: Error) => void;
+
+  constructor(
+    readonly kind: K,
+    readonly request: Commands[K]['request'],
+  ) {
+    this.answered = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  get ticket(): string {
+    return (this.request as { ticket: string }).ticket;
+  }
+
+  /** Resolves when the answer had its effects. */
+  async answer(answer: Commands[K]['answer']): Promise<void> {
+    this.resolve(answer);
+    await turnOfTheLoop();
+  }
+
+  async fail(error = new Error('connection lost')): Promise<void> {
+    this.reject(error);
+    await turnOfTheLoop();
+  }
+}
+
+/** A backend with a queue whose every answer and message comes from the test, when the test says so. */
+export class ScriptedBackend implements LockBackend {
+  readonly name = 'scripted';
+  readonly capabilities: LockBackendCapabilities = {
+    lease: 'ttl',
+    fencing: 'strict',
+    push: true,
+    severalKeys: true,
+    serverQueue: true,
+  };
+  readonly sent: Command<Kind>[] = [];
+  /** What is answered at once, because the test is not about it. */
+  atOnce: { [K in Kind]?: () => Commands[K]['answer'] | Error } = {
+    release: () => ({ status: 'released', resent: false }),
+    listen: () => {},
+  };
+  private listener: QueueListener | undefined;
+
+  readonly queue: LockQueue = {
+    listen: (listener) => {
+      this.listener = listener;
+      return this.send('listen', listener);
+    },
+    enqueue: (request) => this.send('enqueue', request),
+    beat: (request) => this.send('beat', request),
+    requeue: (request) => this.send('requeue', request),
+    mint: (request) => this.send('mint', request),
+  };
+
+  acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    return this.send('acquire', request);
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    return requests.map((request) => this.send('renew', request));
+  }
+
+  release(request: TicketRequest): Promise<ReleaseAnswer> {
+    return this.send('release', request);
+  }
+
+  async inspect(): Promise<null> {
+    return null;
+  }
+
+  async forceRelease(): Promise<null> {
+    return null;
+  }
+
+  async ping(): Promise<void> {}
+
+  async close(): Promise<void> {}
+
+  /** The oldest command of this kind that was not taken yet, once it is there. */
+  async take<K extends Kind>(kind: K, within = 2_000): Promise<Command<K>> {
+    const command = await eventually(() => this.all(kind).find(({ taken }) => !taken), { within, every: 1 });
+    command.taken = true;
+    return command;
+  }
+
+  all<K extends Kind>(kind: K): Command<K>[] {
+    return this.sent.filter((command) => command.kind === kind) as unknown as Command<K>[];
+  }
+
+  /** The tickets that were to be released. */
+  get releases(): string[] {
+    return this.all('release').map(({ ticket }) => ticket);
+  }
+
+  /** Resolves when the message had its effects. */
+  async tell(message: QueueMessage): Promise<void> {
+    this.listener?.onMessage(message);
+    await turnOfTheLoop();
+  }
+
+  async reconnect(): Promise<void> {
+    this.listener?.onReconnect();
+    await turnOfTheLoop();
+  }
+
+  /** From here on nothing is kept waiting: the application is to end. */
+  giveUp(): void {
+    const gone = new Error('the test is over');
+    this.atOnce = {
+      acquire: () => gone,
+      renew: () => ({ status: 'not-owner' }),
+      release: () => ({ status: 'released', resent: false }),
+      listen: () => {},
+      enqueue: () => gone,
+      beat: () => gone,
+      requeue: () => gone,
+      mint: () => gone,
+    };
+    for (const command of this.sent) this.answerAtOnce(command);
+  }
+
+  private send<K extends Kind>(kind: K, request: Commands[K]['request']): Promise<Commands[K]['answer']> {
+    const command = new Command(kind, request);
+    this.sent.push(command as unknown as Command<Kind>);
+    this.answerAtOnce(command as unknown as Command<Kind>);
+    return command.answered;
+  }
+
+  private answerAtOnce(command: Command<Kind>): void {
+    const answer = this.atOnce[command.kind];
+    if (!answer) return;
+    const value = answer();
+    void (value instanceof Error ? command.fail(value) : command.answer(value));
+  }
+}
+
+export function granted({
+  first = 1_000,
+  count = 1_000,
+  remaining = 30_000,
+  waiting = 0,
+}: { first?: number; count?: number; remaining?: number; waiting?: number } = {}): QueueAnswer {
+  return { status: 'granted', tokens: { first, count }, remaining, waiting };
+}
+
+export function busy({
+  unissued = 0,
+  first = false,
+  owner = 'other:1',
+  remaining = 30_000,
+}: { unissued?: number; first?: boolean; owner?: string; remaining?: number } = {}): QueueAnswer {
+  return { status: 'busy', unissued, first, owner, remaining };
+}
+
+export function grantMessage(
+  ticket: string,
+  name: string,
+  {
+    first = 1_000,
+    count = 1_000,
+    claim = 5_000,
+    waiting = 0,
+  }: { first?: number; count?: number; claim?: number; waiting?: number } = {},
+): QueueMessage {
+  return { kind: 'grant', ticket, name, tokens: { first, count }, claim, waiting };
+}
