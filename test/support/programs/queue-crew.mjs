@@ -28,20 +28,18 @@ async function take({ name, options, as, hold }) {
 /** A caller that takes the lock again and again. Nobody else may be inside; tokens are kept in the order of the holds. */
 async function contend({ name, options, as, until }) {
   const names = [name].flat();
-  while (Date.now() < until) {
-    try {
+  try {
+    while (Date.now() < until) {
       const lock = await locks.acquire(name, options);
-      const enter = evidence.multi().hincrby('served', as, 1);
-      for (const each of names) enter.rpush(`tokens:${each}`, lock.fencingToken).incr(`inside:${each}`);
-      const answers = await enter.exec();
-      if (names.some((_, i) => answers[2 + 2 * i][1] !== 1)) await note(`${as} is not alone in ${names}`);
-      const leave = evidence.multi();
-      for (const each of names) leave.decr(`inside:${each}`);
-      await leave.exec();
+      const enter = [['hincrby', 'served', as, 1]];
+      for (const each of names) enter.push(['incr', `inside:${each}`], ['rpush', `tokens:${each}`, lock.fencingToken]);
+      const answers = await evidence.multi(enter).exec();
+      if (names.some((_, i) => answers[1 + 2 * i][1] !== 1)) await note(`${as} is not alone in ${String(names)}`);
+      await evidence.multi(names.map((each) => ['decr', `inside:${each}`])).exec();
       await lock.release();
-    } catch (error) {
-      return note(`${as}: ${error.stack}`);
     }
+  } catch (error) {
+    await note(`${as}: ${error.stack}`);
   }
 }
 
