@@ -37,7 +37,7 @@ async function queued(name: string, tickets: number): Promise<void> {
 }
 
 /** When the lock came (ms from now). */
-async function served(waiting: Promise<Lock>): Promise<{ lock: Lock; after: number }> {
+async function timed(waiting: Promise<Lock>): Promise<{ lock: Lock; after: number }> {
   const start = performance.now();
   const lock = await waiting;
   return { lock, after: performance.now() - start };
@@ -53,7 +53,7 @@ describe('a waiter whose turn comes', () => {
     await queued('dead-next', 2);
     await crew.member('killed').kill();
     await holder.release();
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeLessThan(SLACK);
     await lock.release();
     expect(await crew.grants('dead-next')).toEqual([]);
@@ -68,7 +68,7 @@ describe('a waiter whose turn comes', () => {
     await queued('paused-next', 2);
     crew.member('paused').signal('SIGSTOP');
     await holder.release();
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeGreaterThan(CLAIM - 50);
     expect(after).toBeLessThan(CLAIM + SLACK);
     crew.member('paused').signal('SIGCONT');
@@ -90,7 +90,7 @@ describe('a holder that dies', () => {
     await queued('dead-holder', 1);
     await crew.member('holder').kill();
     const rest = await plain.pttl('lock:{dead-holder}');
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeGreaterThan(rest - 50);
     expect(after).toBeLessThan(rest + SLACK);
     await lock.release();
@@ -103,7 +103,7 @@ describe('a foreign client', () => {
     const waiting = other.locks.acquire('deleted', { wait: 10_000 });
     await queued('deleted', 1);
     await plain.del('lock:{deleted}');
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeLessThan(HEARTBEAT + SLACK);
     expect(lock.fencingToken).toBeGreaterThan(robbed.fencingToken);
     await expect(robbed.release()).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'taken' });
@@ -117,7 +117,7 @@ describe('a foreign client', () => {
     const waiting = one.locks.acquire('deleted-here', { wait: 10_000 });
     await sleep(100);
     await plain.del('lock:{deleted-here}');
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeLessThan(HEARTBEAT);
     expect(robbed.signal.reason).toMatchObject({ reason: 'taken' });
     await expect(robbed.release()).rejects.toBeInstanceOf(LockLostError);
@@ -169,7 +169,7 @@ describe('messages that are lost', () => {
     await queued('unheard', 1);
     await cutSubscribers();
     await holder.release();
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeLessThan(HEARTBEAT + SLACK);
     await lock.release();
   });
@@ -181,7 +181,7 @@ describe('messages that are lost', () => {
     await cutSubscribers();
     await using eavesdropper = await eavesdrop();
     await holder.release();
-    const { lock, after } = await served(waiting);
+    const { lock, after } = await timed(waiting);
     expect(after).toBeLessThan(HEARTBEAT + SLACK);
     expect(eavesdropper.heard).toEqual([expect.stringMatching(/^grant .* overheard$/)]);
     await lock.release();
@@ -231,6 +231,23 @@ describe('Redis that forgets under contention', () => {
     await Promise.all(calls);
     expect(errors).toEqual([]);
     expect(served.size).toBe(20);
+  });
+});
+
+describe('a queue that loses a key, as by eviction', () => {
+  it.each(['queue', 'waiters'])('(%s) serves all who wait, and leaves nothing behind', async (key) => {
+    const name = `evicted ${key}`;
+    const holder = await one.locks.acquire(name);
+    const calls = [other, one, other].map((app) => app.locks.acquire(name, { order: 'fifo', wait: 10_000 }));
+    await queued(name, 3);
+    await plain.del(`lock:{${name}}:${key}`);
+    const late = other.locks.acquire(name, { wait: 10_000 });
+    await sleep(10);
+    const start = performance.now();
+    await holder.release();
+    await Promise.all([...calls, late].map(async (call) => (await call).release()));
+    expect(performance.now() - start).toBeLessThan(HEARTBEAT + SLACK);
+    expect(await plain.exists(`lock:{${name}}:queue`, `lock:{${name}}:waiters`)).toBe(0);
   });
 });
 
