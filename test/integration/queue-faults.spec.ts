@@ -1,0 +1,262 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { LockLostError, type Lock } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { eventually } from '../support/eventually.js';
+import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { QueueCrew } from '../support/queue-crew.js';
+
+/** What a noisy machine may add (ms). */
+const SLACK = 400;
+const CLAIM = 1_000;
+const HEARTBEAT = 1_000;
+
+let server: RedisServer;
+let one: LockApp;
+let other: LockApp;
+let plain: Redis;
+let crew: QueueCrew;
+
+beforeAll(async () => {
+  server = await startRedisServer();
+  plain = new Redis(server.url);
+  crew = new QueueCrew(server.port);
+  [one, other] = await Promise.all([startLockApp({ redis: server.url }), startLockApp({ redis: server.url })]);
+});
+afterAll(async () => {
+  await crew.dismiss();
+  await one.close();
+  await other.close();
+  plain.disconnect();
+  await server.stop();
+});
+
+/** Waits until so many tickets stand in the queue. */
+async function queued(name: string, tickets: number): Promise<void> {
+  await eventually(async () => (await plain.llen(`lock:{${name}}:queue`)) === tickets, { every: 2 });
+}
+
+/** When the lock came (ms from now). */
+async function timed(waiting: Promise<Lock>): Promise<{ lock: Lock; after: number }> {
+  const start = performance.now();
+  const lock = await waiting;
+  return { lock, after: performance.now() - start };
+}
+
+describe('a waiter whose turn comes', () => {
+  it('delays nobody when it is dead', async () => {
+    await crew.hire('killed');
+    const holder = await one.locks.acquire('dead-next');
+    await crew.take('killed', 'dead-next', 'dead', { options: { ttl: CLAIM, wait: 20_000 } });
+    await queued('dead-next', 1);
+    const waiting = other.locks.acquire('dead-next', { wait: 20_000 });
+    await queued('dead-next', 2);
+    await crew.member('killed').kill();
+    await holder.release();
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeLessThan(SLACK);
+    await lock.release();
+    expect(await crew.grants('dead-next')).toEqual([]);
+  });
+
+  it('delays the others by its claim when it is paused, and has not got the lock when it goes on', async () => {
+    await crew.hire('paused');
+    const holder = await one.locks.acquire('paused-next');
+    await crew.take('paused', 'paused-next', 'paused', { options: { ttl: CLAIM, wait: 20_000 } });
+    await queued('paused-next', 1);
+    const waiting = other.locks.acquire('paused-next', { wait: 20_000 });
+    await queued('paused-next', 2);
+    crew.member('paused').signal('SIGSTOP');
+    await holder.release();
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeGreaterThan(CLAIM - 50);
+    expect(after).toBeLessThan(CLAIM + SLACK);
+    crew.member('paused').signal('SIGCONT');
+    await queued('paused-next', 1);
+    expect(await crew.grants('paused-next')).toEqual([]);
+    expect(lock.held).toBe(true);
+    await lock.release();
+    await eventually(async () => (await crew.grants('paused-next')).length === 1);
+    await crew.member('paused').kill();
+  });
+});
+
+describe('a holder that dies', () => {
+  it('delays the next by the rest of its lease, and not by a heartbeat more', async () => {
+    await crew.hire('holder');
+    await crew.take('holder', 'dead-holder', 'holder', { options: { ttl: 1_500 }, hold: 'forever' });
+    await eventually(() => plain.exists('lock:{dead-holder}'));
+    const waiting = other.locks.acquire('dead-holder', { wait: 10_000 });
+    await queued('dead-holder', 1);
+    await crew.member('holder').kill();
+    const rest = await plain.pttl('lock:{dead-holder}');
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeGreaterThan(rest - 50);
+    expect(after).toBeLessThan(rest + SLACK);
+    await lock.release();
+  });
+});
+
+describe('a foreign client', () => {
+  it('that deletes the key gives it to who waits elsewhere, and not back by the release of the robbed', async () => {
+    const robbed = await one.locks.acquire('deleted');
+    const waiting = other.locks.acquire('deleted', { wait: 10_000 });
+    await queued('deleted', 1);
+    await plain.del('lock:{deleted}');
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeLessThan(HEARTBEAT + SLACK);
+    expect(lock.fencingToken).toBeGreaterThan(robbed.fencingToken);
+    await expect(robbed.release()).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'taken' });
+    expect(await plain.get('lock:{deleted}')).toBe(lock.owner);
+    expect(lock.held).toBe(true);
+    await lock.release();
+  });
+
+  it('that deletes the key is noticed by a holder with others behind it in its own process', async () => {
+    const robbed = await one.locks.acquire('deleted-here');
+    const waiting = one.locks.acquire('deleted-here', { wait: 10_000 });
+    await sleep(100);
+    await plain.del('lock:{deleted-here}');
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeLessThan(HEARTBEAT);
+    expect(robbed.signal.reason).toMatchObject({ reason: 'taken' });
+    await expect(robbed.release()).rejects.toBeInstanceOf(LockLostError);
+    expect(await plain.get('lock:{deleted-here}')).toBe(lock.owner);
+    await lock.release();
+  });
+
+  it('that robs a holder with waiters here and elsewhere lets all of them have their turn', async () => {
+    const robbed = await one.locks.acquire('robbed');
+    const inside: string[] = [];
+    const take = async (app: LockApp, as: string) => {
+      const lock = await app.locks.acquire('robbed', { wait: 10_000 });
+      inside.push(as);
+      await lock.release();
+    };
+    const all = Promise.all([take(one, 'here'), take(one, 'here'), take(other, 'there'), take(other, 'there')]);
+    await queued('robbed', 1);
+    await plain.set('lock:{robbed}', 'somebody', 'PX', 300);
+    await all;
+    expect(inside.toSorted()).toEqual(['here', 'here', 'there', 'there']);
+    await expect(robbed.release()).rejects.toBeInstanceOf(LockLostError);
+  });
+
+  it.each(['expires', 'is deleted'])('that does not know the queue is waited for until its key %s', async (how) => {
+    const name = `foreign ${how}`;
+    const expires = how === 'expires';
+    expect(await plain.set(`lock:{${name}}`, 'foreign', 'PX', expires ? 600 : 60_000, 'NX')).toBe('OK');
+    const inside: string[] = [];
+    const take = async (app: LockApp, as: string) => {
+      const lock = await app.locks.acquire(name, { wait: 10_000 });
+      inside.push(as);
+      await lock.release();
+    };
+    const start = performance.now();
+    const all = Promise.all([take(one, 'a'), take(one, 'b'), take(other, 'c')]);
+    await queued(name, 2);
+    if (!expires) await plain.del(`lock:{${name}}`);
+    await all;
+    expect(inside.toSorted()).toEqual(['a', 'b', 'c']);
+    expect(performance.now() - start).toBeGreaterThan(expires ? 550 : 0);
+    expect(performance.now() - start).toBeLessThan((expires ? 600 : HEARTBEAT) + SLACK);
+  });
+});
+
+describe('messages that are lost', () => {
+  it('cost a heartbeat at most', async () => {
+    const holder = await one.locks.acquire('unheard');
+    const waiting = other.locks.acquire('unheard', { wait: 10_000 });
+    await queued('unheard', 1);
+    await cutSubscribers();
+    await holder.release();
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeLessThan(HEARTBEAT + SLACK);
+    await lock.release();
+  });
+
+  it('cost a heartbeat at most also where somebody else heard them', async () => {
+    const holder = await one.locks.acquire('overheard');
+    const waiting = other.locks.acquire('overheard', { wait: 10_000 });
+    await queued('overheard', 1);
+    await cutSubscribers();
+    await using eavesdropper = await eavesdrop();
+    await holder.release();
+    const { lock, after } = await timed(waiting);
+    expect(after).toBeLessThan(HEARTBEAT + SLACK);
+    expect(eavesdropper.heard).toEqual([expect.stringMatching(/^grant .* overheard$/)]);
+    await lock.release();
+  });
+});
+
+async function cutSubscribers(): Promise<void> {
+  expect(Number(await plain.call('CLIENT', 'KILL', 'TYPE', 'pubsub'))).toBeGreaterThan(0);
+}
+
+/** Hears what is meant for all processes, so that a message seems to have arrived. */
+async function eavesdrop(): Promise<AsyncDisposable & { heard: string[] }> {
+  const heard: string[] = [];
+  const client = new Redis(server.url);
+  client.on('pmessage', (_pattern, _channel, text: string) => heard.push(text));
+  await client.psubscribe('lock:process:*');
+  return { heard, [Symbol.asyncDispose]: async () => client.disconnect() };
+}
+
+describe('Redis that forgets under contention', () => {
+  it.each([
+    ['its data', () => plain.flushall()],
+    ['its scripts', () => plain.script('FLUSH')],
+  ])('%s serves everybody all the same', async (_what, forget) => {
+    const served = new Map<string, number>();
+    const errors: unknown[] = [];
+    let until = performance.now() + 1_500;
+    const call = async (app: LockApp, as: string) => {
+      while (performance.now() < until) {
+        try {
+          const lock = await app.locks.acquire('forgotten', { wait: 10_000 });
+          served.set(as, (served.get(as) ?? 0) + 1);
+          await new Promise(setImmediate);
+          await lock.release();
+        } catch (error) {
+          if (!(error instanceof LockLostError)) errors.push(error);
+        }
+      }
+    };
+    const calls = Array.from({ length: 10 }, (_, i) => [call(one, `one ${i}`), call(other, `other ${i}`)]).flat();
+    for (let round = 0; round < 8; round++) {
+      await sleep(40);
+      await forget();
+    }
+    served.clear();
+    until = Math.max(until, performance.now() + 1_000);
+    await Promise.all(calls);
+    expect(errors).toEqual([]);
+    expect(served.size).toBe(20);
+  });
+});
+
+describe('a queue that loses a key, as by eviction', () => {
+  it.each(['queue', 'waiters'])('(%s) serves all who wait, and leaves nothing behind', async (key) => {
+    const name = `evicted ${key}`;
+    const holder = await one.locks.acquire(name);
+    const calls = [other, one, other].map((app) => app.locks.acquire(name, { order: 'fifo', wait: 10_000 }));
+    await queued(name, 3);
+    await plain.del(`lock:{${name}}:${key}`);
+    const late = other.locks.acquire(name, { wait: 10_000 });
+    await sleep(10);
+    const start = performance.now();
+    await holder.release();
+    await Promise.all([...calls, late].map(async (call) => (await call).release()));
+    expect(performance.now() - start).toBeLessThan(HEARTBEAT + SLACK);
+    expect(await plain.exists(`lock:{${name}}:queue`, `lock:{${name}}:waiters`)).toBe(0);
+  });
+});
+
+describe('after all of that', () => {
+  it('nothing is left but fences, which expire', async () => {
+    await eventually(async () => (await plain.keys('*')).every((key) => key.endsWith(':fence')));
+    const keys = await plain.keys('*');
+    expect(keys.length).toBeGreaterThan(0);
+    for (const key of keys) expect(await plain.pttl(key)).toBeGreaterThan(0);
+    expect(await crew.findings()).toEqual([]);
+  });
+});

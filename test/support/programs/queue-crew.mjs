@@ -1,0 +1,52 @@
+// Waits for locks and holds them as it is told through the list `orders:<id>` of database 1, and gives evidence there.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { say, startLockApp } from './lock-app.mjs';
+
+const [, , port, id] = process.argv;
+const { locks } = await startLockApp({}, { shutdownHooks: false });
+const evidence = new Redis({ host: '127.0.0.1', port: Number(port), db: 1, retryStrategy: null });
+const orders = evidence.duplicate();
+// Whoever started us is gone.
+for (const client of [evidence, orders]) client.on('error', () => {}).on('close', () => process.exit(3));
+
+const note = (what) => evidence.rpush('findings', `${id}: ${what}`);
+
+/** One hold, of which the order of grants is kept. */
+async function take({ name, options, as, hold }) {
+  try {
+    const lock = await locks.acquire(name, options);
+    await evidence.rpush(`grants:${name}`, as);
+    if (hold === 'forever') return;
+    await sleep(hold ?? 0);
+    await lock.release();
+  } catch (error) {
+    await note(`${as}: ${error.stack}`);
+  }
+}
+
+/** A caller that takes the lock again and again. Nobody else may be inside; tokens are kept in the order of the holds. */
+async function contend({ name, options, as, until }) {
+  const names = [name].flat();
+  try {
+    while (Date.now() < until) {
+      const lock = await locks.acquire(name, options);
+      const enter = [['hincrby', 'served', as, 1]];
+      for (const each of names) enter.push(['incr', `inside:${each}`], ['rpush', `tokens:${each}`, lock.fencingToken]);
+      const answers = await evidence.multi(enter).exec();
+      if (names.some((_, i) => answers[1 + 2 * i][1] !== 1)) await note(`${as} is not alone in ${String(names)}`);
+      await evidence.multi(names.map((each) => ['decr', `inside:${each}`])).exec();
+      await lock.release();
+    }
+  } catch (error) {
+    await note(`${as}: ${error.stack}`);
+  }
+}
+
+say('ready');
+for (;;) {
+  const [, text] = await orders.blpop(`orders:${id}`, 0);
+  const order = JSON.parse(text);
+  if (order.take) void take(order.take);
+  if (order.contend) void Promise.all(order.contend.map(contend)).then(() => evidence.rpush('ended', id));
+}

@@ -1,0 +1,77 @@
+import { Redis } from 'ioredis';
+import type { LockOptions } from 'nest-redis-lock';
+import { Child } from './child.js';
+import { eventually } from './eventually.js';
+
+export interface Contest {
+  name: string | string[];
+  as: string;
+  options?: LockOptions;
+}
+
+/** Processes that wait for locks as they are told, and what they say of it in database 1. */
+export class QueueCrew {
+  private readonly children = new Map<string, Child>();
+  private readonly evidence: Redis;
+
+  constructor(private readonly port: number) {
+    this.evidence = new Redis({ host: '127.0.0.1', port, db: 1 });
+  }
+
+  async hire(...ids: string[]): Promise<void> {
+    for (const id of ids) this.children.set(id, Child.start('queue-crew.mjs', [String(this.port), id]));
+    await Promise.all(ids.map((id) => this.member(id).says('ready')));
+  }
+
+  member(id: string): Child {
+    const child = this.children.get(id);
+    if (!child) throw new Error(`Nobody is called ${id}`);
+    return child;
+  }
+
+  /** One hold by `id`, told of as `as`, for so many ms or until it dies. */
+  async take(id: string, name: string, as: string, more: { options?: LockOptions; hold?: number | 'forever' } = {}) {
+    await this.order(id, { take: { name, as, ...more } });
+  }
+
+  async contend(id: string, contests: Contest[], until: number): Promise<void> {
+    await this.order(id, { contend: contests.map((contest) => ({ ...contest, until })) });
+  }
+
+  /** Until so many members have ended what `contend` told them. */
+  async ended(members: number, within: number): Promise<void> {
+    await eventually(async () => (await this.evidence.llen('ended')) === members, { within });
+    await this.evidence.del('ended');
+  }
+
+  /** Who was granted the name, in the order of the grants. */
+  grants(name: string): Promise<string[]> {
+    return this.evidence.lrange(`grants:${name}`, 0, -1);
+  }
+
+  /** How often each was served. */
+  async served(): Promise<Record<string, number>> {
+    const served = await this.evidence.hgetall('served');
+    return Object.fromEntries(Object.entries(served).map(([as, count]) => [as, Number(count)]));
+  }
+
+  async tokens(name: string): Promise<number[]> {
+    return (await this.evidence.lrange(`tokens:${name}`, 0, -1)).map(Number);
+  }
+
+  /** What went wrong since the last call. */
+  async findings(): Promise<string[]> {
+    const findings = await this.evidence.lrange('findings', 0, -1);
+    await this.evidence.del('findings', 'served');
+    return findings;
+  }
+
+  async dismiss(): Promise<void> {
+    await Promise.all([...this.children.values()].map((child) => child.kill()));
+    this.evidence.disconnect();
+  }
+
+  private async order(id: string, order: object): Promise<void> {
+    await this.evidence.rpush(`orders:${id}`, JSON.stringify(order));
+  }
+}
