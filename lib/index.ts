@@ -1,14 +1,23 @@
 export type {
   AcquireAnswer,
   AcquireRequest,
+  EnqueueRequest,
   LockBackend,
   LockBackendCapabilities,
+  LockQueue,
   LockState,
   NameRequest,
+  Pending,
+  QueueAnswer,
+  QueueListener,
+  QueueMessage,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
+  RequeueRequest,
   TicketRequest,
+  TokenRange,
+  WaiterRequest,
 } from './backends/lock-backend.js';
 export { memory } from './backends/memory/memory-lock-backend.js';
 export type { RedisConnection } from './backends/redis/redis-client.js';
