@@ -45,6 +45,7 @@ export interface LockBackend {
 
 /** A promise, or whatever else settles once by calling one of two functions: every lock takes this path. */
 export interface Pending<T> {
+  /** Calls one of the two, once, and never before it returns. */
   then(answered: (answer: T) => void, failed: (error: unknown) => void): unknown;
 }
 
@@ -127,7 +128,7 @@ export interface LockState {
   readonly owner: string;
   /** Milliseconds left of the lease; `Infinity` where it has no expiry. */
   readonly ttl: number;
-  /** The newest token issued for this name; `null` when there is none, as for a key that a foreign client set. */
+  /** The newest token issued for this name, or reserved for the holders of one process; `null` when there is none, as for a key that a foreign client set. */
   readonly fencingToken: number | null;
   /** How many wait for it in the backend's own queue; 0 where it keeps none. */
   readonly waiting: number;
@@ -164,6 +165,7 @@ export interface QueueListener {
   readonly prefix?: string | undefined;
   /** What the tickets of this process begin with, before a `:` and a number. */
   readonly process: string;
+  /** A message came. It may be late, repeated, or of an earlier ticket. */
   onMessage(message: QueueMessage): void;
   /** The channel was cut and is open again: messages may have been lost. */
   onReconnect(): void;

@@ -39,9 +39,9 @@ export class BackendCalls {
   /** Not bounded here: a late answer still counts. */
   renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
     const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
-    return this.backend
-      .renew(prefixed)
-      .map((answer, index) => this.explained('renew', prefixed[index]?.names ?? [], answer));
+    return this.sentRenewals(prefixed).map((answer, index) =>
+      this.explained('renew', prefixed[index]?.names ?? [], answer),
+    );
   }
 
   release(ticketed: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
@@ -106,6 +106,15 @@ export class BackendCalls {
       return await call;
     } catch (error) {
       throw this.explain(operation, names, error);
+    }
+  }
+
+  /** A backend that throws at once must not end the watchdog. */
+  private sentRenewals(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    try {
+      return this.backend.renew(requests);
+    } catch (error) {
+      return requests.map(() => Promise.reject(error));
     }
   }
 

@@ -105,7 +105,7 @@ export class HeldLock implements Lock, LeaseHolder {
   /** Ends the hold without complaint: the body's own outcome stands. Answers nothing where there is nothing to wait for. */
   finish(): Promise<unknown> | undefined {
     if (this.releasing) return undefined;
-    this.releasing = this.end();
+    this.releasing = this.end(false);
     return this.releasing === RELEASED ? undefined : this.releasing;
   }
 
@@ -130,16 +130,16 @@ export class HeldLock implements Lock, LeaseHolder {
 
   private async releaseOrThrow(): Promise<void> {
     const { lost } = this;
-    const outcome = await this.end();
+    const outcome = await this.end(true);
     if (lost) throw lost;
     if (outcome === 'gone' || outcome === 'taken') throw this.lostAs('taken');
   }
 
-  private end(): Promise<ReleaseOutcome> {
+  private end(atOnce: boolean): Promise<ReleaseOutcome> {
     this.ended = true;
     const outcomes: Promise<ReleaseOutcome>[] = [];
     for (const { lease } of this.parts) {
-      if (lease.unshare(this)) outcomes.push(lease.keeper.takeBack(lease));
+      if (lease.unshare(this)) outcomes.push(lease.keeper.takeBack(lease, atOnce));
     }
     for (const { endTurn } of this.parts) endTurn?.();
     this.scope?.close();

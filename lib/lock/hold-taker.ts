@@ -55,6 +55,7 @@ export class HoldTaker implements LossObserver {
             this.receive(wait, [lease], parts);
             resolve(this.hold(names, parts));
           } catch (error) {
+            void lease.keeper.takeBack(lease, true);
             reject(error);
           }
         },
@@ -73,9 +74,14 @@ export class HoldTaker implements LossObserver {
       const missing = inside && options.reentrant ? await this.reenter(wait, parts) : names;
       if (parts.length > 0) await this.lengthen(parts, options);
       if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
+      // The hold around the caller may have been lost while the rest was waited for.
+      for (const { lease } of parts) if (lease.lost) throw lease.lost;
       return this.hold(names, parts);
     } catch (error) {
-      for (const part of parts) part.endTurn?.();
+      for (const { lease, endTurn } of parts) {
+        if (endTurn) endTurn();
+        else void lease.keeper.takeBack(lease, true);
+      }
       throw error;
     } finally {
       this.settled(wait);
@@ -146,9 +152,7 @@ export class HoldTaker implements LossObserver {
       lease.observer = this;
       parts.push({ backend, lease });
     }
-    if (!this.closing || inside) return;
-    for (const lease of leases) void lease.keeper.takeBack(lease);
-    throw shuttingDown(names);
+    if (this.closing && !inside) throw shuttingDown(names);
   }
 
   private async leases(

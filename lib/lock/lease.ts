@@ -16,8 +16,11 @@ export interface LossObserver {
 
 /** Where a lease comes from, and goes back to. */
 export interface LeaseKeeper {
-  /** The last hold that rested on it has ended while it could be trusted. */
-  takeBack(lease: Lease): Promise<ReleaseOutcome>;
+  /**
+   * The last hold that rested on it has ended. With `atOnce` the lock is given back before the outcome is told, unless a
+   * caller of this process has it next.
+   */
+  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
   /** It was lost: its holder may go on for a while, others need not wait for that. */
   leaseLost(lease: Lease, reason: LockLostReason): void;
 }
@@ -40,13 +43,20 @@ export class Lease {
   constructor(
     readonly grant: Grant,
     readonly keeper: LeaseKeeper,
-    readonly options: ResolvedLockOptions,
+    public options: ResolvedLockOptions,
     /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
-    private readonly startedAt: Instant,
+    private startedAt: Instant,
   ) {
     this.fencingToken = grant.takeToken();
-    this.ceiling = options.renewal ? Infinity : options.ttl - driftOf(options.ttl);
+    this.ceiling = ceilingOf(options);
     grant.holder = this;
+  }
+
+  /** Until now it was only kept: from here on the limits of the hold itself count. */
+  begin(options: ResolvedLockOptions, startedAt: Instant): void {
+    this.options = options;
+    this.startedAt = startedAt;
+    this.ceiling = ceilingOf(options);
   }
 
   /** Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. */
@@ -127,4 +137,8 @@ export class Lease {
   markReleased(): void {
     if (!this.lostError) this.released = true;
   }
+}
+
+function ceilingOf({ renewal, ttl }: ResolvedLockOptions): number {
+  return renewal ? Infinity : ttl - driftOf(ttl);
 }

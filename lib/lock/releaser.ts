@@ -9,6 +9,7 @@ export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
 /** Given back without asking the backend. */
 export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
 
+const LIMIT_STEP = 50;
 const FIRST_BACKOFF = 25;
 const LONGEST_BACKOFF = 1_000;
 
@@ -29,7 +30,7 @@ export class Releaser {
     return new Promise((resolve) => {
       this.calls.sendRelease(
         grant,
-        Math.min(this.calls.commandTimeout, grant.remaining()),
+        this.limitOf(grant),
         ({ status, resent }) => resolve(status === 'gone' && resent ? 'released' : status),
         () => {
           this.repeatUntilConfirmed(grant);
@@ -37,6 +38,13 @@ export class Releaser {
         },
       );
     });
+  }
+
+  /** Never beyond the lease; in steps, so that few time-outs have a duration of their own. */
+  private limitOf(grant: Grant): number {
+    const remaining = grant.remaining();
+    if (remaining >= this.calls.commandTimeout) return this.calls.commandTimeout;
+    return Math.max(1, Math.floor(remaining / LIMIT_STEP) * LIMIT_STEP);
   }
 
   /** Goes on asking to free what this ticket owns, until the lease ends. */

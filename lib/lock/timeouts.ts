@@ -30,7 +30,11 @@ class EqualTimeouts {
   }
 
   get idle(): boolean {
-    return this.timer === undefined;
+    return !this.pending.first;
+  }
+
+  close(): void {
+    clearTimeout(this.timer);
   }
 
   private arm(delay: number): NodeJS.Timeout {
@@ -42,7 +46,9 @@ class EqualTimeouts {
     for (let place = this.pending.firstPlace; place; place = this.pending.firstPlace) {
       const left = place.value.at - performance.now();
       if (left > 0) {
-        this.timer ??= this.arm(left);
+        // What expired may have started another one, whose timer would be late for this.
+        clearTimeout(this.timer);
+        this.timer = this.arm(left);
         return;
       }
       place.leave();
@@ -51,10 +57,10 @@ class EqualTimeouts {
   }
 }
 
-/** How many durations are kept apart before those without a time-out are forgotten. */
+/** More durations at once than these share no timer. */
 const MOST_DURATIONS = 64;
 
-/** Time-outs of a few durations, each of which is used again and again. */
+/** Time-outs of mostly a few durations, each of which is used again and again. */
 export class Timeouts {
   private readonly durations = new Map<number, EqualTimeouts>();
 
@@ -63,12 +69,16 @@ export class Timeouts {
     if (!equal) {
       if (this.durations.size >= MOST_DURATIONS) this.forgetIdle();
       equal = new EqualTimeouts(duration);
-      this.durations.set(duration, equal);
+      if (this.durations.size < MOST_DURATIONS) this.durations.set(duration, equal);
     }
     return equal.start(expiring);
   }
 
   private forgetIdle(): void {
-    for (const [duration, equal] of this.durations) if (equal.idle) this.durations.delete(duration);
+    for (const [duration, equal] of this.durations) {
+      if (!equal.idle) continue;
+      equal.close();
+      this.durations.delete(duration);
+    }
   }
 }

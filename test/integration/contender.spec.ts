@@ -150,6 +150,17 @@ describe('a ticket that joins', () => {
     expect(backend.releases).toEqual([ticket]);
   });
 
+  it('granted by a message keeps the lock when its request fails or is never answered', async () => {
+    const { call, enqueue, ticket } = await joining();
+    await backend.tell(grantMessage(ticket, NAME));
+    const lock = await call.held();
+    await enqueue.fail();
+    await quiet();
+    expect(backend.releases).toEqual([]);
+    expect(lock.held).toBe(true);
+    await lock.release();
+  });
+
   it('granted twice, by a message and by its answer, is entered once (B12)', async () => {
     const { call, enqueue, ticket } = await joining();
     const second = new Call();
@@ -541,17 +552,39 @@ describe('a holder', () => {
     expect(await others[0]?.held()).toMatchObject({ owner: ticket });
   });
 
-  it('gives the lock back when nobody here wants it, in the tick in which it is released', async () => {
-    const { lock, ticket } = await holding({ waiting: 1 });
-    const released = lock.release();
-    const next = new Call();
-    await released;
-    const soon = await next.held();
-    expect(soon).toMatchObject({ owner: ticket, fencingToken: lock.fencingToken + 1 });
-    await soon.release();
-    await quiet();
-    expect(backend.releases).toEqual([ticket]);
+  it.each([
+    ['acquire', () => app.locks.acquire(NAME)],
+    ['tryAcquire', () => app.locks.tryAcquire(NAME)],
+  ])('keeps the lock for the tick in which withLock ends, for an %s that comes at once', async (_, ask) => {
+    await openChannel();
+    const twice = app.locks
+      .withLock(NAME, async ({ fencingToken }) => fencingToken)
+      .then(async (token) => ({ token, soon: await ask() }));
+    const enqueue = await backend.take('enqueue');
+    await enqueue.answer(granted({ waiting: 1 }));
+    const { token, soon } = await twice;
+    expect(soon).toMatchObject({ owner: enqueue.ticket, fencingToken: token + 1 });
+    expect(backend.releases).toEqual([]);
+    await soon?.release();
+    expect(backend.releases).toEqual([enqueue.ticket]);
     expect(contenders()).toBe(0);
+  });
+
+  it('gives the lock back after that tick', async () => {
+    await openChannel();
+    const body = app.locks.withLock(NAME, async () => {});
+    const enqueue = await backend.take('enqueue');
+    await enqueue.answer(granted({ waiting: 1 }));
+    await body;
+    await quiet();
+    expect(backend.releases).toEqual([enqueue.ticket]);
+    expect(contenders()).toBe(0);
+  });
+
+  it('that releases by hand has given the lock back when it is told so, whoever waits', async () => {
+    const { lock, ticket } = await holding({ waiting: 1 });
+    await lock.release();
+    expect(backend.releases).toEqual([ticket]);
   });
 });
 
@@ -948,6 +981,23 @@ describe('whoever gives up', () => {
     await backend.tell(grantMessage(second.ticket, NAME));
     await (await calls[1].held()).release();
     expect(backend.releases).toEqual([first.ticket, first.ticket, second.ticket]);
+    expect(contenders()).toBe(0);
+  });
+});
+
+describe('several names', () => {
+  it('are given up when the wait is cancelled while one of them is given back', async () => {
+    delete backend.atOnce.release;
+    const controller = new AbortController();
+    const taking = app.locks.acquire(['a', 'b'], { wait: 20_000, signal: controller.signal });
+    const outcome = taking.catch((error: unknown) => error);
+    await (await backend.take('acquire')).answer({ granted: false, name: 'a', owner: 'x', remaining: 5_000 });
+    await (await backend.take('enqueue')).answer(granted());
+    await (await backend.take('acquire')).answer({ granted: false, name: 'b', owner: 'x', remaining: 5_000 });
+    const release = await backend.take('release');
+    controller.abort(new Error('given up'));
+    await release.answer({ status: 'released', resent: false });
+    expect(await outcome).toEqual(new Error('given up'));
     expect(contenders()).toBe(0);
   });
 });

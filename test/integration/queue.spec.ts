@@ -326,6 +326,85 @@ describe('one grant for several callers of a process', () => {
   });
 });
 
+describe('an application that ends', () => {
+  it('hands over what it held, also where others have waited for long', async () => {
+    const first = await one.locks.acquire('closing');
+    const leaving = await startLockApp({ redis: server.url });
+    const waiting = leaving.locks.acquire('closing');
+    await queued('closing', 1);
+    await first.release();
+    await (await waiting).release();
+    const before = await one.locks.acquire('closing');
+    const body = new Promise<void>((entered) => {
+      void leaving.locks.withLock('closing', async () => {
+        entered();
+        await sleep(20);
+      });
+    });
+    await queued('closing', 1);
+    await before.release();
+    const start = performance.now();
+    const next = one.locks.acquire('closing', { wait: 20_000 });
+    await body;
+    await leaving.close();
+    await (await next).release();
+    expect(performance.now() - start).toBeLessThan(1_000 + SLACK);
+    expect(leaving.logger.lines).toEqual([]);
+  });
+});
+
+describe('several names, one of which is lost while the others are waited for', () => {
+  it.each([
+    ['renew: false', { ttl: 500, renew: false }],
+    ['maxHold', { maxHold: 500 }],
+  ])('are all held when the body begins (%s)', async (_, options) => {
+    const [a, b] = [`part-a:${_}`, `part-b:${_}`] as const;
+    let holderOfB = await other.locks.acquire(b);
+    const taken = one.locks.withLock([a, b], { ...options, wait: 20_000 }, async (lock) => {
+      const owners = await Promise.all([plain.get(`lock:{${a}}`), plain.get(`lock:{${b}}`)]);
+      return {
+        held: lock.held,
+        remaining: lock.remaining(),
+        owned: owners.every((owner) => owner?.startsWith(prefix(lock))),
+      };
+    });
+    await queued(b, 1);
+    // Refused once for each of them, it takes them one by one at last, and waits for `b` with `a` in hand.
+    const holderOfA = await other.locks.acquire(a);
+    await holderOfB.release();
+    await queued(a, 1);
+    holderOfB = await other.locks.acquire(b);
+    await holderOfA.release();
+    await eventually(
+      async () => (await plain.exists(`lock:{${a}}`)) === 1 && (await plain.llen(`lock:{${b}}:queue`)) === 1,
+    );
+    await sleep(900);
+    await holderOfB.release();
+    expect(await taken).toMatchObject({ held: true, owned: true, remaining: expect.any(Number) });
+    expect((await taken).remaining).toBeGreaterThan(300);
+  });
+
+  const prefix = ({ owner }: { owner: string }) => owner.slice(0, owner.lastIndexOf(':'));
+});
+
+describe('a client without an offline queue', () => {
+  it('hears of its grants', async () => {
+    const client = new Redis(server.url, { enableOfflineQueue: false });
+    await new Promise((resolve) => client.once('ready', resolve));
+    const app = await startLockApp({ redis: client });
+    const channels = async () => ((await plain.pubsub('CHANNELS', 'lock:process:*')) as string[]).length;
+    const before = await channels();
+    const holder = await one.locks.acquire('offline');
+    const waiting = app.locks.acquire('offline');
+    await queued('offline', 1);
+    await eventually(async () => (await channels()) > before);
+    await holder.release();
+    await (await waiting).release();
+    await app.close();
+    client.disconnect();
+  });
+});
+
 describe('after all of that', () => {
   it('nothing is left but fences, which expire', async () => {
     await eventually(async () => (await plain.keys('*')).every((key) => key.endsWith(':fence')));

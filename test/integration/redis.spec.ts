@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import getPort from 'get-port';
 import { Redis } from 'ioredis';
 import { LockBackendError, LockLostError, LockTimeoutError, type Lock } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
@@ -308,6 +309,14 @@ describe('a connection that fails', () => {
     expect(fragile.logger.matching(/Renewal of "silent" failed/)).toHaveLength(1);
     expect(fragile.logger.matching(/"silent" lost \(expired\)/)).toHaveLength(1);
     await expect(lock.release()).rejects.toBeInstanceOf(LockLostError);
+  });
+
+  it('is an error, and nothing worse, where the Sentinels are not there', async () => {
+    const sentinels = [{ host: '127.0.0.1', port: await getPort() }];
+    const redis = { sentinels, name: 'main', sentinelRetryStrategy: () => 100 };
+    await using lonely = await startLockApp({ redis, commandTimeout: 300 });
+    const outcome = lonely.locks.acquire('lonely', { wait: 3_500 });
+    await expect(outcome).rejects.toBeInstanceOf(LockBackendError);
   });
 
   it('connects anew where the server goes silent without closing the connection', async () => {

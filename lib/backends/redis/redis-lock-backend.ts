@@ -147,13 +147,13 @@ class RedisLockBackend implements LockBackend {
 
   private keysOf({ prefix, names }: TicketRequest): readonly string[] {
     if (names.length === 1) return keysOf({ prefix, name: names[0] as string });
-    if (this.scripts.client.isCluster) requireOneSlot(prefix, names);
+    if (this.scripts.client.isCluster) requireOneSlot(this.scripts.client.options.keyPrefix, prefix, names);
     return names.flatMap((name) => keysOf({ prefix, name }));
   }
 }
 
-function requireOneSlot(prefix: string | undefined, names: readonly string[]): void {
-  if (new Set(names.map((name) => calculateSlot(lockKey({ prefix, name })))).size === 1) return;
+function requireOneSlot(keyPrefix = '', prefix: string | undefined, names: readonly string[]): void {
+  if (new Set(names.map((name) => calculateSlot(keyPrefix + lockKey({ prefix, name })))).size === 1) return;
   const [first = '', second = ''] = names;
   throw new LockKeyError(
     `Locks ${names.map((name) => `"${name}"`).join(', ')} lie in different slots of the Redis Cluster and cannot be ` +

@@ -20,11 +20,15 @@ import { ENQUEUE } from './scripts/enqueue.lua.js';
 import { MINT } from './scripts/mint.lua.js';
 import { REQUEUE } from './scripts/requeue.lua.js';
 
+/** 2^31 − 1 ms: about 24.8 days. */
+const LONGEST_LEASE = 2 ** 31 - 1;
+
 type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 
 /** The waiting queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 export class RedisLockQueue implements LockQueue {
   private subscriber: RedisClient | undefined;
+  private closed = false;
 
   private readonly enqueues: ScriptBatch;
 
@@ -33,6 +37,7 @@ export class RedisLockQueue implements LockQueue {
   }
 
   async listen(listener: QueueListener): Promise<void> {
+    if (this.closed) throw new Error('The backend is closed');
     const channel = channelPrefix(listener) + listener.process;
     const subscriber = (this.subscriber ??= this.subscribe(channel, listener));
     await subscriber.subscribe(channel);
@@ -75,6 +80,7 @@ export class RedisLockQueue implements LockQueue {
   }
 
   close(): void {
+    this.closed = true;
     this.subscriber?.disconnect();
     this.subscriber = undefined;
   }
@@ -86,12 +92,8 @@ export class RedisLockQueue implements LockQueue {
       const message = from === channel ? parseMessage(text) : undefined;
       if (message) listener.onMessage(message);
     });
-    let cut = false;
-    subscriber.on('close', () => (cut = true));
+    // Also the first time: whatever became of the first request to subscribe.
     subscriber.on('ready', () => {
-      if (!cut) return;
-      cut = false;
-      // Subscribed again before anybody relies on it.
       subscriber.subscribe(channel).then(
         () => listener.onReconnect(),
         () => {},
@@ -102,15 +104,24 @@ export class RedisLockQueue implements LockQueue {
 }
 
 /** A connection for messages goes on connecting for as long as it takes: meanwhile heartbeats do without. */
-const SUBSCRIBER = { maxRetriesPerRequest: null, enableReadyCheck: true, autoResubscribe: true } as const;
+const SUBSCRIBER = {
+  maxRetriesPerRequest: null,
+  enableReadyCheck: true,
+  enableOfflineQueue: true,
+  autoResubscribe: true,
+  // Nothing is ever asked on it, so that nobody else would notice that the other end is gone.
+  keepAlive: 10_000,
+} as const;
 
 function duplicate(client: RedisClient): RedisClient {
-  if (client instanceof Cluster || client.isCluster) return (client as Cluster).duplicate();
+  if (client instanceof Cluster || client.isCluster)
+    return (client as Cluster).duplicate([], { enableOfflineQueue: true });
   return client.duplicate(SUBSCRIBER);
 }
 
 /** It was free, and nobody waits for it. */
 function grantedAtOnce(token: number, ttl: number): QueueAnswer {
+  if (!Number.isSafeInteger(token) || token <= 0) throw new Error(`Redis answered ${token}, which is no fencing token`);
   return { status: 'granted', tokens: { first: token, count: 1 }, remaining: ttl, waiting: 0 };
 }
 
@@ -120,7 +131,8 @@ function queueAnswer(reply: Reply): QueueAnswer {
     return {
       status: 'granted',
       tokens: tokenRange([first, count]),
-      remaining: leaseOf(pttl),
+      // A key that somebody made persistent is ours until its next renewal.
+      remaining: Math.min(leaseOf(pttl), LONGEST_LEASE),
       waiting: Number(waiting),
     };
   }

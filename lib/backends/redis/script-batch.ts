@@ -18,8 +18,14 @@ class BatchedCall<T> implements Pending<T> {
   }
 
   settle(reply: unknown): void {
-    if (reply instanceof Error) this.failed?.(reply);
-    else this.answered?.(this.read(reply));
+    if (reply instanceof Error) return this.failed?.(reply);
+    let answer: T;
+    try {
+      answer = this.read(reply);
+    } catch (error) {
+      return this.failed?.(error);
+    }
+    return this.answered?.(answer);
   }
 
   fail(error: unknown): void {
@@ -89,8 +95,8 @@ export class ScriptBatch {
       args,
       (reply) => {
         this.underWay -= 1;
-        if (calls.length === 1) calls[0]?.settle(reply);
-        else calls.forEach((call, index) => call.settle((reply as unknown[])[index]));
+        const replies = calls.length === 1 ? [reply] : (reply as unknown[]);
+        for (const [index, call] of calls.entries()) call.settle(replies[index]);
       },
       (error: unknown) => {
         this.underWay -= 1;

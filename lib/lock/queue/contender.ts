@@ -72,10 +72,10 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   join(caller: Caller): void {
-    const alone = !this.callers.first;
+    const { keeps } = this;
     caller.place = this.callers.push(caller);
-    if (this.grant && (this.grant.holder || !alone)) this.stayInformed();
-    else if (this.grant) this.serve(this.grant);
+    if (this.grant && keeps) this.serve(this.grant);
+    else if (this.grant) this.stayInformed();
     else if (!this.attempt && !this.pause) this.enqueue();
   }
 
@@ -102,7 +102,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     return this.queues.unanswered(this.name, waited);
   }
 
-  takeBack(lease: Lease): Promise<ReleaseOutcome> {
+  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome> {
     const { grant } = this;
     if (!grant || grant.holder !== lease || !lease.held) return GONE;
     lease.markReleased();
@@ -114,7 +114,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
       this.serve(grant);
       return RELEASED;
     }
-    if (turnEnds || !this.wanted || this.single) return this.release(grant);
+    if (atOnce || turnEnds || !this.wanted || this.single) return this.release(grant);
     this.keepForThisTick(grant);
     return RELEASED;
   }
@@ -124,9 +124,18 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
    * for the rest of the turn: to pass it on for every single hold costs all of them more than to wait for a turn.
    */
   private keepForThisTick(grant: Grant): void {
-    process.nextTick(() => {
-      if (this.grant === grant && !grant.holder && !this.callers.first) this.giveUp(grant);
-    });
+    const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
+    this.queues.releaser.track(
+      tickOver.then(() => {
+        if (this.grant === grant && this.keeps) return this.release(grant);
+        return undefined;
+      }),
+    );
+  }
+
+  /** Whether it owns the name for the rest of a tick, with no holder and no caller. */
+  get keeps(): boolean {
+    return this.grant !== undefined && !this.grant.holder && !this.callers.first;
   }
 
   /** The rest of the callers need not wait until the holder has noticed. */
@@ -269,6 +278,8 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
 
   /** Whether an unanswered request was carried out is unknown: its ticket is given up, and a new one asks later. */
   private failed(attempt: Attempt, error: LockBackendError): void {
+    // Carried out after all, and a message told of the grant.
+    if (this.grant?.ticket === attempt.ticket) return;
     this.queues.abandon(this.name, attempt.ticket);
     if (this.attempt !== attempt) return;
     this.end(attempt);
@@ -336,11 +347,11 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     }, CHECK_PERIOD).unref();
   }
 
-  /** Answers `false` when there is nobody to ask for: no holder, or no caller behind it. */
+  /** Answers `false` when there is nobody to ask for. */
   private confirmHolder(): boolean {
     const { grant } = this;
-    if (!grant?.holder || !this.callers.first) return false;
-    this.confirm(grant, grant.holder);
+    if (!grant || !this.callers.first) return false;
+    if (grant.holder) this.confirm(grant, grant.holder);
     return true;
   }
 
@@ -496,8 +507,9 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.busy = { owner, until: performance.now() + remaining };
   }
 
+  /** Without an owner the name was free, and others were before. */
   private timedOut(waited: number, owner: string, remaining: number): LockTimeoutError {
-    return new LockTimeoutError([this.name], { waited, owner, remaining: Math.max(0, remaining) });
+    return new LockTimeoutError([this.name], { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
   }
 
   private backOff(): number {

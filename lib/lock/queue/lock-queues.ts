@@ -34,7 +34,7 @@ export class LockQueues {
     refuse: (error: unknown) => void,
   ): void {
     const present = options.order === 'fifo' ? undefined : this.contenders.get(name);
-    if (present && !present.idle && options.wait === 0) {
+    if (present && !present.idle && !present.keeps && options.wait === 0) {
       if (present.holds) refuse(present.refusal(budget.waited()));
       else acquireLease(this.named, [name], options, budget).then(admit, refuse);
       return;

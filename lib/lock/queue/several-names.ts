@@ -1,5 +1,6 @@
 import { tryOnce } from '../acquisition.js';
 import { Lease } from '../lease.js';
+import { currentInstant } from '../lease-clock.js';
 import { LockBackendError, LockTimeoutError } from '../lock-errors.js';
 import type { ResolvedLockOptions } from '../lock-options.js';
 import type { NamedBackend } from '../named-backend.js';
@@ -50,42 +51,62 @@ export class SeveralNames {
     try {
       const answer = await tryOnce(this.backend, rest, this.options, this.budget, (held?.fencingToken ?? -1) + 1);
       if (!answer) throw this.backend.calls.unanswered('acquire', rest, this.budget.waited());
-      if (answer instanceof Lease) return held ? await this.joined([held, answer]) : [answer];
-      if (held) await held.keeper.takeBack(held);
+      if (answer instanceof Lease) {
+        if (!held) return [answer];
+        if (await this.join([held, answer])) return [held, answer];
+        answer.keeper.takeBack(answer, true).catch(() => {});
+      }
+      if (held) await held.keeper.takeBack(held, true);
+      if (answer instanceof Lease) return first as string;
       if (this.options.wait > 0) return answer.name;
       throw new LockTimeoutError(this.names, { waited: this.budget.waited(), ...answer });
     } catch (error) {
-      if (held) void held.keeper.takeBack(held);
+      if (held) void held.keeper.takeBack(held, true);
       throw error;
     }
   }
 
   private async oneByOne(): Promise<readonly Lease[]> {
-    const held: Lease[] = [];
-    try {
-      for (const name of this.names) held.push(await this.takeOne(name));
-      return await this.joined(held);
-    } catch (error) {
-      for (const lease of held) void lease.keeper.takeBack(lease);
-      throw error;
+    for (;;) {
+      const held: Lease[] = [];
+      try {
+        for (const name of this.names) held.push(await this.takeOne(name));
+        if (await this.join(held)) return held;
+      } catch (error) {
+        for (const lease of held) void lease.keeper.takeBack(lease, true);
+        throw error;
+      }
+      await Promise.all(held.map((lease) => lease.keeper.takeBack(lease, true)));
     }
   }
 
+  /** It is renewed for as long as the others are waited for; the limits of the hold begin with the hold. */
   private async takeOne(name: string): Promise<Lease> {
+    this.budget.throwIfCancelled();
+    const { ttl } = this.options;
+    const renewal = this.options.renewal ?? { interval: ttl / 3, timeout: undefined };
     const wait = this.options.wait === Infinity ? Infinity : Math.max(1, Math.ceil(this.budget.remaining()));
     try {
-      return await this.queues.take(name, { ...this.options, wait }, this.budget);
+      return await this.queues.take(name, { ...this.options, renewal, maxHold: undefined, wait }, this.budget);
     } catch (error) {
       if (!(error instanceof LockTimeoutError)) throw error;
       throw new LockTimeoutError(this.names, { waited: this.budget.waited(), remaining: error.remaining });
     }
   }
 
-  /** The token of the hold is the largest: every later token of each name must be above it. */
-  private async joined(leases: readonly Lease[]): Promise<readonly Lease[]> {
+  /**
+   * The token of the hold is the largest: every later token of each name must be above it. Answers `false` when a lease was
+   * lost meanwhile, which is no loss for the caller: it holds nothing yet.
+   */
+  private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
     await Promise.all(smaller.map((lease) => this.queues.raiseTokens(lease, largest + 1)));
-    return leases;
+    const now = currentInstant();
+    for (const lease of leases) {
+      lease.begin(this.options, now);
+      this.backend.watchdog.watch(lease.grant);
+    }
+    return leases.every((lease) => lease.held);
   }
 }

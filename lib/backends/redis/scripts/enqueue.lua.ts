@@ -14,7 +14,8 @@ import { batchOf, redisScript } from './redis-script.js';
  */
 export const ENQUEUE = redisScript(`
 local time
-if #KEYS == 4 then
+local tried = #KEYS == 4
+if tried then
   ${takeIfFree('1', '2')}
 end
 local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
@@ -45,7 +46,9 @@ local contend = function()
 end
 
 local enqueue = function(key, arg)
-  ${takeIfFree('key', 'arg')}
+  if not tried then
+    ${takeIfFree('key', 'arg')}
+  end
   queue = queue or contend()
   return queue(${lockAt('key')}, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
 end

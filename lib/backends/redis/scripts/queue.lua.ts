@@ -30,7 +30,7 @@ local now = math.floor(micros / 1000)
 local whole = function(number) return string.format('%.0f', number) end
 
 local unissued = function(lock) return redis.call('GET', lock.fence) or '0' end
--- No more tokens than microseconds have passed since the last were issued: they never run ahead of the clock.
+-- No more tokens than microseconds have passed since the last were issued: they run ahead of the clock by one range at most.
 local mint = function(lock, most, floor)
   local first = math.max(tonumber(unissued(lock)), floor or 0)
   local count = math.max(1, math.min(most or ${TURN_TOKENS}, micros - first))

@@ -1,0 +1,57 @@
+import { jest } from '@jest/globals';
+import { Timeouts } from '../../lib/lock/timeouts.js';
+
+let timeouts: Timeouts;
+let expired: string[];
+
+beforeEach(() => {
+  jest.useFakeTimers();
+  timeouts = new Timeouts();
+  expired = [];
+});
+afterEach(() => jest.useRealTimers());
+
+const note = (name: string) => ({ expire: () => void expired.push(name) });
+
+it('expire in time, each after its own duration', () => {
+  timeouts.start(100, note('long'));
+  timeouts.start(50, note('short'));
+  jest.advanceTimersByTime(50);
+  expect(expired).toEqual(['short']);
+  jest.advanceTimersByTime(50);
+  expect(expired).toEqual(['short', 'long']);
+});
+
+it('do not expire once they have left', () => {
+  const left = timeouts.start(100, note('left'));
+  timeouts.start(100, note('stayed'));
+  left.leave();
+  jest.advanceTimersByTime(1_000);
+  expect(expired).toEqual(['stayed']);
+});
+
+it('are in time although another one was started when one expired', () => {
+  timeouts.start(100, {
+    expire: () => {
+      expired.push('first');
+      timeouts.start(100, note('third'));
+    },
+  });
+  jest.advanceTimersByTime(40);
+  timeouts.start(100, note('second'));
+  jest.advanceTimersByTime(60);
+  expect(expired).toEqual(['first']);
+  jest.advanceTimersByTime(41);
+  expect(expired).toEqual(['first', 'second']);
+  jest.advanceTimersByTime(60);
+  expect(expired).toEqual(['first', 'second', 'third']);
+});
+
+it('of many durations keep no timer once they have left, and are in time all the same', () => {
+  for (let duration = 1_000; duration < 2_000; duration++) timeouts.start(duration, note(String(duration))).leave();
+  expect(jest.getTimerCount()).toBeLessThanOrEqual(64);
+  const staying = Array.from({ length: 100 }, (_, index) => 5_000 + index);
+  for (const duration of staying) timeouts.start(duration, note(String(duration)));
+  jest.advanceTimersByTime(6_000);
+  expect(expired).toEqual(staying.map(String));
+});
