@@ -25,6 +25,8 @@ export class Grant {
   listener: GrantListener | undefined;
   private confirmedAt: Instant;
   private span: number;
+  /** How many tokens the backend reserved the last time. */
+  reserved: number;
   private next: number;
   private end: number;
 
@@ -39,6 +41,7 @@ export class Grant {
   ) {
     this.confirmedAt = base;
     this.span = lease - driftOf(lease);
+    this.reserved = tokens.count;
     this.next = tokens.first;
     this.end = tokens.first + tokens.count;
   }
@@ -77,6 +80,7 @@ export class Grant {
     if (first < this.end) return;
     if (first > this.end) this.next = first;
     this.end = first + count;
+    this.reserved = count;
   }
 
   /** Tokens below this are not to be used any more. */

@@ -1,8 +1,11 @@
 import type { Grant } from './grant.js';
-import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
+import { currentInstant, driftOf, elapsedSince, type Instant } from './lease-clock.js';
 import { LockLostError, type LockLostReason } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { ReleaseOutcome } from './releaser.js';
+
+/** Never looked at: a hold without limits of its own spares the look at the clocks. */
+const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
 
 /** A hold that rests on a lease. */
 export interface LeaseHolder {
@@ -38,17 +41,19 @@ export class Lease {
   private controller: AbortController | undefined;
   /** The one, or the several with those nested inside. */
   private holders: LeaseHolder | Set<LeaseHolder> | undefined;
+  /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
+  private startedAt: Instant;
   private ceiling: number;
 
   constructor(
     readonly grant: Grant,
     readonly keeper: LeaseKeeper,
     public options: ResolvedLockOptions,
-    /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
-    private startedAt: Instant,
+    startedAt?: Instant,
   ) {
     this.fencingToken = grant.takeToken();
     this.ceiling = ceilingOf(options);
+    this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
     grant.holder = this;
   }
 
@@ -57,6 +62,11 @@ export class Lease {
     this.options = options;
     this.startedAt = startedAt;
     this.ceiling = ceilingOf(options);
+  }
+
+  /** Whether it may end before the grant does. */
+  get limited(): boolean {
+    return this.ceiling !== Infinity || this.options.maxHold !== undefined;
   }
 
   /** Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. */

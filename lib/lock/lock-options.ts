@@ -80,22 +80,16 @@ const OPTION_NAMES = new Set<string>([
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
 export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
   requireKnownOptions(options);
-  /** What is `undefined` counts as not given. */
-  function given<Name extends keyof LockOptions>(name: Name): LockOptions[Name] {
-    const value = options[name];
-    return value === undefined ? defaults[name] : value;
-  }
-
-  const ttl = duration('ttl', given('ttl') ?? 30_000, LEAST_TTL);
-  const waits = given('wait') ?? 5_000;
+  const ttl = duration('ttl', given(options.ttl, defaults.ttl) ?? 30_000, LEAST_TTL);
+  const waits = given(options.wait, defaults.wait) ?? 5_000;
   const wait = waits === Infinity ? Infinity : duration('wait', waits, 0);
-  const holds = given('maxHold');
+  const holds = given(options.maxHold, defaults.maxHold);
   const maxHold = holds === undefined ? undefined : duration('maxHold', holds, 1);
-  const reentrant = given('reentrant') ?? true;
-  const order = given('order') ?? 'batched';
-  const retry = given('retry');
-  const signal = given('signal');
-  const backend = given('backend');
+  const reentrant = given(options.reentrant, defaults.reentrant) ?? true;
+  const order = given(options.order, defaults.order) ?? 'batched';
+  const retry = given(options.retry, defaults.retry);
+  const signal = given(options.signal, defaults.signal);
+  const backend = given(options.backend, defaults.backend);
   requireOption(typeof reentrant === 'boolean', 'reentrant', reentrant, 'true or false');
   requireOption(order === 'batched' || order === 'fifo', 'order', order, "'batched' or 'fifo'");
   requireOption(
@@ -106,7 +100,22 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
   );
   requireOption(signal === undefined || signal instanceof AbortSignal, 'signal', signal, 'an AbortSignal');
   requireOption(backend === undefined || typeof backend === 'string', 'backend', backend, 'the name of a backend');
-  return { ttl, wait, renewal: resolveRenewal(given('renew'), ttl), maxHold, reentrant, order, retry, signal, backend };
+  return {
+    ttl,
+    wait,
+    renewal: resolveRenewal(given(options.renew, defaults.renew), ttl),
+    maxHold,
+    reentrant,
+    order,
+    retry,
+    signal,
+    backend,
+  };
+}
+
+/** What is `undefined` counts as not given. */
+function given<T>(value: T | undefined, otherwise: T | undefined): T | undefined {
+  return value === undefined ? otherwise : value;
 }
 
 /** A whole number of ms between `least` and what a timer takes; fractions are rounded up. */

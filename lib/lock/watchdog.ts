@@ -40,8 +40,11 @@ export class Watchdog {
   /** From here on the grant is renewed as its holder wants it; called again when the holder changes. */
   watch(grant: Grant): void {
     const due = dueAt(grant);
-    if (grant.watch) grant.watch.value.dueAt = due;
-    else grant.watch = this.watches.push({ grant, dueAt: due, underWay: false, failures: 0 });
+    if (grant.watch) {
+      grant.watch.value.dueAt = due;
+      // The end of the lease is watched already.
+      if (grant.holder?.limited === false) return this.wakeNoLaterThan(due);
+    } else grant.watch = this.watches.push({ grant, dueAt: due, underWay: false, failures: 0 });
     this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
   }
 

@@ -29,9 +29,8 @@ const TURN = 64;
 const LONGEST_TURN = 50;
 /** The lease of a waiter whose turn comes (ms), until it renews it: what a dead next-in-line costs the others. */
 const LONGEST_CLAIM = 5_000;
-/** Tokens are reserved anew when fewer are left, and in a turn that ends soon when fewer than the second. */
-const FEW_TOKENS = 512;
-const FEW_TOKENS_OF_TURN = 16;
+/** In a turn, which ends soon, further tokens are reserved when fewer are left; else also when half of the last ones are used. */
+const FEW_TOKENS = 16;
 /** While callers wait behind a holder of this process, the backend is asked at this period (ms) who owns the name. */
 const CHECK_PERIOD = 500;
 const FIRST_BACKOFF = 25;
@@ -317,19 +316,19 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const caller = this.callers.first;
     if (!caller) this.giveUp(grant);
     else if (grant.tokens === 0) this.mint(grant);
-    else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt ?? currentInstant());
+    else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt);
     else if (caller.triesOnce) {
       caller.refuse(this.queues.tooLate(this.name, caller.options.ttl));
       this.serve(grant);
     } else if (grant.remaining() < leastToEnter(caller.options.ttl)) this.renew(grant, caller.options.ttl);
-    else this.admit(grant, caller, startedAt ?? currentInstant());
+    else this.admit(grant, caller, startedAt);
   }
 
-  private admit(grant: Grant, caller: Caller, startedAt: Instant): void {
+  private admit(grant: Grant, caller: Caller, startedAt?: Instant): void {
     caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.queues.watchdog.watch(grant);
-    const few = this.wanted ? FEW_TOKENS_OF_TURN : FEW_TOKENS;
+    const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
     if (grant.tokens < few && this.callers.first) this.mint(grant);
     caller.admit(lease);
   }

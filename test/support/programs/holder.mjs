@@ -1,5 +1,5 @@
 // Holds the lock `name` with a lease of `ttl` ms, and tells of every tick whether it believes to hold it.
-// After the process was stopped for longer than the lease, it tells what it reads first.
+// After the process was stopped, it tells what it reads first.
 import { say, startLockApp } from './lock-app.mjs';
 
 const [, , , name, ttl] = process.argv;
@@ -12,7 +12,7 @@ try {
       const timer = setInterval(() => {
         const pause = performance.now() - last;
         last = performance.now();
-        if (pause < Number(ttl)) return;
+        if (pause < Number(ttl) / 2) return;
         clearInterval(timer);
         let thrown = null;
         try {
