@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { LockConfigError, LockTimeoutError, memory, type Lock } from 'nest-redis-lock';
+import { LockConfigError, LockTimeoutError, memory, redis, type Lock } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
@@ -402,6 +402,26 @@ describe('a client without an offline queue', () => {
     await (await waiting).release();
     await app.close();
     client.disconnect();
+  });
+});
+
+describe('two modules with one backend', () => {
+  it('both hear of their grants', async () => {
+    const backend = redis(server.url);
+    const [first, second] = await Promise.all([startLockApp({ backend }), startLockApp({ backend })]);
+    for (const app of [first, second]) {
+      const holder = await one.locks.acquire('shared');
+      const waiting = app.locks.acquire('shared');
+      await queued('shared', 1);
+      // Its heartbeat is a second away.
+      await sleep(100);
+      const start = performance.now();
+      await holder.release();
+      await (await waiting).release();
+      expect(performance.now() - start).toBeLessThan(SLACK);
+    }
+    await first.close();
+    await second.close();
   });
 });
 

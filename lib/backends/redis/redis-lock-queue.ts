@@ -28,8 +28,9 @@ type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 /** The waiting queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 export class RedisLockQueue implements LockQueue {
   private subscriber: RedisClient | undefined;
+  /** By channel: two modules may share a backend. */
+  private readonly listeners = new Map<string, QueueListener>();
   private closed = false;
-
   private readonly enqueues: ScriptBatch;
 
   constructor(private readonly scripts: ScriptRunner) {
@@ -39,8 +40,9 @@ export class RedisLockQueue implements LockQueue {
   async listen(listener: QueueListener): Promise<void> {
     if (this.closed) throw new Error('The backend is closed');
     const channel = channelPrefix(listener) + listener.process;
-    const subscriber = (this.subscriber ??= this.subscribe(channel, listener));
-    await subscriber.subscribe(channel);
+    this.listeners.set(channel, listener);
+    this.subscriber ??= this.openSubscriber();
+    await this.subscriber.subscribe(channel);
   }
 
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
@@ -85,17 +87,17 @@ export class RedisLockQueue implements LockQueue {
     this.subscriber = undefined;
   }
 
-  private subscribe(channel: string, listener: QueueListener): RedisClient {
+  private openSubscriber(): RedisClient {
     const subscriber = duplicate(this.scripts.client);
     subscriber.on('error', () => {});
-    subscriber.on('message', (from: string, text: string) => {
-      const message = from === channel ? parseMessage(text) : undefined;
-      if (message) listener.onMessage(message);
+    subscriber.on('message', (channel: string, text: string) => {
+      const message = parseMessage(text);
+      if (message) this.listeners.get(channel)?.onMessage(message);
     });
     // Also the first time: whatever became of the first request to subscribe.
     subscriber.on('ready', () => {
-      subscriber.subscribe(channel).then(
-        () => listener.onReconnect(),
+      subscriber.subscribe(...this.listeners.keys()).then(
+        () => this.listeners.forEach((listener) => listener.onReconnect()),
         () => {},
       );
     });
