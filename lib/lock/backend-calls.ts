@@ -9,7 +9,7 @@ import type {
 } from '../backends/lock-backend.js';
 import { LockBackendError, LockError } from './lock-errors.js';
 import { PendingCall } from './pending-call.js';
-import { Timeouts } from './timeouts.js';
+import { Timeouts } from '../timing/timeouts.js';
 
 export interface Ticketed {
   readonly names: readonly string[];

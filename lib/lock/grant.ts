@@ -1,7 +1,7 @@
 import type { TokenRange } from '../backends/lock-backend.js';
 import type { Lease } from './lease.js';
 import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
-import type { Place } from './linked-list.js';
+import type { Place } from '../timing/linked-list.js';
 import type { LockLostReason } from './lock-errors.js';
 import type { Watch } from './watchdog.js';
 

@@ -1,5 +1,5 @@
 import type { Lease, LeaseHolder } from './lease.js';
-import type { Place } from './linked-list.js';
+import type { Place } from '../timing/linked-list.js';
 import type { Lock } from './lock.js';
 import { LockLostError } from './lock-errors.js';
 import { duration } from './lock-options.js';

@@ -1,5 +1,5 @@
 import type { HeldLock, HoldObserver } from './held-lock.js';
-import { LinkedList } from './linked-list.js';
+import { LinkedList } from '../timing/linked-list.js';
 
 /** How many lost holds are remembered, so that a late release by name is told of the loss. */
 const REMEMBERED_LOSSES = 1_000;

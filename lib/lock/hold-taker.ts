@@ -2,7 +2,7 @@ import { acquireLease } from './acquisition.js';
 import { HeldLock, type HeldPart } from './held-lock.js';
 import type { HoldRegistry } from './hold-registry.js';
 import type { Lease, LossObserver } from './lease.js';
-import { LinkedList, type Place } from './linked-list.js';
+import { LinkedList, type Place } from '../timing/linked-list.js';
 import type { LockBackends } from './lock-backends.js';
 import { LockBackendError, type LockLostError } from './lock-errors.js';
 import { logOnce } from './lock-error-log.js';

@@ -1,6 +1,6 @@
 import type { BackendCalls } from './backend-calls.js';
 import type { LockBackendError } from './lock-errors.js';
-import type { Expiring, Timeout } from './timeouts.js';
+import type { Expiring, Timeout } from '../timing/timeouts.js';
 
 /**
  * One request to a backend, which counts as failed after `limit` ms. An answer that comes later still goes to `answered`: it

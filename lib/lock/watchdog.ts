@@ -2,7 +2,7 @@ import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls } from './backend-calls.js';
 import type { Grant } from './grant.js';
 import { currentInstant } from './lease-clock.js';
-import { LinkedList } from './linked-list.js';
+import { LinkedList } from '../timing/linked-list.js';
 
 /** What the watchdog knows of one grant. */
 export interface Watch {

@@ -1,5 +1,5 @@
 import { jest } from '@jest/globals';
-import { Timeouts } from '../../lib/lock/timeouts.js';
+import { Timeouts } from '../../lib/timing/timeouts.js';
 
 let timeouts: Timeouts;
 let expired: string[];

@@ -1,7 +1,7 @@
 import type { Lease } from '../lease.js';
-import type { Place } from '../linked-list.js';
+import type { Place } from '../../timing/linked-list.js';
 import type { ResolvedLockOptions } from '../lock-options.js';
-import type { Expiring, Timeout, Timeouts } from '../timeouts.js';
+import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { CancellationListener, WaitBudget } from '../wait-budget.js';
 
 /** Whoever a caller waits with. */

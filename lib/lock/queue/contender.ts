@@ -2,7 +2,7 @@ import type { QueueAnswer, QueueMessage, TokenRange } from '../../backends/lock-
 import { Grant, type GrantListener } from '../grant.js';
 import { Lease, type LeaseKeeper } from '../lease.js';
 import { currentInstant, type Instant } from '../lease-clock.js';
-import { LinkedList } from '../linked-list.js';
+import { LinkedList } from '../../timing/linked-list.js';
 import { LockTimeoutError, type LockBackendError, type LockLostReason } from '../lock-errors.js';
 import { RELEASED, type ReleaseOutcome } from '../releaser.js';
 import type { Caller, CallerHost } from './caller.js';
