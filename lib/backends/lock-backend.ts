@@ -1,3 +1,8 @@
+import type { CacheStore } from './cache-store.js';
+import type { Pending } from './pending.js';
+
+export type { Pending };
+
 /**
  * The contract between a lock and whatever keeps it.
  *
@@ -36,17 +41,14 @@ export interface LockBackend {
   /** Frees the name whoever owns it, and answers who did; `null` when nobody. */
   forceRelease(request: NameRequest): Promise<string | null>;
 
+  /** A store for cached values in the same place, where there is one; whoever opened it closes it, before the backend. */
+  openCacheStore?(prefix: string | undefined): CacheStore;
+
   /** Rejects when the backend cannot serve. */
   ping(): Promise<void>;
 
   /** Closes the connections that the backend itself opened, and no others. */
   close(): Promise<void>;
-}
-
-/** A promise, or whatever else settles once by calling one of two functions: every lock takes this path. */
-export interface Pending<T> {
-  /** Calls one of the two, once, and never before it returns. */
-  then(answered: (answer: T) => void, failed: (error: unknown) => void): unknown;
 }
 
 /** What a backend can do. Options that need more than it can are refused. */

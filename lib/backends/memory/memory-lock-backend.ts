@@ -1,3 +1,5 @@
+import type { CacheStore } from '../cache-store.js';
+import { memoryCacheStore } from './memory-cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -93,6 +95,10 @@ class MemoryLockBackend implements LockBackend {
     const entry = this.live(key);
     this.entries.delete(key);
     return entry?.owner ?? null;
+  }
+
+  openCacheStore(): CacheStore {
+    return memoryCacheStore();
   }
 
   async ping(): Promise<void> {}

@@ -1,6 +1,6 @@
 import calculateSlot from 'cluster-key-slot';
-import type { RedisOptions } from 'ioredis';
 import { LockKeyError } from '../../lock/lock-errors.js';
+import type { CacheStore } from '../cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -14,18 +14,19 @@ import type {
   RenewRequest,
   TicketRequest,
 } from '../lock-backend.js';
-import { createRedisClient, isRedisClient, type RedisConnection } from './redis-client.js';
+import { RedisCacheStore } from './cache/redis-cache-store.js';
+import type { RedisConnection } from './redis-client.js';
+import { connectScripts } from './redis-connection.js';
 import { channelPrefix, keysOf, lockKey } from './redis-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
 import { ScriptBatch } from './script-batch.js';
-import { ScriptRunner } from './script-runner.js';
+import type { ScriptRunner } from './script-runner.js';
 import { ACQUIRE } from './scripts/acquire.lua.js';
 import { FORCE_RELEASE } from './scripts/force-release.lua.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { RELEASE } from './scripts/release.lua.js';
 import { RENEW } from './scripts/renew.lua.js';
-import { SilenceGuard } from './silence-guard.js';
 
 /**
  * Locks on one Redis (or Valkey) primary, or on a Redis Cluster: a lock is the string `lock:{name}` that
@@ -51,11 +52,11 @@ class RedisLockBackend implements LockBackend {
   readonly queue: RedisLockQueue;
   private readonly scripts: ScriptRunner;
   private readonly releases: ScriptBatch;
-  private readonly ownsClient: boolean;
+  private readonly connection: ReturnType<typeof connectScripts>;
 
   constructor(connection: RedisConnection) {
-    this.ownsClient = !isRedisClient(connection);
-    this.scripts = isRedisClient(connection) ? new ScriptRunner(connection) : this.ownScripts(connection);
+    this.connection = connectScripts(connection, (why) => this.queue.cut(why));
+    this.scripts = this.connection.scripts;
     this.releases = new ScriptBatch(this.scripts, RELEASE);
     this.queue = new RedisLockQueue(this.scripts);
   }
@@ -98,14 +99,17 @@ class RedisLockBackend implements LockBackend {
     return this.scripts.run(FORCE_RELEASE, keysOf(request), args) as Promise<string | null>;
   }
 
+  openCacheStore(prefix: string | undefined): CacheStore {
+    return new RedisCacheStore(this.scripts, prefix);
+  }
+
   async ping(): Promise<void> {
     await this.scripts.client.ping();
   }
 
   async close(): Promise<void> {
     this.queue.close();
-    this.scripts.close();
-    if (this.ownsClient) this.scripts.client.disconnect();
+    this.connection.close();
   }
 
   private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {
@@ -122,17 +126,6 @@ class RedisLockBackend implements LockBackend {
       const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
       return { status, resent: scripts.disconnects !== disconnects };
     });
-  }
-
-  private ownScripts(connection: RedisOptions | string): ScriptRunner {
-    const client = createRedisClient(connection);
-    // ioredis prints an error that nobody listens to; a command that fails because of it rejects, which is where we log.
-    client.on('error', () => {});
-    const cut = (why: Error) => {
-      client.stream?.destroy(why);
-      this.queue.cut(why);
-    };
-    return new ScriptRunner(client, new SilenceGuard(cut));
   }
 
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {

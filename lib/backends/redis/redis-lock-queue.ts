@@ -1,4 +1,4 @@
-import { Cluster, type Redis } from 'ioredis';
+import type { Redis } from 'ioredis';
 import type {
   EnqueueRequest,
   LockQueue,
@@ -13,6 +13,7 @@ import type {
 import type { RedisClient } from './redis-client.js';
 import { channelPrefix, keysOf } from './redis-keys.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
+import { subscriberOf } from './redis-subscriber.js';
 import { ScriptBatch } from './script-batch.js';
 import type { ScriptRunner } from './script-runner.js';
 import { BEAT } from './scripts/beat.lua.js';
@@ -88,8 +89,7 @@ export class RedisLockQueue implements LockQueue {
   }
 
   private openSubscriber(): RedisClient {
-    const subscriber = duplicate(this.scripts.client);
-    subscriber.on('error', () => {});
+    const subscriber = subscriberOf(this.scripts.client);
     subscriber.on('message', (channel: string, text: string) => {
       const message = parseMessage(text);
       if (message) this.listeners.get(channel)?.onMessage(message);
@@ -103,22 +103,6 @@ export class RedisLockQueue implements LockQueue {
     });
     return subscriber;
   }
-}
-
-/** A connection for messages goes on connecting for as long as it takes: meanwhile heartbeats do without. */
-const SUBSCRIBER = {
-  maxRetriesPerRequest: null,
-  enableReadyCheck: true,
-  enableOfflineQueue: true,
-  autoResubscribe: true,
-  // Nothing is ever asked on it, so that nobody else would notice that the other end is gone.
-  keepAlive: 10_000,
-} as const;
-
-function duplicate(client: RedisClient): RedisClient {
-  if (client instanceof Cluster || client.isCluster)
-    return (client as Cluster).duplicate([], { enableOfflineQueue: true });
-  return client.duplicate(SUBSCRIBER);
 }
 
 /** It was free, and nobody waits for it. */

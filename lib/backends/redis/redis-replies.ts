@@ -1,6 +1,10 @@
 /** A client of the user's may have ioredis' `stringNumbers` on. */
 export type RedisInteger = number | string;
 
+export function integerOf(reply: RedisInteger): number {
+  return Number(reply);
+}
+
 /** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
 export function leaseOf(pttl: RedisInteger | undefined): number {
   const remaining = Number(pttl);

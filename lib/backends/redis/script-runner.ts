@@ -2,6 +2,8 @@ import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './scripts/redis-script.js';
 import type { SilenceGuard } from './silence-guard.js';
 
+export type ScriptArgument = string | number | Buffer;
+
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
 /** Runs scripts on a client. */
@@ -28,7 +30,7 @@ export class ScriptRunner {
     return this.client.isCluster ? 0 : 1;
   }
 
-  run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown> {
+  run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.send(script, keys, args, resolve, reject);
     });
@@ -37,20 +39,27 @@ export class ScriptRunner {
   send(
     script: RedisScript,
     keys: readonly string[],
-    args: readonly (string | number)[],
+    args: readonly ScriptArgument[],
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
   ): void {
+    this.ask(this.client.evalsha(script.sha1, keys.length, ...keys, ...args), answered, (error) => {
+      if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) return failed(error);
+      this.ask(this.client.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
+    });
+  }
+
+  /** For a command that was sent to the client: watches over its answer. */
+  ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
     this.guard?.asked();
-    this.client.evalsha(script.sha1, keys.length, ...keys, ...args).then(
+    command.then(
       (reply) => {
         this.guard?.answered();
         answered(reply);
       },
       (error: unknown) => {
         this.guard?.answered();
-        if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) return failed(error);
-        this.client.eval(script.lua, keys.length, ...keys, ...args).then(answered, failed);
+        failed(error);
       },
     );
   }

@@ -1,0 +1,74 @@
+interface Entry<V> {
+  readonly value: V;
+  readonly endsAt: number;
+}
+
+const FIRST_SWEEP = 1_024;
+
+/** A map whose entries end by themselves, by the monotonic clock. Times are in ms. */
+export class ExpiringMap<V> {
+  private readonly entries = new Map<string, Entry<V>>();
+  private sweepAt = FIRST_SWEEP;
+
+  get(key: string): V | undefined {
+    return this.live(key)?.value;
+  }
+
+  /** `undefined` when there is no entry. */
+  remaining(key: string): number | undefined {
+    const entry = this.live(key);
+    return entry && entry.endsAt - performance.now();
+  }
+
+  set(key: string, value: V, ttl: number): void {
+    this.sweepWhenGrown();
+    this.entries.set(key, { value, endsAt: performance.now() + ttl });
+  }
+
+  /** Lets the entry end in `ttl`; `false` when there is none. */
+  expire(key: string, ttl: number): boolean {
+    const entry = this.live(key);
+    if (entry) this.set(key, entry.value, ttl);
+    return entry !== undefined;
+  }
+
+  /** Lets the entry run for at least `ttl` from now; `false` when there is none. */
+  prolong(key: string, ttl: number): boolean {
+    return this.expire(key, Math.max(ttl, this.remaining(key) ?? 0));
+  }
+
+  /** `false` when there was none. */
+  delete(key: string): boolean {
+    const entry = this.live(key);
+    this.entries.delete(key);
+    return entry !== undefined;
+  }
+
+  /** In the order of their first arrival; those that come or go meanwhile may be missed or found. */
+  *keys(): Generator<string, void, undefined> {
+    for (const key of this.entries.keys()) if (this.live(key)) yield key;
+  }
+
+  get size(): number {
+    this.sweep();
+    return this.entries.size;
+  }
+
+  private live(key: string): Entry<V> | undefined {
+    const entry = this.entries.get(key);
+    if (!entry || entry.endsAt > performance.now()) return entry;
+    this.entries.delete(key);
+    return undefined;
+  }
+
+  private sweep(): void {
+    for (const key of this.entries.keys()) this.live(key);
+  }
+
+  /** Entries that ended and were never asked for again: swept when the map has doubled, so the cost is O(1). */
+  private sweepWhenGrown(): void {
+    if (this.entries.size < this.sweepAt) return;
+    this.sweep();
+    this.sweepAt = Math.max(FIRST_SWEEP, this.entries.size * 2);
+  }
+}

@@ -1,0 +1,43 @@
+import { ExpiringMap } from './expiring-map.js';
+
+/** Members under keys, each with an end of its own. Times are in ms. */
+export class ExpiringMembers {
+  /** A set ends with the last of its members. */
+  private readonly sets = new ExpiringMap<ExpiringMap<true>>();
+
+  /** Lets the member end in `ttl`; `false` when it was there already. */
+  add(key: string, member: string, ttl: number): boolean {
+    const set = this.sets.get(key) ?? new ExpiringMap<true>();
+    const isNew = !set.get(member);
+    set.set(member, true, ttl);
+    this.sets.set(key, set, Math.max(ttl, this.sets.remaining(key) ?? 0));
+    return isNew;
+  }
+
+  /** Lets the member run for at least `ttl` from now; `false` when it is not there. */
+  prolong(key: string, member: string, ttl: number): boolean {
+    const found = this.sets.get(key)?.prolong(member, ttl) ?? false;
+    if (found) this.sets.prolong(key, ttl);
+    return found;
+  }
+
+  /** `false` when it was not there. */
+  remove(key: string, member: string): boolean {
+    const set = this.sets.get(key);
+    if (!set?.delete(member)) return false;
+    if (set.size === 0) this.sets.delete(key);
+    return true;
+  }
+
+  has(key: string, member: string): boolean {
+    return this.sets.get(key)?.get(member) ?? false;
+  }
+
+  members(key: string): string[] {
+    return [...(this.sets.get(key)?.keys() ?? [])];
+  }
+
+  size(key: string): number {
+    return this.sets.get(key)?.size ?? 0;
+  }
+}

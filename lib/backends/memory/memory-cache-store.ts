@@ -1,0 +1,243 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type {
+  CacheListener,
+  CacheStore,
+  CommitRequest,
+  DeleteMatchingRequest,
+  InvalidateRequest,
+  KeyRequest,
+  LeaseAnswer,
+  LeaseRequest,
+  LoadRequest,
+  SetRequest,
+  StoredData,
+  TagVersion,
+} from '../cache-store.js';
+import { ExpiringMap } from './expiring-map.js';
+import { ExpiringMembers } from './expiring-members.js';
+import { MemoryCacheBits } from './memory-cache-bits.js';
+import { MemoryCacheExpiringSets, MemoryCacheSets } from './memory-cache-sets.js';
+import { MemoryConnection } from './memory-connection.js';
+import { MemoryScheduledDeletions } from './memory-scheduled-deletions.js';
+import { redisGlob } from './redis-glob.js';
+
+interface Lease {
+  readonly token: string;
+  readonly at: number;
+  /** Somebody waits for its end. */
+  awaited: boolean;
+}
+
+/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
+const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+
+/**
+ * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation fences. For
+ * tests, and for applications of a single process. What has not expired is kept, however much it is.
+ *
+ * Modules that are given the same instance share its keys and hear of each other's changes; every instance is a world of its own.
+ */
+export function memoryCacheStore(): CacheStore {
+  return new MemoryCacheStore();
+}
+
+class MemoryCacheStore implements CacheStore {
+  readonly name = 'memory';
+  private readonly connection = new MemoryConnection();
+  readonly sets = new MemoryCacheSets(this.connection);
+  readonly expiringSets = new MemoryCacheExpiringSets(this.connection);
+  readonly bits = new MemoryCacheBits(this.connection);
+  readonly deletions = new MemoryScheduledDeletions(this.connection);
+
+  private readonly values = new ExpiringMap<Buffer>();
+  private readonly leases = new ExpiringMap<Lease>();
+  private readonly barriers = new ExpiringMembers();
+  private readonly tags = new ExpiringMap<TagVersion>();
+  private lastMoment = 0;
+
+  listen(listener: CacheListener): void {
+    this.connection.listen(listener);
+  }
+
+  read(key: string): Promise<Buffer | null> {
+    return this.connection.run(() => {
+      const value = this.values.get(key);
+      return value ? Buffer.from(value) : null;
+    });
+  }
+
+  lease({ key, token, lease, refresh, seen, waits }: LeaseRequest): Promise<LeaseAnswer> {
+    return this.connection.run((): LeaseAnswer => {
+      const value = this.values.get(key);
+      if (value && (!refresh || !beginsWith(value, seen))) return { status: 'hit' };
+      if (this.barriers.size(key) > 0) return { status: 'barrier' };
+      const held = this.leases.get(key);
+      const remaining = this.leases.remaining(key) ?? 0;
+      if (held && held.token !== token) {
+        held.awaited ||= waits;
+        return { status: 'busy', remaining };
+      }
+      const granted = held ?? { token, at: this.moment(), awaited: false };
+      this.leases.set(key, granted, Math.max(lease, remaining));
+      return { status: 'leased', at: granted.at };
+    });
+  }
+
+  commit({ key, token, data, ttl }: CommitRequest): Promise<boolean> {
+    return this.connection.run(() => {
+      if (this.leases.get(key)?.token !== token) return false;
+      this.endLoad(key);
+      this.values.set(key, copyOf(data), ttl);
+      return true;
+    });
+  }
+
+  renew({ key, token, lease }: LoadRequest & { readonly lease: number }): Promise<boolean> {
+    return this.connection.run(() => this.leases.get(key)?.token === token && this.leases.prolong(key, lease));
+  }
+
+  release({ key, token }: LoadRequest): Promise<void> {
+    return this.connection.run(() => {
+      if (this.leases.get(key)?.token === token) this.endLoad(key);
+    });
+  }
+
+  invalidate({ key, barrier, lift }: InvalidateRequest): Promise<void> {
+    return this.connection.run(() => {
+      this.values.delete(key);
+      if (lift !== undefined) this.barriers.remove(key, lift);
+      if (barrier) this.barriers.add(key, barrier.token, barrier.ttl);
+      this.changed(key);
+    });
+  }
+
+  renewBarrier({ key, token, ttl }: KeyRequest & { readonly token: string; readonly ttl: number }): Promise<boolean> {
+    return this.connection.run(() => this.barriers.prolong(key, token, ttl));
+  }
+
+  set({ key, data, ttl, ifAbsent }: SetRequest): Promise<boolean> {
+    return this.connection.run(() => {
+      if (ifAbsent && this.values.get(key)) return false;
+      this.values.set(key, copyOf(data), ttl);
+      this.changed(key);
+      return true;
+    });
+  }
+
+  increment({ key, by, ttl }: KeyRequest & { readonly by: number; readonly ttl: number }): Promise<number> {
+    return this.connection.run(() => {
+      const sum = sumOf(key, this.values.get(key), by);
+      this.values.set(key, Buffer.from(String(sum)), this.values.remaining(key) ?? ttl);
+      // Nobody else: numbers are never in a first level.
+      this.endLoad(key);
+      return Number(sum);
+    });
+  }
+
+  expire({ key, ttl }: KeyRequest & { readonly ttl: number }): Promise<boolean> {
+    return this.connection.run(() => {
+      const found = this.values.expire(key, ttl);
+      // A first level may have it for longer.
+      if (found) this.connection.tell((listener) => listener.onInvalidated(key));
+      return found;
+    });
+  }
+
+  ttl(key: string): Promise<number | null> {
+    return this.connection.run(() => this.values.remaining(key) ?? null);
+  }
+
+  beginTags(tags: readonly string[], ttl: number): Promise<readonly TagVersion[]> {
+    return this.connection.run(() =>
+      tags.map((tag) => {
+        if (!this.tags.prolong(tag, ttl)) this.tags.set(tag, { version: this.moment(), begun: true }, ttl);
+        return this.tags.get(tag) as TagVersion;
+      }),
+    );
+  }
+
+  readTags(tags: readonly string[]): Promise<readonly (number | null)[]> {
+    return this.connection.run(() => tags.map((tag) => this.tags.get(tag)?.version ?? null));
+  }
+
+  invalidateTag(tag: string): Promise<void> {
+    return this.connection.run(() => {
+      this.tags.set(tag, { version: this.moment(), begun: false }, Math.max(TAG_MEMORY, this.tags.remaining(tag) ?? 0));
+      this.connection.tell((listener) => listener.onTagInvalidated(tag));
+    });
+  }
+
+  deleteMatching({ match, batch }: DeleteMatchingRequest): Promise<number> {
+    return this.connection.run(async () => {
+      const matches = 'prefix' in match ? (key: string) => key.startsWith(match.prefix) : redisGlob(match.pattern);
+      for (const key of this.leases.keys()) if (matches(key)) this.leases.delete(key);
+      let deleted = 0;
+      let seen = 0;
+      // What comes while it runs stands behind what was there.
+      const there = this.values.size;
+      for (const key of this.values.keys()) {
+        if (matches(key) && this.values.delete(key)) deleted++;
+        if (++seen >= there) break;
+        if (seen % batch === 0) await nextTurn();
+      }
+      this.connection.tell((listener) => listener.onPrefixInvalidated('prefix' in match ? match.prefix : ''));
+      return deleted;
+    });
+  }
+
+  ping(): Promise<unknown> {
+    return this.connection.run(() => 'PONG');
+  }
+
+  close(): void {
+    this.connection.close();
+  }
+
+  /** µs, greater each time. */
+  private moment(): number {
+    return (this.lastMoment = Math.max(this.lastMoment + 1, Date.now() * 1_000));
+  }
+
+  private endLoad(key: string): void {
+    const held = this.leases.get(key);
+    this.leases.delete(key);
+    if (held?.awaited) this.connection.tell((listener) => listener.onLoadEnded(key));
+  }
+
+  /** Fences whoever loads, and tells everybody; those who wait for the load hear that, too. */
+  private changed(key: string): void {
+    this.leases.delete(key);
+    this.connection.tell((listener) => listener.onInvalidated(key));
+  }
+}
+
+/** Whoever gave or gets the bytes may change them. */
+function copyOf(data: StoredData): Buffer {
+  return typeof data === 'string' ? Buffer.from(data) : Buffer.from(data);
+}
+
+/** As Redis adds: integers of 64 bits in plain decimals. */
+function sumOf(key: string, value: Buffer | undefined, by: number): bigint {
+  const text = value?.toString() ?? '0';
+  if (!/^(0|-?[1-9]\d*)$/.test(text) || !fits(BigInt(text))) {
+    const shown = JSON.stringify(text.slice(0, 50));
+    throw refusal(`Cannot increment "${key}": its value ${shown} is no integer of 64 bits; delete it, or set a number`);
+  }
+  const sum = BigInt(text) + BigInt(by);
+  if (!fits(sum)) throw refusal(`Cannot increment "${key}" by ${by}: its value ${text} would pass 64 bits`);
+  return sum;
+}
+
+function fits(number: bigint): boolean {
+  return BigInt.asIntN(64, number) === number;
+}
+
+/** Named as what ioredis throws when the server refuses a command: the store is well, and has answered. */
+function refusal(message: string): Error {
+  return Object.assign(new Error(message), { name: 'ReplyError' });
+}
+
+function beginsWith(value: Buffer, beginning: StoredData = ''): boolean {
+  const expected = Buffer.from(beginning as string);
+  return value.subarray(0, expected.length).equals(expected);
+}

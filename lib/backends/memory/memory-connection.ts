@@ -1,0 +1,32 @@
+import type { CacheListener } from '../cache-store.js';
+
+/** What stands for the connection to a server: steps are answered and messages heard later, in their order, until it is closed. */
+export class MemoryConnection {
+  private readonly listeners: CacheListener[] = [];
+  private closed = false;
+
+  async run<T>(step: () => T | Promise<T>): Promise<T> {
+    if (this.closed) throw new Error('The cache store in memory was closed');
+    return step();
+  }
+
+  listen(listener: CacheListener): void {
+    this.listeners.push(listener);
+    this.deliver(() => listener.onConnected());
+  }
+
+  tell(message: (listener: CacheListener) => void): void {
+    for (const listener of this.listeners) this.deliver(() => message(listener));
+  }
+
+  close(): void {
+    this.closed = true;
+  }
+
+  /** By a promise and not by `queueMicrotask`, which test runners replace along with the timers. */
+  private deliver(message: () => void): void {
+    void Promise.resolve().then(() => {
+      if (!this.closed) message();
+    });
+  }
+}

@@ -1,0 +1,69 @@
+import type { Redis } from 'ioredis';
+import type { CacheListener } from '../../cache-store.js';
+import type { RedisClient } from '../redis-client.js';
+import { connectionForMessages } from '../redis-subscriber.js';
+import { type ChannelMessage, WatchedSubscriber } from '../watched-subscriber.js';
+
+/**
+ * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag, `p` prefix, `d` milliseconds (deletions are
+ * scheduled).
+ */
+export class RedisCacheBus extends WatchedSubscriber {
+  private readonly listeners: CacheListener[] = [];
+
+  constructor(
+    client: RedisClient,
+    private readonly channel: string,
+  ) {
+    super(client, channel);
+  }
+
+  listen(listener: CacheListener): void {
+    this.listeners.push(listener);
+    this.open();
+    if (this.isConnected) listener.onConnected();
+  }
+
+  publish(message: string): Promise<unknown> {
+    return this.client.publish(this.channel, message);
+  }
+
+  protected connect(): Redis | undefined {
+    return connectionForMessages(this.client);
+  }
+
+  protected subscribe(subscriber: Redis, own: string): Promise<unknown> {
+    return subscriber.subscribe(this.channel, own);
+  }
+
+  protected deliver(message: ChannelMessage): void {
+    const text = String(message);
+    const rest = text.slice(1);
+    for (const listener of this.listeners) {
+      switch (text[0]) {
+        case 'i':
+          listener.onInvalidated(rest);
+          break;
+        case 'e':
+          listener.onLoadEnded(rest);
+          break;
+        case 't':
+          listener.onTagInvalidated(rest);
+          break;
+        case 'p':
+          listener.onPrefixInvalidated(rest);
+          break;
+        case 'd':
+          listener.onDeletionScheduled(Number(rest));
+      }
+    }
+  }
+
+  protected onConnected(): void {
+    for (const listener of this.listeners) listener.onConnected();
+  }
+
+  protected onDisconnected(): void {
+    for (const listener of this.listeners) listener.onDisconnected();
+  }
+}

@@ -1,0 +1,220 @@
+import type {
+  CacheListener,
+  CacheStore,
+  CacheTracker,
+  CommitRequest,
+  DeleteMatchingRequest,
+  InvalidateRequest,
+  KeyRequest,
+  LeaseAnswer,
+  LeaseRequest,
+  LoadRequest,
+  SetRequest,
+  TagVersion,
+} from '../../cache-store.js';
+import type { Pending } from '../../pending.js';
+import type { RedisClient, RedisConnection } from '../redis-client.js';
+import { connectScripts } from '../redis-connection.js';
+import { integerOf } from '../redis-replies.js';
+import { ScriptBatch } from '../script-batch.js';
+import type { ScriptRunner } from '../script-runner.js';
+import { deleteMatching } from './matching-deletion.js';
+import { ReadBatch } from './read-batch.js';
+import { RedisCacheBits } from './redis-cache-bits.js';
+import { RedisCacheBus } from './redis-cache-bus.js';
+import { RedisCacheKeys } from './redis-cache-keys.js';
+import { RedisCacheSets } from './redis-cache-sets.js';
+import { RedisCacheTracking } from './redis-cache-tracking.js';
+import { RedisExpiringSets } from './redis-expiring-sets.js';
+import { RedisScheduledDeletions } from './redis-scheduled-deletions.js';
+import { BEGIN_TAG } from './scripts/begin-tag.lua.js';
+import { COMMIT } from './scripts/commit.lua.js';
+import { EXPIRE } from './scripts/expire.lua.js';
+import { INCREMENT } from './scripts/increment.lua.js';
+import { INVALIDATE } from './scripts/invalidate.lua.js';
+import { INVALIDATE_TAG } from './scripts/invalidate-tag.lua.js';
+import { LEASE } from './scripts/lease.lua.js';
+import { RELEASE_LEASE } from './scripts/release-lease.lua.js';
+import { RENEW_BARRIER } from './scripts/renew-barrier.lua.js';
+import { RENEW_LEASE } from './scripts/renew-lease.lua.js';
+import { SET } from './scripts/set.lua.js';
+
+/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
+const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+
+/** A store on a connection of its own, or on a client of the user's. */
+export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
+  const connected = connectScripts(connection);
+  return new RedisCacheStore(connected.scripts, prefix, () => connected.close());
+}
+
+/**
+ * Cached values on one Redis (or Valkey) primary, or on a Redis Cluster. A value is a plain string, so that a hit is one GET;
+ * the steps which must be atomic are scripts.
+ */
+export class RedisCacheStore implements CacheStore {
+  readonly name = 'redis';
+  readonly caveat: string | undefined;
+  readonly sets: RedisCacheSets;
+  readonly expiringSets: RedisExpiringSets;
+  readonly bits: RedisCacheBits;
+  readonly deletions: RedisScheduledDeletions;
+  /** A Cluster would need a connection to each of its masters. */
+  readonly track?: (tracker: CacheTracker) => void;
+  private readonly keys: RedisCacheKeys;
+  private readonly bus: RedisCacheBus;
+  private readonly trackings: RedisCacheTracking[] = [];
+  private readonly reads: ReadBatch;
+  private readonly leases: ScriptBatch;
+  private readonly commits: ScriptBatch;
+  private readonly invalidations: ScriptBatch;
+  private readonly writes: ScriptBatch;
+  private readonly increments: ScriptBatch;
+  private readonly tagBegins: ScriptBatch;
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    prefix: string | undefined,
+    private readonly onClose: () => void = () => {},
+  ) {
+    this.keys = new RedisCacheKeys(prefix, scripts.client.options.keyPrefix);
+    this.caveat = caveatOf(scripts.client);
+    this.bus = new RedisCacheBus(scripts.client, this.keys.channel);
+    if (!scripts.client.isCluster) {
+      this.track = (tracker) => this.trackings.push(new RedisCacheTracking(scripts.client, this.keys, tracker));
+    }
+    this.reads = new ReadBatch(scripts);
+    this.leases = new ScriptBatch(scripts, LEASE);
+    this.commits = new ScriptBatch(scripts, COMMIT);
+    this.invalidations = new ScriptBatch(scripts, INVALIDATE);
+    this.writes = new ScriptBatch(scripts, SET);
+    this.increments = new ScriptBatch(scripts, INCREMENT);
+    this.sets = new RedisCacheSets(scripts, this.keys);
+    this.expiringSets = new RedisExpiringSets(scripts, this.keys);
+    this.bits = new RedisCacheBits(scripts, this.keys);
+    this.deletions = new RedisScheduledDeletions(scripts, this.keys);
+    this.tagBegins = new ScriptBatch(scripts, BEGIN_TAG);
+  }
+
+  listen(listener: CacheListener): void {
+    this.bus.listen(listener);
+  }
+
+  read(key: string): Pending<Buffer | null> {
+    return this.reads.read(this.keys.value(key));
+  }
+
+  lease({ key, token, lease, refresh, seen = '', waits }: LeaseRequest): Pending<LeaseAnswer> {
+    const keys = [this.keys.value(key), this.keys.lease(key), this.keys.barrier(key)];
+    const args = [token, lease, refresh ? 1 : '', seen, waits ? 1 : ''];
+    return this.leases.run(this.keys.channel, keys, args, leaseAnswer);
+  }
+
+  commit({ key, token, data, ttl }: CommitRequest): Pending<boolean> {
+    const keys = [this.keys.value(key), this.keys.lease(key)];
+    return this.commits.run(this.keys.channel, keys, [token, ttl, key, data], isOne);
+  }
+
+  async renew({ key, token, lease }: LoadRequest & { lease: number }): Promise<boolean> {
+    return isOne(await this.scripts.run(RENEW_LEASE, [this.keys.lease(key)], [token, lease]));
+  }
+
+  async release({ key, token }: LoadRequest): Promise<void> {
+    await this.scripts.run(RELEASE_LEASE, [this.keys.lease(key)], [this.keys.channel, token, key]);
+  }
+
+  invalidate({ key, barrier, lift }: InvalidateRequest): Pending<void> {
+    const keys = [this.keys.value(key), this.keys.lease(key), this.keys.barrier(key)];
+    const args = [key, barrier?.token ?? '', barrier?.ttl ?? 0, lift ?? ''];
+    return this.invalidations.run(this.keys.channel, keys, args, () => {});
+  }
+
+  async renewBarrier({ key, token, ttl }: KeyRequest & { token: string; ttl: number }): Promise<boolean> {
+    return isOne(await this.scripts.run(RENEW_BARRIER, [this.keys.barrier(key)], [token, ttl]));
+  }
+
+  set({ key, data, ttl, ifAbsent }: SetRequest): Pending<boolean> {
+    const keys = [this.keys.value(key), this.keys.lease(key)];
+    return this.writes.run(this.keys.channel, keys, [key, ttl, ifAbsent ? 1 : '', data], isOne);
+  }
+
+  increment({ key, by, ttl }: KeyRequest & { by: number; ttl: number }): Pending<number> {
+    return this.increments.run(this.keys.channel, [this.keys.value(key), this.keys.lease(key)], [by, ttl, key], Number);
+  }
+
+  async expire({ key, ttl }: KeyRequest & { ttl: number }): Promise<boolean> {
+    return isOne(await this.scripts.run(EXPIRE, [this.keys.value(key)], [this.keys.channel, ttl, key]));
+  }
+
+  async ttl(key: string): Promise<number | null> {
+    const left = integerOf(await this.scripts.client.pttl(this.keys.value(key)));
+    if (left === -2) return null;
+    return left === -1 ? Infinity : left;
+  }
+
+  beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]> {
+    const begun = tags.map((tag) => this.tagBegins.run(this.keys.channel, [this.keys.tag(tag)], [ttl], tagVersion));
+    return Promise.all(begun.map(promised));
+  }
+
+  readTags(tags: readonly string[]): Pending<readonly (number | null)[]> {
+    const versions = tags.map((tag) => this.reads.read(this.keys.tag(tag)));
+    return Promise.all(versions.map(promised)).then((all) =>
+      all.map((version) => (version === null ? null : Math.abs(Number(version)))),
+    );
+  }
+
+  async invalidateTag(tag: string): Promise<void> {
+    await this.scripts.run(INVALIDATE_TAG, [this.keys.tag(tag)], [this.keys.channel, tag, TAG_MEMORY]);
+  }
+
+  async deleteMatching(request: DeleteMatchingRequest): Promise<number> {
+    const deleted = await deleteMatching(this.scripts.client, this.keys, request);
+    // A glob may match anything.
+    await this.bus.publish('prefix' in request.match ? `p${request.match.prefix}` : 'p');
+    return deleted;
+  }
+
+  ping(): Promise<unknown> {
+    return this.scripts.client.ping();
+  }
+
+  close(): void {
+    this.bus.close();
+    for (const tracking of this.trackings) tracking.close();
+    this.onClose();
+  }
+}
+
+/** Listens in this turn, as such a call demands: `Promise.all` would in the next, and miss a failure that is there already. */
+function promised<T>(call: Pending<T>): Promise<T> {
+  return new Promise((resolve, reject) => void call.then(resolve, reject));
+}
+
+function caveatOf({ options }: RedisClient): string | undefined {
+  const { scaleReads = 'master' } = options as { scaleReads?: unknown };
+  if (scaleReads === 'master') return undefined;
+  return (
+    `The cache reads from replicas (option "scaleReads" of the Cluster is ${String(scaleReads)}): it may serve what was ` +
+    "invalidated, also where consistency is 'strong'; give it a Cluster of its own that reads from masters, as cache.redis"
+  );
+}
+
+function isOne(reply: unknown): boolean {
+  return Number(reply) === 1;
+}
+
+/** As the script LEASE answers. */
+function leaseAnswer(answer: unknown): LeaseAnswer {
+  const reply = Number(answer);
+  if (reply > 0) return { status: 'leased', at: reply };
+  if (reply === 0) return { status: 'hit' };
+  if (reply === -1) return { status: 'barrier' };
+  return { status: 'busy', remaining: -2 - reply };
+}
+
+/** As the script BEGIN_TAG answers: negative when the tag was not invalidated since it began. */
+function tagVersion(reply: unknown): TagVersion {
+  const version = Number(reply);
+  return { version: Math.abs(version), begun: version < 0 };
+}

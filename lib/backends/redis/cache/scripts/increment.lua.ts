@@ -1,0 +1,23 @@
+import { batchOf, redisScript } from '../../scripts/redis-script.js';
+
+/**
+ * Adds to a number, and takes the lease from whoever loads one. A new number expires after a time.
+ *
+ * Only who waits for the end of the lease is told: numbers are never in a first level.
+ *
+ * KEYS, for each call: value, lease.
+ * ARGV: channel; for each call what to add, the time to live in ms of a new number, and the name of the key in messages.
+ * Returns for each call the sum.
+ */
+export const INCREMENT = redisScript(`
+local function increment(k, a)
+  local sum = redis.call('INCRBY', KEYS[k], ARGV[a])
+  if redis.call('PTTL', KEYS[k]) == -1 then redis.call('PEXPIRE', KEYS[k], ARGV[a + 1]) end
+  local held = redis.call('GET', KEYS[k + 1])
+  if held then
+    redis.call('DEL', KEYS[k + 1])
+    if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', string.sub(ARGV[1], 2), 'e' .. ARGV[a + 2]) end
+  end
+  return sum
+end
+${batchOf('increment', { keys: 2, args: 3 })}`);

@@ -1,0 +1,25 @@
+import { batchOf, redisScript } from '../../scripts/redis-script.js';
+
+/**
+ * Deletes the value, takes the lease from whoever loads it, and tells everybody; begins or ends a barrier.
+ *
+ * A barrier is a sorted set of the tokens of the writes under way, by the time (ms) when each ends by itself.
+ *
+ * KEYS, for each call: value, lease, barrier.
+ * ARGV: channel; for each call the name of the key in messages, the token of a barrier to begin (or empty), its duration in ms, and
+ * the token of a barrier to end (or empty).
+ */
+export const INVALIDATE = redisScript(`
+local function invalidate(k, a)
+  redis.call('UNLINK', KEYS[k])
+  redis.call('DEL', KEYS[k + 1])
+  if ARGV[a + 3] ~= '' then redis.call('ZREM', KEYS[k + 2], ARGV[a + 3]) end
+  if ARGV[a + 1] ~= '' then
+    local now = redis.call('TIME')
+    redis.call('ZADD', KEYS[k + 2], 'GT', now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a + 2], ARGV[a + 1])
+    redis.call('PEXPIREAT', KEYS[k + 2], redis.call('ZRANGE', KEYS[k + 2], -1, -1, 'WITHSCORES')[2])
+  end
+  redis.call('PUBLISH', string.sub(ARGV[1], 2), 'i' .. ARGV[a])
+  return 1
+end
+${batchOf('invalidate', { keys: 3, args: 4 })}`);

@@ -1,0 +1,15 @@
+import { redisScript } from '../../scripts/redis-script.js';
+
+/**
+ * Lets the lease run for at least so long from now, if it is still that of the load.
+ *
+ * KEYS: lease.
+ * ARGV: token, lease in ms.
+ * Returns 1, or 0 when the lease is not its own any more.
+ */
+export const RENEW_LEASE = redisScript(`
+local held = redis.call('GET', KEYS[1])
+if not held or string.sub(held, 2) ~= ARGV[1] then return 0 end
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return 1
+`);

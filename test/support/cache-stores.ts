@@ -1,0 +1,66 @@
+import type { CacheStore } from '../../lib/backends/cache-store.js';
+import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
+import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
+import type { RedisConnection } from '../../lib/backends/redis/redis-client.js';
+import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisCluster } from './redis-cluster.js';
+
+export interface OpenCacheStore {
+  readonly store: CacheStore;
+  /** As another process sees the same values. */
+  readonly other: CacheStore;
+  close(): Promise<void>;
+}
+
+export interface CacheStoreKind {
+  readonly name: string;
+  /** Whether what the store is on ends with the store. */
+  readonly ownsConnection: boolean;
+  open(): Promise<OpenCacheStore>;
+}
+
+const inMemory: CacheStoreKind = {
+  name: 'memory',
+  ownsConnection: true,
+  open: async () => {
+    const store = memoryCacheStore();
+    return { store, other: store, close: async () => store.close() };
+  },
+};
+
+const onRedis: CacheStoreKind = {
+  name: 'redis',
+  ownsConnection: true,
+  open: async () => {
+    const server = await startRedisServer();
+    return openTwo(server.url, server.url, () => server.stop());
+  },
+};
+
+const onCluster: CacheStoreKind = {
+  name: 'cluster',
+  ownsConnection: false,
+  open: async () => {
+    const cluster = await startRedisCluster();
+    const clients = [cluster.client(), cluster.client()] as const;
+    return openTwo(...clients, async () => {
+      for (const client of clients) client.disconnect();
+      await cluster.stop();
+    });
+  },
+};
+
+export const cacheStores: readonly CacheStoreKind[] = [inMemory, onRedis, onCluster];
+
+function openTwo(one: RedisConnection, another: RedisConnection, stop: () => Promise<void>): OpenCacheStore {
+  const [store, other] = [one, another].map((connection) => openRedisCacheStore(connection, 'shop')) as [
+    CacheStore,
+    CacheStore,
+  ];
+  const close = async () => {
+    store.close();
+    other.close();
+    await stop();
+  };
+  return { store, other, close };
+}

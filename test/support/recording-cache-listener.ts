@@ -1,0 +1,28 @@
+import type { CacheListener } from '../../lib/backends/cache-store.js';
+
+/** Writes down what it hears, in the order in which it hears it. */
+export class RecordingCacheListener implements CacheListener {
+  readonly heard: string[] = [];
+
+  onInvalidated(key: string): void {
+    this.heard.push(`invalidated ${key}`);
+  }
+  onLoadEnded(key: string): void {
+    this.heard.push(`ended ${key}`);
+  }
+  onTagInvalidated(tag: string): void {
+    this.heard.push(`tag ${tag}`);
+  }
+  onPrefixInvalidated(prefix: string): void {
+    this.heard.push(`prefix ${prefix}`);
+  }
+  onDeletionScheduled(delay: number): void {
+    this.heard.push(`scheduled ${delay}`);
+  }
+  onDisconnected(): void {
+    this.heard.push('disconnected');
+  }
+  onConnected(): void {
+    this.heard.push('connected');
+  }
+}
