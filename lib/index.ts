@@ -23,11 +23,66 @@ export { memory } from './backends/memory/memory-lock-backend.js';
 export type { RedisConnection } from './backends/redis/redis-client.js';
 export { redis } from './backends/redis/redis-lock-backend.js';
 export {
+  CacheBackendError,
+  CacheConfigError,
+  CacheError,
+  CacheKeyError,
+  CacheNotWiredError,
+  CacheTimeoutError,
+  type CacheErrorCode,
+} from './cache/cache-errors.js';
+export type { BatchLoader, Loader, LoaderContext } from './cache/cache-loader.js';
+export type {
+  CacheOperations,
+  DeleteMatchingOptions,
+  InvalidateOptions,
+  SetOptions,
+} from './cache/cache-operations.js';
+export type { CacheEntryOptions, CacheLockOptions, CacheOptions, FirstLevelOptions } from './cache/cache-options.js';
+export type { CachePipeline } from './cache/cache-pipeline.js';
+export type { CacheSerializer } from './cache/cache-serializer.js';
+export { CacheService } from './cache/cache.service.js';
+export type { CacheStats } from './cache/cache-stats.js';
+export type { BloomFilter, BloomFilterOptions } from './cache/bloom-filter.js';
+export type { BloomRebuildOptions } from './cache/bloom-rebuild.js';
+export type { Duration } from './cache/duration.js';
+export type { IdSource } from './cache/id-source.js';
+export { instancesOf } from './cache/instances-of.js';
+export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/set-operations.js';
+export { typedSerializer } from './cache/typed-serializer.js';
+export type {
+  BitsRequest,
+  CacheBits,
+  CacheExpiringSets,
+  CacheListener,
+  CacheSets,
+  CacheStore,
+  CacheTracker,
+  CommitRequest,
+  DeleteMatchingRequest,
+  InvalidateRequest,
+  KeyRequest,
+  LeaseAnswer,
+  LeaseRequest,
+  LoadRequest,
+  RebuildRequest,
+  ScheduledDeletions,
+  SetRequest,
+  StoredData,
+  TagVersion,
+} from './backends/cache-store.js';
+export { CacheEvict, type CacheEvictOptions } from './decorators/cache-evict.decorator.js';
+export { CachePut, type CachePutOptions } from './decorators/cache-put.decorator.js';
+export { Cached, type CachedOptions } from './decorators/cached.decorator.js';
+export {
   DistributedLock,
   type BusyCall,
   type DistributedLockOptions,
   type LockableMethod,
 } from './decorators/distributed-lock.decorator.js';
+export type { PromiseMethod } from './decorators/method.types.js';
+export type { EvictMoment } from './interceptors/cache-evict.interceptor.js';
+export { CacheHeadersInterceptor, type CacheHeadersOptions } from './interceptors/cache-headers.interceptor.js';
 export type { OnBusy } from './interceptors/distributed-lock.interceptor.js';
 export type { Lock, LockInfo } from './lock/lock.js';
 export {

@@ -1,6 +1,10 @@
 import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
+import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
 import { redis } from './backends/redis/redis-lock-backend.js';
+import { CacheRuntime } from './cache/cache-runtime.js';
+import { CacheService } from './cache/cache.service.js';
+import { CachedOptionsCheck } from './interceptors/cached-options-check.js';
 import { InstanceAdopter } from './interceptors/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
 import { LockBackends } from './lock/lock-backends.js';
@@ -14,7 +18,7 @@ import {
 import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.options.js';
 
 /**
- * Locks for the application, global by default.
+ * Locks and a cache for the application, global by default.
  *
  * `RedisLockModule.forRoot({ redis: 'redis://localhost:6379' })`, or `forRootAsync` with `useFactory`, `useClass` or
  * `useExisting`. Call `app.enableShutdownHooks()`, so that held locks are finished and given back on SIGTERM.
@@ -30,11 +34,27 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
         return new LockBackends({ ...options, main: backend ?? redis(connection as NonNullable<typeof connection>) });
       },
     },
+    {
+      provide: CacheRuntime,
+      inject: [MODULE_OPTIONS_TOKEN, LockBackends],
+      useFactory: (given: RedisLockModuleOptions, backends: LockBackends) => {
+        const { cache, prefix } = resolveModuleOptions(given);
+        const store = cache?.redis
+          ? openRedisCacheStore(cache.redis, prefix)
+          : cache && backends.main.calls.backend.openCacheStore?.(prefix);
+        const runtime = new CacheRuntime(store, cache, backends.logger, given.cache !== undefined);
+        // Who still holds a lock may have to invalidate something.
+        backends.whenStopping(() => runtime.stop());
+        return runtime;
+      },
+    },
     LockService,
+    CacheService,
     InstanceAdopter,
+    CachedOptionsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
-  exports: [LockService],
+  exports: [LockService, CacheService],
 })
 export class RedisLockModule extends ConfigurableModuleClass {
   /** With options that are known where the module is imported. @throws LockConfigError for an option it cannot take */

@@ -1,5 +1,7 @@
 import type { LockBackend } from './backends/lock-backend.js';
 import type { RedisConnection } from './backends/redis/redis-client.js';
+import type { CacheOptions } from './cache/cache-options.js';
+import { cacheSettings, type CacheSettings } from './cache/cache-settings.js';
 import { LockConfigError } from './lock/lock-errors.js';
 import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/lock-options.js';
 
@@ -31,6 +33,8 @@ export interface RedisLockModuleOptions {
    * @default false
    */
   failFast?: boolean;
+  /** The cache: on unless `false`. Without `redis` here and in these options, it needs a backend that keeps one, as `memory()` does. */
+  cache?: CacheOptions | false;
 }
 
 /** For `forRootAsync({ useClass })` and `useExisting`. */
@@ -48,6 +52,7 @@ export interface ResolvedModuleOptions {
   readonly commandTimeout: number;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
+  readonly cache: (CacheSettings & { readonly redis: RedisConnection | undefined }) | undefined;
 }
 
 const OPTION_NAMES = new Set<string>([
@@ -59,6 +64,7 @@ const OPTION_NAMES = new Set<string>([
   'commandTimeout',
   'shutdownGrace',
   'failFast',
+  'cache',
 ] satisfies (keyof RedisLockModuleOptions)[]);
 
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
@@ -88,7 +94,12 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
     commandTimeout: duration('commandTimeout', options.commandTimeout ?? 1_000, 1),
     shutdownGrace: duration('shutdownGrace', options.shutdownGrace ?? 5_000, 0),
     failFast,
+    cache: options.cache === false ? undefined : resolveCache(options.cache ?? {}),
   };
+}
+
+function resolveCache(options: CacheOptions): ResolvedModuleOptions['cache'] {
+  return { ...cacheSettings(options), redis: options.redis };
 }
 
 function requireBackend(option: string, backend: unknown): void {

@@ -8,9 +8,12 @@ import {
 import { LockConfigError, LockKeyError } from '../lock/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/lock-options.js';
 import { LockService } from '../lock/lock.service.js';
-import { compileKeyTemplate } from './key-template.js';
+import { keyFunction, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
+import type { BeginsAfterItsPromise, ResolvesToNo, TakesArguments } from './method.types.js';
 import { injectProperty, wrapMethod } from './method-wrapping.js';
+
+const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
 /** Lock options, and what a call does that finds the lock busy. */
 export interface DistributedLockOptions extends LockOptions {
@@ -25,15 +28,11 @@ export interface DistributedLockOptions extends LockOptions {
 /** A method that can be locked: one that ends later than it returns. */
 export type LockableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
 
-/** A promise of an Observable, or of a generator, is fulfilled before the work begins. */
-type EndsWithItsResult<Method extends LockableMethod> =
-  ReturnType<Method> extends Promise<infer Value>
-    ? 0 extends 1 & Value
-      ? unknown
-      : [Extract<Value, Observable<unknown> | AsyncGenerator>] extends [never]
-        ? unknown
-        : { theLockCannotCoverWhatThisPromiseResolvesTo: never }
-    : unknown;
+type EndsWithItsResult<Method extends LockableMethod> = ResolvesToNo<
+  BeginsAfterItsPromise,
+  Method,
+  { theLockCannotCoverWhatThisPromiseResolvesTo: never }
+>;
 
 /** `'skip'` needs a method that may resolve to `undefined`. */
 type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { onBusy: 'skip' }
@@ -45,9 +44,6 @@ type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { on
         : { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }
     : unknown
   : unknown;
-
-type TakesArguments<Method extends LockableMethod, Arguments extends unknown[]> =
-  Parameters<Method> extends [...Arguments, ...infer _Rest] ? unknown : { keyFunctionDoesNotMatchTheMethod: never };
 
 /**
  * Runs the method inside a lock, or not at all.
@@ -92,30 +88,19 @@ export function DistributedLock<
     MayBeSkipped<Method, Options>,
 ) => void;
 export function DistributedLock(
-  key: string | readonly string[] | ((...args: never[]) => string | readonly string[]),
+  key: AnyKey,
   { onBusy = 'throw', ...options }: DistributedLockOptions = {},
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
   requireOnBusy(onBusy);
   resolveLockOptions(options);
-  const interceptor = new DistributedLockInterceptor(keyFunction(key), options, onBusy);
+  const interceptor = new DistributedLockInterceptor(keyFunction(key, LockKeyError), options, onBusy);
   return (target, propertyKey, descriptor) => {
-    wrapMethod('DistributedLock', target, propertyKey, descriptor, interceptor);
+    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LOCK_SERVICE, LockService);
   };
 }
 
 export type { BusyCall };
-
-function keyFunction(
-  key: string | readonly string[] | ((...args: never[]) => string | readonly string[]),
-): (args: readonly unknown[]) => string | readonly string[] {
-  if (typeof key === 'function') return (args) => key(...(args as never[]));
-  if (Array.isArray(key) && key.length === 0) {
-    throw new LockKeyError('The list of key templates is empty; give one or more');
-  }
-  const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map(compileKeyTemplate);
-  return (args) => templates.flatMap((names) => names(args));
-}
 
 function requireOnBusy(onBusy: unknown): void {
   if (onBusy === 'throw' || onBusy === 'skip' || typeof onBusy === 'function') return;

@@ -11,6 +11,13 @@ export type FitsKeyTemplate<Method extends (...args: never[]) => unknown, Templa
   ? unknown
   : { keyTemplateDoesNotFitTheMethod: Problem<Parameters<Method>, TextOf<Templates>> };
 
+/** `unknown` for a template of one key, else a type whose property says what is wrong. */
+export type YieldsOneKey<Template extends string> = [
+  Extract<Placeholder<Template>, `${string}.*` | `${string}.*.${string}`>,
+] extends [never]
+  ? unknown
+  : { keyTemplateYieldsOneKeyForEachElement: Template };
+
 type TextOf<Templates> = Templates extends readonly (infer Text)[] ? Text : Templates;
 
 type Problem<Arguments extends readonly unknown[], Template> = Template extends string

@@ -1,15 +1,46 @@
-import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
+import { Inject, Injectable, Logger, type OnModuleInit, type Type } from '@nestjs/common';
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
+import { CacheConfigError } from '../cache/cache-errors.js';
+import { CacheService } from '../cache/cache.service.js';
 import { LockConfigError } from '../lock/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
+import { CACHE_SERVICE } from './cache-service-property.js';
 import { LOCK_SERVICE } from './distributed-lock.interceptor.js';
 
 type Provider = ReturnType<DiscoveryService['getProviders']>[number];
-type Adoptable = { [LOCK_SERVICE]?: LockService };
+type Service = LockService | CacheService;
+type Adoptable = Record<symbol, Service | undefined>;
+
+/** What decorated methods need of an instance. */
+interface Need {
+  readonly property: symbol;
+  readonly decorators: string;
+  readonly service: Type<Service>;
+  /** Has the service injected that a class of the same module would be given. */
+  readonly injection: Type<{ readonly service: Service }>;
+  readonly ConfigError: new (message: string) => Error;
+}
+
+const NEEDS: readonly Need[] = [
+  {
+    property: LOCK_SERVICE,
+    decorators: '@DistributedLock',
+    service: LockService,
+    injection: injectionOf(LockService),
+    ConfigError: LockConfigError,
+  },
+  {
+    property: CACHE_SERVICE,
+    decorators: '@Cached, @CacheEvict or @CachePut',
+    service: CacheService,
+    injection: injectionOf(CacheService),
+    ConfigError: CacheConfigError,
+  },
+];
 
 /**
- * Gives the `LockService` to instances with decorated methods that Nest did not construct, and so could not inject into:
- * those of `useFactory` and `useValue` providers.
+ * Gives the `LockService` and the `CacheService` to instances with decorated methods that Nest did not construct, and so
+ * could not inject into: those of `useFactory` and `useValue` providers.
  */
 @Injectable()
 export class InstanceAdopter implements OnModuleInit {
@@ -20,43 +51,46 @@ export class InstanceAdopter implements OnModuleInit {
   /** Modules below the root are initialised first, and a global one before all: no other hook has run yet. */
   async onModuleInit(): Promise<void> {
     for (const provider of this.discovery.getProviders()) {
-      if (provider.isNotMetatype && !provider.isAlias && isAdoptable(provider.instance))
-        await this.adopt(provider, provider.instance);
+      if (!provider.isNotMetatype || provider.isAlias) continue;
+      for (const need of NEEDS) {
+        if (isAdoptable(provider.instance, need)) await this.adopt(provider, provider.instance, need);
+      }
     }
   }
 
-  private async adopt(provider: Provider, instance: Adoptable): Promise<void> {
-    const locks = await lockServiceFor(provider);
-    const present = instance[LOCK_SERVICE];
-    if (present === locks) return;
+  private async adopt(provider: Provider, instance: Adoptable, need: Need): Promise<void> {
+    const service = await serviceFor(provider, need);
+    const present = instance[need.property];
+    if (present === service) return;
     const name = nameOf(provider);
     if (present && !present.closed) {
-      this.logger.warn(`${name} has the LockService of another application or module already, and keeps it`);
+      this.logger.warn(`${name} has the ${need.service.name} of another application or module already, and keeps it`);
       return;
     }
-    if (!Reflect.set(instance, LOCK_SERVICE, locks)) {
-      throw new LockConfigError(
-        `${name} has methods with @DistributedLock, but is frozen, so that it cannot be given the LockService; ` +
-          'provide it unfrozen, or as a class',
+    if (!Reflect.set(instance, need.property, service)) {
+      throw new need.ConfigError(
+        `${name} has methods with ${need.decorators}, but is frozen, so that it cannot be given the ` +
+          `${need.service.name}; provide it unfrozen, or as a class`,
       );
     }
   }
 }
 
-function isAdoptable(instance: unknown): instance is Adoptable {
-  return typeof instance === 'object' && instance !== null && LOCK_SERVICE in instance;
+function isAdoptable(instance: unknown, { property }: Need): instance is Adoptable {
+  return typeof instance === 'object' && instance !== null && property in instance;
 }
 
-/** What Nest would inject into a class of the same module. */
-async function lockServiceFor({ host }: Provider): Promise<LockService> {
+async function serviceFor({ host }: Provider, { injection }: Need): Promise<Service> {
   const moduleRef = host?.getProviderByKey<ModuleRef>(ModuleRef).instance as ModuleRef;
-  const { locks } = await moduleRef.create(LockServiceInjection);
-  return locks;
+  return (await moduleRef.create(injection)).service;
 }
 
-@Injectable()
-class LockServiceInjection {
-  constructor(@Inject(LockService) readonly locks: LockService) {}
+function injectionOf(token: Type<Service>): Need['injection'] {
+  @Injectable()
+  class Injection {
+    constructor(@Inject(token) readonly service: Service) {}
+  }
+  return Injection;
 }
 
 function nameOf({ name, instance }: Provider): string {

@@ -1,6 +1,7 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, type Observable } from 'rxjs';
+import { CacheError } from '../cache/cache-errors.js';
 import { LockBackends } from '../lock/lock-backends.js';
 import { LockError, LockTimeoutError } from '../lock/lock-errors.js';
 import { logOnce } from '../lock/lock-error-log.js';
@@ -23,7 +24,8 @@ export class LockErrorInterceptor implements NestInterceptor {
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
     return next.handle().pipe(
       catchError((error: unknown) => {
-        if (error instanceof LockError && error.statusCode >= 500) logOnce(this.backends.logger, error);
+        if ((error instanceof LockError || error instanceof CacheError) && error.statusCode >= 500)
+          logOnce(this.backends.logger, error);
         if (error instanceof LockTimeoutError && context.getType() === 'http') this.sayWhenToRetry(context, error);
         throw error;
       }),

@@ -17,6 +17,6 @@ export interface MethodCall {
 export interface MethodInterceptor {
   /** For a method that returns a promise. */
   interceptPromise(call: MethodCall): Promise<unknown>;
-  /** For a method that is declared to return an Observable; called for each subscription. */
-  interceptObservable(call: MethodCall): Observable<unknown>;
+  /** For a method that is declared to return an Observable. Absent where the decorator cannot stand on such. */
+  interceptObservable?(call: MethodCall): Observable<unknown>;
 }

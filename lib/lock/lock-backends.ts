@@ -17,7 +17,8 @@ export interface LockBackendsOptions {
 /** The backends of one module instance: the main one and those chosen by name. */
 export class LockBackends {
   readonly logger = new Logger('RedisLock');
-  private readonly main: NamedBackend;
+  readonly main: NamedBackend;
+  private readonly stopListeners: (() => Promise<void>)[] = [];
   private readonly named: ReadonlyMap<string, NamedBackend>;
 
   constructor(readonly options: LockBackendsOptions) {
@@ -60,7 +61,13 @@ export class LockBackends {
     });
   }
 
+  /** For what uses a backend, too: called when all locks are given back, before the connections are closed. */
+  whenStopping(listener: () => Promise<void>): void {
+    this.stopListeners.push(listener);
+  }
+
   async stop(): Promise<void> {
+    await Promise.all(this.stopListeners.map((listener) => listener()));
     await Promise.all(this.all().map((backend) => backend.stop()));
   }
 

@@ -19,6 +19,10 @@ export class Child {
     return new Child(spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'pipe'] }));
   }
 
+  get pid(): number {
+    return this.child.pid as number;
+  }
+
   /** Waits for a line that begins with `word`, and answers the JSON behind it. */
   async says<T>(word: string, within = 10_000): Promise<T> {
     try {

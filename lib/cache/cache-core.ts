@@ -1,0 +1,30 @@
+import type { TagVersion } from '../backends/cache-store.js';
+import type { CacheCounters } from './cache-stats.js';
+import type { Complaints } from './complaints.js';
+import type { Envelopes } from './envelope.js';
+import type { FirstLevel } from './first-level.js';
+import type { Flights } from './flights.js';
+import type { LoadWaiters } from './load-waiters.js';
+import type { Loads } from './loads.js';
+import type { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
+import type { StoreCalls } from './store-calls.js';
+import type { Unconfirmed } from './unconfirmed.js';
+
+/** What the parts of one cache share. */
+export interface CacheCore {
+  readonly calls: StoreCalls;
+  readonly envelopes: Envelopes;
+  readonly firstLevel: FirstLevel | undefined;
+  readonly flights: Flights;
+  readonly waiters: LoadWaiters;
+  readonly loads: Loads;
+  readonly unconfirmed: Unconfirmed;
+  readonly scheduled: ScheduledDeletionsRunner;
+  readonly counters: CacheCounters;
+  readonly complaints: Complaints;
+  /** Whether every invalidation of another process is heard of. */
+  readonly hears: boolean;
+  /** A token that no other load and no other write has. */
+  nextToken(): string;
+  beginTags(key: string, tags: readonly string[], memory: number): Promise<readonly TagVersion[]>;
+}

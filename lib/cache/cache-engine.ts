@@ -1,0 +1,199 @@
+import { AsyncResource } from 'node:async_hooks';
+import { randomUUID } from 'node:crypto';
+import type { LoggerService } from '@nestjs/common';
+import type { CacheListener, CacheStore, TagVersion } from '../backends/cache-store.js';
+import type { CacheCore } from './cache-core.js';
+import type { Loader } from './cache-loader.js';
+import type { CacheSettings } from './cache-settings.js';
+import { CacheCounters, type CacheStats } from './cache-stats.js';
+import { Complaints } from './complaints.js';
+import { Envelopes, type Entry } from './envelope.js';
+import type { EntrySettings } from './entry-settings.js';
+import { FirstLevel, type Kept } from './first-level.js';
+import { FirstLevelTracking } from './first-level-tracking.js';
+import { Flights, type Flight } from './flights.js';
+import { Invalidations } from './invalidations.js';
+import { LoadWaiters } from './load-waiters.js';
+import { Loads } from './loads.js';
+import { wantsRefresh, type Found } from './lookup.js';
+import { Read, type LoadRendezvous } from './read.js';
+import { currentReport, type ReadReport } from './read-report.js';
+import { Refresher } from './refresher.js';
+import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
+import { StoreCalls } from './store-calls.js';
+import { Unconfirmed } from './unconfirmed.js';
+
+/** The cache over one store: reads through it, and what keeps them right. */
+export class CacheEngine implements CacheCore, CacheListener {
+  readonly calls: StoreCalls;
+  readonly envelopes: Envelopes;
+  readonly firstLevel: FirstLevel | undefined;
+  readonly flights = new Flights();
+  readonly waiters = new LoadWaiters();
+  readonly counters = new CacheCounters();
+  readonly complaints: Complaints;
+  readonly loads: Loads;
+  readonly unconfirmed: Unconfirmed;
+  readonly invalidations: Invalidations;
+  readonly scheduled: ScheduledDeletionsRunner;
+  hears = false;
+  private readonly refresher: Refresher;
+  private readonly instance = randomUUID();
+  private tokens = 0;
+
+  constructor(
+    store: CacheStore,
+    readonly settings: CacheSettings,
+    logger: Pick<LoggerService, 'warn' | 'error'>,
+  ) {
+    this.complaints = new Complaints(logger);
+    this.calls = new StoreCalls(store, settings, this.complaints);
+    this.envelopes = new Envelopes(settings.serializer, settings.compressFrom);
+    const { firstLevel } = settings;
+    this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.valueOf(entry));
+    this.loads = new Loads(this.calls.timeouts, this.counters);
+    this.invalidations = new Invalidations(this);
+    this.unconfirmed = new Unconfirmed(this.calls, this.counters, logger, ({ key, tag, prefix }) => {
+      if (key !== undefined) this.invalidations.forget(key);
+      if (tag !== undefined) this.invalidations.forgetTag(tag);
+      if (prefix !== undefined) this.invalidations.forgetPrefix(prefix);
+    });
+    const deleteNow = (keys: readonly string[]) => this.invalidations.invalidate(keys, { barrier: 0, failOpen: false });
+    this.scheduled = new ScheduledDeletionsRunner(store, deleteNow, logger);
+    this.refresher = new Refresher(this);
+  }
+
+  /** @throws CacheConfigError for a store that cannot do what the settings ask for */
+  start(): void {
+    const { store } = this.calls;
+    if (store.caveat) this.complaints.warn(store.caveat);
+    if (this.firstLevel && this.settings.firstLevel?.bus === 'tracking') {
+      new FirstLevelTracking(this.firstLevel, this.invalidations, this.complaints).start(store);
+    }
+    store.listen(this);
+  }
+
+  async stop(): Promise<void> {
+    this.scheduled.stop();
+    await this.unconfirmed.stop();
+    this.calls.stop();
+    // From here on no message is heard.
+    this.onDisconnected();
+    this.calls.store.close();
+  }
+
+  /** The value; the promise of one caller may be that of others, too. */
+  fetch(key: string, loader: Loader<unknown>, settings: EntrySettings, rendezvous?: LoadRendezvous): Promise<unknown> {
+    const report = currentReport();
+    if (this.firstLevel && !settings.strong) {
+      const kept = this.firstLevel.get(key);
+      if (kept && bears(kept.entry, settings.tags)) return this.answerKept(key, loader, settings, kept, report);
+    }
+    const current = this.flights.get(key);
+    if (!current) return reported(this.begin(this.flights.start(key), loader, settings, rendezvous), report);
+    if (this.loads.scopes.wouldWaitForItself(key)) {
+      return reported(this.begin(this.flights.alone(key), loader, settings, rendezvous), report);
+    }
+    this.counters.sharedReads += 1;
+    rendezvous?.decided();
+    if (!settings.strong && this.hears) {
+      this.loads.scopes.wait(key, current.promise);
+      return reported(current, report);
+    }
+    // What the one under way finds may be older than an invalidation that ended before this call began.
+    const caller = new AsyncResource('CacheRead');
+    const begin = (strong: boolean) => this.begin(this.flights.start(key), loader, { ...settings, strong });
+    const following = current.next((strong) => caller.runInAsyncScope(begin, undefined, strong), settings.strong);
+    const answer = following.then((flight) => reported(flight, report));
+    this.loads.scopes.wait(key, answer);
+    return answer;
+  }
+
+  nextToken(): string {
+    this.tokens += 1;
+    return `${this.instance}:${this.tokens}`;
+  }
+
+  beginTags(key: string, tags: readonly string[], memory: number): Promise<readonly TagVersion[]> {
+    return this.calls.run('read of the tags', key, () => this.calls.store.beginTags(tags, memory));
+  }
+
+  stats(): CacheStats {
+    return {
+      ...this.counters.all(),
+      unconfirmedInvalidations: this.unconfirmed.size,
+      breakerOpened: this.calls.breaker.opened,
+      firstLevelSize: this.firstLevel?.size ?? 0,
+      firstLevelEvictions: this.firstLevel?.evictions ?? 0,
+      firstLevelFlushes: this.firstLevel?.flushes ?? 0,
+    };
+  }
+
+  onInvalidated(key: string): void {
+    this.invalidations.forget(key);
+  }
+
+  onLoadEnded(key: string): void {
+    this.waiters.wake(key);
+  }
+
+  onTagInvalidated(tag: string): void {
+    this.invalidations.forgetTag(tag);
+  }
+
+  onPrefixInvalidated(prefix: string): void {
+    this.invalidations.forgetPrefix(prefix);
+  }
+
+  onDeletionScheduled(delay: number): void {
+    this.scheduled.onScheduled(delay);
+  }
+
+  onDisconnected(): void {
+    this.hears = false;
+    this.firstLevel?.distrust('messages');
+  }
+
+  onConnected(): void {
+    // Whatever began before may have missed a message.
+    this.flights.detachMatching(() => true);
+    this.firstLevel?.trust('messages');
+    this.hears = true;
+    this.scheduled.start();
+  }
+
+  private begin(flight: Flight, loader: Loader<unknown>, settings: EntrySettings, rendezvous?: LoadRendezvous): Flight {
+    const { key } = flight;
+    const refresh = (found: Found) => this.refresher.refresh(key, loader, settings, found);
+    new Read(this, flight, loader, settings, refresh, rendezvous).start();
+    return flight;
+  }
+
+  private answerKept(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    { entry, value }: Kept,
+    report: ReadReport | undefined,
+  ): Promise<unknown> {
+    this.counters.firstLevelHits += 1;
+    report?.add({ outcome: 'hit', remaining: entry.expiresAt - Date.now() });
+    if (wantsRefresh(entry, settings)) this.refresher.refresh(key, loader, settings, { entry, value });
+    return Promise.resolve(settings.revive ? settings.revive(value) : value);
+  }
+}
+
+/** A value that was stored before the code named a tag does not go with it. */
+function bears({ tags }: Entry, required: readonly string[]): boolean {
+  return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
+}
+
+/** The answer, which is told to the report of this caller. */
+function reported(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
+  if (!report) return flight.promise;
+  return flight.promise.then((value) => {
+    const { outcome, freshUntil } = flight;
+    report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
+    return value;
+  });
+}

@@ -1,0 +1,68 @@
+import type { CacheOperations, InvalidateOptions, SetOptions } from './cache-operations.js';
+import type { CacheEntryOptions } from './cache-options.js';
+import type { Duration } from './duration.js';
+
+/**
+ * Gathers operations and sends them together. They are not a transaction: others may come in between, and each succeeds or fails by
+ * itself.
+ */
+export class CachePipeline<Results extends unknown[] = []> {
+  private readonly steps: (() => Promise<unknown>)[] = [];
+
+  /** @internal */
+  constructor(private readonly cache: CacheOperations) {}
+
+  /** `get` of the cache. */
+  get<T = unknown>(key: string): CachePipeline<[...Results, T | undefined]> {
+    return this.with(() => this.cache.get<T>(key));
+  }
+
+  /** `set` of the cache. */
+  set(key: string, value: unknown, options?: SetOptions): CachePipeline<[...Results, void]> {
+    return this.with(() => this.cache.set(key, value, options));
+  }
+
+  /** `incr` of the cache. */
+  incr(key: string, by?: number, options?: Pick<CacheEntryOptions, 'ttl'>): CachePipeline<[...Results, number]> {
+    return this.with(() => this.cache.incr(key, by, options));
+  }
+
+  /** `decr` of the cache. */
+  decr(key: string, by?: number, options?: Pick<CacheEntryOptions, 'ttl'>): CachePipeline<[...Results, number]> {
+    return this.with(() => this.cache.decr(key, by, options));
+  }
+
+  /** `del` of the cache. */
+  del(keys: string | readonly string[], options?: InvalidateOptions): CachePipeline<[...Results, void]> {
+    return this.with(() => this.cache.del(keys, options));
+  }
+
+  /** `expire` of the cache. */
+  expire(key: string, ttl: Duration): CachePipeline<[...Results, boolean]> {
+    return this.with(() => this.cache.expire(key, ttl));
+  }
+
+  /** `ttl` of the cache. */
+  ttl(key: string): CachePipeline<[...Results, number | null]> {
+    return this.with(() => this.cache.ttl(key));
+  }
+
+  /** `has` of the cache. */
+  has(key: string): CachePipeline<[...Results, boolean]> {
+    return this.with(() => this.cache.has(key));
+  }
+
+  /** The results in the order of the operations. Rejects with the first error, once all have settled. */
+  async exec(): Promise<Results> {
+    const settled = await Promise.allSettled(this.steps.splice(0).map((step) => step()));
+    return settled.map((result) => {
+      if (result.status === 'rejected') throw result.reason;
+      return result.value;
+    }) as Results;
+  }
+
+  private with<T>(step: () => Promise<T>): CachePipeline<[...Results, T]> {
+    this.steps.push(step);
+    return this as unknown as CachePipeline<[...Results, T]>;
+  }
+}

@@ -1,0 +1,55 @@
+import type { LoggerService } from '@nestjs/common';
+import type { CacheStore } from '../backends/cache-store.js';
+import { CacheEngine } from './cache-engine.js';
+import { CacheConfigError } from './cache-errors.js';
+import type { CacheSettings } from './cache-settings.js';
+
+/**
+ * The cache of one module instance, if it has one. It listens to the others from the boot on where the module is given options for it, and
+ * else from its first use on: an application that only locks pays nothing for it.
+ */
+export class CacheRuntime {
+  private readonly present: CacheEngine | undefined;
+  private started = false;
+  private stopped = false;
+
+  constructor(
+    store: CacheStore | undefined,
+    settings: CacheSettings | undefined,
+    logger: Pick<LoggerService, 'warn' | 'error'>,
+    private readonly wanted: boolean,
+  ) {
+    this.present = store && settings && new CacheEngine(store, settings, logger);
+  }
+
+  /** @throws CacheConfigError when the module has none */
+  engine(): CacheEngine {
+    if (this.present) {
+      this.start();
+      return this.present;
+    }
+    throw new CacheConfigError(
+      'This application has no cache: give RedisLockModule the option "redis" or "cache: { redis }", and do not set "cache: false"',
+    );
+  }
+
+  boot(): void {
+    if (this.wanted) this.start();
+  }
+
+  get isStopped(): boolean {
+    return this.stopped;
+  }
+
+  async stop(): Promise<void> {
+    this.started = true;
+    await this.present?.stop();
+    this.stopped = true;
+  }
+
+  private start(): void {
+    if (this.started) return;
+    this.started = true;
+    this.present?.start();
+  }
+}

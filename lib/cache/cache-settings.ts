@@ -1,0 +1,96 @@
+import { CacheConfigError } from './cache-errors.js';
+import type { CacheOptions, FirstLevelOptions } from './cache-options.js';
+import type { CacheSerializer } from './cache-serializer.js';
+import { LONGEST_DELAY, milliseconds, refused } from './duration.js';
+import { entrySettings, type EntrySettings } from './entry-settings.js';
+import type { FirstLevelSettings } from './first-level.js';
+import { typedSerializer } from './typed-serializer.js';
+
+/** `CacheOptions` checked and complete. */
+export interface CacheSettings {
+  readonly entries: EntrySettings;
+  readonly firstLevel: FirstLevelSettings | undefined;
+  readonly serializer: CacheSerializer;
+  /** Bytes from which on a value is compressed. */
+  readonly compressFrom: number;
+  readonly commandTimeout: number;
+  readonly breaker: { readonly errors: number; readonly open: number };
+}
+
+const OPTION_NAMES = new Set<string>([
+  'redis',
+  'defaults',
+  'l1',
+  'serializer',
+  'compression',
+  'commandTimeout',
+  'breaker',
+] satisfies (keyof CacheOptions)[]);
+
+const FIRST_LEVEL_NAMES = new Set<string>([
+  'max',
+  'maxBytes',
+  'ttl',
+  'bus',
+  'serialize',
+] satisfies (keyof FirstLevelOptions)[]);
+
+/** @throws CacheConfigError naming the option, the value and the remedy */
+export function cacheSettings(options: CacheOptions): CacheSettings {
+  if (typeof options !== 'object' || options === null)
+    throw refused('cache', options, 'an object of cache options, or false');
+  requireKnown('cache', options, OPTION_NAMES);
+  const { serializer = typedSerializer(), compression = false, breaker = {} } = options;
+  if (typeof serializer?.serialize !== 'function' || typeof serializer.deserialize !== 'function') {
+    throw refused('cache.serializer', serializer, 'an object with serialize and deserialize');
+  }
+  if (typeof breaker !== 'object' || breaker === null) throw refused('cache.breaker', breaker, '{ errors, open }');
+  return {
+    entries: entrySettings(options.defaults),
+    firstLevel: firstLevelSettings(options.l1 ?? false),
+    serializer,
+    compressFrom: compressionThreshold(compression),
+    commandTimeout: milliseconds('cache.commandTimeout', options.commandTimeout ?? 250, 1, LONGEST_DELAY),
+    breaker: {
+      errors: whole('cache.breaker.errors', breaker.errors ?? 5),
+      open: milliseconds('cache.breaker.open', breaker.open ?? 5_000, 1, LONGEST_DELAY),
+    },
+  };
+}
+
+function firstLevelSettings(options: false | FirstLevelOptions): CacheSettings['firstLevel'] {
+  if (options === false) return undefined;
+  if (typeof options !== 'object' || options === null)
+    throw refused('cache.l1', options, 'false or { max, maxBytes, ttl, bus, serialize }');
+  requireKnown('cache.l1', options, FIRST_LEVEL_NAMES);
+  const { bus = 'pubsub', serialize = true } = options;
+  if (bus !== 'pubsub' && bus !== 'tracking') throw refused('cache.l1.bus', bus, "'pubsub' or 'tracking'");
+  if (typeof serialize !== 'boolean') throw refused('cache.l1.serialize', serialize, 'true or false');
+  return {
+    max: whole('cache.l1.max', options.max ?? 1_000),
+    maxBytes: whole('cache.l1.maxBytes', options.maxBytes ?? 64 * 1_024 * 1_024),
+    ttl: milliseconds('cache.l1.ttl', options.ttl ?? 10_000, 1),
+    bus,
+    serialize,
+  };
+}
+
+function compressionThreshold(compression: CacheOptions['compression']): number {
+  if (compression === false || compression === undefined) return Infinity;
+  if (typeof compression !== 'object' || compression === null)
+    throw refused('cache.compression', compression, 'false or { threshold }');
+  return whole('cache.compression.threshold', compression.threshold ?? 4_096);
+}
+
+function whole(option: string, value: unknown): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 1) return value as number;
+  throw refused(option, value, 'a whole number from 1 on');
+}
+
+function requireKnown(what: string, options: object, names: ReadonlySet<string>): void {
+  for (const name of Object.keys(options)) {
+    if (!names.has(name)) {
+      throw new CacheConfigError(`Unknown option "${what}.${name}"; give any of ${[...names].join(', ')}`);
+    }
+  }
+}

@@ -1,0 +1,135 @@
+import { promisify } from 'node:util';
+import { deflateRaw, inflateRawSync } from 'node:zlib';
+import type { StoredData } from '../backends/cache-store.js';
+import type { CacheSerializer } from './cache-serializer.js';
+
+/** The tags of a value, and the version that each had before it was loaded. */
+export type TagStamp = Readonly<Record<string, number>>;
+
+/** Without a prototype, as a tag may have any name. */
+export function emptyStamp(): Record<string, number> {
+  return Object.create(null) as Record<string, number>;
+}
+
+/** What is known of a value beside itself. */
+export interface EntryMark {
+  /** When it stops being fresh, in ms of the wall clock. */
+  readonly expiresAt: number;
+  /** It is kept for longer than it is fresh. */
+  readonly keptStale: boolean;
+  /** How long its load took, in ms; only where `refreshAhead` asks for it. */
+  readonly loadTime: number | undefined;
+  readonly tags: TagStamp | undefined;
+}
+
+export interface Entry extends EntryMark {
+  readonly kind: number;
+  /** As the serializer made it, maybe compressed. */
+  readonly payload: Buffer;
+}
+
+const VERSION = 1;
+const NULL = 1;
+const UNDEFINED = 2;
+const COMPRESSED = 4;
+const KEPT_STALE = 8;
+const MORE = 16;
+const KIND_BASE = 64;
+const NEW_LINE = 10;
+const MINUS = 45;
+const ZERO = 48;
+const NINE = 57;
+
+const compress = promisify(deflateRaw);
+
+/**
+ * Values with what is known of them, as they are stored: a version byte, a byte of flags, when it expires (base 36), the rest of the
+ * mark as JSON if there is any, a line feed, and the payload. A whole number that was set by hand is stored as its digits, so that
+ * it can be counted up.
+ */
+export class Envelopes {
+  constructor(
+    private readonly serializer: CacheSerializer,
+    private readonly compressFrom: number,
+  ) {}
+
+  seal(value: unknown, mark: EntryMark): StoredData | Promise<StoredData> {
+    const kind = (value === null ? NULL : value === undefined ? UNDEFINED : 0) | (mark.keptStale ? KEPT_STALE : 0);
+    if (value === null || value === undefined) return head(kind, mark);
+    const payload = this.serializer.serialize(value);
+    if (this.compressFrom === Infinity || Buffer.byteLength(payload) < this.compressFrom) {
+      return joined(head(kind, mark), payload);
+    }
+    return this.compressed(payload, head(kind | COMPRESSED, mark));
+  }
+
+  private async compressed(payload: string | Buffer, first: string): Promise<StoredData> {
+    return joined(first, await compress(payload));
+  }
+
+  /** `undefined` for what is not ours, or of another version. */
+  open(data: Buffer): Entry | undefined {
+    if (data[0] !== VERSION) return undefined;
+    const kind = (data[1] ?? 0) - KIND_BASE;
+    let expiresAt = 0;
+    let at = 2;
+    for (; at < data.length; at++) {
+      const code = data[at] as number;
+      if (code >= ZERO && code <= NINE) expiresAt = expiresAt * 36 + code - ZERO;
+      else if (code >= 97 && code <= 122) expiresAt = expiresAt * 36 + code - 87;
+      else break;
+    }
+    if ((kind & MORE) === 0) {
+      return entry(kind, expiresAt, undefined, data.subarray(at + 1));
+    }
+    const end = data.indexOf(NEW_LINE, at);
+    const more = JSON.parse(data.toString('utf8', at, end)) as { t?: number; g?: TagStamp };
+    return entry(kind, expiresAt, more, data.subarray(end + 1));
+  }
+
+  /** What the stored value begins with. */
+  headOf(sealed: Entry): string {
+    return head(sealed.kind & ~MORE, sealed);
+  }
+
+  /** @throws what the serializer throws */
+  valueOf({ kind, payload }: Entry): unknown {
+    if ((kind & (NULL | UNDEFINED | COMPRESSED)) === 0) return this.serializer.deserialize(payload);
+    if (kind & NULL) return null;
+    if (kind & UNDEFINED) return undefined;
+    return this.serializer.deserialize(inflateRawSync(payload));
+  }
+}
+
+/** A whole number that can be counted up. */
+export function countable(value: unknown): value is number {
+  return Number.isSafeInteger(value) && !Object.is(value, -0);
+}
+
+/** The number that stands there instead of an envelope. */
+export function countedNumber(data: Buffer): number | undefined {
+  const first = data[0] ?? 0;
+  if (first !== MINUS && !(first >= ZERO && first <= NINE)) return undefined;
+  const digits = data.toString('latin1');
+  return /^-?\d+$/.test(digits) ? Number(digits) : undefined;
+}
+
+function head(kind: number, { expiresAt, loadTime, tags }: EntryMark): string {
+  const more = loadTime !== undefined || tags !== undefined;
+  const flags = String.fromCharCode(VERSION, KIND_BASE + (more ? kind | MORE : kind));
+  const rest = more ? JSON.stringify({ t: loadTime, g: tags }) : '';
+  return `${flags}${Math.max(0, Math.round(expiresAt)).toString(36)}${rest}\n`;
+}
+
+function joined(first: string, payload: string | Buffer): StoredData {
+  return typeof payload === 'string' ? first + payload : Buffer.concat([Buffer.from(first), payload]);
+}
+
+function entry(
+  kind: number,
+  expiresAt: number,
+  more: { t?: number; g?: TagStamp } | undefined,
+  payload: Buffer,
+): Entry {
+  return { kind, expiresAt, keptStale: (kind & KEPT_STALE) !== 0, loadTime: more?.t, tags: more?.g, payload };
+}

@@ -1,0 +1,99 @@
+import type { ReadOutcome } from './read-report.js';
+
+/** One read of a key that is under way in this process, and that others may join. */
+export class Flight {
+  readonly promise: Promise<unknown>;
+  /** What this read finds may be older than the last invalidation, or than what is stored. */
+  outdated = false;
+  /** What it did, once it has landed. */
+  outcome: ReadOutcome = 'miss';
+  /** Until when the value is fresh, in ms of the wall clock, where it is stored. */
+  freshUntil: number | undefined;
+  private onEnd: (() => void)[] | undefined;
+  private resolve!: (value: unknown) => void;
+  private reject!: (error: unknown) => void;
+  private following: Promise<Flight> | undefined;
+  private followedStrongly = false;
+
+  constructor(
+    private readonly flights: Flights,
+    readonly key: string,
+  ) {
+    this.promise = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  land(value: unknown): void {
+    this.detach(false);
+    this.resolve(value);
+  }
+
+  fail(error: unknown): void {
+    this.detach(false);
+    this.reject(error);
+  }
+
+  /**
+   * What is begun as soon as this one has ended, or is detached; whoever asked for it by then shares it. `begin` is told whether it must
+   * be strong, for any of them.
+   */
+  next(begin: (strong: boolean) => Flight, strong: boolean): Promise<Flight> {
+    this.followedStrongly ||= strong;
+    this.following ??= new Promise((resolve) => {
+      (this.onEnd ??= []).push(() => resolve(begin(this.followedStrongly)));
+    });
+    return this.following;
+  }
+
+  /** Nobody joins any more. */
+  detach(outdated = true): void {
+    this.outdated ||= outdated;
+    this.flights.leave(this);
+    const { onEnd } = this;
+    this.onEnd = undefined;
+    if (onEnd) for (const listener of onEnd) listener();
+  }
+}
+
+/** The reads that are under way, so that callers of one process share them; a key has at most one to join. */
+export class Flights {
+  // Not a Map: V8 links each table that one outgrew to the next, and so keeps the flights of before from the young generation's
+  // garbage collector.
+  private readonly byKey = Object.create(null) as Record<string, Flight>;
+
+  get(key: string): Flight | undefined {
+    return this.byKey[key];
+  }
+
+  start(key: string): Flight {
+    const flight = new Flight(this, key);
+    this.byKey[key] = flight;
+    return flight;
+  }
+
+  /** One that nobody joins. */
+  alone(key: string): Flight {
+    return new Flight(this, key);
+  }
+
+  /** @internal for `Flight` */
+  leave(flight: Flight): void {
+    if (this.byKey[flight.key] === flight) delete this.byKey[flight.key];
+  }
+
+  detach(key: string): void {
+    this.byKey[key]?.detach();
+  }
+
+  /** Others still join: what it answers is as true as when it began. */
+  outdate(key: string): void {
+    const flight = this.byKey[key];
+    if (flight) flight.outdated = true;
+  }
+
+  detachMatching(matches: (key: string) => boolean): void {
+    for (const flight of Object.values(this.byKey)) if (matches(flight.key)) flight.detach();
+  }
+}

@@ -1,0 +1,232 @@
+import type { DeleteMatchingRequest, InvalidateRequest } from '../backends/cache-store.js';
+import type { CacheCore } from './cache-core.js';
+import { CacheBackendError } from './cache-errors.js';
+import { keyDeletion, type Deletion } from './unconfirmed.js';
+
+/** So many keys are under way at once, so that each is answered in time. */
+const BATCH = 512;
+/** How long (ms) a barrier outlives a writer that died; it is renewed every third of it. */
+const WRITE_BARRIER = 10_000;
+
+export interface InvalidateSettings {
+  /** Milliseconds after it during which nothing is stored. */
+  readonly barrier: number;
+  readonly failOpen: boolean;
+}
+
+/** Deletes values, and fences whatever loads them: here, in the store, and through it in other processes. */
+export class Invalidations {
+  constructor(private readonly core: CacheCore) {}
+
+  async invalidate(keys: readonly string[], { barrier, failOpen }: InvalidateSettings): Promise<void> {
+    const renewed = barrier > 0 ? { barrier: { token: this.core.nextToken(), ttl: barrier } } : {};
+    await this.deleteEach(keys, (key) => ({ key, ...renewed }), failOpen);
+  }
+
+  /**
+   * Nothing is stored under the keys from before the write until after it, even if this process dies in between: what was stored is
+   * then gone, and what is loaded is not stored until the barrier ends.
+   */
+  async mutate<T>(
+    keys: readonly string[],
+    write: () => Promise<T>,
+    { barrier, failOpen }: InvalidateSettings,
+  ): Promise<T> {
+    const token = this.core.nextToken();
+    const after = barrier > 0 ? { barrier: { token: this.core.nextToken(), ttl: barrier } } : {};
+    try {
+      await this.deleteEach(keys, (key) => ({ key, barrier: { token, ttl: WRITE_BARRIER } }), failOpen);
+    } catch (error) {
+      await this.deleteEach(keys, (key) => ({ key, lift: token }), true);
+      throw error;
+    }
+    const renewal = setInterval(() => this.renewBarriers(keys, token), WRITE_BARRIER / 3).unref();
+    try {
+      return await write();
+    } finally {
+      clearInterval(renewal);
+      // Also after an error: a write that failed may have been carried out.
+      await this.deleteEach(keys, (key) => ({ key, lift: token, ...after }), true);
+    }
+  }
+
+  async doubleDelete<T>(
+    keys: readonly string[],
+    write: () => Promise<T>,
+    delay: number,
+    failOpen: boolean,
+  ): Promise<T> {
+    await this.deleteEach(keys, (key) => ({ key }), failOpen);
+    // Should this process die before the end of the write. The one after it takes its place.
+    await this.scheduleDeletion(keys, delay, failOpen);
+    try {
+      return await write();
+    } finally {
+      await this.deleteEach(keys, (key) => ({ key }), true);
+      await this.scheduleDeletion(keys, delay, true);
+    }
+  }
+
+  async deleteByTag(tags: readonly string[], failOpen: boolean): Promise<void> {
+    const { core } = this;
+    for (const tag of tags) this.forgetTag(tag);
+    const failures = await Promise.all(
+      tags.map((tag) =>
+        this.confirm({
+          what: `deletion by tag "${tag}"`,
+          operation: `deletion by tag "${tag}"`,
+          name: `t${tag}`,
+          tag,
+          send: () => core.calls.store.invalidateTag(tag),
+        }),
+      ),
+    );
+    for (const tag of tags) this.forgetTag(tag);
+    if (!failOpen) throwFirst(failures);
+  }
+
+  /** Takes as many steps as the store has keys, and is given up where the store does not answer. */
+  async deleteMatching(request: DeleteMatchingRequest, failOpen: boolean): Promise<number> {
+    const { core } = this;
+    const { match } = request;
+    const prefix = 'prefix' in match ? match.prefix : '';
+    const shown = 'prefix' in match ? `prefix "${match.prefix}"` : `pattern "${match.pattern}"`;
+    const what = `deletion by ${shown}`;
+    core.counters.invalidations += 1;
+    this.forgetPrefix(prefix);
+    try {
+      return await core.calls.runLong(what, () => core.calls.store.deleteMatching(request));
+    } catch (error) {
+      core.counters.redisErrors += 1;
+      core.unconfirmed.add({
+        what,
+        operation: what,
+        name: `p${shown}`,
+        prefix,
+        send: () => core.calls.store.deleteMatching(request),
+      });
+      if (failOpen) return 0;
+      throw new CacheBackendError(`Cache: ${what} failed and is repeated: ${String(error)}`, [], error);
+    } finally {
+      this.forgetPrefix(prefix);
+    }
+  }
+
+  /** What this process knows of the key may be old. */
+  forget(key: string): void {
+    const { firstLevel, flights, waiters } = this.core;
+    firstLevel?.delete(key);
+    flights.detach(key);
+    waiters.wake(key);
+  }
+
+  /**
+   * What is stored under the key was changed, by whoever, or has expired. Others go on joining the read under way: it may be the very load
+   * that replaces what has expired.
+   */
+  forgetValue(key: string): void {
+    const { firstLevel, flights } = this.core;
+    firstLevel?.delete(key);
+    flights.outdate(key);
+  }
+
+  /** Which of the reads under way will bear the tag is not known. */
+  forgetTag(tag: string): void {
+    const { firstLevel, flights } = this.core;
+    firstLevel?.deleteByTag(tag);
+    flights.detachMatching(() => true);
+  }
+
+  forgetPrefix(prefix: string): void {
+    const { firstLevel, flights, waiters } = this.core;
+    const matches = (key: string) => key.startsWith(prefix);
+    firstLevel?.deleteMatching(matches);
+    flights.detachMatching(matches);
+    waiters.wakeMatching(matches);
+  }
+
+  /** What is stored under the key must not be served any more, whatever becomes of the step that would have replaced it. */
+  deleteLater(key: string): void {
+    this.core.unconfirmed.add(this.deletion({ key }));
+  }
+
+  private async scheduleDeletion(keys: readonly string[], delay: number, failOpen: boolean): Promise<void> {
+    const { calls, counters, complaints, scheduled } = this.core;
+    try {
+      await calls.run('schedule of the second deletion', '', () => scheduled.schedule(keys, delay));
+    } catch (error) {
+      counters.redisErrors += 1;
+      if (!failOpen) throw error;
+      complaints.warn(`The second deletion of "${keys.join('", "')}" is kept in this process only: ${String(error)}`);
+      setTimeout(() => void this.deleteEach(keys, (key) => ({ key }), true), delay).unref();
+    }
+  }
+
+  private async deleteEach(
+    keys: readonly string[],
+    requestOf: (key: string) => InvalidateRequest,
+    failOpen: boolean,
+  ): Promise<void> {
+    const failures: (CacheBackendError | undefined)[] = [];
+    for (let first = 0; first < keys.length; first += BATCH) {
+      const batch = keys.slice(first, first + BATCH);
+      for (const key of batch) this.forget(key);
+      // Those after one that fails are to be repeated as well.
+      failures.push(...(await Promise.all(batch.map((key) => this.confirm(this.deletion(requestOf(key)))))));
+      // What was read in between may be from before.
+      for (const key of batch) this.forget(key);
+    }
+    if (!failOpen) throwFirst(failures);
+  }
+
+  private deletion(request: InvalidateRequest): Deletion {
+    const { key } = request;
+    const { store } = this.core.calls;
+    return {
+      what: `invalidation of "${key}"`,
+      operation: 'invalidation',
+      name: keyDeletion(key),
+      key,
+      send: () => store.invalidate(request),
+    };
+  }
+
+  /** Repeats it until the store confirms it. Answers why it has to. */
+  private async confirm(deletion: Deletion): Promise<CacheBackendError | undefined> {
+    const { core } = this;
+    core.counters.invalidations += 1;
+    const before = core.unconfirmed.find(deletion.name);
+    try {
+      await core.calls.run(deletion.operation, deletion.key ?? '', () => deletion.send());
+      core.unconfirmed.confirmed(before);
+      return undefined;
+    } catch (error) {
+      core.counters.redisErrors += 1;
+      core.unconfirmed.add(deletion);
+      return error as CacheBackendError;
+    }
+  }
+
+  private renewBarriers(keys: readonly string[], token: string): void {
+    const { calls, complaints } = this.core;
+    for (const key of keys) {
+      calls.send(
+        'renewal of the barrier',
+        key,
+        () => calls.store.renewBarrier({ key, token, ttl: WRITE_BARRIER }),
+        (renewed) => {
+          if (!renewed)
+            complaints.warn(
+              `The barrier of "${key}" ended before its write: what was loaded since is deleted after it`,
+            );
+        },
+        () => {},
+      );
+    }
+  }
+}
+
+function throwFirst(failures: readonly (CacheBackendError | undefined)[]): void {
+  const failure = failures.find((each) => each !== undefined);
+  if (failure) throw failure;
+}

@@ -1,0 +1,79 @@
+/** Somebody who waits for the end of another process' load. */
+interface Waiter {
+  wake(): void;
+}
+
+/** Between so many ms and so many it is looked again, in case the message was lost. */
+const FIRST_LOOK = 25;
+const LATEST_LOOK = 250;
+
+/** Who waits for which key. */
+export class LoadWaiters {
+  private readonly byKey = new Map<string, Set<Waiter>>();
+
+  /** Begins to listen. It must be before the lease is asked for, so that no message is missed. */
+  expect(key: string): LoadWait {
+    return new LoadWait(this, key);
+  }
+
+  /** @internal for `LoadWait` */
+  add(key: string, waiter: Waiter): void {
+    const waiters = this.byKey.get(key);
+    if (waiters) waiters.add(waiter);
+    else this.byKey.set(key, new Set([waiter]));
+  }
+
+  /** @internal for `LoadWait` */
+  remove(key: string, waiter: Waiter): void {
+    const waiters = this.byKey.get(key);
+    waiters?.delete(waiter);
+    if (waiters?.size === 0) this.byKey.delete(key);
+  }
+
+  wake(key: string): void {
+    for (const waiter of this.byKey.get(key) ?? []) waiter.wake();
+  }
+
+  wakeMatching(matches: (key: string) => boolean): void {
+    for (const [key, waiters] of this.byKey) if (matches(key)) for (const waiter of waiters) waiter.wake();
+  }
+}
+
+export class LoadWait implements Waiter {
+  private woken = false;
+  private look = FIRST_LOOK;
+  private onWake: (() => void) | undefined;
+
+  constructor(
+    private readonly waiters: LoadWaiters,
+    private readonly key: string,
+  ) {
+    waiters.add(key, this);
+  }
+
+  wake(): void {
+    this.woken = true;
+    this.onWake?.();
+  }
+
+  /** Until the load has ended, `most` ms have passed, or it is time to look whether the message was lost. */
+  async untilWoken(most: number): Promise<void> {
+    if (!this.woken) {
+      const delay = Math.min(most, this.look * (0.75 + Math.random() / 2));
+      this.look = Math.min(this.look * 2, LATEST_LOOK);
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, Math.max(1, Math.ceil(delay)));
+        this.onWake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.onWake = undefined;
+    }
+    this.woken = false;
+  }
+
+  end(): void {
+    this.waiters.remove(this.key, this);
+  }
+}

@@ -1,0 +1,266 @@
+import { AsyncResource } from 'node:async_hooks';
+import type { CacheCore } from './cache-core.js';
+import { CacheBackendError, CacheTimeoutError } from './cache-errors.js';
+import type { Loader } from './cache-loader.js';
+import type { Entry } from './envelope.js';
+import type { EntrySettings } from './entry-settings.js';
+import type { Flight } from './flights.js';
+import { askForLease, takeLease } from './lease-taking.js';
+import { LeasedLoad, type LoadResult } from './leased-load.js';
+import type { Loaded } from './loads.js';
+import { beginningOf, decode, hasCurrentTags, isFresh, isServableStale, wantsRefresh, type Found } from './lookup.js';
+
+/** What takes part in deciding when several reads call their loader together. */
+export interface LoadRendezvous {
+  /** This read does without the loader for now: it has found a value, or waits for another process. */
+  decided(): void;
+}
+
+/** One read of one key, which others share: looks it up, and loads it where that finds nothing. */
+export class Read {
+  private readonly generation: number;
+  /** Where the loader runs: an answer of the store comes in the context of another read that was sent with this one. */
+  private readonly caller = new AsyncResource('CacheRead');
+  /** The flight was answered before the load has ended. */
+  private answeredEarly = false;
+
+  constructor(
+    private readonly core: CacheCore,
+    private readonly flight: Flight,
+    private readonly loader: Loader<unknown>,
+    private readonly settings: EntrySettings,
+    private readonly refresh: (found: Found) => void,
+    private readonly rendezvous?: LoadRendezvous,
+  ) {
+    this.generation = core.firstLevel?.generation ?? 0;
+  }
+
+  private get key(): string {
+    return this.flight.key;
+  }
+
+  start(): void {
+    const { core, key, settings } = this;
+    if (core.loads.scopes.wouldWaitForItself(key)) return this.loadUnstored();
+    if (core.unconfirmed.size > 0 && core.unconfirmed.coversKey(key)) return this.loadUnstored();
+    if (settings.tags.length > 0) return this.follow(this.lookUpTagged());
+    const { calls } = core;
+    calls.send('read', key, () => calls.store.read(key), this.onData, this.onFailure);
+  }
+
+  private readonly onData = (data: Buffer | null): void => {
+    const found = decode(this.core, this.key, data);
+    if (!found) return this.fill(data ?? undefined, undefined);
+    if (found.entry?.tags) return this.follow(this.checkTags(found));
+    this.judge(found);
+  };
+
+  private readonly onFailure = (error: CacheBackendError): void => {
+    this.doWithoutStore(error, undefined);
+  };
+
+  private follow(steps: Promise<void>): void {
+    steps.catch((error: unknown) => this.flight.fail(error));
+  }
+
+  /** Serves it, fresh or stale, or loads. */
+  private judge(found: Found): void {
+    const { core, settings } = this;
+    if (isFresh(found)) {
+      core.counters.secondLevelHits += 1;
+      if (wantsRefresh(found.entry, settings)) this.caller.runInAsyncScope(this.refresh, undefined, found);
+      return this.landFound(found);
+    }
+    const stale = isServableStale(found, settings) ? found : undefined;
+    if (!stale || settings.softTimeout > 0) return this.fill(found.data, stale);
+    this.caller.runInAsyncScope(this.refresh, undefined, stale);
+    this.landStale(stale);
+  }
+
+  /** Asks for the value and for its tags in one round trip. */
+  private async lookUpTagged(): Promise<void> {
+    const { core, key, settings } = this;
+    const { calls } = core;
+    let data: Buffer | null;
+    let versions: readonly (number | null)[];
+    try {
+      [data, versions] = await Promise.all([
+        calls.run('read', key, () => calls.store.read(key)),
+        calls.run('read of the tags', key, () => calls.store.readTags(settings.tags)),
+      ]);
+    } catch (error) {
+      return this.onFailure(error as CacheBackendError);
+    }
+    const found = decode(core, key, data);
+    const stamp = found?.entry?.tags;
+    const current = stamp && settings.tags.every((tag, index) => stamp[tag] === versions[index]);
+    if (!found || !current) return this.fill(data ?? undefined, undefined);
+    if (Object.keys(stamp).length > settings.tags.length) return this.checkTags(found);
+    if (core.unconfirmed.coversTags(stamp)) return this.loadUnstored();
+    this.judge(found);
+  }
+
+  private async checkTags(found: Found): Promise<void> {
+    const { core, key, settings } = this;
+    if (core.unconfirmed.coversTags(found.entry?.tags)) return this.loadUnstored();
+    try {
+      if (!(await hasCurrentTags(core, key, found, settings.tags))) return this.fill(found.data, undefined);
+    } catch (error) {
+      return this.onFailure(error as CacheBackendError);
+    }
+    this.judge(found);
+  }
+
+  /**
+   * Takes the lease and loads, or waits for whoever has it. `present`: what is in the store and not to be served.
+   * `stale`: what is to be served when that takes longer than `softTimeout`.
+   */
+  private fill(present: Buffer | undefined, stale: Found | undefined): void {
+    this.core.counters.misses += 1;
+    const { bloom } = this.settings;
+    if (!bloom) return this.askForLease(present, stale);
+    const mayBe = bloom.filter.mayHave(bloom.id).then((may) => {
+      if (may) return this.askForLease(present, stale);
+      this.core.counters.absentByFilter += 1;
+      this.flight.land(null);
+    });
+    this.follow(mayBe);
+  }
+
+  private askForLease(present: Buffer | undefined, stale: Found | undefined): void {
+    const { core, key, settings } = this;
+    askForLease(
+      core,
+      key,
+      settings,
+      { seen: present && beginningOf(present), waits: false },
+      (answer) => {
+        if (answer instanceof LeasedLoad) this.load(answer, stale);
+        else if (answer.status === 'barrier') this.loadUnstored(stale);
+        else this.follow(this.awaitOther(present, stale));
+      },
+      (error) => this.doWithoutStore(error, stale),
+    );
+  }
+
+  /** Somebody else loads, or has loaded. */
+  private async awaitOther(present: Buffer | undefined, stale: Found | undefined): Promise<void> {
+    const { core, key, settings } = this;
+    const patience = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
+    const deadline = performance.now() + patience;
+    const wait = core.waiters.expect(key);
+    try {
+      for (let seen = present && beginningOf(present); ;) {
+        // Asked again where it was busy before: its end may have been told before this one listened.
+        const answer = await takeLease(core, key, settings, { seen, waits: patience > 0 });
+        if (answer instanceof LeasedLoad) return this.load(answer, stale);
+        if (answer.status === 'barrier') return this.loadUnstored(stale);
+        if (answer.status === 'busy') {
+          const left = deadline - performance.now();
+          if (left <= 0) return this.giveUpWaiting(stale);
+          core.counters.waits += 1;
+          this.rendezvous?.decided();
+          await wait.untilWoken(Math.min(left, answer.remaining + 1));
+        }
+        const data = await core.calls.run('read', key, () => core.calls.store.read(key));
+        const found = decode(core, key, data);
+        if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) {
+          return this.landFound(found);
+        }
+        seen = data === null ? undefined : beginningOf(data);
+      }
+    } catch (error) {
+      if (!(error instanceof CacheBackendError)) throw error;
+      this.doWithoutStore(error, stale);
+    } finally {
+      wait.end();
+    }
+  }
+
+  private load(load: LeasedLoad, stale: Found | undefined): void {
+    const { softTimeout } = this.settings;
+    const soft = stale && softTimeout > 0 ? setTimeout(() => this.landEarly(stale), softTimeout) : undefined;
+    const done = (result: LoadResult) => {
+      clearTimeout(soft);
+      this.landLoaded(result);
+    };
+    const failed = (error: unknown) => {
+      clearTimeout(soft);
+      this.landFailed(error, stale);
+    };
+    this.caller.runInAsyncScope(() => load.run(this.loader, stale?.value, done, failed));
+  }
+
+  /** Where nothing may be stored: a write is under way, or the store is away. */
+  private loadUnstored(stale?: Found): void {
+    const { core, key, loader, settings } = this;
+    core.counters.unstoredLoads += 1;
+    const done = ({ value }: Loaded) => this.flight.land(value);
+    const failed = (error: unknown) => this.landFailed(error, stale);
+    this.caller.runInAsyncScope(() => core.loads.run(key, loader, settings.loaderTimeout, stale?.value, done, failed));
+  }
+
+  private doWithoutStore(error: CacheBackendError, stale: Found | undefined): void {
+    this.core.counters.redisErrors += 1;
+    if (this.settings.failOpen) this.loadUnstored(stale);
+    else this.flight.fail(error);
+  }
+
+  private giveUpWaiting(stale: Found | undefined): void {
+    const { key, settings } = this;
+    if (stale) return this.landStale(stale);
+    if (settings.onTimeout !== 'throw') return this.loadUnstored();
+    const message = `"${key}" was still being loaded by another call after lock.wait (${settings.wait} ms)`;
+    throw new CacheTimeoutError(message, [key]);
+  }
+
+  private landFound(found: Found): void {
+    const { entry } = found;
+    this.flight.outcome = 'hit';
+    this.flight.freshUntil = entry?.expiresAt;
+    if (entry && this.core.firstLevel) this.keep({ ...entry, payload: Buffer.from(entry.payload) });
+    this.landStored(found);
+  }
+
+  private landStale(stale: Found): void {
+    this.core.counters.staleHits += 1;
+    this.flight.outcome = 'stale';
+    this.landStored(stale);
+  }
+
+  private landStored({ value }: Found): void {
+    const { revive } = this.settings;
+    if (!revive) return this.flight.land(value);
+    try {
+      this.flight.land(revive(value));
+    } catch (error) {
+      this.flight.fail(error);
+    }
+  }
+
+  private landEarly(stale: Found): void {
+    this.answeredEarly = true;
+    this.landStale(stale);
+  }
+
+  private landLoaded({ value, entry, freshUntil }: LoadResult): void {
+    this.flight.freshUntil = freshUntil;
+    if (entry) this.keep(entry);
+    this.flight.land(value);
+  }
+
+  private landFailed(error: unknown, stale: Found | undefined): void {
+    if (this.answeredEarly) {
+      return this.core.complaints.warn(`The loader of "${this.key}" failed in the background: ${String(error)}`);
+    }
+    if (stale && this.settings.staleIfError) return this.landStale(stale);
+    this.flight.fail(error);
+  }
+
+  /** In the first level, unless it may be older than a message that was heard, or missed, since this read began. */
+  private keep(entry: Entry): void {
+    const { firstLevel } = this.core;
+    if (!firstLevel || this.flight.outdated || this.answeredEarly || firstLevel.generation !== this.generation) return;
+    firstLevel.keep(this.key, entry);
+  }
+}

@@ -1,0 +1,41 @@
+import type { CacheCore } from './cache-core.js';
+import type { Loader } from './cache-loader.js';
+import type { EntrySettings } from './entry-settings.js';
+import { takeLease } from './lease-taking.js';
+import { LeasedLoad } from './leased-load.js';
+import { beginningOf, type Found } from './lookup.js';
+
+/** How long (ms) a refresh that failed is not repeated. */
+const REST = 1_000;
+
+/** Loads anew what is still served, in the background: one load at a time for each key over all processes. */
+export class Refresher {
+  private readonly underWay = new Set<string>();
+
+  constructor(private readonly core: CacheCore) {}
+
+  refresh(key: string, loader: Loader<unknown>, settings: EntrySettings, current: Found): void {
+    if (this.underWay.has(key)) return;
+    this.underWay.add(key);
+    this.load(key, loader, settings, current).then(
+      () => this.underWay.delete(key),
+      (error: unknown) => {
+        this.core.complaints.warn(`The refresh of "${key}" failed: ${String(error)}`);
+        setTimeout(() => this.underWay.delete(key), REST).unref();
+      },
+    );
+  }
+
+  private async load(key: string, loader: Loader<unknown>, settings: EntrySettings, current: Found): Promise<void> {
+    const { core } = this;
+    const { entry, data } = current;
+    const seen = data ? beginningOf(data) : entry && core.envelopes.headOf(entry);
+    const load = await takeLease(core, key, settings, { seen, waits: false });
+    if (load instanceof LeasedLoad) {
+      await new Promise((resolve, reject) => {
+        load.run(loader, current.value, resolve, reject);
+      });
+    } else if (load.status !== 'hit') return;
+    core.firstLevel?.delete(key);
+  }
+}

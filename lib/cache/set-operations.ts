@@ -1,0 +1,100 @@
+import type { CacheEngine } from './cache-engine.js';
+import { cacheKey } from './cache-keys.js';
+import { milliseconds, refused, type Duration } from './duration.js';
+
+type Members = string | readonly string[];
+
+/** Sets of strings. They are apart from the values: a set and a value of one key do not know of each other. */
+export class CacheSetOperations {
+  /** @internal */
+  constructor(
+    private readonly engineOf: () => CacheEngine,
+    private readonly keyPrefix: string,
+  ) {}
+
+  /**
+   * Answers how many of them are new. The whole set then lives for `ttl` from now. @default ttl of the module's `cache.defaults`
+   *
+   * @throws CacheBackendError when Redis fails
+   */
+  add(key: string, members: Members, options: { ttl?: Duration } = {}): Promise<number> {
+    const { calls, settings } = this.engineOf();
+    const ttl = options.ttl === undefined ? settings.entries.ttl : milliseconds('ttl', options.ttl, 1);
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('addition to the set', full, () => calls.store.sets.add(full, list(members), ttl));
+  }
+
+  /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
+  remove(key: string, members: Members): Promise<number> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('removal from the set', full, () => calls.store.sets.remove(full, list(members)));
+  }
+
+  /** @throws CacheBackendError when Redis fails */
+  has(key: string, member: string): Promise<boolean> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('read of the set', full, () => calls.store.sets.has(full, member));
+  }
+
+  /** @throws CacheBackendError when Redis fails */
+  members(key: string): Promise<readonly string[]> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('read of the set', full, () => calls.store.sets.members(full));
+  }
+}
+
+/** Sets of strings of which each expires at a time of its own, by the clock of Redis. */
+export class CacheExpiringSetOperations {
+  /** @internal */
+  constructor(
+    private readonly engineOf: () => CacheEngine,
+    private readonly keyPrefix: string,
+  ) {}
+
+  /** Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis fails */
+  add(key: string, members: Members, ttl: Duration): Promise<number> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const time = milliseconds('ttl', ttl, 1);
+    return calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, list(members), time));
+  }
+
+  /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
+  remove(key: string, members: Members): Promise<number> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, list(members)));
+  }
+
+  /** @throws CacheBackendError when Redis fails */
+  has(key: string, member: string): Promise<boolean> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('read of the set', full, () => calls.store.expiringSets.has(full, member));
+  }
+
+  /** Those that have not expired. @throws CacheBackendError when Redis fails */
+  members(key: string): Promise<readonly string[]> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('read of the set', full, () => calls.store.expiringSets.members(full));
+  }
+
+  /** How many have not expired. @throws CacheBackendError when Redis fails */
+  size(key: string): Promise<number> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('read of the set', full, () => calls.store.expiringSets.size(full));
+  }
+}
+
+function list(members: Members): readonly string[] {
+  const all = typeof members === 'string' ? [members] : members;
+  if (!Array.isArray(all) || all.some((member) => typeof member !== 'string')) {
+    throw refused('members', members, 'a string or a list of strings');
+  }
+  return all;
+}

@@ -1,0 +1,102 @@
+import { CacheKeyError } from '../cache/cache-errors.js';
+import type { InvalidateOptions } from '../cache/cache-operations.js';
+import { refused } from '../cache/duration.js';
+import { entrySettings } from '../cache/entry-settings.js';
+import { CacheEvictInterceptor, type EvictMoment } from '../interceptors/cache-evict.interceptor.js';
+import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
+import { singleKeyFunction, type AnyKey } from './key-function.js';
+import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
+import type {
+  BeginsAfterItsPromise,
+  OfArguments,
+  OptionsTakeArguments,
+  PromiseMethod,
+  ResolvesToNo,
+  TagsFitTheMethod,
+  TakesArguments,
+} from './method.types.js';
+
+const MOMENTS: readonly unknown[] = ['after', 'before', 'both'] satisfies EvictMoment[];
+
+/** What is deleted beside the keys, and when. */
+export interface CacheEvictOptions extends InvalidateOptions {
+  /**
+   * `'after'`: once the method has succeeded. `'before'`: before it runs. `'both'`: before it runs, and once it has ended, whether it
+   * succeeded or failed; a write whose answer was lost fails, and may have been carried out.
+   * @default 'after'
+   */
+  when?: EvictMoment;
+  /** Key templates, or a function of the method's arguments: the values with these tags are deleted. @default none */
+  tags?: readonly string[] | OfArguments<readonly string[]>;
+  /**
+   * A key template: the values under the keys that begin so are deleted. End it with a separator: `'product:1'` is
+   * the beginning of `'product:10'` too.
+   * @default none
+   */
+  prefix?: string;
+}
+
+type EndsWithItsResult<Method extends PromiseMethod> = ResolvesToNo<
+  BeginsAfterItsPromise,
+  Method,
+  { theEvictionCannotWaitForWhatThisPromiseResolvesTo: never }
+>;
+
+type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
+  (Options extends { readonly prefix: infer Prefix extends string }
+    ? FitsKeyTemplate<Method, Prefix> & YieldsOneKey<Prefix>
+    : unknown) &
+  OptionsTakeArguments<Method, Options, 'tags'>;
+
+/**
+ * Runs the method, and deletes the values that it makes out of date: `CacheService.invalidate`, `deleteByTag` and `deleteByPrefix`.
+ * What was being loaded from before is not stored.
+ *
+ * Keys are made from the arguments before the method runs: a template (`'product:<0.id>'`), one for each element
+ * (`'product:<0.items.*.id>'`), a list of templates (an empty one where `tags` or `prefix` say what to delete), or a function of the
+ * method's arguments.
+ *
+ * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; with `when: 'after'`, the method has then succeeded
+ * @throws CacheKeyError when the arguments make no valid key: nothing ran
+ * @throws CacheNotWiredError when Nest did not create the instance
+ */
+export function CacheEvict<
+  const Keys extends string | readonly string[],
+  const Options extends CacheEvictOptions = CacheEvictOptions,
+>(
+  keys: Keys,
+  options?: Options,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    EndsWithItsResult<Method> &
+    FitsKeyTemplate<Method, Keys> &
+    FitsOptions<Method, Options>,
+) => void;
+export function CacheEvict<Arguments extends unknown[], const Options extends CacheEvictOptions = CacheEvictOptions>(
+  keys: (...args: Arguments) => string | readonly string[],
+  options?: Options,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    EndsWithItsResult<Method> &
+    TakesArguments<Method, Arguments> &
+    FitsOptions<Method, Options>,
+) => void;
+export function CacheEvict(
+  keys: AnyKey,
+  { when = 'after', tags, prefix, ...options }: CacheEvictOptions = {},
+): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  if (!MOMENTS.includes(when)) throw refused('when', when, "'after', 'before' or 'both'");
+  requireOnly('CacheEvict', options, ['barrier', 'onRedisError']);
+  entrySettings(options);
+  const keysOf = namesFunction(keys);
+  const tagsOf = namesFunction(tags);
+  const prefixOf = prefix === undefined ? undefined : singleKeyFunction(prefix, CacheKeyError);
+  if (!keysOf && !tagsOf && !prefixOf) {
+    throw new CacheKeyError('@CacheEvict has no keys, no tags and no prefix; give one of them');
+  }
+  return cacheDecoration('CacheEvict', new CacheEvictInterceptor({ keysOf, tagsOf, prefixOf, when, options }));
+}

@@ -1,0 +1,84 @@
+import { CacheKeyError } from '../cache/cache-errors.js';
+import type { SetOptions } from '../cache/cache-operations.js';
+import { entrySettings } from '../cache/entry-settings.js';
+import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
+import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
+import type { CachedOptions } from './cached.decorator.js';
+import { singleKeyFunction } from './key-function.js';
+import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
+import type {
+  BeginsAfterItsPromise,
+  OfResult,
+  OptionsTakeArguments,
+  OptionsTakeResult,
+  PromiseMethod,
+  ResolvesToNo,
+  ResultCanBeStored,
+  TagsFitTheMethod,
+  TakesArguments,
+} from './method.types.js';
+
+/** What is stored of the result, and for how long. */
+export interface CachePutOptions
+  extends Omit<SetOptions, 'tags'>, Pick<CachedOptions, 'tags' | 'condition' | 'unless'> {
+  /** Makes the value from the result and the method's arguments. @default the result */
+  value?: OfResult<unknown>;
+}
+
+type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
+  (Options extends { readonly value: unknown }
+    ? ResolvesToNo<BeginsAfterItsPromise, Method, { thereIsNoResultBeforeTheStreamHasEnded: never }>
+    : ResultCanBeStored<Method>) &
+  OptionsTakeArguments<Method, Options, 'tags' | 'condition'> &
+  OptionsTakeResult<Method, Options, 'unless' | 'value'>;
+
+/**
+ * Runs the method every time, and once it has succeeded stores its result: `CacheService.set`.
+ *
+ * `@CacheEvict` is the safer choice: of two calls that write at once, the values may be stored in another order than the rows were,
+ * and the older one then stays for its `ttl`. Use this where one writer at a time is sure (`@DistributedLock` above it), or
+ * the older value does no harm.
+ *
+ * The key is made from the arguments before the method runs: a template (`'product:<0.id>'`) or a function of them.
+ *
+ * @throws CacheBackendError when Redis fails where the call must not do without it; the method has then succeeded
+ * @throws CacheKeyError when the arguments make no valid key: nothing ran
+ * @throws CacheConfigError when the value is a stream; the method has then run
+ * @throws CacheNotWiredError when Nest did not create the instance
+ */
+export function CachePut<const Key extends string, const Options extends CachePutOptions = CachePutOptions>(
+  key: Key,
+  options?: Options,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    FitsKeyTemplate<Method, Key> &
+    YieldsOneKey<Key> &
+    FitsOptions<Method, Options>,
+) => void;
+export function CachePut<Arguments extends unknown[], const Options extends CachePutOptions = CachePutOptions>(
+  key: (...args: Arguments) => string,
+  options?: Options,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> & TakesArguments<Method, Arguments> & FitsOptions<Method, Options>,
+) => void;
+export function CachePut(
+  key: string | ((...args: never[]) => string),
+  { value, tags, condition, unless, ...options }: CachePutOptions = {},
+): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  requireFunctions({ value, condition, unless });
+  requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'onRedisError']);
+  entrySettings(options);
+  const interceptor = new CachePutInterceptor({
+    keyOf: singleKeyFunction(key, CacheKeyError),
+    tagsOf: namesFunction(tags),
+    options,
+    value,
+    condition,
+    unless,
+  });
+  return cacheDecoration('CachePut', interceptor);
+}

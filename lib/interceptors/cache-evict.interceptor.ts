@@ -1,0 +1,70 @@
+import { Logger } from '@nestjs/common';
+import { isObservable } from 'rxjs';
+import { CacheConfigError } from '../cache/cache-errors.js';
+import type { InvalidateOptions } from '../cache/cache-operations.js';
+import type { CacheService } from '../cache/cache.service.js';
+import { cacheServiceOf } from './cache-service-property.js';
+import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
+
+/** Around the method: once it has succeeded, before it, or before it and once it has ended, however it did. */
+export type EvictMoment = 'after' | 'before' | 'both';
+
+type NamesOf = (args: readonly unknown[]) => readonly string[];
+
+/** What a method evicts. */
+export interface EvictingMethod {
+  readonly keysOf: NamesOf | undefined;
+  readonly tagsOf: NamesOf | undefined;
+  readonly prefixOf: ((args: readonly unknown[]) => string) | undefined;
+  readonly when: EvictMoment;
+  readonly options: InvalidateOptions;
+}
+
+/** Runs the method, and deletes what it makes out of date. */
+export class CacheEvictInterceptor implements MethodInterceptor {
+  private readonly logger = new Logger('RedisLock');
+
+  constructor(private readonly method: EvictingMethod) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    const { when } = this.method;
+    const evict = this.evictionOf(cacheServiceOf(call), call.args);
+    if (when !== 'after') await evict();
+    try {
+      const result = await call.proceed();
+      if (isObservable(result)) throw notBegun(call);
+      if (when !== 'before') await evict();
+      return result;
+    } catch (error) {
+      // Eviction twice, where it was eviction that failed, does no harm.
+      if (when === 'both') await evict().catch((reason: unknown) => this.warn(call, reason));
+      throw error;
+    }
+  }
+
+  /** Made before the method runs, which may change its arguments. */
+  private evictionOf(cache: CacheService, args: readonly unknown[]): () => Promise<void> {
+    const { options } = this.method;
+    const { barrier: _, ...redis } = options;
+    const keys = this.method.keysOf?.(args) ?? [];
+    const tags = this.method.tagsOf?.(args) ?? [];
+    const prefix = this.method.prefixOf?.(args);
+    return async () => {
+      await Promise.all([
+        keys.length > 0 && cache.invalidate(keys, options),
+        tags.length > 0 && cache.deleteByTag(tags, redis),
+        prefix !== undefined && cache.deleteByPrefix(prefix, redis),
+      ]);
+    };
+  }
+
+  private warn({ name }: MethodCall, reason: unknown): void {
+    this.logger.warn(`${name} failed, and what it may have changed was not evicted: ${String(reason)}`);
+  }
+}
+
+function notBegun({ name }: MethodCall): CacheConfigError {
+  return new CacheConfigError(
+    `${name} returned an Observable: its work begins after the eviction; return a promise, as of lastValueFrom()`,
+  );
+}

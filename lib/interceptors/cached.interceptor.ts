@@ -1,0 +1,43 @@
+import { CacheConfigError } from '../cache/cache-errors.js';
+import type { CacheEntryOptions } from '../cache/cache-options.js';
+import { cacheServiceOf } from './cache-service-property.js';
+import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
+import { streamKindOf } from './streams.js';
+
+/** How a method is cached. */
+export interface CachedMethod {
+  readonly keyOf: (args: readonly unknown[]) => string;
+  readonly options: CacheEntryOptions;
+  /** Where tags are made from the arguments. */
+  readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
+  readonly condition: ((...args: unknown[]) => boolean) | undefined;
+  readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
+}
+
+/** Answers from the cache, or runs the method as the loader. */
+export class CachedInterceptor implements MethodInterceptor {
+  constructor(private readonly method: CachedMethod) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    const { options, tagsOf, condition, unless } = this.method;
+    const cache = cacheServiceOf(call);
+    if (condition && !condition(...call.args)) return call.proceed();
+    return cache.getOrSet(
+      this.method.keyOf(call.args),
+      async (context) => {
+        const result = await call.proceed();
+        requireStorable(call, result);
+        if (unless?.(result, ...call.args)) context.skip();
+        return result;
+      },
+      tagsOf ? { ...options, tags: tagsOf(call.args) } : options,
+    );
+  }
+}
+
+/** @throws CacheConfigError for what can be read once only */
+export function requireStorable({ name }: MethodCall, value: unknown): void {
+  const kind = streamKindOf(value);
+  if (kind === undefined) return;
+  throw new CacheConfigError(`${name} gives ${kind}, which cannot be cached; return what it holds, read to its end`);
+}

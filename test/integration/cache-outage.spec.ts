@@ -1,0 +1,226 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { CacheBackendError, type CacheService } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import type { CacheOptions } from '../../lib/cache/cache-options.js';
+import { openCache, type CacheInstance } from '../support/cache-instance.js';
+import { eventually } from '../support/eventually.js';
+import { FaultProxy } from '../support/fault-proxy.js';
+
+const COMMAND_TIMEOUT = 100;
+const LOADER = 30;
+/** What a machine under load may add (ms). */
+const SLACK = 150;
+const OPTIONS: CacheOptions = { commandTimeout: COMMAND_TIMEOUT, l1: {}, breaker: { open: '2s' } };
+
+let server: RedisServer;
+let direct: CacheInstance;
+const rejections: unknown[] = [];
+const remember = (reason: unknown) => rejections.push(reason);
+
+beforeAll(async () => {
+  process.on('unhandledRejection', remember);
+  server = await startRedisServer();
+  direct = await openCache({ redis: server.url, cache: { l1: {} } });
+});
+afterAll(async () => {
+  await direct.close();
+  await server.stop();
+  process.off('unhandledRejection', remember);
+  expect(rejections).toEqual([]);
+});
+
+/** An application behind a proxy that can take Redis away from it alone. */
+async function behindProxy(cache: CacheOptions = OPTIONS) {
+  const proxy = await FaultProxy.start(server.port);
+  const app = await openCache({ redis: { host: '127.0.0.1', port: proxy.port }, cache });
+  const end = async () => {
+    proxy.heal();
+    await app.close();
+    await proxy.stop();
+  };
+  return { proxy, app, cache: app.cache, [Symbol.asyncDispose]: end };
+}
+
+async function timed<T>(call: Promise<T>): Promise<{ value: T; took: number }> {
+  const begun = performance.now();
+  return { value: await call, took: performance.now() - begun };
+}
+
+/** Every kind of call, with what it answers when there is no Redis. */
+const loaded = () => sleep(LOADER, 'loaded');
+const calls: Record<string, [(cache: CacheService) => Promise<unknown>, unknown]> = {
+  getOrSet: [(cache) => cache.getOrSet('away', loaded), 'loaded'],
+  'getOrSet with tags': [(cache) => cache.getOrSet('away', loaded, { tags: ['away'] }), 'loaded'],
+  'getOrSet, strong': [(cache) => cache.getOrSet('away', loaded, { consistency: 'strong' }), 'loaded'],
+  getOrSetMany: [(cache) => cache.getOrSetMany(['1', '2'], (keys) => sleep(LOADER, keys)), ['1', '2']],
+  get: [(cache) => cache.get('away'), undefined],
+  mget: [(cache) => cache.mget(['away', 'too']), [undefined, undefined]],
+  set: [(cache) => cache.set('away', 1), undefined],
+  setIfAbsent: [(cache) => cache.setIfAbsent('away', 1), false],
+  invalidate: [(cache) => cache.invalidate(['away', 'too']), undefined],
+  mutate: [(cache) => cache.mutate('away', () => sleep(LOADER, 'written')), 'written'],
+  deleteByTag: [(cache) => cache.deleteByTag('away'), undefined],
+  deleteByPrefix: [(cache) => cache.deleteByPrefix('away'), 0],
+};
+const throwing: Record<string, (cache: CacheService) => Promise<unknown>> = {
+  getOrSet: (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw' }),
+  'getOrSet with tags': (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw', tags: ['a'] }),
+  get: (cache) => cache.get('elsewhere', { onRedisError: 'throw' }),
+  set: (cache) => cache.set('elsewhere', 1, { onRedisError: 'throw' }),
+  invalidate: (cache) => cache.invalidate('elsewhere', { onRedisError: 'throw' }),
+  mutate: (cache) => cache.mutate('elsewhere', async () => 1, { onRedisError: 'throw' }),
+  deleteByTag: (cache) => cache.deleteByTag('elsewhere', { onRedisError: 'throw' }),
+  deleteByPrefix: (cache) => cache.deleteByPrefix('elsewhere', { onRedisError: 'throw' }),
+  incr: (cache) => cache.incr('elsewhere'),
+  has: (cache) => cache.has('unknown'),
+};
+
+describe('every call answers in time (cacheable #1208, keyv #1496, #1679)', () => {
+  const away: Record<string, (proxy: FaultProxy) => void> = {
+    'says nothing': (proxy) => proxy.hold(),
+    'has connections that are dead without a word': (proxy) => proxy.silence(),
+  };
+
+  it.each(Object.keys(away))('when Redis %s', async (how) => {
+    await using apart = await behindProxy();
+    away[how]!(apart.proxy);
+    // A write waits for Redis twice: before and after it.
+    const most = 2 * COMMAND_TIMEOUT + LOADER + SLACK;
+    for (const [name, [call, answer]] of Object.entries(calls)) {
+      const { value, took } = await timed(call(apart.cache));
+      expect({ name, value }).toEqual({ name, value: answer });
+      expect({ name, late: took > most && took }).toEqual({ name, late: false });
+    }
+    for (const [name, call] of Object.entries(throwing)) {
+      const { value, took } = await timed(call(apart.cache).catch((error: unknown) => error));
+      expect({ name, value }).toEqual({ name, value: expect.any(CacheBackendError) });
+      expect({ name, late: took > most && took }).toEqual({ name, late: false });
+    }
+  });
+
+  it('also when many come at once, one load after the other at most', async () => {
+    await using apart = await behindProxy();
+    apart.proxy.hold();
+    let loads = 0;
+    const load = () => {
+      loads += 1;
+      return loaded();
+    };
+    const reads: Promise<{ took: number }>[] = [];
+    for (let burst = 0; burst < 20; burst++) {
+      for (let each = 0; each < 20; each++) reads.push(timed(apart.cache.getOrSet('hot', load)));
+      await sleep(10);
+    }
+    const slowest = Math.max(...(await Promise.all(reads)).map(({ took }) => took));
+    expect(slowest).toBeLessThan(2 * (COMMAND_TIMEOUT + LOADER) + SLACK);
+    expect(loads).toBeLessThan(20);
+  });
+
+  it('on a client of the user that retries for ever', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const redis = new Redis({ host: '127.0.0.1', port: proxy.port, maxRetriesPerRequest: null });
+    redis.on('error', () => {});
+    const app = await openCache({ redis, cache: OPTIONS });
+    await proxy.stop();
+    for (const name of ['getOrSet', 'set', 'invalidate', 'deleteByTag', 'deleteByPrefix'] as const) {
+      const { value, took } = await timed(calls[name]![0](app.cache));
+      expect({ name, value, late: took > 2 * COMMAND_TIMEOUT + SLACK && took }).toEqual({
+        name,
+        value: calls[name]![1],
+        late: false,
+      });
+    }
+    const { took } = await timed(app.close());
+    expect(took).toBeLessThan(3_000);
+    redis.disconnect();
+  });
+});
+
+describe('a Redis that is stopped', () => {
+  it('is left alone, and used again once it answers', async () => {
+    await using app = await openCache({ redis: server.url, cache: OPTIONS });
+    await app.cache.set('stopped', 'stored');
+    server.process.pause();
+    try {
+      expect((await timed(app.cache.getOrSet('stopped', loaded))).took).toBeLessThan(COMMAND_TIMEOUT + LOADER + SLACK);
+      expect(app.cache.stats().breakerOpened).toBe(1);
+      const quick = await timed(app.cache.getOrSet('stopped:2', () => 'at once'));
+      expect(quick.took).toBeLessThan(COMMAND_TIMEOUT / 2);
+    } finally {
+      server.process.resume();
+    }
+    await eventually(async () => (await app.cache.get('stopped')) === 'stored', { within: 3_000 });
+    expect(app.cache.stats().breakerOpened).toBe(1);
+  });
+
+  it('and started anew, without its data and scripts, is used as before', async () => {
+    let mortal = await startRedisServer();
+    await using app = await openCache({ redis: mortal.url, cache: { ...OPTIONS, l1: false } });
+    await app.cache.getOrSet('restarted', () => 1);
+    await mortal.process.kill();
+    for (let time = 0; time < 20; time++) expect(await app.cache.getOrSet('restarted', () => 2)).toBe(2);
+    mortal = await startRedisServer({ port: mortal.port });
+    await eventually(
+      async () => (await app.cache.getOrSet('restarted', () => 3)) && (await app.cache.get('restarted')),
+      { within: 8_000 },
+    );
+    expect(await app.cache.getOrSet('restarted', () => 4)).toBe(3);
+    await mortal.stop();
+  });
+});
+
+describe('an invalidation while Redis is away', () => {
+  const invalidations: Record<string, (cache: CacheService, keys: string[]) => Promise<unknown>> = {
+    invalidate: (cache, keys) => cache.invalidate(keys),
+    mutate: (cache, keys) => cache.mutate(keys, async () => {}),
+    set: (cache, keys) => cache.mset(Object.fromEntries(keys.map((key) => [key, 'new']))),
+    deleteByTag: (cache) => cache.deleteByTag('outage'),
+    deleteByPrefix: (cache, keys) => cache.deleteByPrefix(keys[0]!.slice(0, -1)),
+  };
+
+  it.each(Object.keys(invalidations))('is repeated until it is done: none of many is lost (%s)', async (name) => {
+    await using apart = await behindProxy();
+    const keys = Array.from({ length: 200 }, (_, index) => `${name}:${index}`);
+    await direct.cache.getOrSetMany(keys, async () => keys.map(() => 'old'), { tags: ['outage'] });
+    apart.proxy.hold();
+    await timed(invalidations[name]!(apart.cache, keys));
+    apart.proxy.reset();
+    apart.proxy.heal();
+    // From now on Redis can be reached, and still has the old values for a while: they are not read here.
+    await eventually(async () => {
+      const values = await Promise.all(keys.map((key) => apart.cache.getOrSet(key, () => 'new')));
+      expect(new Set(values)).toEqual(new Set(['new']));
+      return apart.cache.stats().unconfirmedInvalidations === 0;
+    }, { within: 8_000 }); // prettier-ignore
+    await eventually(async () => {
+      const values = await Promise.all(keys.map((key) => direct.cache.getOrSet(key, () => 'new')));
+      return values.every((value) => value === 'new');
+    });
+  });
+
+  it('is repeated where only its answer was lost', async () => {
+    await using apart = await behindProxy();
+    await direct.cache.getOrSet('lost', () => 'old');
+    await apart.cache.invalidate('warm');
+    const sprung = apart.proxy.lose('lost', true);
+    await apart.cache.invalidate('lost');
+    await sprung;
+    expect(await apart.cache.getOrSet('lost', () => 'new')).toBe('new');
+    await eventually(() => apart.cache.stats().unconfirmedInvalidations === 0, { within: 5_000 });
+    await eventually(async () => (await direct.cache.getOrSet('lost', () => 'new')) === 'new');
+  });
+
+  it('that nobody could carry out before the end is named in the log, and does not hold it up', async () => {
+    await using apart = await behindProxy();
+    apart.proxy.hold();
+    await apart.cache.invalidate('never');
+    const reading = apart.cache.getOrSet('reading', loaded);
+    const { took } = await timed(apart.app.close());
+    expect(took).toBeLessThan(2_000);
+    expect(await reading).toBe('loaded');
+    expect(
+      apart.app.logger.matching(/1 deletions were never confirmed by Redis, the invalidation of "never" among them/),
+    ).toHaveLength(1);
+  });
+});

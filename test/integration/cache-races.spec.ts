@@ -1,0 +1,172 @@
+import { Redis } from 'ioredis';
+import type { CacheService } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
+import { closeCaches, openCaches, type CacheInstance } from '../support/cache-instance.js';
+import { eventually } from '../support/eventually.js';
+import { Gate } from '../support/gate.js';
+
+/** Keys in one race, all at once. */
+const KEYS = 500;
+
+let server: RedisServer;
+let redis: Redis;
+let instances: CacheInstance[];
+let races = 0;
+
+beforeAll(async () => {
+  server = await startRedisServer();
+  redis = new Redis(server.url);
+  instances = await openCaches(2, server.port, { l1: { max: 10_000 }, commandTimeout: '5s' });
+});
+beforeEach(() => redis.flushall());
+afterAll(async () => {
+  await closeCaches(instances);
+  redis.disconnect();
+  await server.stop();
+});
+
+/** What changes the values of the keys after the database has them, and what every read must find then. */
+type Write = (cache: CacheService, keys: readonly string[], change: () => void) => Promise<unknown>;
+
+const tag = 'raced';
+const writes: Record<string, Write> = {
+  invalidate: async (cache, keys, change) => {
+    change();
+    await cache.invalidate(keys);
+  },
+  'invalidate, one by one': async (cache, keys, change) => {
+    change();
+    await Promise.all(keys.map((key) => cache.invalidate(key)));
+  },
+  mutate: (cache, keys, change) => cache.mutate(keys, async () => change()),
+  set: async (cache, keys, change) => {
+    change();
+    await Promise.all(keys.map((key) => cache.set(key, 'new', { tags: [tag] })));
+  },
+  mset: async (cache, keys, change) => {
+    change();
+    await cache.mset(Object.fromEntries(keys.map((key) => [key, 'new'])), { tags: [tag] });
+  },
+  deleteByTag: async (cache, _, change) => {
+    change();
+    await cache.deleteByTag(tag);
+  },
+  deleteByPrefix: async (cache, keys, change) => {
+    change();
+    await cache.deleteByPrefix(keys[0]!.slice(0, keys[0]!.lastIndexOf(':')));
+  },
+  deleteByPattern: async (cache, keys, change) => {
+    change();
+    await cache.deleteByPattern(`${keys[0]!.slice(0, keys[0]!.lastIndexOf(':'))}:*`);
+  },
+  flush: (cache, keys, change) => cache.flush(keys[0]!.slice(0, keys[0]!.lastIndexOf(':')), async () => change()),
+};
+
+/**
+ * Loaders of all keys read the database, and are held; then it is written, from this application or the other one; then they go
+ * on. Answers how many values were old, of those that are left in Redis and of those that were read after the write.
+ */
+async function race(
+  write: Write,
+  loading: CacheService,
+  writing: CacheService,
+): Promise<{ left: number; read: number }> {
+  races += 1;
+  const keys = Array.from({ length: KEYS }, (_, index) => `race:${races}:${index}`);
+  const options: CacheEntryOptions = { tags: [tag] };
+  const gate = new Gate();
+  let [row, begun] = ['old', 0];
+  const loads = keys.map((key) =>
+    loading.getOrSet(
+      key,
+      async () => {
+        const found = row;
+        begun += 1;
+        await gate.opened;
+        return found;
+      },
+      options,
+    ),
+  );
+  await eventually(() => begun === KEYS);
+  await write(writing, keys, () => (row = 'new'));
+  // Reads that begin while those from before the write are still held.
+  const early = writing === loading ? keys.map((key) => loading.getOrSet(key, () => row, options)) : [];
+  gate.open();
+  await Promise.all(loads);
+  const isOld = (value: unknown) => value === 'old';
+  const left = (await redis.mget(keys.map((key) => `cache:${key}`))).filter((data) => data?.includes('old')).length;
+  const reads = await Promise.all([
+    ...early,
+    ...keys.map((key) => writing.getOrSet(key, () => row, options)),
+    ...keys.map((key) => loading.getOrSet(key, () => row, { ...options, consistency: 'strong' })),
+  ]);
+  return { left, read: reads.filter(isOld).length };
+}
+
+describe('a load that began before a write (FusionCache #625, #535, #613; JetCache #276)', () => {
+  it.each(Object.keys(writes))(
+    'never stores what it read, nor is it joined: %s, of its own application',
+    async (name) => {
+      const [{ cache }] = instances as [CacheInstance];
+      // Stored by tag, the value stays until somebody looks at it, and counts as absent.
+      const { left, read } = await race(writes[name]!, cache, cache);
+      expect({ left: name === 'deleteByTag' ? 0 : left, read }).toEqual({ left: 0, read: 0 });
+    },
+  );
+
+  it.each(Object.keys(writes))('never stores what it read, nor is it joined: %s, of another one', async (name) => {
+    const [{ cache: loading }, { cache: writing }] = instances as [CacheInstance, CacheInstance];
+    const { left, read } = await race(writes[name]!, loading, writing);
+    expect({ left: name === 'deleteByTag' ? 0 : left, read }).toEqual({ left: 0, read: 0 });
+  });
+
+  it('of many keys, with a barrier for replicas that lag: what is read from them is not stored', async () => {
+    const [{ cache }, { cache: writing }] = instances as [CacheInstance, CacheInstance];
+    const keys = Array.from({ length: KEYS }, (_, index) => `lag:${index}`);
+    let primary = 'old';
+    let replica = 'old';
+    primary = 'new';
+    await writing.invalidate(keys, { barrier: 150 });
+    const early = await Promise.all(keys.map((key) => cache.getOrSet(key, () => replica)));
+    expect(new Set(early)).toEqual(new Set(['old']));
+    expect(await redis.keys('cache:*')).toEqual([]);
+    replica = primary;
+    await eventually(async () => (await redis.keys('barrier:*')).length === 0);
+    const late = await Promise.all(keys.map((key) => cache.getOrSet(key, () => replica)));
+    expect(new Set(late)).toEqual(new Set(['new']));
+    expect(await redis.keys('cache:*')).toHaveLength(KEYS);
+  });
+});
+
+describe('reads and writes of a few keys without a pause', () => {
+  it('leave nothing old behind, in ten rounds of 500 trials', async () => {
+    const caches = instances.map(({ cache }) => cache);
+    const rows = new Map<string, number>();
+    for (let round = 0; round < 10; round++) {
+      const trials: Promise<unknown>[] = [];
+      for (let trial = 0; trial < 500; trial++) {
+        const key = `hot:${trial % 50}`;
+        const cache = caches[trial % 2]!;
+        const load = async () => {
+          const found = rows.get(key) ?? 0;
+          if (trial % 3 > 0) await new Promise((resolve) => setTimeout(resolve, trial % 7));
+          return found;
+        };
+        trials.push(cache.getOrSet(key, load));
+        if (trial % 5 > 0) continue;
+        const write = () => rows.set(key, (rows.get(key) ?? 0) + 1);
+        const writing = caches[(trial / 5) % 2]!;
+        trials.push(trial % 10 ? writing.mutate(key, async () => write()) : (write(), writing.invalidate(key)));
+      }
+      await Promise.all(trials);
+      for (const [key, row] of rows) {
+        for (const cache of caches) {
+          expect(await cache.getOrSet(key, () => row, { consistency: 'strong' })).toBe(row);
+          await eventually(async () => (await cache.getOrSet(key, () => row)) === row, { within: 100, every: 1 });
+        }
+      }
+    }
+  });
+});

@@ -1,0 +1,134 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
+import {
+  clientWithBusThrough,
+  closeCaches,
+  openCache,
+  openCaches,
+  type CacheInstance,
+} from '../support/cache-instance.js';
+import { Child } from '../support/child.js';
+import { eventually } from '../support/eventually.js';
+import { FaultProxy } from '../support/fault-proxy.js';
+
+let server: RedisServer;
+let redis: Redis;
+let instances: CacheInstance[];
+
+beforeAll(async () => {
+  server = await startRedisServer();
+  redis = new Redis(server.url);
+  instances = await openCaches(4, server.port);
+});
+beforeEach(() => redis.flushall());
+afterAll(async () => {
+  await closeCaches(instances);
+  redis.disconnect();
+  await server.stop();
+});
+
+/** So many callers in so many applications at once; answers how often the loader ran, and what they got. */
+async function stampede(apps: number, callers: number, time: number, options?: CacheEntryOptions) {
+  let loads = 0;
+  const loader = async () => {
+    loads += 1;
+    await sleep(time);
+    return loads;
+  };
+  const begun = performance.now();
+  const reads = instances
+    .slice(0, apps)
+    .flatMap(({ cache }) => Array.from({ length: callers }, () => cache.getOrSet('hot', loader, options)));
+  const values = new Set(await Promise.all(reads));
+  return { loads, values: [...values], took: performance.now() - begun };
+}
+
+describe('many callers of one key (bentocache #2, cacheable #888, #1201)', () => {
+  it('1,000 of one application: one load', async () => {
+    expect(await stampede(1, 1_000, 50)).toMatchObject({ loads: 1, values: [1] });
+  });
+
+  it('50 of each of four applications: one load, and nobody waits much longer than it takes', async () => {
+    const { took, ...rest } = await stampede(4, 50, 200);
+    expect(rest).toEqual({ loads: 1, values: [1] });
+    expect(took).toBeLessThan(400);
+  });
+
+  it('one load also where it takes much longer than its lease (the cliff of locks with a fixed time)', async () => {
+    const { took, ...rest } = await stampede(4, 50, 1_500, { lock: { lease: 200 } });
+    expect(rest).toEqual({ loads: 1, values: [1] });
+    expect(took).toBeLessThan(1_800);
+  });
+
+  it('a lease that is not renewed is given to another one as soon as it ends, and none of them stores late', async () => {
+    const { loads } = await stampede(2, 5, 250, { lock: { lease: 100, renew: false } });
+    expect(loads).toBe(2);
+    expect(instances.reduce((sum, { cache }) => sum + cache.stats().refusedCommits, 0)).toBe(2);
+    expect(await redis.exists('cache:hot')).toBe(0);
+  });
+
+  it('one load also where no message comes through: it is looked for', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const client = clientWithBusThrough({ port: server.port }, proxy.port);
+    const deaf = await openCache({ redis: client, cache: {} });
+    proxy.silence();
+    const begun = performance.now();
+    const loading = instances[0]!.cache.getOrSet('hot', () => sleep(200, 1));
+    await eventually(() => redis.exists('lease:{cache:hot}'), { every: 1 });
+    expect(await deaf.cache.getOrSet('hot', () => 2)).toBe(1);
+    expect(performance.now() - begun).toBeLessThan(600);
+    await loading;
+    await deaf.close();
+    client.disconnect();
+    await proxy.stop();
+  });
+
+  it('one load also of a value that is there and stale, by those who wait for the fresh one', async () => {
+    await instances[0]!.cache.getOrSet('hot', () => 0, { ttl: 1, jitter: 0, staleTtl: '1m' });
+    await sleep(5);
+    const options: CacheEntryOptions = { ttl: '1m', staleTtl: '1m', softTimeout: '1s' };
+    expect(await stampede(4, 50, 100, options)).toMatchObject({ loads: 1, values: [1] });
+  });
+});
+
+describe('many callers in processes of their own', () => {
+  const start = (time: number, options: CacheEntryOptions = {}) =>
+    Child.start('cache-loader.mjs', [String(server.port), 'hot', '50', String(time), JSON.stringify(options)]);
+
+  async function go(...children: Child[]): Promise<void> {
+    await Promise.all(children.map((child) => child.says('ready')));
+    for (const child of children) await redis.lpush(`start:${child.pid}`, 1);
+  }
+
+  it('four of them: one load', async () => {
+    const children = [1, 2, 3, 4].map(() => start(300));
+    try {
+      await go(...children);
+      const reads = await Promise.all(children.map((child) => child.says<{ values: number[] }>('done')));
+      expect(new Set(reads.flatMap(({ values }) => values)).size).toBe(1);
+      expect(await redis.get('loads:hot')).toBe('1');
+    } finally {
+      await Promise.all(children.map((child) => child.kill()));
+    }
+  });
+
+  it('others wait for no longer than the lease of one that was killed', async () => {
+    const options: CacheEntryOptions = { lock: { lease: 400 } };
+    const [killed, other] = [start(60_000, options), start(20, options)];
+    try {
+      await go(killed);
+      await eventually(() => redis.get('loads:hot'));
+      await go(other);
+      await eventually(async () => (await redis.get('lease:{cache:hot}'))?.startsWith('1'));
+      await killed.kill();
+      const { values, took } = await other.says<{ values: number[]; took: number }>('done');
+      expect(values).toEqual([other.pid]);
+      expect(took).toBeLessThan(1_000);
+      expect(await redis.get('loads:hot')).toBe('2');
+    } finally {
+      await Promise.all([killed, other].map((child) => child.kill()));
+    }
+  });
+});

@@ -1,0 +1,56 @@
+import 'reflect-metadata';
+import type { INestApplicationContext } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Redis, type RedisOptions } from 'ioredis';
+import { CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
+import type { CacheEngine } from '../../lib/cache/cache-engine.js';
+import type { CacheOptions } from '../../lib/cache/cache-options.js';
+import { eventually } from './eventually.js';
+import { RecordingLogger } from './recording-logger.js';
+
+export interface CacheInstance extends AsyncDisposable {
+  readonly app: INestApplicationContext;
+  readonly cache: CacheService;
+  readonly logger: RecordingLogger;
+  close(): Promise<void>;
+}
+
+class Root {}
+
+/** One application with a cache, which hears of the others by now unless `heard` is false. */
+export async function openCache(
+  options: RedisLockModuleOptions,
+  { heard = true }: { heard?: boolean } = {},
+): Promise<CacheInstance> {
+  const logger = new RecordingLogger();
+  const module = { module: Root, imports: [RedisLockModule.forRoot(options)] };
+  const app = await NestFactory.createApplicationContext(module, { logger, abortOnError: false });
+  const cache = app.get(CacheService);
+  const close = () => app.close();
+  if (heard) await eventually(() => hears(cache), { every: 2 });
+  return { app, cache, logger, close, [Symbol.asyncDispose]: close };
+}
+
+/** So many applications on the Redis server at a port of this machine. */
+export async function openCaches(count: number, port: number, cache: CacheOptions = {}): Promise<CacheInstance[]> {
+  const one = () => openCache({ redis: { host: '127.0.0.1', port }, cache });
+  return Promise.all(Array.from({ length: count }, one));
+}
+
+export async function closeCaches(instances: readonly CacheInstance[]): Promise<void> {
+  await Promise.all(instances.map((instance) => instance.close()));
+}
+
+/** Whether messages of the others come in. */
+export function hears(cache: CacheService): boolean {
+  return (cache as unknown as { engineOf(): CacheEngine }).engineOf().hears;
+}
+
+/** A client whose messages take another way: that of a proxy, which may hold them up. It is to be disconnected by its user. */
+export function clientWithBusThrough(options: RedisOptions, busPort: number): Redis {
+  const client: Redis = new Redis({ ...options, replyMapping: 'legacy' });
+  client.on('error', () => {});
+  const duplicate = (override?: RedisOptions) =>
+    new Redis({ ...options, ...override, port: busPort, replyMapping: 'legacy' });
+  return Object.assign(client, { duplicate });
+}

@@ -1,0 +1,19 @@
+import type { CacheTracker } from '../../lib/backends/cache-store.js';
+
+/** Writes down what it is told, in the order in which it is told. */
+export class RecordingCacheTracker implements CacheTracker {
+  readonly told: string[] = [];
+
+  onChanged(key: string): void {
+    this.told.push(`changed ${key}`);
+  }
+  onAllChanged(): void {
+    this.told.push('all changed');
+  }
+  onTracked(): void {
+    this.told.push('tracked');
+  }
+  onUntracked(why?: Error): void {
+    this.told.push(why ? `refused ${why.message}` : 'untracked');
+  }
+}
