@@ -3,6 +3,7 @@ import { ScheduleModule } from '@nestjs/schedule';
 import { TerminusModule } from '@nestjs/terminus';
 import { RedisLockModule } from 'nest-redis-lock';
 import { ConnectionDrainMiddleware } from './connection-drain.middleware.js';
+import { CacheStatsController } from './cache-stats/cache-stats.controller.js';
 import { Database } from './database/database.js';
 import { DeductionController } from './deduction/deduction.controller.js';
 import { DeductionService } from './deduction/deduction.service.js';
@@ -36,7 +37,7 @@ export class ShopModule implements NestModule {
         ScheduleModule.forRoot(),
         TerminusModule,
       ],
-      controllers: [ProductsController, DeductionController, HealthController],
+      controllers: [ProductsController, DeductionController, HealthController, CacheStatsController],
       providers: [
         { provide: SETTINGS, useValue: settings },
         Database,

@@ -1,87 +1,14 @@
-// What locks cost, ours and those of other libraries. Only figures of one run can be compared.
-import { writeFileSync } from 'node:fs';
-import cliProgress from 'cli-progress';
-import { startRedisServer } from '../../dist-sample/servers/redis-server.js';
-import { readOptions } from './options.mjs';
-import { installPeers } from './peers/installation.mjs';
-import { peerVersions } from './peers/versions.mjs';
-import { RedisControl } from './redis-control.mjs';
-import { environmentOf } from './report/environment.mjs';
-import { factLines } from './report/facts.mjs';
-import { markdownOf } from './report/markdown.mjs';
-import { writeMarkdown } from './report/markdown-file.mjs';
-import { terminalTable } from './report/terminal.mjs';
-import { runScenario, tableOf } from './run.mjs';
-import { killWorkers } from './worker/worker-process.mjs';
+// What locks cost, ours and those of other libraries.
+import { runBenchmark } from './benchmark.mjs';
+import { PEERS } from './peers/catalogue.mjs';
+import { PeerPackages } from './peers/installation.mjs';
+import { SCENARIOS } from './scenarios.mjs';
 
-const INTERRUPTED = 130;
-
-const options = readOptions(process.argv.slice(2));
-const interruption = new AbortController();
-for (const signal of ['SIGINT', 'SIGTERM']) {
-  process.once(signal, () => {
-    console.error('\nCleaning up');
-    interruption.abort();
-    killWorkers();
-  });
-}
-try {
-  await bench();
-} catch (error) {
-  if (!interruption.signal.aborted) console.error(error);
-  process.exitCode = interruption.signal.aborted ? INTERRUPTED : 1;
-}
-
-async function bench() {
-  const installation = await installPeers(options.peers, options.directory, interruption.signal);
-  const server = await startRedisServer();
-  const control = new RedisControl(server.port);
-  try {
-    const environment = await environmentOf(control);
-    const peers = peerVersions(options.peers, installation);
-    console.log(factLines({ environment, peers }).join('\n'));
-    const measured = await measureAll({ port: server.port, control, directory: installation.directory });
-    await writeResult({ environment, peers, measured });
-  } finally {
-    control.close();
-    await server.stop();
-  }
-}
-
-async function measureAll(context) {
-  const { scenarios, peers, rounds, ms } = options;
-  const bar = new cliProgress.SingleBar({ format: '{bar} {value}/{total} {task}', clearOnComplete: true });
-  const total = scenarios.reduce((sum, scenario) => sum + scenario.rowsFor(peers).length * rounds, 0);
-  let done = 0;
-  const onRound = (task) => bar.update(done++, { task });
-  const measured = [];
-  for (const scenario of scenarios) {
-    bar.start(total, done, { task: scenario.title });
-    let results;
-    try {
-      results = await runScenario(scenario, peers, { ...context, rounds, ms, signal: interruption.signal, onRound });
-    } finally {
-      bar.stop();
-    }
-    if (results.length === 0) continue;
-    const table = tableOf(scenario, results);
-    console.log(terminalTable(table, process.stdout.isTTY));
-    measured.push({ scenario: scenario.title, results, table });
-  }
-  return measured;
-}
-
-async function writeResult({ environment, peers, measured }) {
-  const { rounds, ms, json, markdown } = options;
-  const settings = { rounds, ms };
-  if (json !== undefined) {
-    const scenarios = measured.map(({ scenario, results }) => ({ scenario, results }));
-    writeFileSync(json, `${JSON.stringify({ environment, peers, settings, scenarios }, null, 2)}\n`);
-    console.error(`The result is in ${json}`);
-  }
-  if (markdown !== undefined) {
-    const tables = measured.map(({ table }) => table);
-    await writeMarkdown(markdown, markdownOf({ environment, peers, settings, tables }));
-    console.error(`The tables are in ${markdown}`);
-  }
-}
+await runBenchmark({
+  command: 'npm run bench',
+  description:
+    'Measures locks of this library and of its peers on the same work, in turn, on a Redis server of its own',
+  peers: PEERS,
+  packages: new PeerPackages(new URL('./peers/packages.json', import.meta.url)),
+  scenarios: SCENARIOS,
+});

@@ -1,22 +1,19 @@
 import { Argument, Command, InvalidArgumentError } from 'commander';
 import { writableFile } from '../../dist-sample/demo/writable-file.js';
-import { PEERS } from './peers/catalogue.mjs';
-import { DEFAULT_DIRECTORY } from './peers/installation.mjs';
 import { requireMarkers } from './report/markdown-file.mjs';
-import { SCENARIOS } from './scenarios.mjs';
 
 /** Reads the command line. Prints what is wrong with it and exits with 2. */
-export function readOptions(argv) {
-  const command = new Command('npm run bench --')
-    .description('Measures this library and its peers on the same work, in turn, on a Redis server of its own')
-    .addArgument(new Argument('[peers...]', 'who is measured (default: all)').choices(Object.keys(PEERS)))
+export function readOptions({ command: name, description, peers: catalogue, packages, scenarios }, argv) {
+  const command = new Command(`${name} --`)
+    .description(description)
+    .addArgument(new Argument('[peers...]', 'who is measured (default: all)').choices(Object.keys(catalogue)))
     .option('--ms <number>', 'how long a round takes', whole(100, 600_000), 3_000)
     .option('--rounds <number>', 'rounds of each scenario, of which the median counts', whole(1, 100), 3)
-    .option('--only <text|text>', 'only scenarios whose title has one of these texts in it', scenarios)
-    .option('--peers <folder>', 'where the peers are, or are installed to', DEFAULT_DIRECTORY)
+    .option('--only <text|text>', 'only scenarios whose title has one of these texts in it', chosenFrom(scenarios))
+    .option('--peers <folder>', 'where the peers are, or are installed to', packages.defaultDirectory)
     .option('--json <file>', 'write the result, with every round, as JSON', writableFile)
-    .option('--markdown <file>', 'write the tables into a Markdown file, between its markers', markdownFile)
-    .addHelpText('after', `\nScenarios:\n${titles()}`)
+    .option('--markdown <file>', 'write the tables into a Markdown file, between its markers', markdownFileFor(name))
+    .addHelpText('after', `\nScenarios:\n${titles(scenarios)}`)
     .showHelpAfterError('(--help shows the options)')
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
   command.parse(argv, { from: 'user' });
@@ -24,21 +21,23 @@ export function readOptions(argv) {
   const names = [...new Set(command.processedArgs[0])];
   return {
     ...options,
-    scenarios: only ?? SCENARIOS,
+    scenarios: only ?? scenarios,
     directory: peers,
-    peers: names.length > 0 ? names : Object.keys(PEERS),
+    peers: names.length > 0 ? names : Object.keys(catalogue),
   };
 }
 
-function titles() {
-  return SCENARIOS.map(({ title }) => `  ${title}`).join('\n');
+function titles(scenarios) {
+  return scenarios.map(({ title }) => `  ${title}`).join('\n');
 }
 
-function scenarios(value) {
-  const texts = value.split('|').map((text) => text.trim());
-  const chosen = SCENARIOS.filter(({ title }) => texts.some((text) => text !== '' && title.includes(text)));
-  if (chosen.length === 0) throw new InvalidArgumentError(`No scenario has that in its title. There are:\n${titles()}`);
-  return chosen;
+function chosenFrom(scenarios) {
+  return (value) => {
+    const texts = value.split('|').map((text) => text.trim());
+    const chosen = scenarios.filter(({ title }) => texts.some((text) => text !== '' && title.includes(text)));
+    if (chosen.length > 0) return chosen;
+    throw new InvalidArgumentError(`No scenario has that in its title. There are:\n${titles(scenarios)}`);
+  };
 }
 
 function whole(least, most) {
@@ -49,12 +48,14 @@ function whole(least, most) {
   };
 }
 
-function markdownFile(value) {
-  const file = writableFile(value);
-  try {
-    requireMarkers(file);
-  } catch (error) {
-    throw new InvalidArgumentError(error.message);
-  }
-  return file;
+function markdownFileFor(command) {
+  return (value) => {
+    const file = writableFile(value);
+    try {
+      requireMarkers(file, command);
+    } catch (error) {
+      throw new InvalidArgumentError(error.message);
+    }
+    return file;
+  };
 }

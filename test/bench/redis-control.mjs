@@ -37,6 +37,33 @@ export class RedisControl {
     };
   }
 
+  /** How many keys that match have the text in what they hold. */
+  async countHolding(text, glob) {
+    // It would hide the text.
+    await this.#client.config('SET', 'rdbcompression', 'no');
+    const keys = await this.#client.keys(glob);
+    const held = await Promise.all(keys.map((key) => this.#client.dumpBuffer(key)));
+    return held.filter((value) => value?.includes(text)).length;
+  }
+
+  async countSubscribers() {
+    const clients = String(await this.#client.client('LIST', 'TYPE', 'pubsub'));
+    return clients.split('\n').filter((line) => line !== '').length;
+  }
+
+  async cutSubscribers() {
+    await this.#client.client('KILL', 'TYPE', 'pubsub');
+  }
+
+  /** Stores many small values, whose keys are the prefix and a number. */
+  async populate(prefix, count) {
+    const batch = 10_000;
+    for (let first = 0; first < count; first += batch) {
+      const numbers = Array.from({ length: Math.min(batch, count - first) }, (_, index) => first + index);
+      await this.#client.mset(numbers.flatMap((number) => [`${prefix}${number}`, 'x']));
+    }
+  }
+
   async version() {
     const info = await this.#client.info('server');
     // Valkey names the version of Redis that it is compatible with as well.

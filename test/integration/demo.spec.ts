@@ -1,11 +1,18 @@
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { page, type Page } from '../../sample-app/src/demo/html-report/page.js';
 import type { ReportData } from '../../sample-app/src/demo/html-report/report-data.js';
-import { cells, type StrategyResult } from '../../sample-app/src/demo/report.js';
+import type { ReadsResult } from '../../sample-app/src/demo/reads/cached-reads.js';
+import { readProducts } from '../../sample-app/src/demo/reads/readers.js';
+import { readsCells } from '../../sample-app/src/demo/reads/reads-report.js';
+import { StockHistory } from '../../sample-app/src/demo/reads/stock-history.js';
+import { cells, verdict as verdictOf, type StrategyResult } from '../../sample-app/src/demo/report.js';
+import type { Shop } from '../../sample-app/src/demo/shop-process.js';
 import { writableFile } from '../../sample-app/src/demo/writable-file.js';
 import { eventually } from '../support/eventually.js';
 import { isRunning } from '../support/is-running.js';
@@ -17,7 +24,10 @@ interface DemoResult {
   settings: object;
   verdict: string;
   results: StrategyResult[];
+  reads: ReadsResult[];
 }
+
+const FEW_READS = ['--read-seconds', '1', '--readers', '12', '--read-products', '5', '--writes', '50'];
 
 const REPORT_DATA = /<script id="report-data" type="application\/json">([^<]*)<\/script>/;
 
@@ -43,10 +53,21 @@ async function descendants(pid: number): Promise<number[]> {
 }
 
 it('shows that the lock sells what is there and nothing sells more', async () => {
-  const args = ['--strategy', 'none,lock', '--stock', '40', '--orders', '151', '--concurrency', '50', '--json'];
+  const args = [
+    '--strategy',
+    'none,lock',
+    '--stock',
+    '40',
+    '--orders',
+    '151',
+    '--concurrency',
+    '50',
+    '--no-cache-reads',
+    '--json',
+  ];
   const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
   expect(stdout.trim().split('\n')).toHaveLength(1);
-  const { settings, results, verdict } = JSON.parse(stdout) as DemoResult;
+  const { settings, results, reads, verdict } = JSON.parse(stdout) as DemoResult;
   expect(settings).toMatchObject({ instances: 3, stock: 40, orders: 151, strategies: ['none', 'lock'] });
   const [none, lock] = results as [StrategyResult, StrategyResult];
   expect(lock).toMatchObject({
@@ -57,19 +78,33 @@ it('shows that the lock sells what is there and nothing sells more', async () =>
   });
   expect(none.invariants).not.toEqual({ I1: true, I2: true, I3: true });
   expect(none.oversoldBy).toBeGreaterThan(0);
+  expect(reads).toEqual([]);
   expect(verdict).toMatch(/sold \d+ of 40 pieces.*; lock sold what was there/);
 }, 90_000);
 
 it('writes a report that holds all it needs', async () => {
   const file = join(folder, 'report.html');
-  const args = ['--strategy', 'none,lock', '--stock', '40', '--orders', '151', '--json', '--report', file];
+  const args = [
+    '--strategy',
+    'none,lock',
+    '--stock',
+    '40',
+    '--orders',
+    '151',
+    ...FEW_READS,
+    '--json',
+    '--report',
+    file,
+  ];
   const { stdout, stderr } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
   expect(stderr).toContain(`The report is in ${file}`);
-  const { results, verdict } = JSON.parse(stdout) as DemoResult;
+  const { results, reads, verdict } = JSON.parse(stdout) as DemoResult;
   const report = readFileSync(file, 'utf8');
   expect(report).toContain(`<p>${verdict}</p>`);
   expect(report).toMatch(/PASSED.*PostgreSQL<\/dt>\s*<dd>\d+\.\d+/s);
   for (const result of results) expect(rowOf(report, result.strategy)).toEqual(cells(result));
+  expect(reads).toHaveLength(2);
+  for (const result of reads) expect(rowOf(report, result.cache)).toEqual(readsCells(result));
 
   expect(report).toContain(`content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"`);
   const outside = /\b(src|href)\s*=\s*["']?(https?:|\/\/|\.|\/\w)|<link|\bimport\s*[("'{*]|\burl\(|sourceMappingURL/i;
@@ -92,7 +127,17 @@ it('writes a report that holds all it needs', async () => {
 function pageOf(given: Partial<Page>): string {
   const data = { stock: 1, percentiles: [50], sales: [] };
   const programs = { chartLibrary: '', charts: '' };
-  return page({ verdict: '', results: [], data, settings: {}, versions: {}, date: new Date(), ...programs, ...given });
+  return page({
+    verdict: '',
+    results: [],
+    reads: [],
+    data,
+    settings: {},
+    versions: {},
+    date: new Date(),
+    ...programs,
+    ...given,
+  });
 }
 
 it.each([
@@ -105,6 +150,70 @@ it.each([
   const report = pageOf({ results: [{ strategy, ...counts, ordersPerSecond: 1, p50: 1, p99: 1, invariants }] });
   expect(report).toMatch(new RegExp(`<div class="verdict ${label.toLowerCase()}">\\s*<strong>\\W*${label}</strong>`));
   expect(report.includes('<tr class="broken">')).toBe(!sound);
+});
+
+it('reads products with and without the cache while they are sold, and sees nothing stale', async () => {
+  const args = ['--strategy', 'lock', '--orders', '1', ...FEW_READS, '--json'];
+  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
+  const { settings, reads, verdict } = JSON.parse(stdout) as DemoResult;
+  expect(settings).toMatchObject({ cacheReads: true, readers: 12, readSeconds: 1, readProducts: 5, writes: 50 });
+  const [off, on] = reads as [ReadsResult, ReadsResult];
+  for (const result of [off, on]) {
+    expect(result).toMatchObject({ errors: 0, staleReads: 0 });
+    expect(result.reads).toBeGreaterThan(20);
+    expect(result.writes).toBeGreaterThan(5);
+    expect(result.p99).toBeGreaterThanOrEqual(result.p50);
+  }
+  expect(off).toMatchObject({ cache: 'off', databaseReads: off.reads, hitRate: 0 });
+  expect(on.cache).toBe('on');
+  expect(on.databaseReads).toBeGreaterThan(0);
+  expect(on.databaseReads).toBeLessThan(on.reads);
+  expect(on.hitRate).toBeCloseTo(1 - on.databaseReads / on.reads);
+  expect(verdict).toMatch(/the cache answered \d+\.\d % of \d+ reads during \d+ writes/);
+}, 90_000);
+
+it('tells what is older than the last answered write', () => {
+  const history = new StockHistory(10);
+  history.send(9);
+  expect([10, 9, 8].map((stock) => history.isStale(stock, history.answered))).toEqual([false, false, true]);
+  history.answer();
+  expect([10, 9].map((stock) => history.isStale(stock, history.answered))).toEqual([true, false]);
+  history.send(109);
+  expect([10, 9, 109].map((stock) => history.isStale(stock, 1))).toEqual([true, false, false]);
+  expect(() => history.send(9)).toThrow(/A stock of 9 was there before/);
+});
+
+it('counts reads that show what was before an answered write, and only those sent after the answer', async () => {
+  const history = new StockHistory(10);
+  let answers = 0;
+  // The write is answered while the tenth read is under way; the stock that is shown stays what it was.
+  const shop = createServer((_request, response) => {
+    answers += 1;
+    if (answers === 10) {
+      history.send(9);
+      history.answer();
+    }
+    response.end(JSON.stringify({ stock: 10 }));
+  });
+  await new Promise<void>((resolve) => shop.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(shop.address() as AddressInfo).port}`;
+  const load = { cache: 'on', products: [{ sku: 'cup', history }], readers: 1, seconds: 0.2 } as const;
+  const result = await readProducts({ ...load, shops: [{ url } as Shop], onAnswer: () => {} });
+  expect(result.reads).toBeGreaterThan(10);
+  expect(result.staleReads).toBe(result.reads - 10);
+  shop.close();
+  shop.closeAllConnections();
+});
+
+it('fails where a read was stale', () => {
+  const read = { cache: 'on', reads: 100, errors: 0, readsPerSecond: 1, p50: 1, p99: 1, databaseReads: 1 } as const;
+  const reads = [{ ...read, hitRate: 0.99, writes: 1, staleReads: 2 }];
+  const verdict = verdictOf([], 1, reads);
+  expect(verdict).toMatch(/^FAILED: 2 of 100 reads with the cache on showed a stock from before/);
+  const report = pageOf({ verdict, reads });
+  expect(report).toMatch(/<div class="verdict failed">\s*<strong>\W*FAILED/);
+  expect(report).toContain('<tr class="broken">');
+  expect(pageOf({ reads: [] })).not.toContain('Reads of products');
 });
 
 it('escapes what it puts into the report', () => {

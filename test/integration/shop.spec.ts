@@ -2,13 +2,17 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { NestFactory } from '@nestjs/core';
-import { LockService } from 'nest-redis-lock';
+import { LockService, type CacheStats } from 'nest-redis-lock';
+import { DeductionService } from '../../sample-app/src/deduction/deduction.service.js';
+import { OrderBook } from '../../sample-app/src/deduction/order-book.js';
 import { FencedDeduction } from '../../sample-app/src/deduction/strategies/fenced.deduction.js';
 import { StaleFencingTokenException } from '../../sample-app/src/deduction/deduction.exceptions.js';
+import { LockDeduction } from '../../sample-app/src/deduction/strategies/lock.deduction.js';
 import { STRATEGIES } from '../../sample-app/src/deduction/strategy.js';
 import { startPostgresServer, type PostgresServer } from '../../sample-app/src/servers/postgres-server.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { ServerProcess } from '../../sample-app/src/servers/server-process.js';
+import type { Settings } from '../../sample-app/src/settings.js';
 import { ShopModule } from '../../sample-app/src/shop.module.js';
 import { eventually } from '../support/eventually.js';
 
@@ -34,6 +38,16 @@ async function startShop(): Promise<{ url: string; process: ServerProcess }> {
   return { url: `http://127.0.0.1:${portOf(server)}`, process: server };
 }
 
+function settings(): Settings {
+  return {
+    port: 0,
+    redisUrl: redis.url,
+    databaseUrl: postgres.url,
+    lockPrefix: undefined,
+    reportInterval: 60_000,
+  };
+}
+
 async function post(path: string, body: unknown, shop = shops[0]): Promise<{ status: number; body: unknown }> {
   const response = await fetch(`${shop?.url}${path}`, {
     method: 'POST',
@@ -41,6 +55,23 @@ async function post(path: string, body: unknown, shop = shops[0]): Promise<{ sta
     body: JSON.stringify(body),
   });
   return { status: response.status, body: await response.json() };
+}
+
+async function get<T = unknown>(path: string, shop = shops[0]): Promise<T> {
+  const response = await fetch(`${shop?.url}${path}`);
+  expect(response.status).toBe(200);
+  return (await response.json()) as T;
+}
+
+/** Loaders called so far, by all processes. */
+async function loads(): Promise<number> {
+  const stats = await Promise.all(shops.map((shop) => get<CacheStats>('/cache/stats', shop)));
+  return stats.reduce((sum, each) => sum + each.loads, 0);
+}
+
+/** Behind the back of the shop: only a read of the database sees it. */
+async function rename(sku: string, name: string): Promise<void> {
+  await database.query('UPDATE products SET name = $2 WHERE sku = $1', [sku, name]);
 }
 
 async function newProduct(stock: number): Promise<string> {
@@ -115,6 +146,16 @@ describe.each(STRATEGIES)('strategy %s', (strategy) => {
     expect(await sold(sku)).toEqual({ stock: 1, orders: 1 });
   });
 
+  it('shows what is left to the next reader, in any process', async () => {
+    const sku = await newProduct(10);
+    for (let left = 10; left > 0; left--) {
+      for (const shop of shops) expect(await get(`/products/${sku}`, shop)).toMatchObject({ stock: left });
+      const deducted = await deduct(sku, { quantity: 1, orderId: randomUUID() }, shops[left % 3]);
+      expect(deducted).toMatchObject({ status: 201, body: { stock: left - 1 } });
+    }
+    expect(await get(`/products/${sku}`, shops[1])).toMatchObject({ stock: 0 });
+  });
+
   it('accepts an order once, and answers the same again', async () => {
     const sku = await newProduct(1);
     const order = { quantity: 1, orderId: randomUUID() };
@@ -139,6 +180,76 @@ describe.each(STRATEGIES)('strategy %s', (strategy) => {
   });
 });
 
+describe('the cache of products', () => {
+  it('answers every process after the first read, unless told not to', async () => {
+    const sku = await newProduct(5);
+    const before = await loads();
+    const read = { sku, name: sku, stock: 5 };
+    expect(await get(`/products/${sku}`)).toEqual(read);
+    await rename(sku, 'Teapot');
+    for (const shop of shops) expect(await get(`/products/${sku}`, shop)).toEqual(read);
+    expect((await loads()) - before).toBe(1);
+    expect(await get(`/products/${sku}?cache=off`)).toEqual({ ...read, name: 'Teapot' });
+    expect((await fetch(`${shops[0]?.url}/products/${sku}?cache=maybe`)).status).toBe(400);
+  });
+
+  it('shows a restock to the next reader, in any process', async () => {
+    const sku = await newProduct(0);
+    for (let stock = 0; stock < 10; stock++) {
+      for (const shop of shops) expect(await get(`/products/${sku}`, shop)).toMatchObject({ stock });
+      await post(`/products/${sku}/restock`, { quantity: 1 }, shops[stock % 3]);
+    }
+    expect(await get(`/products/${sku}`, shops[1])).toMatchObject({ stock: 10 });
+  });
+
+  it('remembers that there is no such product, until there is', async () => {
+    const sku = `sku-${randomUUID()}`;
+    const before = await loads();
+    for (const shop of shops) expect((await fetch(`${shop.url}/products/${sku}`)).status).toBe(404);
+    expect((await loads()) - before).toBe(1);
+    expect((await post('/products', { sku, stock: 1 })).status).toBe(201);
+    expect(await get(`/products/${sku}`, shops[1])).toMatchObject({ stock: 1 });
+  });
+
+  it('keeps what is cached where an order was refused', async () => {
+    const sku = await newProduct(1);
+    await get(`/products/${sku}`);
+    expect((await post(`/products/${sku}/deduct`, { quantity: 2, orderId: randomUUID() })).status).toBe(409);
+    await rename(sku, 'Teapot');
+    expect(await get(`/products/${sku}`)).toMatchObject({ name: sku });
+  });
+
+  it('shows what an order has done whose answer was lost', async () => {
+    const app = await NestFactory.createApplicationContext(ShopModule.with(settings()), { logger: false });
+    const [lock, orders] = [app.get(LockDeduction), app.get(OrderBook)];
+    const deduct = lock.deduct.bind(lock);
+    lock.deduct = async (...args) => {
+      await deduct(...args);
+      orders.find = () => Promise.reject(new Error('The connection broke'));
+      throw new Error('The connection broke');
+    };
+    const sku = await newProduct(5);
+    expect(await get(`/products/${sku}`)).toMatchObject({ stock: 5 });
+    const order = { quantity: 1, orderId: randomUUID() };
+    await expect(app.get(DeductionService).deduct('lock', sku, order)).rejects.toThrow('The connection broke');
+    expect(await get(`/products/${sku}`)).toMatchObject({ stock: 4 });
+    await app.close();
+  });
+
+  it('shows an order to who sends it again, though the process that accepted it died before it evicted', async () => {
+    const sku = await newProduct(5);
+    const order = { quantity: 1, orderId: randomUUID() };
+    await get(`/products/${sku}`);
+    await database.query(
+      `WITH taken AS (UPDATE products SET stock = 4 WHERE sku = $1)
+       INSERT INTO orders (order_id, sku, quantity, strategy, stock) VALUES ($2, $1, 1, 'lock', 4)`,
+      [sku, order.orderId],
+    );
+    expect(await post(`/products/${sku}/deduct`, order, shops[1])).toMatchObject({ status: 201, body: { stock: 4 } });
+    expect(await get(`/products/${sku}`, shops[2])).toMatchObject({ stock: 4 });
+  });
+});
+
 it('reports its stock once a period, however many processes have a timer', async () => {
   const count = async () => {
     const { rows } = await database.query<{ period: string }>('SELECT period FROM stock_reports ORDER BY period');
@@ -151,14 +262,7 @@ it('reports its stock once a period, however many processes have a timer', async
 });
 
 it('refuses the write of a holder whose lock has passed on, also between the read and the write of the next', async () => {
-  const settings = {
-    port: 0,
-    redisUrl: redis.url,
-    databaseUrl: postgres.url,
-    lockPrefix: undefined,
-    reportInterval: 60_000,
-  };
-  const app = await NestFactory.createApplicationContext(ShopModule.with(settings), { logger: false });
+  const app = await NestFactory.createApplicationContext(ShopModule.with(settings()), { logger: false });
   const [fenced, locks] = [app.get(FencedDeduction), app.get(LockService)];
   const sku = await newProduct(10);
   const order = () => ({ quantity: 1, orderId: randomUUID() });

@@ -1,4 +1,5 @@
-import { Inject, Injectable } from '@nestjs/common';
+import { HttpException, HttpStatus, Inject, Injectable } from '@nestjs/common';
+import { ProductsService } from '../products/products.service.js';
 import type { OrderDto, ReceiptDto } from './deduction.dto.js';
 import { OrderBook, OrderExistsError } from './order-book.js';
 import { AtomicDeduction } from './strategies/atomic.deduction.js';
@@ -16,6 +17,7 @@ export class DeductionService {
 
   constructor(
     @Inject(OrderBook) private readonly orders: OrderBook,
+    @Inject(ProductsService) private readonly products: ProductsService,
     @Inject(NoneDeduction) none: NoneDeduction,
     @Inject(LockDeduction) lock: LockDeduction,
     @Inject(FencedDeduction) fenced: FencedDeduction,
@@ -27,6 +29,19 @@ export class DeductionService {
   }
 
   async deduct(strategy: Strategy, sku: string, order: OrderDto): Promise<ReceiptDto> {
+    let changed = true;
+    try {
+      return await this.accept(strategy, sku, order);
+    } catch (error) {
+      changed = !isRefusal(error);
+      throw error;
+    } finally {
+      // An order that was accepted before counts as well: the process that accepted it may have died before it came here.
+      if (changed) await this.products.changed(sku);
+    }
+  }
+
+  private async accept(strategy: Strategy, sku: string, order: OrderDto): Promise<ReceiptDto> {
     const accepted = await this.orders.find(sku, order);
     if (accepted) return accepted;
     try {
@@ -38,4 +53,9 @@ export class DeductionService {
       throw error instanceof OrderExistsError ? new Error(`Order ${order.orderId} vanished`) : error;
     }
   }
+}
+
+/** Said no, and did nothing. After any other error, the order may have been carried out. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof HttpException && error.getStatus() < HttpStatus.INTERNAL_SERVER_ERROR.valueOf();
 }

@@ -1,6 +1,7 @@
-import autocannon from 'autocannon';
+import type autocannon from 'autocannon';
 import { build, type Histogram } from 'hdr-histogram-js';
 import type { Strategy } from '../deduction/strategy.js';
+import { fire, inShares } from './cannon.js';
 import type { Shop } from './shop-process.js';
 
 /** What the clients of the shop saw. */
@@ -38,7 +39,7 @@ export async function sendOrders(load: Load): Promise<{ result: LoadResult; late
   const shops = load.shops.slice(0, Math.min(orders, concurrency));
   const amounts = inShares(orders, shops.length);
   const connections = inShares(Math.min(concurrency, orders), shops.length);
-  // The generator itself ends on the next full second.
+  // The generator itself ends a little later.
   const timed = {
     ...load,
     onAnswer: (answer: Answer) => {
@@ -93,10 +94,7 @@ async function cannon(
       },
     ],
   };
-  await new Promise<void>((resolve, reject) => {
-    const instance = autocannon(options, (error: Error | null) => (error ? reject(error) : resolve()));
-    instance.on('response', (_client, _status, _bytes, milliseconds) => latency.recordValue(milliseconds * 1_000));
-  });
+  await fire(options, latency);
 }
 
 export type Answer = 'accepted' | 'outOfStock' | 'busy' | 'errors';
@@ -106,9 +104,4 @@ function classify(status: number, body: string): Answer {
   if (status === 423) return 'busy';
   if (status !== 409) return 'errors';
   return body.includes('"OUT_OF_STOCK"') ? 'outOfStock' : 'busy';
-}
-
-/** `total` in `parts` whole shares that differ by one at most. */
-function inShares(total: number, parts: number): number[] {
-  return Array.from({ length: parts }, (_, index) => Math.floor((total + index) / parts));
 }

@@ -8,6 +8,12 @@ export interface DemoOptions {
   readonly orders: number;
   readonly concurrency: number;
   readonly strategies: readonly Strategy[];
+  /** Whether products are read as well, with and without the cache. */
+  readonly cacheReads: boolean;
+  readonly readers: number;
+  readonly readSeconds: number;
+  readonly readProducts: number;
+  readonly writes: number;
   readonly json: boolean;
   /** The file of the HTML report, where one is wanted. */
   readonly report?: string;
@@ -19,13 +25,18 @@ const REPORT = 'demo-report.html';
 export function readOptions(argv: readonly string[]): DemoOptions {
   const command = new Command('npm run demo --')
     .description(
-      'Sells a stock over several processes of the shop, with each strategy in turn, and counts what was sold',
+      'Sells a stock over several processes of the shop, with each strategy in turn, and counts what was sold; then reads products while they are sold, with and without the cache',
     )
     .option('--instances <number>', 'processes of the shop', whole(1, 32), 3)
     .option('--stock <number>', 'pieces on sale', whole(0, 1_000_000), 200)
     .option('--orders <number>', 'orders of one piece each', whole(1, 1_000_000), 600)
     .option('--concurrency <number>', 'orders under way at once', whole(1, 2_000), 60)
     .option('--strategy <names>', `one or several of ${STRATEGIES.join(', ')}; with commas, or given again`, strategies)
+    .option('--no-cache-reads', 'leave out the reads of products with and without the cache')
+    .option('--readers <number>', 'clients that read products at once', whole(1, 2_000), 60)
+    .option('--read-seconds <number>', 'how long they read, with the cache and without it', whole(1, 3_600), 2)
+    .option('--read-products <number>', 'products that they read, the first most often', whole(1, 10_000), 20)
+    .option('--writes <number>', 'orders and restocks of these products a second', whole(1, 10_000), 100)
     .option('--json', 'print the result as one line of JSON', false)
     .addOption(
       new Option('--report [file]', `write a report with charts, as one HTML file (default: ${REPORT})`)

@@ -2,6 +2,8 @@ import Table from 'cli-table3';
 import type { Strategy } from '../deduction/strategy.js';
 import { holds, type Audit } from './audit.js';
 import type { LoadResult } from './load.js';
+import type { ReadsResult } from './reads/cached-reads.js';
+import { READS_HEAD, readsCells, readsVerdict, staleResults, staleVerdict } from './reads/reads-report.js';
 
 export interface StrategyResult extends LoadResult, Audit {
   readonly strategy: Strategy;
@@ -21,10 +23,18 @@ export const HEAD = [
 ];
 
 export function table(results: readonly StrategyResult[], colours: boolean): string {
-  const colAligns = ['left' as const, ...HEAD.slice(1).map(() => 'right' as const)];
-  const rows = new Table({ head: HEAD, colAligns, ...(!colours && { style: { head: [], border: [] } }) });
-  for (const result of results) rows.push(cells(result));
-  return rows.toString();
+  return tableOf(HEAD, results.map(cells), colours);
+}
+
+export function readsTable(results: readonly ReadsResult[], colours: boolean): string {
+  return tableOf(READS_HEAD, results.map(readsCells), colours);
+}
+
+function tableOf(head: string[], rows: string[][], colours: boolean): string {
+  const colAligns = ['left' as const, ...head.slice(1).map(() => 'right' as const)];
+  const drawn = new Table({ head, colAligns, ...(!colours && { style: { head: [], border: [] } }) });
+  drawn.push(...rows);
+  return drawn.toString();
 }
 
 /** The row of a table below `HEAD`. */
@@ -39,19 +49,21 @@ export function failures(results: readonly StrategyResult[]): readonly StrategyR
   return results.filter((result) => result.strategy !== 'none' && !holds(result));
 }
 
-export function verdict(results: readonly StrategyResult[], stock: number): string {
+export function verdict(results: readonly StrategyResult[], stock: number, reads: readonly ReadsResult[]): string {
   const failed = failures(results);
+  const stale = staleResults(reads).map(staleVerdict);
   if (failed.length > 0) {
     const each = failed.map((result) => `${result.strategy} (${brokenOf(result).join(', ')})`);
-    return `FAILED: ${each.join('; ')} broke what a protected strategy must keep.`;
+    return `FAILED: ${[`${each.join('; ')} broke what a protected strategy must keep`, ...stale].join('; ')}.`;
   }
+  if (stale.length > 0) return `FAILED: ${stale.join('; ')}.`;
   const kept = results.filter(({ strategy }) => strategy !== 'none').map(({ strategy }) => strategy);
   const none = results.find(({ strategy }) => strategy === 'none');
   const without =
     none &&
     (holds(none) ? `Without protection nothing went wrong this time` : `Without protection ${harm(none, stock)}`);
   const guarded = kept.length > 0 ? `${kept.join(', ')} sold what was there and not one piece more` : undefined;
-  return `${[without, guarded].filter((part) => part !== undefined).join('; ')}.`;
+  return `${[without, guarded, readsVerdict(reads)].filter((part) => part !== undefined).join('; ')}.`;
 }
 
 function harm({ sold, stockLeft, oversoldBy }: StrategyResult, stock: number): string {

@@ -1,5 +1,5 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
-import { IsInt, IsNotEmpty, IsOptional, IsString, Max, MaxLength, Min } from 'class-validator';
+import { IsIn, IsInt, IsNotEmpty, IsOptional, IsString, Max, MaxLength, Min } from 'class-validator';
 
 export class CreateProductDto {
   @ApiProperty({ example: 'teapot' })
@@ -26,6 +26,13 @@ export class RestockDto {
   @Min(1)
   @Max(1_000_000)
   quantity!: number;
+}
+
+export class ReadDto {
+  @ApiPropertyOptional({ enum: ['on', 'off'], default: 'on', description: 'off: asks the database itself' })
+  @IsOptional()
+  @IsIn(['on', 'off'])
+  cache: 'on' | 'off' = 'on';
 }
 
 export class ProductDto {

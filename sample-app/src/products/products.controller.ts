@@ -1,6 +1,6 @@
-import { Body, Controller, Get, HttpCode, Inject, Param, Post } from '@nestjs/common';
+import { Body, Controller, Get, HttpCode, Inject, Param, Post, Query } from '@nestjs/common';
 import { ApiConflictResponse, ApiCreatedResponse, ApiNotFoundResponse, ApiOkResponse, ApiTags } from '@nestjs/swagger';
-import { CreateProductDto, ProductDto, RestockDto } from './product.dto.js';
+import { CreateProductDto, ProductDto, ReadDto, RestockDto } from './product.dto.js';
 import { ProductsService } from './products.service.js';
 
 @ApiTags('products')
@@ -18,8 +18,8 @@ export class ProductsController {
   @Get(':sku')
   @ApiOkResponse({ type: ProductDto })
   @ApiNotFoundResponse()
-  find(@Param('sku') sku: string): Promise<ProductDto> {
-    return this.products.find(sku);
+  find(@Param('sku') sku: string, @Query() { cache }: ReadDto): Promise<ProductDto> {
+    return this.products.find(sku, cache === 'on');
   }
 
   @Post(':sku/restock')

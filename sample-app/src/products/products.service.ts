@@ -1,5 +1,5 @@
 import { ConflictException, Inject, Injectable, NotFoundException } from '@nestjs/common';
-import { DistributedLock } from 'nest-redis-lock';
+import { CacheEvict, Cached, DistributedLock } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
 import type { CreateProductDto, ProductDto } from './product.dto.js';
 
@@ -7,6 +7,8 @@ import type { CreateProductDto, ProductDto } from './product.dto.js';
 export class ProductsService {
   constructor(@Inject(Database) private readonly database: Database) {}
 
+  /** Also after an error, which may come from a database that has carried it out: "there is none" is cached, too. */
+  @CacheEvict('product:<0.sku>', { when: 'both' })
   async create({ sku, name = sku, stock }: CreateProductDto): Promise<ProductDto> {
     const { rows } = await this.database.query<ProductDto>(
       'INSERT INTO products (sku, name, stock) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING sku, name, stock',
@@ -16,15 +18,33 @@ export class ProductsService {
     throw new ConflictException(`Product ${sku} exists`);
   }
 
-  async find(sku: string): Promise<ProductDto> {
-    const { rows } = await this.database.query<ProductDto>('SELECT sku, name, stock FROM products WHERE sku = $1', [
-      sku,
-    ]);
-    if (rows[0]) return rows[0];
+  /** `cached`: whether the cache may answer. */
+  async find(sku: string, cached = true): Promise<ProductDto> {
+    const product = await this.lookUp(sku, cached);
+    if (product) return product;
     throw new NotFoundException(`No product ${sku}`);
   }
 
+  /**
+   * Strong, because whoever was told of an order must not see the stock from before it, whichever process of the shop answers. An
+   * eventual read may for a few milliseconds, until the word of the change has reached its process.
+   *
+   * "There is none" is kept as well, if not for long: asking for products that never were must not cost a query each time.
+   */
+  @Cached('product:<0>', { consistency: 'strong', condition: (_sku: string, cached: boolean) => cached })
+  async lookUp(sku: string, _cached: boolean): Promise<ProductDto | null> {
+    const { rows } = await this.database.query<ProductDto>('SELECT sku, name, stock FROM products WHERE sku = $1', [
+      sku,
+    ]);
+    return rows[0] ?? null;
+  }
+
+  /** For who has changed the row, once the transaction has ended. */
+  @CacheEvict('product:<0>')
+  async changed(_sku: string): Promise<void> {}
+
   /** The lock of the deductions: one that reads before and writes after the restock would undo it. */
+  @CacheEvict('product:<0>', { when: 'both' })
   @DistributedLock('stock:<0>')
   async restock(sku: string, quantity: number): Promise<ProductDto> {
     const { rows } = await this.database.query<ProductDto>(

@@ -3,7 +3,7 @@ import { runTogether } from '../worker/worker-process.mjs';
 import { countViolations } from './exclusion.mjs';
 import { jainIndex } from './fairness.mjs';
 import { contentionTable } from './table.mjs';
-import { waitPercentiles } from './waits.mjs';
+import { waitPercentiles } from '../waits.mjs';
 
 /** Above the time of the run, in ms: to get ready, and for those that still wait at its end. */
 const PATIENCE = 20_000;

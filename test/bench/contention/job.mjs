@@ -1,10 +1,11 @@
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
+import { microseconds } from '../clock.mjs';
 import { firstLine } from '../first-line.mjs';
 import { connectPeer } from '../peers/catalogue.mjs';
 import { peerModules } from '../peers/peer-modules.mjs';
 import { StayRecorder } from './exclusion.mjs';
 import { KEYS } from './keys.mjs';
-import { WaitRecorder } from './waits.mjs';
+import { WaitRecorder } from '../waits.mjs';
 
 const WARM_UP_CYCLES = 300;
 const WARM_UP_CALLERS = 50;
@@ -51,10 +52,4 @@ async function measure(run, { callers, keys, holds, ms }) {
   await Promise.all(Array.from({ length: callers }, call));
   const elapsed = (microseconds() - began) / 1_000;
   return { elapsed, served, errors, firstError, waits: waits.encoded(), stays: stays.recorded() };
-}
-
-/** On the machine's monotonic clock, which all processes read alike. */
-function microseconds() {
-  const [seconds, nanoseconds] = process.hrtime();
-  return seconds * 1e6 + nanoseconds / 1e3;
 }

@@ -1,4 +1,4 @@
-import { zipf } from './zipf.mjs';
+import { zipf } from '../../../dist-sample/demo/zipf.js';
 
 const KEYS_OF_A_CALLER = 64;
 

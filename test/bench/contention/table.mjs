@@ -1,4 +1,5 @@
 import { median } from '../median.mjs';
+import { errorNotes } from '../report/error-notes.mjs';
 import { rounded } from '../report/rounded.mjs';
 
 const COLUMNS = [
@@ -24,7 +25,7 @@ export function contentionTable(rows, against) {
   return {
     columns: ['', ...COLUMNS.map((column) => (column === '×' ? `× ${reference?.name ?? against}` : column))],
     rows: rows.map((row) => [row.name, ...(row.rounds.length > 0 ? cells(row.rounds, ratio(row)) : [])]),
-    notes: rows.flatMap(errorNote),
+    notes: errorNotes(rows),
   };
 }
 
@@ -59,9 +60,4 @@ function cells(rounds, ratio) {
     sum(({ errors }) => errors),
     sum(({ violations }) => violations),
   ];
-}
-
-function errorNote({ name, rounds }) {
-  const message = rounds.find(({ firstError }) => firstError !== undefined)?.firstError;
-  return message === undefined ? [] : [`${name}, the first of its errors: ${message}`];
 }

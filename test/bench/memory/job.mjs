@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connectLocks } from '../worker/lock-service.mjs';
+import { settledMemory } from './settled-memory.mjs';
 
 const LEASE = 60_000;
 const WARM_UP_CYCLES = 2_000;
@@ -15,10 +16,10 @@ export async function prepare({ what, port, locks: count }) {
   const other = await connectLocks(port);
   await other.acquire('hot', { ttl: LEASE });
   return async () => {
-    const before = await memory();
+    const before = await settledMemory();
     // Kept alive here while the memory is read.
     const kept = await JOBS[what](locks, count);
-    const after = await memory();
+    const after = await settledMemory();
     return { heap: (after.heap - before.heap) / kept.length, rss: (after.rss - before.rss) / kept.length };
   };
 }
@@ -46,13 +47,4 @@ async function allWait(locks, count) {
   } catch {
     return false; // the server is busy with the waiters
   }
-}
-
-async function memory() {
-  for (let pass = 0; pass < 3; pass++) {
-    globalThis.gc();
-    await sleep(50);
-  }
-  const { heapUsed, external, rss } = process.memoryUsage();
-  return { heap: heapUsed + external, rss };
 }

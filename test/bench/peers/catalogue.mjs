@@ -1,3 +1,5 @@
+import { connectorOf } from './connector.mjs';
+
 /**
  * Who is measured. An adapter's `connect({ port, modules })` answers `run(key, body)`, which takes the lock, waiting for
  * it where it must, runs the body and gives the lock back.
@@ -18,7 +20,4 @@ export const PEERS = {
   ours: { adapter: 'ours', packages: [] },
 };
 
-export async function connectPeer(name, settings) {
-  const { connect } = await import(new URL(`./adapters/${PEERS[name].adapter}.mjs`, import.meta.url).href);
-  return connect(settings);
-}
+export const connectPeer = connectorOf(PEERS, new URL('./adapters/', import.meta.url));

@@ -4,8 +4,12 @@ import { LockService, RedisLockModule } from 'nest-redis-lock';
 
 /** One instance of ours, wired as in an application. */
 export async function connectLocks(port) {
-  class Root {}
-  const imports = [RedisLockModule.forRoot({ redis: { host: '127.0.0.1', port }, failFast: true })];
-  const app = await NestFactory.createApplicationContext({ module: Root, imports }, { logger: false });
+  const app = await connectApplication(port);
   return app.get(LockService);
+}
+
+export async function connectApplication(port, options = {}) {
+  class Root {}
+  const imports = [RedisLockModule.forRoot({ redis: { host: '127.0.0.1', port }, failFast: true, ...options })];
+  return NestFactory.createApplicationContext({ module: Root, imports }, { logger: false });
 }

@@ -6,6 +6,7 @@ import { firstLine } from '../first-line.mjs';
 EventEmitter.defaultMaxListeners = 0;
 
 const JOBS = {
+  cache: '../cache/job.mjs',
   contention: '../contention/job.mjs',
   memory: '../memory/job.mjs',
   renewal: '../renewal/job.mjs',
@@ -13,8 +14,8 @@ const JOBS = {
 
 let run;
 
-async function answer({ job, settings }) {
-  if (job === undefined) return run();
+async function answer({ job, settings, request }) {
+  if (job === undefined) return run(request);
   const { prepare } = await import(JOBS[job]);
   run = await prepare(settings);
   return undefined;

@@ -9,7 +9,7 @@ export function killWorkers() {
   for (const worker of running) worker.kill();
 }
 
-/** A process that does one job: it is asked to prepare it, and then to run it. */
+/** A process that does one job: it is asked to prepare it, and then to run it, again and again where the job takes requests. */
 export class WorkerProcess {
   #child;
   #ended;
@@ -34,8 +34,8 @@ export class WorkerProcess {
     return this.#ask({ job, settings }, patience);
   }
 
-  run(patience) {
-    return this.#ask({ run: true }, patience);
+  run(patience, request) {
+    return this.#ask({ request }, patience);
   }
 
   kill() {

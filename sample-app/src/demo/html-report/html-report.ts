@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Histogram } from 'hdr-histogram-js';
 import type { DemoOptions } from '../options.js';
+import type { ReadsResult } from '../reads/cached-reads.js';
 import { verdict, type StrategyResult } from '../report.js';
 import { page } from './page.js';
 import type { Moment } from './report-data.js';
@@ -18,7 +19,8 @@ const PERCENTILES = [10, 25, 50, 75, 90, 95, 99, 100];
 /** The whole report as one HTML file that needs no other. */
 export async function htmlReport(
   sales: readonly Sale[],
-  { instances, stock, orders, concurrency }: DemoOptions,
+  reads: readonly ReadsResult[],
+  { instances, stock, orders, concurrency, readers, writes }: DemoOptions,
   versions: Readonly<Record<string, string>>,
 ): Promise<string> {
   const results = sales.map(({ result }) => result);
@@ -27,8 +29,9 @@ export async function htmlReport(
     readFile(new URL('browser/charts.js', import.meta.url), 'utf8'),
   ]);
   return page({
-    verdict: verdict(results, stock),
+    verdict: verdict(results, stock, reads),
     results,
+    reads,
     data: {
       stock,
       percentiles: PERCENTILES,
@@ -39,7 +42,13 @@ export async function htmlReport(
         course,
       })),
     },
-    settings: { 'Shop processes': instances, Stock: stock, Orders: orders, 'Orders at once': concurrency },
+    settings: {
+      'Shop processes': instances,
+      Stock: stock,
+      Orders: orders,
+      'Orders at once': concurrency,
+      ...(reads.length > 0 && { 'Readers at once': readers, 'Writes a second during the reads': writes }),
+    },
     versions,
     date: new Date(),
     chartLibrary,

@@ -1,4 +1,6 @@
 import { holds } from '../audit.js';
+import type { ReadsResult } from '../reads/cached-reads.js';
+import { READS_HEAD, readsCells, staleResults } from '../reads/reads-report.js';
 import { cells, failures, HEAD, type StrategyResult } from '../report.js';
 import { html, inlineJson, inlineScript, type Html } from './html.js';
 import type { ReportData } from './report-data.js';
@@ -7,6 +9,8 @@ import { STYLES } from './styles.js';
 export interface Page {
   readonly verdict: string;
   readonly results: readonly StrategyResult[];
+  /** Empty where products were not read. */
+  readonly reads: readonly ReadsResult[];
   readonly data: ReportData;
   /** By their names, as are the versions. */
   readonly settings: Readonly<Record<string, string | number>>;
@@ -18,8 +22,8 @@ export interface Page {
 }
 
 /** The report as one document, which loads nothing: its security policy forbids it. */
-export function page({ verdict, results, data, settings, versions, date, chartLibrary, charts }: Page): string {
-  const { label, look } = outcome(results);
+export function page({ verdict, results, reads, data, settings, versions, date, chartLibrary, charts }: Page): string {
+  const { label, look } = outcome(results, reads);
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -65,6 +69,7 @@ export function page({ verdict, results, data, settings, versions, date, chartLi
             </section>
             <section>${figure('throughput', 'Orders per second', 'Answered orders, refusals included.')}</section>
           </div>
+          ${reads.length > 0 ? [readsSection(reads)] : []}
           <section>
             <h2>Settings and versions</h2>
             <dl>${Object.entries({ ...settings, ...versions }).map(fact)}</dl>
@@ -89,8 +94,8 @@ export function page({ verdict, results, data, settings, versions, date, chartLi
     </html>`.text;
 }
 
-function outcome(results: readonly StrategyResult[]): { label: string; look: string } {
-  if (failures(results).length > 0) return { label: '✗ FAILED', look: 'failed' };
+function outcome(results: readonly StrategyResult[], reads: readonly ReadsResult[]): { label: string; look: string } {
+  if (failures(results).length > 0 || staleResults(reads).length > 0) return { label: '✗ FAILED', look: 'failed' };
   if (results.every(({ strategy }) => strategy === 'none')) return { label: 'UNPROTECTED', look: 'unprotected' };
   return { label: '✓ PASSED', look: 'passed' };
 }
@@ -112,6 +117,17 @@ function table(name: string, head: readonly string[], rows: Html[]): Html {
 
 function resultRow(result: StrategyResult): Html {
   return row(cells(result), holds(result) ? '' : 'broken');
+}
+
+function readsSection(reads: readonly ReadsResult[]): Html {
+  const rows = reads.map((result) => row(readsCells(result), result.staleReads > 0 ? 'broken' : ''));
+  return html`<section>
+    <h2>Reads of products while orders and restocks change them</h2>
+    <p class="note">
+      A read is stale if it shows a stock from before an order or a restock that was answered before the read was sent.
+    </p>
+    ${table('Reads', READS_HEAD, rows)}
+  </section>`;
 }
 
 function latencyRow({ strategy, latency }: ReportData['sales'][number]): Html {

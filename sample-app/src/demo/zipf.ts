@@ -1,5 +1,5 @@
 /** Draws numbers below `size` by Zipf's law: number n is drawn as often as 1 / (n + 1) ** exponent says. */
-export function zipf(size, exponent) {
+export function zipf(size: number, exponent: number): () => number {
   const cumulative = new Float64Array(size);
   let total = 0;
   for (let rank = 0; rank < size; rank++) cumulative[rank] = total += (rank + 1) ** -exponent;
@@ -9,7 +9,7 @@ export function zipf(size, exponent) {
     let high = size - 1;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (cumulative[middle] < drawn) low = middle + 1;
+      if ((cumulative[middle] as number) < drawn) low = middle + 1;
       else high = middle;
     }
     return low;

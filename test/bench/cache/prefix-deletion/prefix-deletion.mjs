@@ -1,0 +1,54 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { waitPercentiles } from '../../waits.mjs';
+import { withCaches } from '../cache-process.mjs';
+import { count, middle, tableWith } from '../columns.mjs';
+
+const READ_KEYS = 1_000;
+const PREFIX = 'deleted:';
+/** A million values are stored first. */
+const PATIENCE = 300_000;
+
+/** Deletes some of many keys by their prefix, and what another client, which reads, notices of it. */
+export function prefixDeletion({ title, note, keys, deleted }) {
+  return {
+    title,
+    note,
+    rowsFor: (chosen) => chosen.filter((peer) => peer === 'ours-l2'),
+    round: (peer, context) =>
+      withCaches(peer, context, async (open) => {
+        await context.control.populate('other:', keys - deleted);
+        const [deleting, reader] = [await open(['--expose-gc']), await open()];
+        // Not by the process whose memory is measured.
+        await reader.call('setMany', { prefix: PREFIX, count: deleted }, PATIENCE);
+        await reader.call('fill', { keys: READ_KEYS, prefix: 'read' });
+        const without = await readDuring(reader, () => sleep(context.ms));
+        let deletion;
+        const during = await readDuring(reader, async () => {
+          deletion = await deleting.call('deleteByPrefix', { prefix: PREFIX }, PATIENCE);
+        });
+        if (deletion.deleted !== deleted) throw new Error(`${deletion.deleted} of ${deleted} keys were deleted`);
+        return {
+          ...deletion,
+          p99Without: without.p99,
+          p99During: during.p99,
+          maxWithout: without.max,
+          maxDuring: during.max,
+        };
+      }),
+    table: tableWith([
+      count('keys deleted', 'deleted'),
+      middle('seconds', 'seconds'),
+      middle('reader p99 ms, without', 'p99Without'),
+      middle('reader p99 ms, during', 'p99During'),
+      middle('reader max ms, without', 'maxWithout'),
+      middle('reader max ms, during', 'maxDuring'),
+      middle('RSS growth MiB', 'grown'),
+    ]),
+  };
+}
+
+async function readDuring(reader, work) {
+  await reader.call('startReading', { keys: READ_KEYS, prefix: 'read' });
+  await work();
+  return waitPercentiles([await reader.call('stopReading')]);
+}
