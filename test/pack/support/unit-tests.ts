@@ -12,5 +12,5 @@ export async function expectUnitTestsPass(
   const report = workplace(`unit-tests-${process.pid}.json`);
   const jest = [...nodeOptions, 'node_modules/jest/bin/jest.js', '--json', `--outputFile=${report}`];
   await consumer.node(jest, { REDIS_URL: server.url });
-  expect(JSON.parse(await readFile(report, 'utf8'))).toMatchObject({ numPassedTests: 4, numTotalTests: 4 });
+  expect(JSON.parse(await readFile(report, 'utf8'))).toMatchObject({ numPassedTests: 5, numTotalTests: 5 });
 }
