@@ -4,6 +4,8 @@
  * other `}` would end our tag, and is percent-encoded.
  */
 export class RedisCacheKeys {
+  /** Every message of the cache. */
+  readonly channel: string;
   private readonly values: string;
   private readonly before: string;
 
@@ -14,11 +16,7 @@ export class RedisCacheKeys {
   ) {
     this.before = prefix === undefined ? '' : `${prefix}:`;
     this.values = `${this.before}cache:`;
-  }
-
-  /** Every message of the cache. */
-  get channel(): string {
-    return `${this.beforeKeys}bus`;
+    this.channel = `${this.beforeKeys}bus`;
   }
 
   value(key: string): string {
@@ -36,14 +34,27 @@ export class RedisCacheKeys {
     return beginsWithTag(key) ? key : key.replace(/%25|%7D/g, (code) => (code === '%25' ? '%' : '}'));
   }
 
+  /** The value, and the load that may store it. */
+  valueAndLease(key: string): [value: string, lease: string] {
+    const value = this.value(key);
+    return [value, `${this.before}lease:${this.tagged(key, value)}`];
+  }
+
+  /** The value, the load that may store it, and the writes that are under way. */
+  valueLeaseAndBarrier(key: string): [value: string, lease: string, barrier: string] {
+    const value = this.value(key);
+    const tagged = this.tagged(key, value);
+    return [value, `${this.before}lease:${tagged}`, `${this.before}barrier:${tagged}`];
+  }
+
   /** The load that may store the value. */
   lease(key: string): string {
-    return this.beside('lease', key);
+    return this.valueAndLease(key)[1];
   }
 
   /** The writes that are under way. */
   barrier(key: string): string {
-    return this.beside('barrier', key);
+    return this.valueLeaseAndBarrier(key)[2];
   }
 
   tag(tag: string): string {
@@ -86,9 +97,8 @@ export class RedisCacheKeys {
     return { values: all + values, leases: `${all}${escapeGlob(this.before)}lease:*${values}*` };
   }
 
-  private beside(kind: string, key: string): string {
-    const value = this.value(key);
-    return `${this.before}${kind}:${beginsWithTag(key) ? value : `{${this.clientPrefix}${value}}`}`;
+  private tagged(key: string, value: string): string {
+    return beginsWithTag(key) ? value : `{${this.clientPrefix}${value}}`;
   }
 }
 

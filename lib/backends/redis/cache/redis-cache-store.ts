@@ -105,13 +105,13 @@ export class RedisCacheStore implements CacheStore {
   }
 
   lease({ key, token, lease, refresh, seen = '', waits }: LeaseRequest): Pending<LeaseAnswer> {
-    const keys = [this.keys.value(key), this.keys.lease(key), this.keys.barrier(key)];
+    const keys = this.keys.valueLeaseAndBarrier(key);
     const args = [token, lease, refresh ? 1 : '', seen, waits ? 1 : ''];
     return this.leases.run(this.keys.channel, keys, args, leaseAnswer);
   }
 
   commit({ key, token, data, ttl }: CommitRequest): Pending<boolean> {
-    const keys = [this.keys.value(key), this.keys.lease(key)];
+    const keys = this.keys.valueAndLease(key);
     return this.commits.run(this.keys.channel, keys, [token, ttl, key, data], isOne);
   }
 
@@ -124,7 +124,7 @@ export class RedisCacheStore implements CacheStore {
   }
 
   invalidate({ key, barrier, lift }: InvalidateRequest): Pending<void> {
-    const keys = [this.keys.value(key), this.keys.lease(key), this.keys.barrier(key)];
+    const keys = this.keys.valueLeaseAndBarrier(key);
     const args = [key, barrier?.token ?? '', barrier?.ttl ?? 0, lift ?? ''];
     return this.invalidations.run(this.keys.channel, keys, args, () => {});
   }
@@ -134,12 +134,12 @@ export class RedisCacheStore implements CacheStore {
   }
 
   set({ key, data, ttl, ifAbsent }: SetRequest): Pending<boolean> {
-    const keys = [this.keys.value(key), this.keys.lease(key)];
+    const keys = this.keys.valueAndLease(key);
     return this.writes.run(this.keys.channel, keys, [key, ttl, ifAbsent ? 1 : '', data], isOne);
   }
 
   increment({ key, by, ttl }: KeyRequest & { by: number; ttl: number }): Pending<number> {
-    return this.increments.run(this.keys.channel, [this.keys.value(key), this.keys.lease(key)], [by, ttl, key], Number);
+    return this.increments.run(this.keys.channel, this.keys.valueAndLease(key), [by, ttl, key], Number);
   }
 
   async expire({ key, ttl }: KeyRequest & { ttl: number }): Promise<boolean> {
