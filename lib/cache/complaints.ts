@@ -1,22 +1,31 @@
 import type { LoggerService } from '@nestjs/common';
 
-/** How long (ms) after a line the next ones are counted rather than written. */
+/** How long (ms) after a line the next ones of its kind are counted rather than written. */
 const QUIET = 10_000;
 
-/** Warnings of what may happen thousands of times a second: one line now and then. */
+interface Quiet {
+  /** On the monotonic clock. */
+  readonly until: number;
+  withheld: number;
+}
+
+/**
+ * Warnings of what may happen thousands of times a second: one line of each kind now and then. What stands before the first quotation mark
+ * is the kind, so that a key which cannot be read does not hide that Redis is away.
+ */
 export class Complaints {
-  private quietUntil = 0;
-  private withheld = 0;
+  private readonly quiet = new Map<string, Quiet>();
 
   constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
 
   warn(message: string): void {
-    if (performance.now() < this.quietUntil) {
-      this.withheld += 1;
+    const [kind = ''] = message.split('"', 1);
+    const quiet = this.quiet.get(kind);
+    if (quiet && performance.now() < quiet.until) {
+      quiet.withheld += 1;
       return;
     }
-    this.quietUntil = performance.now() + QUIET;
-    this.logger.warn(this.withheld > 0 ? `${message} (and ${this.withheld} warnings more)` : message);
-    this.withheld = 0;
+    this.quiet.set(kind, { until: performance.now() + QUIET, withheld: 0 });
+    this.logger.warn(quiet?.withheld ? `${message} (and ${quiet.withheld} such warnings more)` : message);
   }
 }

@@ -23,6 +23,7 @@ export abstract class WatchedSubscriber {
   private closed = false;
   private unheard = 0;
   private timer: NodeJS.Timeout | undefined;
+  private readonly onNode = () => this.start();
 
   /** `channel` is what the channel of its own begins with. */
   protected constructor(
@@ -38,6 +39,8 @@ export abstract class WatchedSubscriber {
 
   close(): void {
     clearInterval(this.timer);
+    // The client may be the user's, and outlive this.
+    this.client.off('+node', this.onNode);
     this.closed = true;
     this.connected = false;
     this.subscriber?.disconnect();
@@ -49,7 +52,7 @@ export abstract class WatchedSubscriber {
     // After a pause of the process, what comes back may be there and not read yet.
     this.timer = setInterval(() => setImmediate(() => this.check()), HEARTBEAT).unref();
     this.start();
-    if (!this.subscriber) this.client.once('+node', () => this.start());
+    if (!this.subscriber) this.client.once('+node', this.onNode);
   }
 
   private start(): void {
