@@ -40,7 +40,7 @@ function chosenFrom(scenarios) {
   };
 }
 
-function whole(least, most) {
+export function whole(least, most) {
   return (value) => {
     const number = Number(value);
     if (/^\d+$/.test(value) && number >= least && number <= most) return number;
