@@ -1,5 +1,6 @@
-import type { CacheOperations, InvalidateOptions, SetOptions } from './cache-operations.js';
+import type { CacheOperations, InvalidateOptions } from './cache-operations.js';
 import type { CacheEntryOptions } from './cache-options.js';
+import type { SetOptions } from './cache-writes.js';
 import type { Duration } from './duration.js';
 
 /**

@@ -1,5 +1,5 @@
 import { CacheKeyError } from '../cache/cache-errors.js';
-import type { SetOptions } from '../cache/cache-operations.js';
+import type { SetOptions } from '../cache/cache-writes.js';
 import { entrySettings } from '../cache/entry-settings.js';
 import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';

@@ -1,0 +1,135 @@
+import { BatchLoad } from './batch-load.js';
+import { allSettled, inBatches } from './batches.js';
+import type { CacheEngine } from './cache-engine.js';
+import { CacheBackendError } from './cache-errors.js';
+import { cacheKey, cacheKeys, composedKey } from './cache-keys.js';
+import type { BatchLoader, Loader } from './cache-loader.js';
+import type { CacheEntryOptions } from './cache-options.js';
+import { entrySettings, type EntrySettings } from './entry-settings.js';
+import { decode, hasCurrentTags, isFresh } from './lookup.js';
+
+/** What reads the values under keys that begin with one prefix, and loads them. */
+export abstract class CacheReads {
+  /** @internal */
+  constructor(
+    /** @internal */
+    protected readonly engineOf: () => CacheEngine,
+    /** What every key begins with here. */
+    readonly keyPrefix: string,
+  ) {}
+
+  /**
+   * A key of several parts: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so that no
+   * part can forge another key.
+   *
+   * @throws CacheKeyError for a part that is undefined, null, an object, NaN or an empty string
+   */
+  key(...parts: readonly (string | number | bigint | boolean)[]): string {
+    return composedKey(parts);
+  }
+
+  /**
+   * The value under the key; where there is none, what the loader returns, which is then stored. One loader at a time runs for
+   * a key, over all processes, and what it returns is not stored if the key was invalidated meanwhile.
+   *
+   * Callers of one process that ask for a key at the same time get the same object: treat it as read-only.
+   *
+   * @throws what the loader throws, unless there is a stale value to fall back on
+   * @throws CacheTimeoutError when the loader takes longer than `loaderTimeout`
+   * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'
+   */
+  getOrSet<T>(key: string, loader: Loader<T>, options?: CacheEntryOptions): Promise<T> {
+    try {
+      const engine = this.engineOf();
+      const settings = entrySettings(options, engine.settings.entries);
+      return engine.fetch(this.keyPrefix + cacheKey(key), loader, settings) as Promise<T>;
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  /**
+   * The values of the keys, in their order. The loader is called once, with the keys that have no value and that nobody else
+   * is loading.
+   *
+   * @throws what `getOrSet` throws
+   */
+  async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: CacheEntryOptions): Promise<T[]> {
+    const engine = this.engineOf();
+    const settings = entrySettings(options, engine.settings.entries);
+    const unique = cacheKeys(keys);
+    const batch = new BatchLoad(unique, loader, engine.loads.scopes, this.keyPrefix);
+    const reads = unique.map(async (key) => {
+      try {
+        return await engine.fetch(this.keyPrefix + key, batch.loaderOf(key), settings, batch.rendezvousOf(key));
+      } finally {
+        batch.decide(key);
+      }
+    });
+    const values = await allSettled(reads);
+    const byKey = new Map(unique.map((key, index) => [key, values[index]]));
+    return keys.map((key) => byKey.get(key) as T);
+  }
+
+  /** The value as it is stored, `undefined` when there is none, or Redis fails and `onRedisError` is 'open'. Loads nothing. */
+  async get<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined> {
+    const engine = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const settings = entrySettings(options, engine.settings.entries);
+    const kept = settings.strong ? undefined : engine.firstLevel?.get(full);
+    if (kept) {
+      engine.counters.firstLevelHits += 1;
+      return kept.value as T;
+    }
+    if (engine.unconfirmed.coversKey(full)) return undefined;
+    try {
+      const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
+      const found = decode(engine, full, data);
+      if (!found || !isFresh(found) || !(await hasCurrentTags(engine, full, found, []))) {
+        engine.counters.misses += 1;
+        return undefined;
+      }
+      engine.counters.secondLevelHits += 1;
+      return found.value as T;
+    } catch (error) {
+      return this.withoutRedis(error, settings);
+    }
+  }
+
+  /** As `get`, for many keys, in their order. */
+  async mget<T = unknown>(
+    keys: readonly string[],
+    options?: Pick<CacheEntryOptions, 'onRedisError'>,
+  ): Promise<(T | undefined)[]> {
+    return inBatches(keys, (key) => this.get<T>(key, options));
+  }
+
+  /** Milliseconds that the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
+  async ttl(key: string): Promise<number | null> {
+    const { calls } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return calls.run('ttl', full, () => calls.store.ttl(full));
+  }
+
+  /** Whether `get` would find a value, which may be `undefined` itself. @throws CacheBackendError when Redis fails */
+  async has(key: string): Promise<boolean> {
+    const engine = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    if (engine.unconfirmed.coversKey(full)) return false;
+    const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
+    const found = decode(engine, full, data);
+    return found !== undefined && isFresh(found) && hasCurrentTags(engine, full, found, []);
+  }
+
+  /** @internal */
+  protected full(keys: string | readonly string[]): readonly string[] {
+    return cacheKeys(keys).map((key) => this.keyPrefix + key);
+  }
+
+  /** @internal */
+  protected withoutRedis(error: unknown, { failOpen }: EntrySettings): undefined {
+    if (!(error instanceof CacheBackendError) || !failOpen) throw error;
+    this.engineOf().counters.redisErrors += 1;
+    return undefined;
+  }
+}
