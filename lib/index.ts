@@ -42,7 +42,6 @@ export { CacheService } from './cache/cache.service.js';
 export type { CacheStats } from './cache/cache-stats.js';
 export type { BloomFilter, BloomFilterOptions } from './cache/bloom-filter.js';
 export type { BloomRebuildOptions } from './cache/bloom-rebuild.js';
-export type { Duration } from './cache/duration.js';
 export type { IdSource } from './cache/id-source.js';
 export { instancesOf } from './cache/instances-of.js';
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/set-operations.js';
@@ -93,7 +92,7 @@ export {
   type LockErrorCode,
   type LockLostReason,
 } from './lock/lock-errors.js';
-export type { LockOptions } from './lock/lock-options.js';
+export type { LockOptions, RenewOptions } from './lock/lock-options.js';
 export { LockService } from './lock/lock.service.js';
 export {
   exponentialBackoff,
@@ -103,5 +102,6 @@ export {
   type RetryState,
   type RetryStrategy,
 } from './lock/retry-strategy.js';
+export type { Duration } from './options/duration.js';
 export { RedisLockModule } from './redis-lock.module.js';
 export type { RedisLockModuleOptions, RedisLockOptionsFactory } from './redis-lock.options.js';

@@ -4,6 +4,7 @@ import type { CacheOptions } from './cache/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/cache-settings.js';
 import { LockConfigError } from './lock/lock-errors.js';
 import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/lock-options.js';
+import type { Duration } from './options/duration.js';
 
 /** What `RedisLockModule.forRoot` takes. Unknown options are refused. */
 export interface RedisLockModuleOptions {
@@ -20,13 +21,10 @@ export interface RedisLockModuleOptions {
   prefix?: string;
   /** What lock options are unless a call says otherwise. */
   defaults?: LockOptions;
-  /**
-   * Milliseconds that one command may take, from its send; holds also on a client that retries for ever.
-   * @default 1_000
-   */
-  commandTimeout?: number;
-  /** Milliseconds that holders get to finish when the application shuts down. @default 5_000 */
-  shutdownGrace?: number;
+  /** How long one command may take, from its send; holds also on a client that retries for ever. @default '1s' */
+  commandTimeout?: Duration;
+  /** How long holders get to finish when the application shuts down. @default '5s' */
+  shutdownGrace?: Duration;
   /**
    * Whether the application refuses to start without its backends. If not, it warns once, and locks throw
    * `LockBackendError` until they are there.

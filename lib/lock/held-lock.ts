@@ -1,3 +1,4 @@
+import type { Duration } from '../options/duration.js';
 import type { Lease, LeaseHolder } from './lease.js';
 import type { Place } from '../timing/linked-list.js';
 import type { Lock } from './lock.js';
@@ -86,10 +87,10 @@ export class HeldLock implements Lock, LeaseHolder {
     throw this.lost ?? this.lostAs('taken');
   }
 
-  async extend(ttl?: number): Promise<void> {
-    if (ttl !== undefined) duration('ttl', ttl, 1);
+  async extend(ttl?: Duration): Promise<void> {
+    const given = ttl === undefined ? undefined : duration('ttl', ttl, 1);
     this.assertHeld();
-    await Promise.all(this.parts.map(({ backend, lease }) => backend.extend(lease, ttl)));
+    await Promise.all(this.parts.map(({ backend, lease }) => backend.extend(lease, given)));
     this.assertHeld();
   }
 

@@ -1,32 +1,34 @@
+import { LONGEST_DELAY, millisecondsOf, type Duration } from '../options/duration.js';
+import { refusedOption } from '../options/refused-option.js';
 import { LockConfigError } from './lock-errors.js';
 import type { RetryStrategy } from './retry-strategy.js';
 
 /** How one lock is taken and held. Given with a call or a decorator, over the module's `defaults`. */
 export interface LockOptions {
   /**
-   * Milliseconds of lease: how long the lock outlives a holder that died. The clock starts before the request is sent.
-   * While the holder lives the watchdog renews it.
-   * @default 30_000
+   * The lease: how long the lock outlives a holder that died. The clock starts before the request is sent. While the
+   * holder lives the watchdog renews it. At least 100 ms.
+   * @default '30s'
    */
-  ttl?: number;
+  ttl?: Duration;
   /**
-   * Milliseconds to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever.
-   * @default 5_000; one try for `tryAcquire`
+   * How long to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever.
+   * @default '5s'; one try for `tryAcquire`
    */
-  wait?: number;
+  wait?: Duration;
   /**
-   * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval` (ms,
-   * default `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (ms, default the lesser of
-   * `commandTimeout` and `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
+   * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval` (default
+   * `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (default the lesser of `commandTimeout` and
+   * `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
    * @default true
    */
-  renew?: boolean | { interval?: number; timeout?: number };
+  renew?: boolean | RenewOptions;
   /**
-   * Milliseconds after which the lock is lost although its holder lives; the clock starts before the granted request was
-   * sent. A nested hold keeps that of the outer one.
+   * How long until the lock is lost although its holder lives; the clock starts before the granted request was sent. A
+   * nested hold keeps that of the outer one.
    * @default none
    */
-  maxHold?: number;
+  maxHold?: Duration;
   /**
    * Whether a call inside the scope of `withLock` or of a decorated method that holds the same name enters at once.
    * @default true
@@ -49,6 +51,15 @@ export interface LockOptions {
   backend?: string;
 }
 
+/** `renew` of `LockOptions`. */
+export interface RenewOptions {
+  /** At least 10 ms, and less than two thirds of `ttl`, so that a renewal which fails can be repeated. @default ttl / 3 */
+  interval?: Duration;
+  /** @default the lesser of `commandTimeout` and `ttl / 4` */
+  timeout?: Duration;
+}
+
+/** `LockOptions` checked, complete, and in ms. */
 export interface ResolvedLockOptions {
   readonly ttl: number;
   readonly wait: number;
@@ -62,8 +73,6 @@ export interface ResolvedLockOptions {
 }
 
 const LEAST_TTL = 100;
-/** The longest delay that a timer of Node.js takes: about 24.8 days. */
-export const LONGEST_DELAY = 2 ** 31 - 1;
 
 const OPTION_NAMES = new Set<string>([
   'ttl',
@@ -76,6 +85,8 @@ const OPTION_NAMES = new Set<string>([
   'signal',
   'backend',
 ] satisfies (keyof LockOptions)[]);
+
+const RENEW_NAMES = new Set<string>(['interval', 'timeout'] satisfies (keyof RenewOptions)[]);
 
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
 export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
@@ -118,24 +129,25 @@ function given<T>(value: T | undefined, otherwise: T | undefined): T | undefined
   return value === undefined ? otherwise : value;
 }
 
-/** A whole number of ms between `least` and what a timer takes; fractions are rounded up. */
+/** Whole milliseconds from `least` to what a timer takes. @throws LockConfigError naming the option, value and remedy */
 export function duration(option: string, value: unknown, least: number): number {
-  const valid = typeof value === 'number' && value >= least && value <= LONGEST_DELAY;
-  requireOption(valid, option, value, `a number of milliseconds from ${least} to ${LONGEST_DELAY}`);
-  return Math.ceil(value as number);
+  return millisecondsOf(LockConfigError, option, value, least, LONGEST_DELAY);
 }
 
 export function requireOption(valid: boolean, option: string, value: unknown, remedy: string): void {
-  if (valid) return;
-  const shown = typeof value === 'string' ? `"${value}"` : String(value);
-  throw new LockConfigError(`Option "${option}" is ${shown}; give ${remedy}`);
+  if (!valid) throw refusedOption(LockConfigError, option, value, remedy);
 }
 
 function requireKnownOptions(options: LockOptions): void {
   requireOption(typeof options === 'object' && options !== null, 'options', options, 'an object of lock options');
+  requireKnownNames('', options, OPTION_NAMES);
+}
+
+function requireKnownNames(prefix: string, options: object, names: ReadonlySet<string>): void {
   for (const name in options) {
-    if (OPTION_NAMES.has(name)) continue;
-    throw new LockConfigError(`Unknown lock option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
+    if (names.has(name)) continue;
+    const known = [...names].map((each) => prefix + each).join(', ');
+    throw new LockConfigError(`Unknown lock option "${prefix}${name}"; give any of ${known}`);
   }
 }
 
@@ -143,6 +155,7 @@ function resolveRenewal(renew: LockOptions['renew'], ttl: number): ResolvedLockO
   if (renew === false) return undefined;
   if (renew === undefined || renew === true) return { interval: ttl / 3, timeout: undefined };
   requireOption(typeof renew === 'object' && renew !== null, 'renew', renew, 'true, false or { interval, timeout }');
+  requireKnownNames('renew.', renew, RENEW_NAMES);
   const interval = renew.interval === undefined ? ttl / 3 : duration('renew.interval', renew.interval, 10);
   const remedy = `less than two thirds of ttl (${ttl}), so that a renewal which fails can be repeated`;
   requireOption(interval < (ttl * 2) / 3, 'renew.interval', renew.interval, remedy);

@@ -1,3 +1,5 @@
+import type { Duration } from '../options/duration.js';
+
 /**
  * One hold of one or several locks. Obtained from `LockService`; in a decorated method, from `LockService.current()`.
  */
@@ -28,12 +30,13 @@ export interface Lock extends AsyncDisposable {
   assertHeld(): void;
 
   /**
-   * Lets the lease run for at least `ttl` ms from now (default: its own ttl). Never shortens it.
+   * Lets the lease run for at least `ttl` from now (default: its own ttl). Never shortens it.
    *
+   * @throws LockConfigError for a `ttl` that is no duration from 1 ms on
    * @throws LockLostError when it is not ours any more
    * @throws LockBackendError when the backend did not confirm it in time; the lease then stays as it is
    */
-  extend(ttl?: number): Promise<void>;
+  extend(ttl?: Duration): Promise<void>;
 
   /**
    * Gives the lock back. A second call answers as the first did. While the backend does not confirm, it is sent again in

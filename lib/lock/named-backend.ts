@@ -79,7 +79,7 @@ export class NamedBackend implements LeaseKeeper {
     const { grant } = lease;
     const { names, ticket } = grant;
     const sentAt = currentInstant();
-    const [pending] = this.calls.renew([{ names, ticket, ttl: Math.ceil(ttl) }]);
+    const [pending] = this.calls.renew([{ names, ticket, ttl }]);
     const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
     if (answer.status === 'renewed') {
       grant.renewed(sentAt, answer.remaining);

@@ -1,4 +1,7 @@
-import type { LockBackendError } from './lock-errors.js';
+import type { Duration } from '../options/duration.js';
+import { refusedOption } from '../options/refused-option.js';
+import { LockConfigError, type LockBackendError } from './lock-errors.js';
+import { duration } from './lock-options.js';
 
 /** What is known when the next delay is asked for. */
 export interface RetryState {
@@ -22,35 +25,39 @@ export interface RetryDelays {
  */
 export type RetryStrategy = () => RetryDelays;
 
-/** The same delay (ms) between all tries. */
-export function fixedDelay(delay: number): RetryStrategy {
-  requireDelay('fixedDelay(delay)', delay);
-  return () => ({ next: () => ({ done: false, value: delay }) });
+/** The same delay between all tries: 1 ms or more. @throws LockConfigError */
+export function fixedDelay(delay: Duration): RetryStrategy {
+  const value = duration('fixedDelay(delay)', delay, 1);
+  return () => ({ next: () => ({ done: false, value }) });
 }
 
 /**
- * Doubles an upper bound from `min` to `max` (ms, default 10 and 200) and draws each delay between `min` and that bound:
+ * Doubles an upper bound from `min` to `max` (default 10 and 200 ms) and draws each delay between `min` and that bound:
  * "full jitter" of the AWS Architecture Blog (Exponential Backoff And Jitter, 2015), but never below `min`.
+ *
+ * @throws LockConfigError
  */
-export function exponentialBackoff({ min = 10, max = 200 }: { min?: number; max?: number } = {}): RetryStrategy {
-  requireDelay('exponentialBackoff({ min })', min);
-  requireDelay('exponentialBackoff({ max })', max);
-  if (max < min) throw new RangeError(`exponentialBackoff: max (${max}) is below min (${min}); swap them`);
+export function exponentialBackoff({ min = 10, max = 200 }: { min?: Duration; max?: Duration } = {}): RetryStrategy {
+  const least = duration('exponentialBackoff({ min })', min, 1);
+  const most = duration('exponentialBackoff({ max })', max, 1);
+  if (most < least) {
+    throw new LockConfigError(`exponentialBackoff: max (${most} ms) is below min (${least} ms); swap them`);
+  }
   return () => {
-    let bound = min;
+    let bound = least;
     return {
       next: () => {
-        bound = Math.min(bound * 2, max);
-        return { done: false, value: min + Math.random() * (bound - min) };
+        bound = Math.min(bound * 2, most);
+        return { done: false, value: least + Math.random() * (bound - least) };
       },
     };
   };
 }
 
-/** Gives up after `retries` delays of another strategy. */
+/** Gives up after `retries` delays of another strategy. @throws LockConfigError */
 export function limitedRetries(retries: number, strategy: RetryStrategy): RetryStrategy {
   if (!Number.isInteger(retries) || retries < 0) {
-    throw new RangeError(`limitedRetries(retries) is ${retries}; give a whole number of 0 or more`);
+    throw refusedOption(LockConfigError, 'limitedRetries(retries)', retries, 'a whole number of 0 or more');
   }
   return () => {
     const delays = strategy();
@@ -58,10 +65,4 @@ export function limitedRetries(retries: number, strategy: RetryStrategy): RetryS
       next: (state) => (state.attempt > retries ? { done: true, value: undefined } : delays.next(state)),
     };
   };
-}
-
-function requireDelay(name: string, delay: number): void {
-  if (!Number.isFinite(delay) || delay < 1) {
-    throw new RangeError(`${name} is ${delay}; give a number of milliseconds of 1 or more`);
-  }
 }

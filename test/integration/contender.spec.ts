@@ -69,7 +69,7 @@ async function joining(
   await openChannel();
   const call = new Call(options);
   const enqueue = await backend.take('enqueue');
-  expect(enqueue.request.claim).toBe(Math.min(5_000, options.ttl ?? 30_000));
+  expect(enqueue.request.claim).toBe(Math.min(5_000, Number(options.ttl ?? 30_000)));
   return { call, enqueue, ticket: enqueue.ticket };
 }
 

@@ -1,5 +1,5 @@
 // Checked by `npm run typecheck`: every line below an "@ts-expect-error" must be refused, and all others accepted.
-import { DistributedLock } from 'nest-redis-lock';
+import { DistributedLock, fixedDelay, type Lock, type LockService } from 'nest-redis-lock';
 import type { Observable } from 'rxjs';
 
 export class Accepted {
@@ -34,6 +34,9 @@ export class Accepted {
     throw new Error('only its type matters');
   }
 
+  @DistributedLock('job', { ttl: '1.5m', wait: '250ms', maxHold: '2h', renew: { interval: '10s', timeout: 500 } })
+  async durations(): Promise<void> {}
+
   @DistributedLock('generic:<0>')
   async generic<T>(value: T): Promise<T> {
     return value;
@@ -67,10 +70,30 @@ export class Refused {
     return 1;
   }
 
+  // @ts-expect-error no such unit
+  @DistributedLock('job', { ttl: '30x' })
+  async otherUnit(): Promise<void> {}
+
   // @ts-expect-error no such option
   @DistributedLock('job', { tll: 1_000 })
   async misspelt(): Promise<void> {}
 }
+
+declare const locks: LockService;
+declare const lock: Lock;
+
+// @ts-expect-error no such unit
+void locks.acquire('job', { ttl: '30x' });
+// @ts-expect-error a string needs its unit
+void locks.tryAcquire('job', { wait: '30' });
+// @ts-expect-error no such option of the watchdog
+void locks.acquire('job', { renew: { intervall: '1s' } });
+// @ts-expect-error no such unit
+void lock.extend('1 minute');
+// @ts-expect-error no such unit
+fixedDelay('1min');
+void lock.extend('1m');
+fixedDelay('50ms');
 
 enum Region {
   North = 'north',
