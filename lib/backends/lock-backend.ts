@@ -229,6 +229,10 @@ export type QueueAnswer =
       readonly unissued: number;
       /** Whether the ticket is the first in the queue. */
       readonly first: boolean;
+      /** Whether its turn cannot come soon: it may say less often that it lives. */
+      readonly far?: boolean;
+      /** Whether no message reaches its process: it has to ask often. */
+      readonly unreached?: boolean;
       /** The owner, and the ms left of its lease (`Infinity`: no expiry). */
       readonly owner: string;
       readonly remaining: number;

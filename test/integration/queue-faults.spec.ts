@@ -47,7 +47,7 @@ describe('a waiter whose turn comes', () => {
   it('delays nobody when it is dead', async () => {
     await crew.hire('killed');
     const holder = await one.locks.acquire('dead-next');
-    await crew.take('killed', 'dead-next', 'dead', { options: { ttl: CLAIM, wait: 20_000 } });
+    await crew.take('killed', 'dead-next', 'dead', { options: { ttl: 30_000, wait: 20_000 } });
     await queued('dead-next', 1);
     const waiting = other.locks.acquire('dead-next', { wait: 20_000 });
     await queued('dead-next', 2);
@@ -59,10 +59,10 @@ describe('a waiter whose turn comes', () => {
     expect(await crew.grants('dead-next')).toEqual([]);
   });
 
-  it('delays the others by its claim when it is paused, and has not got the lock when it goes on', async () => {
+  it('delays the others by its claim, which is far shorter than its ttl, when it is paused, and has not got the lock when it goes on', async () => {
     await crew.hire('paused');
     const holder = await one.locks.acquire('paused-next');
-    await crew.take('paused', 'paused-next', 'paused', { options: { ttl: CLAIM, wait: 20_000 } });
+    await crew.take('paused', 'paused-next', 'paused', { options: { ttl: 30_000, wait: 20_000 } });
     await queued('paused-next', 1);
     const waiting = other.locks.acquire('paused-next', { wait: 20_000 });
     await queued('paused-next', 2);

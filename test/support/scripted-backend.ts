@@ -190,10 +190,12 @@ export function granted({
 export function busy({
   unissued = 0,
   first = false,
+  far = false,
+  unreached = false,
   owner = 'other:1',
   remaining = 30_000,
-}: { unissued?: number; first?: boolean; owner?: string; remaining?: number } = {}): QueueAnswer {
-  return { status: 'busy', unissued, first, owner, remaining };
+}: Partial<Omit<Extract<QueueAnswer, { status: 'busy' }>, 'status'>> = {}): QueueAnswer {
+  return { status: 'busy', unissued, first, far, unreached, owner, remaining };
 }
 
 export function grantMessage(

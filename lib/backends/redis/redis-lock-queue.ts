@@ -122,11 +122,13 @@ function queueAnswer(reply: Reply): QueueAnswer {
       waiting: Number(waiting),
     };
   }
-  const [, unissued, first, pttl, owner] = reply;
+  const [, unissued, place, pttl, owner, unreached] = reply;
   return {
     status: 'busy',
     unissued: Number(unissued),
-    first: Number(first) === 1,
+    first: Number(place) === 1,
+    far: Number(place) === 0,
+    unreached: Number(unreached) > 0,
     remaining: leaseOf(pttl),
     owner: String(owner),
   };

@@ -6,6 +6,7 @@ import { LinkedList } from '../../timing/linked-list.js';
 import { LockTimeoutError, type LockBackendError, type LockLostReason } from '../lock-errors.js';
 import { RELEASED, type ReleaseOutcome } from '../releaser.js';
 import type { Caller, CallerHost } from './caller.js';
+import { claimOf, leastToEnter, nextBeat } from './claim.js';
 import type { LockQueues } from './lock-queues.js';
 
 /** One ticket that asks for the name. */
@@ -27,8 +28,6 @@ type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 /** How many holders of one process in a row may hold a lock that another process waits for, and for how long (ms). */
 const TURN = 64;
 const LONGEST_TURN = 50;
-/** The lease of a waiter whose turn comes (ms), until it renews it: what a dead next-in-line costs the others. */
-const LONGEST_CLAIM = 5_000;
 /** In a turn, which ends soon, further tokens are reserved when fewer are left; else also when half of the last ones are used. */
 const FEW_TOKENS = 16;
 /** While callers wait behind a holder of this process, the backend is asked at this period (ms) who owns the name. */
@@ -233,9 +232,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.note(answer);
     attempt.base = sentAt;
     attempt.unissued = answer.unissued;
-    const period = heartbeatOf(this.callers.first?.options.ttl);
-    const delay = answer.first && answer.remaining < period ? answer.remaining + 1 : period;
-    this.beatAfter(attempt, delay);
+    this.beatAfter(attempt, nextBeat((this.callers.first as Caller).options.ttl, answer));
   }
 
   /** One try found it busy. Whoever wants to wait does so in the queue. */
@@ -473,6 +470,8 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
             this.answered(attempt, attempt.base, answer);
             return resolve('released');
           }
+          // Carried out the first time it was sent, and a message told of the grant.
+          if (this.grant?.ticket === attempt.ticket) return resolve('released');
           if (answer.resent) this.queues.abandon(this.name, attempt.ticket);
           if (this.attempt === attempt) {
             this.end(attempt);
@@ -515,18 +514,4 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.failures += 1;
     return Math.min(FIRST_BACKOFF * 2 ** (this.failures - 1), LONGEST_BACKOFF);
   }
-}
-
-function claimOf(ttl: number): number {
-  return Math.min(LONGEST_CLAIM, ttl);
-}
-
-/** A waiter says that it lives at this period (ms): often enough that a lost message costs a part of its claim only. */
-function heartbeatOf(ttl = LONGEST_CLAIM): number {
-  return Math.min(Math.max(claimOf(ttl) / 4, 25), 1_000);
-}
-
-/** The trusted lease (ms) that a holder must find when it begins. */
-function leastToEnter(ttl: number): number {
-  return claimOf(ttl) / 4;
 }

@@ -2,7 +2,7 @@ import { FENCE_EXPIRY, lockAt, QUEUE } from './queue.lua.js';
 import { redisScript } from './redis-script.js';
 
 /**
- * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits.
+ * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits and can be reached.
  *
  * KEYS: lock, fence, queue and waiters of each name.
  * ARGV: 1 ticket, 2 lease in ms, 3 what channels begin with, 4 whether PUBLISH counts, 5 the least token.
@@ -20,9 +20,7 @@ for i = 1, #KEYS, 4 do
   local lock = ${lockAt('i')}
   local owner = redis.call('GET', lock.key)
   if not owner and redis.call('EXISTS', lock.queue) == 1 then owner = hand_on(lock, '') end
-  if owner ~= me and (owner or redis.call('EXISTS', lock.queue) == 1) then
-    return {0, (i + 3) / 4, owner or '', redis.call('PTTL', lock.key)}
-  end
+  if owner and owner ~= me then return {0, (i + 3) / 4, owner, redis.call('PTTL', lock.key)} end
   token = math.max(token, tonumber(unissued(lock)))
   locks[#locks + 1] = lock
 end

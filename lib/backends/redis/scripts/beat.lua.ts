@@ -13,18 +13,18 @@ local lock, me, channels, counted = ${lockAt('1')}, ARGV[1], ARGV[2], ARGV[3] ==
 ${QUEUE}
 local owner = redis.call('GET', lock.key)
 if owner == me then return granted(lock, mint(lock)) end
-local alive, skips, purpose = waiter(lock, me)
+local alive, deaf, purpose = waiter(lock, me)
 if not alive then return {-1} end
 if redis.call('HLEN', lock.waiters) > redis.call('LLEN', lock.queue) and not redis.call('LPOS', lock.queue, me) then
   leave(lock, me)
   return {-1}
 end
-beat(lock, me, skips, purpose)
+deaf = beat(lock, me, deaf, purpose)
 if not owner then
   local ticket, token, count = hand_on(lock, me)
   if ticket == me then return granted(lock, token, count) end
 else
   tell('wanted', owner, ' ' .. select(2, parts(purpose)))
 end
-return busy(lock, me)
+return busy(lock, me, deaf)
 `);

@@ -8,7 +8,8 @@ import { batchOf, redisScript } from './redis-script.js';
  * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket, ms of lease when it is
  * granted at once, and `claim:name` with ms of lease when it is handed on later, or an empty string to try once and never queue.
  * Returns for each call the token, where the lock was free and nobody waits; else {1, first token, tokens, PTTL, waiters} when it
- * is granted, or {0, first token not yet issued, whether this ticket is the first in the queue (1 or 0), PTTL, owner}.
+ * is granted, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head), PTTL, owner, whether no
+ * message reaches it (0: as far as is known, one does)}.
  *
  * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
  */
@@ -27,11 +28,12 @@ local contend = function()
     local owner = redis.call('GET', lock.key)
     if owner == me then return granted(lock, mint(lock)) end
     if not owner then
-      local alive, skips, mine = waiter(lock, me)
-      if alive then beat(lock, me, skips, mine) end
+      local alive, deaf, mine = waiter(lock, me)
+      if alive then beat(lock, me, deaf, mine) end
       local ticket, token, count = hand_on(lock, me)
       if ticket == me then return granted(lock, token, count) end
-      if not ticket and redis.call('EXISTS', lock.queue) == 0 then
+      -- None of those who may still wait can be reached.
+      if not ticket then
         redis.call('SET', lock.key, me, 'PX', ttl)
         return granted(lock, mint(lock))
       end

@@ -6,10 +6,14 @@ export const MORE_TOKENS = 1_024;
 export const FENCE_EXPIRY = 24 * 60 * 60 * 1_000;
 /** A waiter that has not been heard of for so long (ms) is dropped. Five heartbeats at their longest period. */
 const WAITER_TTL = 5_000;
+/** A waiter that has not been heard of for so long (ms) is passed over: it stands still. More than its longest period. */
+const SILENCE = 1_500;
+/** A waiter that no message reaches asks every 50 ms: it lives if it was heard of within so long (ms). */
+const FRESH = 200;
+/** How many places from the head of the queue are near: their turn may come before their next heartbeat. */
+const NEAR = 8;
 /** No key of a queue outlives its waiters by more than this (ms). */
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
-/** How often a live waiter that no message reaches is passed over before it gets the lock all the same. */
-const SKIPS = 2;
 
 /**
  * The waiting queue of a lock, as functions for the scripts that need it. A lock is a table with its four keys. A script
@@ -17,7 +21,8 @@ const SKIPS = 2;
  * whether PUBLISH tells how many it reached (in a Cluster it does not).
  *
  * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of Redis
- * TIME) it counts as alive, how often it was passed over, and its purpose: `claim:name`, the ms of lease to grant it and the
+ * TIME) it stays in the queue unless it is heard of; whether a message reaches it (0: as far as is known; 1: none did, and it was not
+ * heard of since; 2: none does, but it was heard of since); and its purpose: `claim:name`, the ms of lease to grant it and the
  * name of the lock. A fence holds the first token not yet issued. Every grant writes the state first and sends the message second: a
  * server out of memory refuses a write, and lets a message pass.
  *
@@ -47,16 +52,21 @@ end
 local waiter = function(lock, ticket)
   local entry = redis.call('HGET', lock.waiters, ticket)
   if not entry then return nil end
-  local alive, skips, purpose = string.match(entry, '^(%d+):(%d+):(.*)$')
-  return tonumber(alive), tonumber(skips), purpose
+  local alive, deaf, purpose = string.match(entry, '^(%d+):(%d+):(.*)$')
+  return tonumber(alive), tonumber(deaf), purpose
 end
 local parts = function(purpose) return string.match(purpose, '^(%d+):(.*)$') end
-local write = function(lock, ticket, alive, skips, purpose)
-  redis.call('HSET', lock.waiters, ticket, whole(alive) .. ':' .. skips .. ':' .. purpose)
+local write = function(lock, ticket, alive, deaf, purpose)
+  redis.call('HSET', lock.waiters, ticket, whole(alive) .. ':' .. deaf .. ':' .. purpose)
   redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
   redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
 end
-local beat = function(lock, ticket, skips, purpose) write(lock, ticket, now + ${WAITER_TTL}, skips, purpose) end
+-- The waiter was heard of. One that a message did not reach is sent another, which means nothing, to see whether that has changed.
+local beat = function(lock, ticket, deaf, purpose)
+  if deaf > 0 then deaf = tell('hello', ticket, '') > 0 and 0 or 2 end
+  write(lock, ticket, now + ${WAITER_TTL}, deaf, purpose)
+  return deaf
+end
 local join = function(lock, ticket, purpose)
   if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end
   beat(lock, ticket, 0, purpose)
@@ -66,28 +76,40 @@ local leave = function(lock, ticket)
   redis.call('HDEL', lock.waiters, ticket)
 end
 
--- Gives the free lock to the first live waiter, and tells its process unless that is the caller.
+-- Gives the free lock to a waiter, and tells its process unless that is the caller. Where no message arrives, it stays free.
+local give = function(lock, ticket, purpose, known)
+  local claim, name = parts(purpose)
+  redis.call('SET', lock.key, ticket, 'PX', claim)
+  local token, count = mint(lock)
+  if known == 'caller' then return token, count end
+  local others = redis.call('LLEN', lock.queue) - 1
+  local rest = ' ' .. token .. ' ' .. count .. ' ' .. claim .. ' ' .. others .. ' ' .. name
+  if tell('grant', ticket, rest) > 0 or not counted or known == 'alive' then return token, count end
+  redis.call('DEL', lock.key)
+end
+
+-- Gives the free lock to the first who waits and lives, as far as is known. Who cannot be reached now keeps its place.
 local hand_on = function(lock, caller)
-  local place = 0
+  local place, unreached = 0, {}
   while true do
     local ticket = redis.call('LINDEX', lock.queue, place)
     if not ticket then return nil end
-    local alive, skips, purpose = waiter(lock, ticket)
+    local alive, deaf, purpose = waiter(lock, ticket)
     if not alive or alive <= now then
       leave(lock, ticket)
     else
-      local claim, name = parts(purpose)
-      redis.call('SET', lock.key, ticket, 'PX', claim)
-      local token, count = mint(lock)
-      local others = redis.call('LLEN', lock.queue) - 1
-      local rest = ' ' .. token .. ' ' .. count .. ' ' .. claim .. ' ' .. others .. ' ' .. name
-      local heard = ticket == caller or tell('grant', ticket, rest) > 0 or not counted
-      if heard or skips >= ${SKIPS} then
-        leave(lock, ticket)
-        return ticket, token, count
+      local quiet, process = now - (alive - ${WAITER_TTL}), string.match(ticket, '^(.+):%d+$')
+      local known = ticket == caller and 'caller' or deaf == 2 and quiet <= ${FRESH} and 'alive'
+      local token, count
+      if known or quiet <= ${SILENCE} and not unreached[process] then
+        token, count = give(lock, ticket, purpose, known)
+        if token then
+          leave(lock, ticket)
+          return ticket, token, count
+        end
+        unreached[process] = true
       end
-      redis.call('DEL', lock.key)
-      write(lock, ticket, alive, skips + 1, purpose)
+      if deaf == 0 and unreached[process] then write(lock, ticket, alive, 1, purpose) end
       place = place + 1
     end
   end
@@ -96,9 +118,10 @@ end
 local granted = function(lock, token, count)
   return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}
 end
-local busy = function(lock, ticket)
-  local first = redis.call('LINDEX', lock.queue, 0) == ticket and 1 or 0
-  return {0, unissued(lock), first, redis.call('PTTL', lock.key), redis.call('GET', lock.key) or ''}
+local busy = function(lock, ticket, deaf)
+  local place = redis.call('LPOS', lock.queue, ticket, 'MAXLEN', ${NEAR})
+  local owner = redis.call('GET', lock.key)
+  return {0, unissued(lock), place and place + 1 or 0, redis.call('PTTL', lock.key), owner or '', deaf or 0}
 end
 `;
 
