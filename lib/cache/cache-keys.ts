@@ -1,4 +1,4 @@
-import { encodeKeyPart, whyNotAKeyPart } from '../keys/key-part.js';
+import { encodeKeyPart, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
 import { CacheKeyError } from './cache-errors.js';
 
 /** One key, or several without duplicates. @throws CacheKeyError */
@@ -10,9 +10,9 @@ export function cacheKeys(keys: string | readonly string[]): readonly string[] {
 
 /** @throws CacheKeyError */
 export function cacheKey(key: string): string {
-  if (typeof key === 'string' && key !== '') return key;
-  const shown = key === '' ? 'an empty string' : `${String(key)} (${typeof key})`;
-  throw new CacheKeyError(`Cache key is ${shown}; give a string of one character or more`);
+  const why = whyNotAName(key);
+  if (why) throw new CacheKeyError(`Cache key is ${why}; give a string of one character or more`);
+  return key;
 }
 
 /** The parts with `:` between them, each escaped. @throws CacheKeyError */

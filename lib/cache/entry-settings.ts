@@ -1,3 +1,4 @@
+import { whyNotAName } from '../keys/key-part.js';
 import { CacheConfigError } from './cache-errors.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { LONGEST_DELAY, milliseconds, refused } from './duration.js';
@@ -118,7 +119,8 @@ function check(
 export function requireTags(tags: readonly string[]): void {
   if (!Array.isArray(tags)) throw refused('tags', tags, 'a list of names');
   for (const tag of tags as readonly unknown[]) {
-    if (typeof tag !== 'string' || tag === '') throw refused('tags', tag, 'names of one character or more');
+    if (whyNotAName(tag) !== undefined)
+      throw refused('tags', tag, 'names of one character or more, of whole characters');
   }
 }
 

@@ -61,10 +61,11 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
  * @throws CacheNotWiredError when Nest did not create the instance
  */
 export function CacheEvict<
-  const Keys extends string | readonly string[],
+  const Keys extends string | readonly string[] = never,
+  Arguments extends unknown[] = [],
   const Options extends CacheEvictOptions = CacheEvictOptions,
 >(
-  keys: Keys,
+  keys: Keys | ((...args: Arguments) => string | readonly string[]),
   options?: Options,
 ): <Method extends PromiseMethod>(
   target: object,
@@ -72,16 +73,6 @@ export function CacheEvict<
   descriptor: TypedPropertyDescriptor<Method> &
     EndsWithItsResult<Method> &
     FitsKeyTemplate<Method, Keys> &
-    FitsOptions<Method, Options>,
-) => void;
-export function CacheEvict<Arguments extends unknown[], const Options extends CacheEvictOptions = CacheEvictOptions>(
-  keys: (...args: Arguments) => string | readonly string[],
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method> &
     TakesArguments<Method, Arguments> &
     FitsOptions<Method, Options>,
 ) => void;

@@ -46,8 +46,12 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
  * @throws CacheConfigError when the value is a stream; the method has then run
  * @throws CacheNotWiredError when Nest did not create the instance
  */
-export function CachePut<const Key extends string, const Options extends CachePutOptions = CachePutOptions>(
-  key: Key,
+export function CachePut<
+  const Key extends string = never,
+  Arguments extends unknown[] = [],
+  const Options extends CachePutOptions = CachePutOptions,
+>(
+  key: Key | ((...args: Arguments) => string),
   options?: Options,
 ): <Method extends PromiseMethod>(
   target: object,
@@ -55,15 +59,8 @@ export function CachePut<const Key extends string, const Options extends CachePu
   descriptor: TypedPropertyDescriptor<Method> &
     FitsKeyTemplate<Method, Key> &
     YieldsOneKey<Key> &
+    TakesArguments<Method, Arguments> &
     FitsOptions<Method, Options>,
-) => void;
-export function CachePut<Arguments extends unknown[], const Options extends CachePutOptions = CachePutOptions>(
-  key: (...args: Arguments) => string,
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> & TakesArguments<Method, Arguments> & FitsOptions<Method, Options>,
 ) => void;
 export function CachePut(
   key: string | ((...args: never[]) => string),

@@ -47,8 +47,12 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
  * @throws CacheConfigError when the result is a stream
  * @throws CacheNotWiredError when Nest did not create the instance
  */
-export function Cached<const Key extends string, const Options extends CachedOptions = CachedOptions>(
-  key: Key,
+export function Cached<
+  const Key extends string = never,
+  Arguments extends unknown[] = [],
+  const Options extends CachedOptions = CachedOptions,
+>(
+  key: Key | ((...args: Arguments) => string),
   options?: Options,
 ): <Method extends PromiseMethod>(
   target: object,
@@ -57,16 +61,6 @@ export function Cached<const Key extends string, const Options extends CachedOpt
     ResultCanBeStored<Method> &
     FitsKeyTemplate<Method, Key> &
     YieldsOneKey<Key> &
-    FitsOptions<Method, Options>,
-) => void;
-export function Cached<Arguments extends unknown[], const Options extends CachedOptions = CachedOptions>(
-  key: (...args: Arguments) => string,
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    ResultCanBeStored<Method> &
     TakesArguments<Method, Arguments> &
     FitsOptions<Method, Options>,
 ) => void;

@@ -60,10 +60,11 @@ type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { on
  * @throws LockNotWiredError when Nest did not create the instance
  */
 export function DistributedLock<
-  const Key extends string | readonly string[],
+  const Key extends string | readonly string[] = never,
+  Arguments extends unknown[] = [],
   const Options extends DistributedLockOptions = DistributedLockOptions,
 >(
-  key: Key,
+  key: Key | ((...args: Arguments) => string | readonly string[]),
   options?: Options,
 ): <Method extends LockableMethod>(
   target: object,
@@ -71,19 +72,6 @@ export function DistributedLock<
   descriptor: TypedPropertyDescriptor<Method> &
     EndsWithItsResult<Method> &
     FitsKeyTemplate<Method, Key> &
-    MayBeSkipped<Method, Options>,
-) => void;
-export function DistributedLock<
-  Arguments extends unknown[],
-  const Options extends DistributedLockOptions = DistributedLockOptions,
->(
-  key: (...args: Arguments) => string | readonly string[],
-  options?: Options,
-): <Method extends LockableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method> &
     TakesArguments<Method, Arguments> &
     MayBeSkipped<Method, Options>,
 ) => void;

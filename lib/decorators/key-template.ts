@@ -1,9 +1,13 @@
-import { encodeKeyPart, KEY_SEPARATORS, whyNotAKeyPart } from '../keys/key-part.js';
+import { hashKey } from '../keys/hash-key.js';
+import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
+import { foreignPlaceholder } from './foreign-placeholder.js';
 
 /** The error that a template and its values are refused with. */
 export type KeyErrorClass = new (message: string) => Error;
 
 interface Placeholder {
+  /** `<#0>`: the value is hashed, so that it may be an object. */
+  readonly hashed: boolean;
   readonly argument: number;
   readonly path: readonly string[];
   readonly text: string;
@@ -13,14 +17,15 @@ type Part = string | Placeholder;
 
 /** Where a list is to be walked: one key for each of its elements. */
 const EACH = '*';
-const ALPHANUMERIC = /[\p{L}\p{N}]/u;
+/** A `%` separates nothing: it stands in every escape. */
+const SEPARATOR = /[^\p{L}\p{N}%]/u;
 
 /**
  * Reads a template such as `order:<0>` or `sku:<0.items.*.sku>` once, and answers what builds the names from the
  * arguments of a call.
  *
- * Value parts are percent-encoded at `%`, `:`, braces, and at every other separator that the template itself uses, so that
- * no value can forge another name.
+ * Value parts are percent-encoded at `%`, `:` and braces, and, where another separator stands between two of them (`<0>-<1>`), at that,
+ * so that no value can forge another name.
  *
  * @throws KeyError when the template cannot be read, and for a value that would name the wrong thing
  */
@@ -51,25 +56,42 @@ function compile(
   parts: readonly Part[],
   KeyError: KeyErrorClass,
 ): (args: readonly unknown[]) => readonly string[] {
-  const literals = parts.filter((part) => typeof part === 'string').join('');
-  const separators = new Set([...KEY_SEPARATORS, ...Array.from(literals).filter((char) => !ALPHANUMERIC.test(char))]);
+  const steps = parts.map((part, index) =>
+    typeof part === 'string' ? part : { part, encode: keyPartEncoder(softSeparators(parts, index)) },
+  );
   return (args) => {
     let names = [''];
-    for (const part of parts) {
-      const values =
-        typeof part === 'string'
-          ? [part]
-          : valuesOf(template, part, args, KeyError).map((value) => encodeKeyPart(value, separators));
+    for (const step of steps) {
+      const values = typeof step === 'string' ? [step] : valuesOf(template, step.part, args, KeyError).map(step.encode);
       names = names.flatMap((name) => values.map((value) => name + value));
     }
     return names;
   };
 }
 
+/**
+ * The separators, other than those that are encoded in every value, which tell the value at `index` from its neighbours: of each text
+ * between here and the next `:` or brace on either side, the first character that separates.
+ */
+function softSeparators(parts: readonly Part[], index: number): string[] {
+  const separators: string[] = [];
+  for (const direction of [-1, 1]) {
+    for (let at = index + direction; at > 0 && at < parts.length - 1; at += direction) {
+      const part = parts[at];
+      if (typeof part !== 'string') continue;
+      if (/[:{}]/.test(part)) break;
+      separators.push(...(part.match(SEPARATOR) ?? []));
+    }
+  }
+  return separators;
+}
+
 function parse(template: string, KeyError: KeyErrorClass): Part[] {
   if (typeof template !== 'string' || template === '') {
     throw new KeyError(`Key template is ${template === '' ? 'empty' : String(template)}; give a name or a template`);
   }
+  const foreign = foreignPlaceholder(template);
+  if (foreign !== undefined) throw constant(template, foreign, KeyError);
   const parts: Part[] = template
     .split(/(<[^<>]*>)/)
     .filter((text) => text !== '')
@@ -89,20 +111,32 @@ function walksList(part: Part): boolean {
 }
 
 function placeholder(template: string, text: string, KeyError: KeyErrorClass): Placeholder {
-  const [first = '', ...path] = text.slice(1, -1).split('.');
+  const hashed = text.startsWith('<#');
+  const [first = '', ...path] = text.slice(hashed ? 2 : 1, -1).split('.');
   if (!/^\d+$/.test(first) || path.includes('')) {
     throw new KeyError(
       `Key template "${template}": "${text}" is not a placeholder; write the argument's number and a path, as in <0> or <0.customer.id>`,
     );
   }
-  return { argument: Number(first), path, text };
+  return { hashed, argument: Number(first), path, text };
 }
 
 function requireLiteral(template: string, text: string, between: boolean, KeyError: KeyErrorClass): void {
   if (/[<>]/.test(text)) {
     throw new KeyError(`Key template "${template}" has a single "<" or ">"; give a function for such a name`);
   }
-  if (between && Array.from(text).every((char) => ALPHANUMERIC.test(char))) throw notSeparated(template, KeyError);
+  const why = whyNotText(text);
+  if (why) throw new KeyError(`Key template "${template}" has ${why}; leave it out`);
+  if (between && !SEPARATOR.test(text)) throw notSeparated(template, KeyError);
+}
+
+function constant(template: string, foreign: string, KeyError: KeyErrorClass): Error {
+  const [, number] = /^\W+(\d+)\W*$/.exec(foreign) ?? [];
+  const right = number === undefined ? '<0> for the first argument, <0.id> for its property "id"' : `<${number}>`;
+  return new KeyError(
+    `Key template "${template}": "${foreign}" would be text, and all calls would share one key; write ${right}; where such text is ` +
+      'meant, give a function of the arguments',
+  );
 }
 
 function notSeparated(template: string, KeyError: KeyErrorClass): Error {
@@ -113,7 +147,7 @@ function notSeparated(template: string, KeyError: KeyErrorClass): Error {
 
 function valuesOf(
   template: string,
-  { argument, path, text }: Placeholder,
+  { hashed, argument, path, text }: Placeholder,
   args: readonly unknown[],
   KeyError: KeyErrorClass,
 ): string[] {
@@ -122,6 +156,7 @@ function valuesOf(
     found = found.flatMap((value) => (step === EACH ? elements(value) : [property(value, step)]));
   }
   if (found.length === 0) throw refused('an empty list');
+  if (hashed) return found.map(hashOf);
   return found.map((value) => {
     const why = whyNotAKeyPart(value);
     if (why) throw refused(why);
@@ -133,9 +168,18 @@ function valuesOf(
     throw refused(`not a list at "${EACH}"`);
   }
 
+  function hashOf(value: unknown): string {
+    try {
+      return hashKey(value);
+    } catch (error) {
+      throw error instanceof TypeError ? new KeyError(`Key template "${template}": ${text}: ${error.message}`) : error;
+    }
+  }
+
   function refused(why: string): Error {
     return new KeyError(
-      `Key template "${template}": ${text} is ${why}; it must be a string, number, bigint or boolean`,
+      `Key template "${template}": ${text} is ${why}; it must be a string, number, bigint or boolean` +
+        (why === 'an object' ? ` (${text.replace('<', '<#')} makes a key part of an object)` : ''),
     );
   }
 }

@@ -23,18 +23,22 @@ type TextOf<Templates> = Templates extends readonly (infer Text)[] ? Text : Temp
 type Problem<Arguments extends readonly unknown[], Template> = Template extends string
   ? string extends Template
     ? never
-    : ProblemAt<Arguments, Placeholder<Template>>
+    : ProblemAt<Arguments, Placeholder<Template>> | ForeignProblem<Template>
   : never;
 
 type Placeholder<Template extends string> = Template extends `${string}<${infer Text}>${infer Rest}`
   ? Text | Placeholder<Rest>
   : never;
 
-type ProblemAt<Arguments extends readonly unknown[], Text extends string> = Text extends `${infer Index}.${infer Path}`
-  ? Walk<ArgumentAt<Arguments, Index>, Path, Text>
+type ProblemAt<Arguments extends readonly unknown[], Text extends string> = Text extends `#${infer Unhashed}`
+  ? ProblemOf<ValueAt<Arguments, Unhashed>, Text, NotHashable>
   : Text extends string
-    ? Final<ArgumentAt<Arguments, Text>, Text>
+    ? ProblemOf<ValueAt<Arguments, Text>, Text, NotScalar>
     : never;
+
+type ValueAt<Arguments extends readonly unknown[], Text extends string> = Text extends `${infer Index}.${infer Path}`
+  ? Walk<ArgumentAt<Arguments, Index>, Path>
+  : ArgumentAt<Arguments, Text>;
 
 type ArgumentAt<Arguments extends readonly unknown[], Index extends string> = Index extends `${number}`
   ? Index extends keyof Arguments
@@ -48,9 +52,9 @@ interface Missing<Why extends string> {
   readonly whyMissing: Why;
 }
 
-type Walk<Value, Path extends string, Text extends string> = Path extends `${infer Step}.${infer Rest}`
-  ? Walk<PropertyOf<Value, Step>, Rest, Text>
-  : Final<PropertyOf<Value, Path>, Text>;
+type Walk<Value, Path extends string> = Path extends `${infer Step}.${infer Rest}`
+  ? Walk<PropertyOf<Value, Step>, Rest>
+  : PropertyOf<Value, Path>;
 
 type PropertyOf<Value, Step extends string> =
   Untold<Value> extends true
@@ -77,14 +81,54 @@ type Member<Value, Step extends string> = Step extends keyof Value
 
 type NoMember<Step extends string> = Missing<`there is no property "${Step}"`>;
 
-type Final<Value, Text extends string> =
+type NotScalar = 'it is not always a string, number, bigint or boolean; <#0> makes a key part of an object';
+type NotHashable = 'a function or a symbol cannot be hashed';
+
+type ProblemOf<Value, Text extends string, Why extends NotScalar | NotHashable> =
   Untold<Value> extends true
     ? never
-    : Value extends Missing<infer Why>
-      ? `<${Text}>: ${Why}`
-      : [NonNullable<Value>] extends [Scalar]
+    : Value extends Missing<infer Reason>
+      ? `<${Text}>: ${Reason}`
+      : FitsAs<NonNullable<Value>, Why> extends true
         ? never
-        : `<${Text}>: it is not always a string, number, bigint or boolean`;
+        : `<${Text}>: ${Why}`;
+
+type FitsAs<Value, Why> = Why extends NotScalar
+  ? [Value] extends [Scalar]
+    ? true
+    : false
+  : [Extract<Value, symbol | ((...args: never[]) => unknown)>] extends [never]
+    ? true
+    : false;
+
+/** What names an argument in other libraries is text here: see `foreignPlaceholder`, which finds more of it at decoration. */
+type ForeignProblem<Template extends string> =
+  | (Template extends `${string}$\{${string}` | `{${number}}${string}` ? OneKeyForAll<Template> : never)
+  | (Template extends `${infer Head}{${infer First}${string}`
+      ? Head extends ''
+        ? never
+        : First extends Letter | Digit
+          ? OneKeyForAll<Template>
+          : never
+      : never)
+  | (Template extends `${infer Head}#${infer First}${string}`
+      ? Head extends '' | `${string}${Separator}`
+        ? First extends Letter | '{'
+          ? OneKeyForAll<Template>
+          : never
+        : never
+      : never);
+
+type OneKeyForAll<Template extends string> =
+  `${Template}: all calls would share one key; write <0> for the first argument, <0.id> for its property id`;
+
+type Digit = '0' | '1' | '2' | '3' | '4' | '5' | '6' | '7' | '8' | '9';
+type Letter = LowerCase | Uppercase<LowerCase> | '_';
+// prettier-ignore
+type LowerCase =
+  | 'a' | 'b' | 'c' | 'd' | 'e' | 'f' | 'g' | 'h' | 'i' | 'j' | 'k' | 'l' | 'm'
+  | 'n' | 'o' | 'p' | 'q' | 'r' | 's' | 't' | 'u' | 'v' | 'w' | 'x' | 'y' | 'z';
+type Separator = ':' | '-' | '_' | '/' | '.' | '|' | ' ';
 
 /** Where the types say nothing: `any`, `unknown`, and `never`. */
 type Untold<Value> = 0 extends 1 & Value ? true : unknown extends Value ? true : [Value] extends [never] ? true : false;

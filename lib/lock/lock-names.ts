@@ -1,3 +1,4 @@
+import { whyNotAName } from '../keys/key-part.js';
 import { LockKeyError } from './lock-errors.js';
 
 /** The names of a lock, sorted and without duplicates, so that all callers take several in the same order. */
@@ -7,9 +8,8 @@ export function lockNames(key: string | readonly string[]): readonly string[] {
     throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : String(key)}; give one name or more`);
   }
   for (const name of names as readonly unknown[]) {
-    if (typeof name === 'string' && name !== '') continue;
-    const shown = typeof name === 'string' ? 'an empty string' : `${String(name)} (${typeof name})`;
-    throw new LockKeyError(`Lock key is ${shown}; give a string of one character or more`);
+    const why = whyNotAName(name);
+    if (why) throw new LockKeyError(`Lock key is ${why}; give a string of one character or more`);
   }
   return names.length === 1 ? names : [...new Set(names as readonly string[])].toSorted();
 }

@@ -16,6 +16,11 @@ import {
 import { of, type Observable } from 'rxjs';
 import { cacheApp, type CacheApp } from '../support/cache-app.js';
 
+/** Options as of JavaScript. */
+function untyped(options: object): object {
+  return options;
+}
+
 interface Product {
   id: number;
   price: number;
@@ -580,16 +585,16 @@ describe('at decoration', () => {
   it.each([
     () => Cached('x', { ttl: 'soon' as '1s' }),
     () => Cached('x', { jitter: 2 }),
-    () => Cached('x', { condition: true } as object),
-    () => Cached('x', { unless: 'null' } as object),
-    () => Cached('x', { unknown: 1 } as object),
+    () => Cached('x', untyped({ condition: true })),
+    () => Cached('x', untyped({ unless: 'null' })),
+    () => Cached('x', untyped({ unknown: 1 })),
     () => CacheEvict('x', { when: 'later' as 'after' }),
     () => CacheEvict('x', { barrier: -1 }),
     () => CacheEvict('x', { onRedisError: 'skip' as 'open' }),
-    () => CacheEvict('x', { ttl: 1 } as object),
+    () => CacheEvict('x', untyped({ ttl: 1 })),
     () => CachePut('x', { ttl: 0 }),
-    () => CachePut('x', { value: 1 } as object),
-    () => CachePut('x', { staleTtl: 1 } as object),
+    () => CachePut('x', untyped({ value: 1 })),
+    () => CachePut('x', untyped({ staleTtl: 1 })),
   ])('options are refused: %s', (decorate) => {
     expect(decorate).toThrow(CacheConfigError);
   });

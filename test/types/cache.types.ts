@@ -248,3 +248,58 @@ export class PutRefused {
   @CachePut('product', { staleTtl: '5m' })
   async option(): Promise<void> {}
 }
+
+export class HashedParts {
+  @Cached('list:<#0>')
+  async object(_filter: { color?: string; sizes: number[] }): Promise<void> {}
+
+  @Cached('list:<#0.filter>:<1>')
+  async path(_query: { filter: { color: string } | null }, _page: number): Promise<void> {}
+
+  @Cached('list:<#0>')
+  async scalar(_id: string | Date): Promise<void> {}
+
+  // @ts-expect-error an object is no key part without the hash
+  @Cached('list:<0>')
+  async withoutHash(_filter: { color: string }): Promise<void> {}
+
+  // @ts-expect-error there is no such property
+  @Cached('list:<#0.filtre>')
+  async misspelt(_query: { filter: { color: string } }): Promise<void> {}
+
+  // @ts-expect-error there is no such argument
+  @Cached('list:<#1>')
+  async noArgument(_filter: { color: string }): Promise<void> {}
+
+  // @ts-expect-error a function cannot be hashed
+  @Cached('list:<#0>')
+  async aFunction(_filter: () => string): Promise<void> {}
+}
+
+export class ForeignTemplates {
+  @Cached('{shop}:<0>')
+  async tag(_id: string): Promise<void> {}
+
+  @Cached('order:c#<0>')
+  async sharp(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @Cached('user:{0}')
+  async number(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @Cached('{0}')
+  async onlyNumber(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @Cached('user:{id}')
+  async name(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @Cached('me:${userId}')
+  async interpolation(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @Cached('#id')
+  async expression(_id: string): Promise<void> {}
+}

@@ -232,3 +232,58 @@ export class PromisesThatEndTooSoon {
     throw new Error('only its type matters');
   }
 }
+
+export class HashedParts {
+  @DistributedLock('list:<#0>')
+  async object(_filter: { color?: string; sizes: number[] }): Promise<void> {}
+
+  @DistributedLock('list:<#0.filter>:<1>')
+  async path(_query: { filter: { color: string } | null }, _page: number): Promise<void> {}
+
+  @DistributedLock('list:<#0>')
+  async scalar(_id: string | Date): Promise<void> {}
+
+  // @ts-expect-error an object is no key part without the hash
+  @DistributedLock('list:<0>')
+  async withoutHash(_filter: { color: string }): Promise<void> {}
+
+  // @ts-expect-error there is no such property
+  @DistributedLock('list:<#0.filtre>')
+  async misspelt(_query: { filter: { color: string } }): Promise<void> {}
+
+  // @ts-expect-error there is no such argument
+  @DistributedLock('list:<#1>')
+  async noArgument(_filter: { color: string }): Promise<void> {}
+
+  // @ts-expect-error a function cannot be hashed
+  @DistributedLock('list:<#0>')
+  async aFunction(_filter: () => string): Promise<void> {}
+}
+
+export class ForeignTemplates {
+  @DistributedLock('{shop}:<0>')
+  async tag(_id: string): Promise<void> {}
+
+  @DistributedLock('order:c#<0>')
+  async sharp(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @DistributedLock('user:{0}')
+  async number(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @DistributedLock('{0}')
+  async onlyNumber(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @DistributedLock('user:{id}')
+  async name(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @DistributedLock('me:${userId}')
+  async interpolation(_id: string): Promise<void> {}
+
+  // @ts-expect-error text: all calls would share one key
+  @DistributedLock('#id')
+  async expression(_id: string): Promise<void> {}
+}
