@@ -1,4 +1,5 @@
 import { Module, type DynamicModule, type MiddlewareConsumer, type NestModule } from '@nestjs/common';
+import { APP_FILTER } from '@nestjs/core';
 import { ScheduleModule } from '@nestjs/schedule';
 import { TerminusModule } from '@nestjs/terminus';
 import { RedisLockModule } from 'nest-redis-lock';
@@ -14,10 +15,11 @@ import { LockDeduction } from './deduction/strategies/lock.deduction.js';
 import { NoneDeduction } from './deduction/strategies/none.deduction.js';
 import { OptimisticDeduction } from './deduction/strategies/optimistic.deduction.js';
 import { PessimisticDeduction } from './deduction/strategies/pessimistic.deduction.js';
+import { ErrorBodyFilter } from './errors/error-body.filter.js';
 import { HealthController } from './health/health.controller.js';
 import { ProductsController } from './products/products.controller.js';
 import { ProductsService } from './products/products.service.js';
-import { SETTINGS, type Settings } from './settings.js';
+import { LOCK_TTL, SETTINGS, type Settings } from './settings.js';
 import { StockReportService } from './stock-report/stock-report.service.js';
 
 @Module({})
@@ -32,6 +34,7 @@ export class ShopModule implements NestModule {
       imports: [
         RedisLockModule.forRoot({
           redis: settings.redisUrl,
+          defaults: { ttl: settings.lockTtl ?? LOCK_TTL },
           ...(settings.lockPrefix !== undefined && { prefix: settings.lockPrefix }),
         }),
         ScheduleModule.forRoot(),
@@ -40,6 +43,7 @@ export class ShopModule implements NestModule {
       controllers: [ProductsController, DeductionController, HealthController, CacheStatsController],
       providers: [
         { provide: SETTINGS, useValue: settings },
+        { provide: APP_FILTER, useClass: ErrorBodyFilter },
         Database,
         ProductsService,
         OrderBook,

@@ -1,6 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
 import pg from 'pg';
 import { DATABASE_CONNECTIONS, SETTINGS, type Settings } from '../settings.js';
+import { databaseError } from './database-unavailable.exception.js';
 import { SCHEMA } from './schema.js';
 
 /** What runs SQL: the pool, or the one connection of a transaction. */
@@ -11,32 +13,73 @@ export interface Sql {
 /** Any number, so long as all processes of the shop use the same. */
 const SCHEMA_LOCK = 726_365;
 
+/** In milliseconds. Without them, a database that has stopped would hold up every request for ever. */
+const TIME_LIMITS = {
+  /** Until a connection is free, or made. */
+  connectionTimeoutMillis: 5_000,
+  /** Until the answer to a statement has arrived. */
+  query_timeout: 5_000,
+  /** A server that is well gives up first, and lets go of what the statement waits for. */
+  statement_timeout: 4_000,
+  /**
+   * A process that stands still within a transaction keeps its row locked for no longer than this. It is less than the lease of a lock, so that
+   * the next holder finds the row free.
+   */
+  idle_in_transaction_session_timeout: 2_000,
+};
+const LONGEST_GOODBYE = 1_000;
+
 @Injectable()
 export class Database implements Sql, OnModuleInit, OnApplicationShutdown {
   private readonly pool: pg.Pool;
 
   constructor(@Inject(SETTINGS) { databaseUrl, databaseConnections = DATABASE_CONNECTIONS }: Settings) {
-    this.pool = new pg.Pool({ connectionString: databaseUrl, max: databaseConnections });
+    this.pool = new pg.Pool({ connectionString: databaseUrl, max: databaseConnections, ...TIME_LIMITS });
     this.pool.on('error', () => {});
   }
 
-  query<Row extends pg.QueryResultRow>(text: string, values: unknown[] = []): Promise<pg.QueryResult<Row>> {
-    return this.pool.query<Row>(text, values);
+  /** @throws DatabaseUnavailableException, or the `pg.DatabaseError` of a statement that the server refused */
+  async query<Row extends pg.QueryResultRow>(text: string, values: unknown[] = []): Promise<pg.QueryResult<Row>> {
+    try {
+      return await this.pool.query<Row>(text, values);
+    } catch (error) {
+      throw databaseError(error);
+    }
   }
 
-  /** Commits what `work` did, all of it or, when it throws, nothing. */
+  /**
+   * Commits what `work` did, all of it or, when it throws, nothing.
+   *
+   * @throws what `work` throws; of the database, the same as `query`
+   */
   async transaction<T>(work: (sql: Sql) => Promise<T>): Promise<T> {
-    const connection = await this.pool.connect();
+    const connection = await this.connect();
+    let broken: Error | undefined;
+    const sql: Sql = {
+      query: async <Row extends pg.QueryResultRow>(text: string, values: unknown[] = []) => {
+        try {
+          return await connection.query<Row>(text, values);
+        } catch (error) {
+          if (!(error instanceof pg.DatabaseError)) broken = error as Error;
+          throw databaseError(error);
+        }
+      },
+    };
+    // A connection that breaks while no statement runs says so by an event, which would end the process.
+    const onError = (error: Error): void => void (broken = error);
+    connection.on('error', onError);
     try {
-      await connection.query('BEGIN');
-      const result = await work(connection);
-      await connection.query('COMMIT');
+      await sql.query('BEGIN');
+      const result = await work(sql);
+      await sql.query('COMMIT');
       return result;
     } catch (error) {
-      await connection.query('ROLLBACK').catch(() => {});
+      // The server itself undoes what a broken connection has begun.
+      if (!broken) await sql.query('ROLLBACK').catch(() => {});
       throw error;
     } finally {
-      connection.release();
+      connection.off('error', onError);
+      connection.release(broken);
     }
   }
 
@@ -48,7 +91,16 @@ export class Database implements Sql, OnModuleInit, OnApplicationShutdown {
     });
   }
 
+  /** A server that has stopped takes leave of nobody. */
   async onApplicationShutdown(): Promise<void> {
-    await this.pool.end();
+    await Promise.race([this.pool.end(), sleep(LONGEST_GOODBYE, undefined, { ref: false })]);
+  }
+
+  private async connect(): Promise<pg.PoolClient> {
+    try {
+      return await this.pool.connect();
+    } catch (error) {
+      throw databaseError(error);
+    }
   }
 }

@@ -9,10 +9,10 @@ export interface Shop {
 const PROGRAM = fileURLToPath(new URL('../main.js', import.meta.url));
 
 /** Starts one process of the shop on a free port. */
-export async function startShop(env: Record<string, string>): Promise<Shop> {
+export async function startShop(env: Record<string, string>, program = PROGRAM): Promise<Shop> {
   const started = await ServerProcess.start({
     command: process.execPath,
-    args: [PROGRAM],
+    args: [program],
     env: { PORT: '0', ...env },
     ready: async (server) => urlOf(server),
   });

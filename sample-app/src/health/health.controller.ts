@@ -1,7 +1,12 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Controller, Get, Inject } from '@nestjs/common';
+import { ApiOperation } from '@nestjs/swagger';
 import { HealthCheck, HealthCheckService, HealthIndicatorService, type HealthIndicatorResult } from '@nestjs/terminus';
 import { LockService } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
+
+/** Milliseconds for one probe. Who asks for the health waits for seconds, not for the time limit of an order. */
+const TIME_LIMIT = 2_000;
 
 @Controller('health')
 export class HealthController {
@@ -13,6 +18,7 @@ export class HealthController {
   ) {}
 
   @Get()
+  @ApiOperation({ summary: 'Whether the database and the locks answer' })
   @HealthCheck()
   check() {
     return this.health.check([
@@ -23,11 +29,18 @@ export class HealthController {
 
   private async indicate(name: string, probe: () => Promise<unknown>): Promise<HealthIndicatorResult> {
     const indicator = this.indicators.check(name);
+    const giveUp = new AbortController();
+    const limit = sleep(TIME_LIMIT, undefined, { signal: giveUp.signal }).then(() => {
+      throw new Error(`no answer within ${TIME_LIMIT} ms`);
+    });
     try {
-      await probe();
+      await Promise.race([probe(), limit]);
       return indicator.up();
     } catch {
       return indicator.down();
+    } finally {
+      giveUp.abort();
+      limit.catch(() => {});
     }
   }
 }

@@ -1,5 +1,5 @@
 import { Inject, Injectable } from '@nestjs/common';
-import { DistributedLock } from 'nest-redis-lock';
+import { DistributedLock, LockService, type Lock } from 'nest-redis-lock';
 import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException } from '../deduction.exceptions.js';
@@ -11,23 +11,34 @@ import type { DeductionStrategy } from '../strategy.js';
  *
  * The lock is outside and the transaction inside: were it the other way round, the next request would read the stock
  * before this one is committed.
+ *
+ * A process that stands still for longer than its lease (a machine that is suspended, a long garbage collection) loses the lock without
+ * knowing it, and what it read is out of date when it goes on. `assertHeld` throws then, and the transaction undoes its
+ * work; what counts is the check right before COMMIT. One window is left: a standstill that begins between this check and
+ * the COMMIT, no longer than the send of one packet, and lasts until the lease has ended. `FencedDeduction` closes it as well.
  */
 @Injectable()
 export class LockDeduction implements DeductionStrategy {
   constructor(
     @Inject(Database) private readonly database: Database,
     @Inject(OrderBook) private readonly orders: OrderBook,
+    @Inject(LockService) private readonly locks: LockService,
   ) {}
 
   @DistributedLock('stock:<0>')
   async deduct(sku: string, order: OrderDto): Promise<ReceiptDto> {
+    const lock = this.locks.current() as Lock;
     const { rows } = await this.database.query<{ stock: number }>('SELECT stock FROM products WHERE sku = $1', [sku]);
     const { stock } = found(sku, rows);
     if (stock < order.quantity) throw new OutOfStockException(sku, stock);
     const left = stock - order.quantity;
+    lock.assertHeld(); // before the transaction, which may wait for a connection
     return this.database.transaction(async (sql) => {
+      lock.assertHeld(); // before the write
       await sql.query('UPDATE products SET stock = $2 WHERE sku = $1', [sku, left]);
-      return this.orders.add(sql, receiptOf('lock', sku, order, left));
+      const receipt = await this.orders.add(sql, receiptOf('lock', sku, order, left));
+      lock.assertHeld(); // before the COMMIT, which follows at once
+      return receipt;
     });
   }
 }

@@ -1,0 +1,61 @@
+import { HttpException, HttpStatus } from '@nestjs/common';
+import { ApiProperty } from '@nestjs/swagger';
+
+/** The body of every answer that is not what was asked for. */
+export class ErrorBody {
+  @ApiProperty({ example: 409 })
+  statusCode!: number;
+
+  @ApiProperty({ example: 'OUT_OF_STOCK', description: 'What programs tell errors apart by' })
+  code!: string;
+
+  @ApiProperty({ example: 'Only 0 of teapot left' })
+  message!: string;
+}
+
+/** What Nest and its modules say of an error, beside what we say. */
+interface Described {
+  readonly code?: unknown;
+  readonly message?: unknown;
+  /** Of the health check: the state of each part by name. */
+  readonly details?: Readonly<Record<string, { readonly status: string }>>;
+}
+
+export function errorBodyOf(error: unknown): ErrorBody {
+  if (error instanceof HttpException) return bodyOfHttpException(error);
+  const status = refusedStatus(error);
+  if (status !== undefined) return { statusCode: status, code: nameOf(status), message: (error as Error).message };
+  return { statusCode: 500, code: nameOf(500), message: 'The shop failed. The outcome of the request is unknown.' };
+}
+
+function bodyOfHttpException(error: HttpException): ErrorBody {
+  const statusCode = error.getStatus();
+  const said = error.getResponse();
+  const described: Described = typeof said === 'string' ? { message: said } : said;
+  const { code, message, details } = described;
+  return {
+    ...(details && described),
+    statusCode,
+    code: typeof code === 'string' ? code : nameOf(statusCode),
+    message: details ? `Out of order: ${downOf(details).join(', ')}` : textOf(message ?? error.message),
+  };
+}
+
+function downOf(details: NonNullable<Described['details']>): string[] {
+  return Object.keys(details).filter((name) => details[name]?.status !== 'up');
+}
+
+/** The validation lists what is wrong. */
+function textOf(message: unknown): string {
+  return Array.isArray(message) ? message.join('; ') : String(message);
+}
+
+/** What the parsers of requests throw bears a status below 500. */
+function refusedStatus(error: unknown): number | undefined {
+  const { statusCode } = (error ?? {}) as { statusCode?: unknown };
+  return typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500 ? statusCode : undefined;
+}
+
+function nameOf(status: number): string {
+  return HttpStatus[status] ?? `HTTP_${status}`;
+}
