@@ -1,12 +1,17 @@
 import { Body, Controller, Inject, Param, Post, Query } from '@nestjs/common';
 import {
+  ApiBadRequestResponse,
   ApiConflictResponse,
   ApiCreatedResponse,
   ApiNotFoundResponse,
+  ApiOperation,
   ApiResponse,
   ApiServiceUnavailableResponse,
   ApiTags,
+  ApiUnprocessableEntityResponse,
 } from '@nestjs/swagger';
+import { ErrorBody } from '../errors/error-body.js';
+import { SkuParam } from '../products/product.dto.js';
 import { OrderDto, ReceiptDto, StrategyDto } from './deduction.dto.js';
 import { DeductionService } from './deduction.service.js';
 
@@ -16,12 +21,26 @@ export class DeductionController {
   constructor(@Inject(DeductionService) private readonly deductions: DeductionService) {}
 
   @Post()
+  @ApiOperation({ summary: 'Takes an order for pieces of a product, by the strategy asked for' })
   @ApiCreatedResponse({ type: ReceiptDto, description: 'Accepted, now or when the same order was sent before' })
-  @ApiNotFoundResponse({ description: 'No such product' })
-  @ApiConflictResponse({ description: 'OUT_OF_STOCK, CONTENDED or STALE_FENCING_TOKEN' })
-  @ApiResponse({ status: 423, description: 'The stock stayed locked for as long as the shop waits: Retry-After' })
-  @ApiServiceUnavailableResponse({ description: 'The lock service is down: nothing was sold' })
-  deduct(@Param('sku') sku: string, @Body() order: OrderDto, @Query() { strategy }: StrategyDto): Promise<ReceiptDto> {
+  @ApiBadRequestResponse({ type: ErrorBody, description: 'The order breaks a rule, which the message names' })
+  @ApiNotFoundResponse({ type: ErrorBody, description: 'No such product' })
+  @ApiConflictResponse({ type: ErrorBody, description: 'OUT_OF_STOCK, CONTENDED or STALE_FENCING_TOKEN' })
+  @ApiUnprocessableEntityResponse({
+    type: ErrorBody,
+    description: 'The number belongs to an order with another content',
+  })
+  @ApiResponse({
+    status: 423,
+    type: ErrorBody,
+    description: 'The stock stayed locked while the shop waited: Retry-After',
+  })
+  @ApiResponse({ status: 500, type: ErrorBody, description: 'LOCK_LOST: send the same order again' })
+  @ApiServiceUnavailableResponse({
+    type: ErrorBody,
+    description: 'LOCK_BACKEND or DATABASE_UNAVAILABLE: send the same order again',
+  })
+  deduct(@Param() { sku }: SkuParam, @Body() order: OrderDto, @Query() { strategy }: StrategyDto): Promise<ReceiptDto> {
     return this.deductions.deduct(strategy, sku, order);
   }
 }

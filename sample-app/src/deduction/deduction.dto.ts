@@ -1,18 +1,21 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
-import { IsIn, IsInt, IsNotEmpty, IsOptional, IsString, Max, MaxLength, Min } from 'class-validator';
+import { IsIn, IsInt, IsOptional, Max, Min } from 'class-validator';
+import { IsText } from '../validation/is-text.js';
 import { STRATEGIES, type Strategy } from './strategy.js';
 
 export class OrderDto {
-  @ApiProperty({ example: 1, minimum: 1 })
+  @ApiProperty({ example: 1, minimum: 1, maximum: 1_000_000 })
   @IsInt()
   @Min(1)
   @Max(1_000_000)
   quantity!: number;
 
-  @ApiProperty({ example: 'order-1', description: 'Unique: the same order sent twice is accepted once' })
-  @IsString()
-  @IsNotEmpty()
-  @MaxLength(100)
+  @ApiProperty({
+    example: 'order-1',
+    maxLength: 100,
+    description: 'Unique: the same order sent twice is accepted once',
+  })
+  @IsText(100)
   orderId!: string;
 }
 

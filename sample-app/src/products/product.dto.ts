@@ -1,19 +1,25 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
-import { IsIn, IsInt, IsNotEmpty, IsOptional, IsString, Max, MaxLength, Min } from 'class-validator';
+import { IsIn, IsInt, IsOptional, Max, Min, ValidateIf } from 'class-validator';
+import { IsSku, IsText } from '../validation/is-text.js';
+
+/** The product that an address names. */
+export class SkuParam {
+  @ApiProperty({ example: 'teapot' })
+  @IsSku()
+  sku!: string;
+}
 
 export class CreateProductDto {
-  @ApiProperty({ example: 'teapot' })
-  @IsString()
-  @IsNotEmpty()
-  @MaxLength(100)
+  @ApiProperty({ example: 'teapot', maxLength: 100 })
+  @IsSku()
   sku!: string;
 
-  @ApiPropertyOptional({ example: 'Teapot, blue' })
-  @IsOptional()
-  @IsString()
+  @ApiPropertyOptional({ example: 'Teapot, blue', maxLength: 200, description: 'The sku unless given' })
+  @ValidateIf((product: CreateProductDto) => product.name !== undefined)
+  @IsText(200)
   name?: string;
 
-  @ApiProperty({ example: 200, minimum: 0 })
+  @ApiProperty({ example: 200, minimum: 0, maximum: 1_000_000 })
   @IsInt()
   @Min(0)
   @Max(1_000_000)
@@ -21,7 +27,7 @@ export class CreateProductDto {
 }
 
 export class RestockDto {
-  @ApiProperty({ example: 10, minimum: 1 })
+  @ApiProperty({ example: 10, minimum: 1, maximum: 1_000_000 })
   @IsInt()
   @Min(1)
   @Max(1_000_000)

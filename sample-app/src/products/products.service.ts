@@ -1,7 +1,11 @@
 import { ConflictException, Inject, Injectable, NotFoundException } from '@nestjs/common';
+import pg from 'pg';
 import { CacheEvict, Cached, DistributedLock } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
 import type { CreateProductDto, ProductDto } from './product.dto.js';
+import { StockLimitException } from './stock-limit.exception.js';
+
+const NUMERIC_VALUE_OUT_OF_RANGE = '22003';
 
 @Injectable()
 export class ProductsService {
@@ -47,11 +51,21 @@ export class ProductsService {
   @CacheEvict('product:<0>', { when: 'both' })
   @DistributedLock('stock:<0>')
   async restock(sku: string, quantity: number): Promise<ProductDto> {
-    const { rows } = await this.database.query<ProductDto>(
-      'UPDATE products SET stock = stock + $2, version = version + 1 WHERE sku = $1 RETURNING sku, name, stock',
-      [sku, quantity],
-    );
-    if (rows[0]) return rows[0];
+    const product = await this.add(sku, quantity);
+    if (product) return product;
     throw new NotFoundException(`No product ${sku}`);
+  }
+
+  private async add(sku: string, quantity: number): Promise<ProductDto | undefined> {
+    try {
+      const { rows } = await this.database.query<ProductDto>(
+        'UPDATE products SET stock = stock + $2, version = version + 1 WHERE sku = $1 RETURNING sku, name, stock',
+        [sku, quantity],
+      );
+      return rows[0];
+    } catch (error) {
+      const tooMany = error instanceof pg.DatabaseError && error.code === NUMERIC_VALUE_OUT_OF_RANGE;
+      throw tooMany ? new StockLimitException(sku) : error;
+    }
   }
 }
