@@ -42,10 +42,10 @@ it.each(['lock', 'fenced'])(
   async (strategy) => {
     const skus = Array.from({ length: PRODUCTS }, () => `sku-${randomUUID()}`);
     for (const sku of skus) await post(shops[0] as Shop, '/products', { sku, stock: STOCK });
-    let over = false;
+    const closing = new AbortController();
     const codes = new Map<unknown, number>();
     const customer = async (sku: string, shop: Shop) => {
-      while (!over) {
+      while (!closing.signal.aborted) {
         const { status, body } = await post(shop, `/products/${sku}/deduct?strategy=${strategy}`, {
           quantity: 1,
           orderId: randomUUID(),
@@ -70,7 +70,7 @@ it.each(['lock', 'fenced'])(
       }
     } finally {
       shops[0]?.process.resume();
-      over = true;
+      closing.abort();
       await customers;
     }
     expect(await unsoundProducts(skus)).toEqual([]);
