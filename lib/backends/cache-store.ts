@@ -155,6 +155,11 @@ export interface CacheStore {
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]>;
   /** The version of each tag, `null` where there is none. */
   readTags(tags: readonly string[]): Pending<readonly (number | null)[]>;
+  /**
+   * When any tag was invalidated last, in µs by the clock of the store; `null` where that is not remembered. It tells that a tag which has
+   * just begun was not invalidated, and forgotten, before.
+   */
+  lastTagInvalidation(): Pending<number | null>;
   /** Gives the tag a version that it never had, and tells everybody. */
   invalidateTag(tag: string): Pending<void>;
 

@@ -2,7 +2,7 @@ import { AsyncResource } from 'node:async_hooks';
 import { CacheConfigError } from './cache-errors.js';
 import type { BatchLoader, Loader, LoaderContext } from './cache-loader.js';
 import type { LoadScopes } from './load-scopes.js';
-import type { LoadRendezvous } from './read.js';
+import type { LoadRendezvous } from './load-rendezvous.js';
 
 interface Asked {
   readonly key: string;

@@ -24,6 +24,8 @@ export interface CacheCore {
   readonly complaints: Complaints;
   /** Whether every invalidation of another process is heard of. */
   readonly hears: boolean;
+  /** Grows whenever a tag was invalidated, as far as this process knows, or it may have missed that. */
+  tagsForgotten: number;
   /** A token that no other load and no other write has. */
   nextToken(): string;
   beginTags(key: string, tags: readonly string[], memory: number): Promise<readonly TagVersion[]>;

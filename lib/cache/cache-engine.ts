@@ -16,7 +16,8 @@ import { Invalidations } from './invalidations.js';
 import { LoadWaiters } from './load-waiters.js';
 import { Loads } from './loads.js';
 import { wantsRefresh, type Found } from './lookup.js';
-import { Read, type LoadRendezvous } from './read.js';
+import type { LoadRendezvous } from './load-rendezvous.js';
+import { Read } from './read.js';
 import { currentReport, type ReadReport } from './read-report.js';
 import { Refresher } from './refresher.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
@@ -37,6 +38,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly invalidations: Invalidations;
   readonly scheduled: ScheduledDeletionsRunner;
   hears = false;
+  tagsForgotten = 0;
   private readonly refresher: Refresher;
   /** What its tokens begin with: short, as each load sends one twice. */
   private readonly instance = randomBytes(12).toString('base64url');
@@ -54,10 +56,10 @@ export class CacheEngine implements CacheCore, CacheListener {
     this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.valueOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);
     this.invalidations = new Invalidations(this);
-    this.unconfirmed = new Unconfirmed(this.calls, this.counters, logger, ({ key, tag, prefix }) => {
+    this.unconfirmed = new Unconfirmed(this.calls, this.counters, logger, ({ key, tag, matches }) => {
       if (key !== undefined) this.invalidations.forget(key);
       if (tag !== undefined) this.invalidations.forgetTag(tag);
-      if (prefix !== undefined) this.invalidations.forgetPrefix(prefix);
+      if (matches) this.invalidations.forgetMatching(matches);
     });
     const deleteNow = (keys: readonly string[]) => this.invalidations.invalidate(keys, { barrier: 0, failOpen: false });
     this.scheduled = new ScheduledDeletionsRunner(store, deleteNow, logger);
@@ -143,7 +145,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   }
 
   onPrefixInvalidated(prefix: string): void {
-    this.invalidations.forgetPrefix(prefix);
+    this.invalidations.forgetMatching((key) => key.startsWith(prefix));
   }
 
   onDeletionScheduled(delay: number): void {
@@ -152,6 +154,7 @@ export class CacheEngine implements CacheCore, CacheListener {
 
   onDisconnected(): void {
     this.hears = false;
+    this.tagsForgotten += 1;
     this.firstLevel?.distrust('messages');
   }
 

@@ -81,8 +81,10 @@ export abstract class CacheReads {
       engine.counters.firstLevelHits += 1;
       return kept.value as T;
     }
-    if (engine.unconfirmed.coversKey(full)) return undefined;
+    const doubt = engine.unconfirmed.doubtAbout(full);
+    if (doubt && settings.failOpen) return undefined;
     try {
+      if (doubt) throw doubt;
       const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
       const found = decode(engine, full, data);
       if (!found || !isFresh(found) || !(await hasCurrentTags(engine, full, found, []))) {
@@ -106,8 +108,9 @@ export abstract class CacheReads {
 
   /** Milliseconds that the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
   async ttl(key: string): Promise<number | null> {
-    const { calls } = this.engineOf();
+    const { calls, unconfirmed } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
+    if (unconfirmed.size > 0) await unconfirmed.settle(full);
     return calls.run('ttl', full, () => calls.store.ttl(full));
   }
 
@@ -115,7 +118,7 @@ export abstract class CacheReads {
   async has(key: string): Promise<boolean> {
     const engine = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    if (engine.unconfirmed.coversKey(full)) return false;
+    if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
     const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
     const found = decode(engine, full, data);
     return found !== undefined && isFresh(found) && hasCurrentTags(engine, full, found, []);

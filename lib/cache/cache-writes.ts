@@ -7,7 +7,6 @@ import { milliseconds, refused, type Duration } from './duration.js';
 import { countable, emptyStamp } from './envelope.js';
 import { entrySettings, type EntrySettings } from './entry-settings.js';
 import { jittered, tagMemory } from './leased-load.js';
-import { keyDeletion } from './unconfirmed.js';
 
 /** What `set` takes. */
 export type SetOptions = Pick<CacheEntryOptions, 'ttl' | 'jitter' | 'nullTtl' | 'tags' | 'onRedisError'>;
@@ -50,6 +49,7 @@ export abstract class CacheWrites extends CacheReads {
     const { ttl } = entrySettings(options, engine.settings.entries);
     engine.invalidations.forget(full);
     try {
+      if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
       return await engine.calls.run('increment', full, () => engine.calls.store.increment({ key: full, by, ttl }));
     } catch (error) {
       if (!/not an integer|overflow|out of range/.test(String(error))) throw error;
@@ -71,9 +71,10 @@ export abstract class CacheWrites extends CacheReads {
    * @throws CacheBackendError when Redis fails
    */
   async expire(key: string, ttl: Duration): Promise<boolean> {
-    const { calls, invalidations } = this.engineOf();
+    const { calls, invalidations, unconfirmed } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const request = { key: full, ttl: milliseconds('ttl', ttl, 1) };
+    if (unconfirmed.size > 0) await unconfirmed.settle(full);
     const found = await calls.run('expire', full, () => calls.store.expire(request));
     invalidations.forget(full);
     return found;
@@ -101,7 +102,8 @@ export abstract class CacheWrites extends CacheReads {
       const request = { key: full, data, ttl, ifAbsent };
       // What is stored after it was given up may be older than what was written since.
       const late = (stored: boolean) => stored && engine.invalidations.deleteLater(full);
-      const before = engine.unconfirmed.find(keyDeletion(full));
+      if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
+      const before = engine.invalidations.deletionsThen(full);
       const stored = await engine.calls.run('set', full, () => engine.calls.store.set(request), late);
       if (stored) engine.unconfirmed.confirmed(before);
       return stored;

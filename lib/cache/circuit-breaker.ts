@@ -13,6 +13,7 @@ export class CircuitBreaker {
   private openUntil = 0;
   private timer: NodeJS.Timeout | undefined;
   private probing = false;
+  private stopped = false;
   /** How often it opened. */
   opened = 0;
 
@@ -39,14 +40,16 @@ export class CircuitBreaker {
 
   /** Opens at once. */
   trip(): void {
-    if (this.isOpen) return;
+    if (this.isOpen || this.stopped) return;
     this.opened += 1;
     this.openUntil = performance.now() + this.options.open;
     this.look();
     this.onOpen();
   }
 
+  /** It opens no more. */
   stop(): void {
+    this.stopped = true;
     clearTimeout(this.timer);
     this.openUntil = 0;
   }

@@ -30,7 +30,7 @@ export class FirstLevelTracking implements CacheTracker {
   }
 
   onAllChanged(): void {
-    this.invalidations.forgetPrefix('');
+    this.invalidations.forgetMatching(() => true);
   }
 
   onTracked(): void {

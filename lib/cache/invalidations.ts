@@ -1,12 +1,16 @@
 import type { DeleteMatchingRequest, InvalidateRequest } from '../backends/cache-store.js';
 import type { CacheCore } from './cache-core.js';
 import { CacheBackendError } from './cache-errors.js';
-import { keyDeletion, type Deletion } from './unconfirmed.js';
+import { keyDeletion, type Deletion } from './pending-deletions.js';
+import { redisGlob } from '../keys/redis-glob.js';
 
 /** So many keys are under way at once, so that each is answered in time. */
 const BATCH = 512;
 /** How long (ms) a barrier outlives a writer that died; it is renewed every third of it. */
 const WRITE_BARRIER = 10_000;
+
+/** What a store may escape in a key. */
+const STORED_OTHERWISE = /\}|%(?=25|7D)/;
 
 export interface InvalidateSettings {
   /** Milliseconds after it during which nothing is stored. */
@@ -89,11 +93,11 @@ export class Invalidations {
   async deleteMatching(request: DeleteMatchingRequest, failOpen: boolean): Promise<number> {
     const { core } = this;
     const { match } = request;
-    const prefix = 'prefix' in match ? match.prefix : '';
+    const matches = matching(match);
     const shown = 'prefix' in match ? `prefix "${match.prefix}"` : `pattern "${match.pattern}"`;
     const what = `deletion by ${shown}`;
     core.counters.invalidations += 1;
-    this.forgetPrefix(prefix);
+    this.forgetMatching(matches);
     try {
       return await core.calls.runLong(what, () => core.calls.store.deleteMatching(request));
     } catch (error) {
@@ -102,13 +106,13 @@ export class Invalidations {
         what,
         operation: what,
         name: `p${shown}`,
-        prefix,
+        matches,
         send: () => core.calls.store.deleteMatching(request),
       });
       if (failOpen) return 0;
       throw new CacheBackendError(`Cache: ${what} failed and is repeated: ${String(error)}`, [], error);
     } finally {
-      this.forgetPrefix(prefix);
+      this.forgetMatching(matches);
     }
   }
 
@@ -133,13 +137,13 @@ export class Invalidations {
   /** Which of the reads under way will bear the tag is not known. */
   forgetTag(tag: string): void {
     const { firstLevel, flights } = this.core;
+    this.core.tagsForgotten += 1;
     firstLevel?.deleteByTag(tag);
     flights.detachMatching(() => true);
   }
 
-  forgetPrefix(prefix: string): void {
+  forgetMatching(matches: (key: string) => boolean): void {
     const { firstLevel, flights, waiters } = this.core;
-    const matches = (key: string) => key.startsWith(prefix);
     firstLevel?.deleteMatching(matches);
     flights.detachMatching(matches);
     waiters.wakeMatching(matches);
@@ -148,6 +152,12 @@ export class Invalidations {
   /** What is stored under the key must not be served any more, whatever becomes of the step that would have replaced it. */
   deleteLater(key: string): void {
     this.core.unconfirmed.add(this.deletion({ key }));
+  }
+
+  /** What need not be repeated once something else is stored under the key. */
+  deletionsThen(key: string): readonly Deletion[] {
+    const { unconfirmed } = this.core;
+    return unconfirmed.size === 0 ? [] : unconfirmed.coveredBy(this.deletion({ key }));
   }
 
   private async scheduleDeletion(keys: readonly string[], delay: number, failOpen: boolean): Promise<void> {
@@ -180,13 +190,15 @@ export class Invalidations {
   }
 
   private deletion(request: InvalidateRequest): Deletion {
-    const { key } = request;
+    const { key, barrier, lift } = request;
     const { store } = this.core.calls;
+    const token = lift ?? barrier?.token;
     return {
       what: `invalidation of "${key}"`,
       operation: 'invalidation',
-      name: keyDeletion(key),
+      name: keyDeletion(key, token),
       key,
+      plain: token === undefined,
       send: () => store.invalidate(request),
     };
   }
@@ -195,7 +207,7 @@ export class Invalidations {
   private async confirm(deletion: Deletion): Promise<CacheBackendError | undefined> {
     const { core } = this;
     core.counters.invalidations += 1;
-    const before = core.unconfirmed.find(deletion.name);
+    const before = core.unconfirmed.coveredBy(deletion);
     try {
       await core.calls.run(deletion.operation, deletion.key ?? '', () => deletion.send());
       core.unconfirmed.confirmed(before);
@@ -224,6 +236,13 @@ export class Invalidations {
       );
     }
   }
+}
+
+/** The keys that are deleted, and no others; but where a key is stored under another name, which the pattern may match, it counts as one. */
+function matching(match: DeleteMatchingRequest['match']): (key: string) => boolean {
+  if ('prefix' in match) return (key) => key.startsWith(match.prefix);
+  const matches = redisGlob(match.pattern);
+  return (key) => matches(key) || STORED_OTHERWISE.test(key);
 }
 
 function throwFirst(failures: readonly (CacheBackendError | undefined)[]): void {

@@ -28,6 +28,7 @@ export interface LoadResult {
 export class LeasedLoad implements Expiring {
   private renewal: Timeout | undefined;
   private over = false;
+  private readonly tagsForgotten: number;
 
   constructor(
     private readonly core: CacheCore,
@@ -37,7 +38,9 @@ export class LeasedLoad implements Expiring {
     /** When the lease began, by the clock of the store. */
     private readonly leasedAt: number,
     private readonly tagVersions: readonly TagVersion[],
-  ) {}
+  ) {
+    this.tagsForgotten = core.tagsForgotten;
+  }
 
   /** Calls one of the two, once: `failed` with what the loader throws, or CacheBackendError unless the settings go on without Redis. */
   run(
@@ -107,10 +110,10 @@ export class LeasedLoad implements Expiring {
     const giveUp = (error: unknown) => {
       if (error instanceof CacheBackendError) {
         core.counters.redisErrors += 1;
-        if (!settings.failOpen) return failed(error);
       } else core.complaints.warn(`What was loaded for "${key}" cannot be stored: ${String(error)}`);
       releaseLease(core, key, this.token);
-      done(unstored);
+      if (error instanceof CacheBackendError && !settings.failOpen) failed(error);
+      else done(unstored);
     };
     try {
       const sealed = this.seal(loaded, ttl, loadTime);
@@ -134,7 +137,7 @@ export class LeasedLoad implements Expiring {
       return done({ value });
     }
     const { store } = core.calls;
-    const request = { key, token, data, ttl: ttl + this.settings.staleTtl };
+    const request = { key, token, data, ttl: ttl + this.staleTtlOf(value) };
     core.calls.send(
       'storing',
       key,
@@ -153,13 +156,18 @@ export class LeasedLoad implements Expiring {
     );
   }
 
+  /** That there is nothing is not served beyond its time. */
+  private staleTtlOf(value: unknown): number {
+    return isAbsent(value) ? 0 : this.settings.staleTtl;
+  }
+
   /** Resolves to `undefined` where a tag that the loader named was invalidated since it began. */
   private seal(loaded: Loaded, ttl: number, loadTime: number): StoredData | Promise<StoredData | undefined> {
     const { settings } = this;
     const { refreshAhead } = settings;
     const mark = {
       expiresAt: Date.now() + ttl,
-      keptStale: settings.staleTtl > 0,
+      keptStale: this.staleTtlOf(loaded.value) > 0,
       loadTime: refreshAhead && 'beta' in refreshAhead ? Math.round(loadTime) : undefined,
       tags: undefined,
     };
@@ -176,10 +184,18 @@ export class LeasedLoad implements Expiring {
     }
     const further = named.filter((tag) => !Object.hasOwn(stamp, tag));
     if (further.length === 0) return stamp;
-    const versions = await this.core.beginTags(this.key, further, ttl + this.settings.staleTtl + TAG_MARGIN);
+    const { calls } = this.core;
+    const memory = ttl + this.settings.staleTtl + TAG_MARGIN;
+    const [versions, invalidatedAt] = await Promise.all([
+      this.core.beginTags(this.key, further, memory),
+      calls.run('read of the tags', this.key, () => calls.store.lastTagInvalidation()),
+    ]);
+    // A tag that has only just begun may have been invalidated since the lease, and evicted.
+    const some =
+      invalidatedAt === null ? this.core.tagsForgotten !== this.tagsForgotten : invalidatedAt > this.leasedAt;
     for (const [index, tag] of further.entries()) {
       const { version, begun } = versions[index] as TagVersion;
-      if (!begun && version > this.leasedAt) {
+      if (version > this.leasedAt && (!begun || some)) {
         this.core.counters.refusedCommits += 1;
         return undefined;
       }
@@ -202,8 +218,12 @@ export function tagMemory({ ttl, jitter, staleTtl }: EntrySettings): number {
 /** Milliseconds that the value is fresh; 0 does not store it. */
 function timeToLive(loaded: Loaded, { ttl, nullTtl, jitter }: EntrySettings): number {
   let most = loaded.ttl ?? ttl;
-  if (loaded.value === null || loaded.value === undefined) most = Math.min(most, nullTtl);
+  if (isAbsent(loaded.value)) most = Math.min(most, nullTtl);
   return jittered(most, jitter);
+}
+
+function isAbsent(value: unknown): boolean {
+  return value === null || value === undefined;
 }
 
 export function jittered(ttl: number, jitter: number): number {

@@ -36,6 +36,8 @@ export function decode(core: CacheCore, key: string, data: Buffer | null): Found
 /**
  * Whether no tag of the value was invalidated since it was loaded, and it bears those that are required: it may have been
  * stored before the code named them.
+ *
+ * @throws CacheBackendError when the store does not tell, or has not confirmed a deletion of what was found
  */
 export async function hasCurrentTags(
   core: CacheCore,
@@ -47,7 +49,8 @@ export async function hasCurrentTags(
   const tags = Object.keys(stamp);
   if (!required.every((tag) => tags.includes(tag))) return false;
   if (tags.length === 0) return true;
-  if (core.unconfirmed.coversTags(stamp)) return false;
+  const doubt = core.unconfirmed.doubtAbout(key, stamp);
+  if (doubt) throw doubt;
   const versions = await core.calls.run('read of the tags', key, () => core.calls.store.readTags(tags));
   return tags.every((tag, index) => stamp[tag] === versions[index]);
 }

@@ -2,19 +2,15 @@ import { AsyncResource } from 'node:async_hooks';
 import type { CacheCore } from './cache-core.js';
 import { CacheBackendError, CacheTimeoutError } from './cache-errors.js';
 import type { Loader } from './cache-loader.js';
-import type { Entry } from './envelope.js';
+import type { Entry, TagStamp } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
 import type { Flight } from './flights.js';
-import { askForLease, takeLease } from './lease-taking.js';
+import { askForLease } from './lease-taking.js';
 import { LeasedLoad, type LoadResult } from './leased-load.js';
+import type { LoadRendezvous } from './load-rendezvous.js';
 import type { Loaded } from './loads.js';
 import { beginningOf, decode, hasCurrentTags, isFresh, isServableStale, wantsRefresh, type Found } from './lookup.js';
-
-/** What takes part in deciding when several reads call their loader together. */
-export interface LoadRendezvous {
-  /** This read does without the loader for now: it has found a value, or waits for another process. */
-  decided(): void;
-}
+import { endOfOtherLoad, type OtherLoadEnd } from './other-load.js';
 
 /** One read of one key, which others share: looks it up, and loads it where that finds nothing. */
 export class Read {
@@ -42,7 +38,7 @@ export class Read {
   start(): void {
     const { core, key, settings } = this;
     if (core.loads.scopes.wouldWaitForItself(key)) return this.loadUnstored();
-    if (core.unconfirmed.size > 0 && core.unconfirmed.coversKey(key)) return this.loadUnstored();
+    if (core.unconfirmed.size > 0 && core.unconfirmed.coversKey(key)) return this.doWithoutDoubted();
     if (settings.tags.length > 0) return this.follow(this.lookUpTagged());
     const { calls } = core;
     calls.send('read', key, () => calls.store.read(key), this.onData, this.onFailure);
@@ -96,13 +92,13 @@ export class Read {
     const current = stamp && settings.tags.every((tag, index) => stamp[tag] === versions[index]);
     if (!found || !current) return this.fill(data ?? undefined, undefined);
     if (Object.keys(stamp).length > settings.tags.length) return this.checkTags(found);
-    if (core.unconfirmed.coversTags(stamp)) return this.loadUnstored();
+    if (core.unconfirmed.coversTags(stamp)) return this.doWithoutDoubted(stamp);
     this.judge(found);
   }
 
   private async checkTags(found: Found): Promise<void> {
     const { core, key, settings } = this;
-    if (core.unconfirmed.coversTags(found.entry?.tags)) return this.loadUnstored();
+    if (core.unconfirmed.coversTags(found.entry?.tags)) return this.doWithoutDoubted(found.entry?.tags);
     try {
       if (!(await hasCurrentTags(core, key, found, settings.tags))) return this.fill(found.data, undefined);
     } catch (error) {
@@ -145,36 +141,23 @@ export class Read {
 
   /** Somebody else loads, or has loaded. */
   private async awaitOther(present: Buffer | undefined, stale: Found | undefined): Promise<void> {
-    const { core, key, settings } = this;
+    const { core, key, settings, rendezvous } = this;
     const patience = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
-    const deadline = performance.now() + patience;
-    const wait = core.waiters.expect(key);
+    let end: OtherLoadEnd;
     try {
-      for (let seen = present && beginningOf(present); ;) {
-        // Asked again where it was busy before: its end may have been told before this one listened.
-        const answer = await takeLease(core, key, settings, { seen, waits: patience > 0 });
-        if (answer instanceof LeasedLoad) return this.load(answer, stale);
-        if (answer.status === 'barrier') return this.loadUnstored(stale);
-        if (answer.status === 'busy') {
-          const left = deadline - performance.now();
-          if (left <= 0) return this.giveUpWaiting(stale);
-          core.counters.waits += 1;
-          this.rendezvous?.decided();
-          await wait.untilWoken(Math.min(left, answer.remaining + 1));
-        }
-        const data = await core.calls.run('read', key, () => core.calls.store.read(key));
-        const found = decode(core, key, data);
-        if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) {
-          return this.landFound(found);
-        }
-        seen = data === null ? undefined : beginningOf(data);
-      }
+      end = await endOfOtherLoad(core, key, settings, present, patience, rendezvous);
     } catch (error) {
       if (!(error instanceof CacheBackendError)) throw error;
-      this.doWithoutStore(error, stale);
-    } finally {
-      wait.end();
+      return this.doWithoutStore(error, stale);
     }
+    if (end instanceof LeasedLoad) return this.load(end, stale);
+    if (end === 'barrier') return this.loadUnstored(stale);
+    if (end === 'late') return this.giveUpWaiting(stale);
+    if (end !== 'unreadable') return this.landFound(end);
+    core.complaints.warn(
+      `What is under "${key}" is no value of the cache, or not yet on the replica that is read from`,
+    );
+    this.loadUnstored(stale);
   }
 
   private load(load: LeasedLoad, stale: Found | undefined): void {
@@ -198,6 +181,14 @@ export class Read {
     const done = ({ value }: Loaded) => this.flight.land(value);
     const failed = (error: unknown) => this.landFailed(error, stale);
     this.caller.runInAsyncScope(() => core.loads.run(key, loader, settings.loaderTimeout, stale?.value, done, failed));
+  }
+
+  /** What is there was deleted here, and Redis has not confirmed that. */
+  private doWithoutDoubted(tags?: TagStamp): void {
+    const { core, key, settings } = this;
+    const doubt = settings.failOpen ? undefined : core.unconfirmed.doubtAbout(key, tags);
+    if (doubt) this.flight.fail(doubt);
+    else this.loadUnstored();
   }
 
   private doWithoutStore(error: CacheBackendError, stale: Found | undefined): void {

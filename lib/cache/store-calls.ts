@@ -95,6 +95,11 @@ export class StoreCalls {
     return new CacheBackendError(`Cache: ${operation}${about} failed: ${why}`, key === '' ? [] : [key], cause);
   }
 
+  /** From now on the store is asked however often it has failed. */
+  insist(): void {
+    this.breaker.stop();
+  }
+
   stop(): void {
     this.stopped = true;
     this.breaker.stop();

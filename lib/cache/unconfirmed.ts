@@ -1,29 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Pending } from '../backends/pending.js';
+import type { CacheBackendError } from './cache-errors.js';
 import type { CacheCounters } from './cache-stats.js';
-import type { StoreCalls } from './store-calls.js';
 import type { TagStamp } from './envelope.js';
-
-/** A deletion, of what it covers. */
-export interface Deletion {
-  /** With its key or tag, for messages. */
-  readonly what: string;
-  /** What messages that name the key call it. */
-  readonly operation: string;
-  /** One of the same name takes its place. */
-  readonly name: string;
-  readonly key?: string;
-  readonly tag?: string;
-  readonly prefix?: string;
-  send(): Pending<unknown>;
-}
+import { PendingDeletions, type Deletion } from './pending-deletions.js';
+import type { StoreCalls } from './store-calls.js';
 
 /** More than so many are not remembered one by one. */
 const MOST = 100_000;
 const FIRST_DELAY = 100;
-const LONGEST_DELAY = 5_000;
-/** How long (ms) the end of the application waits for what is not confirmed. */
-const LAST_TRY = 500;
+const LONGEST_DELAY = 2_000;
+/** How long (ms) the end of the application tries to have confirmed what is not, and how soon it tries again. */
+const LAST_TRY = { most: 500, every: 25 };
 /** So many are sent at once. */
 const BATCH = 64;
 
@@ -32,10 +19,11 @@ const BATCH = 64;
  * meanwhile.
  */
 export class Unconfirmed {
-  private readonly deletions = new Map<string, Deletion>();
-  /** Those of them that cover more than one key: every read is compared with them. */
-  private readonly byTag = new Set<Deletion>();
-  private readonly byPrefix = new Set<Deletion>();
+  private readonly pending = new PendingDeletions();
+  /** Those that are being sent again. */
+  private readonly repeats = new Map<Deletion, Promise<void>>();
+  /** Sweeps that wait before they try again. */
+  private readonly resting = new Set<() => void>();
   private timer: NodeJS.Timeout | undefined;
   private delay = FIRST_DELAY;
   private sending = false;
@@ -47,11 +35,14 @@ export class Unconfirmed {
     private readonly logger: { warn(message: string): void; error(message: string): void },
     private readonly onConfirmed: (deletion: Deletion) => void,
   ) {
-    calls.whenBack(() => this.sendNow());
+    calls.whenBack(() => {
+      this.sendNow();
+      for (const wake of this.resting) wake();
+    });
   }
 
   get size(): number {
-    return this.deletions.size;
+    return this.pending.size;
   }
 
   add(deletion: Deletion): void {
@@ -59,89 +50,82 @@ export class Unconfirmed {
       this.logger.error(`The ${deletion.what} is not confirmed by Redis, and given up: the application has ended`);
       return;
     }
-    if (this.deletions.size === 0) {
+    if (this.pending.size === 0) {
       this.logger.warn(
         `The ${deletion.what} is not confirmed by Redis; it and those that follow are repeated until they are`,
       );
     }
-    if (this.deletions.size >= MOST && !this.deletions.has(deletion.name)) {
+    if (this.pending.size >= MOST && !this.pending.has(deletion)) {
       this.logger.error(
         `The ${deletion.what} is given up: ${MOST} others are not confirmed either. What is stored may be served until it expires`,
       );
       return;
     }
-    this.forget(this.deletions.get(deletion.name));
-    this.deletions.set(deletion.name, deletion);
-    if (deletion.tag !== undefined) this.byTag.add(deletion);
-    if (deletion.prefix === undefined) return this.arm();
-    this.byPrefix.add(deletion);
-    void this.sweep(deletion);
+    this.pending.add(deletion);
+    if (deletion.matches) void this.sweep(deletion);
+    else this.arm();
   }
 
-  find(name: string): Deletion | undefined {
-    return this.deletions.size === 0 ? undefined : this.deletions.get(name);
+  /** What is carried out once this one is, if it is sent now. */
+  coveredBy(deletion: Deletion): readonly Deletion[] {
+    return this.pending.coveredBy(deletion);
   }
 
-  /** What was sent after it has succeeded, and covers as much. Another one of its name may have come meanwhile, and stays. */
-  confirmed(deletion: Deletion | undefined): void {
-    if (deletion && this.isPending(deletion)) this.forget(deletion);
+  /** What was sent after they were there has succeeded. */
+  confirmed(deletions: readonly Deletion[]): void {
+    for (const deletion of deletions) this.pending.delete(deletion);
   }
 
   coversKey(key: string): boolean {
-    if (this.deletions.size === 0) return false;
-    if (this.deletions.has(keyDeletion(key))) return true;
-    for (const { prefix } of this.byPrefix) if (prefix !== undefined && key.startsWith(prefix)) return true;
-    return false;
+    return this.pending.covering(key) !== undefined;
   }
 
   coversTags(tags: TagStamp | undefined): boolean {
-    if (!tags) return false;
-    for (const { tag } of this.byTag) if (tag !== undefined && Object.hasOwn(tags, tag)) return true;
-    return false;
+    return this.pending.coveringTags(tags) !== undefined;
   }
 
-  /** Tries once more, for a short while, and names what is given up with the process. */
+  /** Why what is stored under the key, with these tags, cannot be read; `undefined` where it can. */
+  doubtAbout(key: string, tags?: TagStamp): CacheBackendError | undefined {
+    const deletion = this.pending.covering(key) ?? this.pending.coveringTags(tags);
+    return deletion && this.calls.failure('read', key, `Redis has not confirmed the ${deletion.what} yet`);
+  }
+
+  /** Deletes the value of the key where that is due, for what builds on it. @throws CacheBackendError when it is not confirmed */
+  async settle(key: string): Promise<void> {
+    for (const deletion of this.pending.ofKey(key)) await this.repeat(deletion);
+    const doubt = this.doubtAbout(key);
+    if (doubt) throw doubt;
+  }
+
+  /** Tries until it succeeds, for a short while, and names what is given up with the process. */
   async stop(): Promise<void> {
     if (this.stopped) return;
     this.stopped = true;
     clearTimeout(this.timer);
-    if (this.deletions.size === 0) return;
-    const lastTry = Promise.allSettled([
-      this.sendAll(),
-      ...[...this.byPrefix].map((deletion) => this.sweepOnce(deletion)),
-    ]);
-    await Promise.race([lastTry, sleep(LAST_TRY, undefined, { ref: false })]);
-    if (this.deletions.size === 0) return;
-    const [first] = this.deletions.values();
+    for (const wake of this.resting) wake();
+    if (this.pending.size === 0) return;
+    this.calls.insist();
+    for (let end = performance.now() + LAST_TRY.most, left = LAST_TRY.most; left > 0; left = end - performance.now()) {
+      const sweeps = this.pending.sweeps.map((deletion) => this.repeat(deletion));
+      await Promise.race([Promise.allSettled([this.sendAll(), ...sweeps]), rest(left)]);
+      if (this.pending.size === 0) return;
+      await rest(LAST_TRY.every);
+    }
     this.logger.error(
-      `${this.deletions.size} deletions were never confirmed by Redis, the ${first?.what} among them: what is stored may be served until it expires`,
+      `${this.pending.size} deletions were never confirmed by Redis, the ${this.pending.first?.what} among them: what is stored may be served until it expires`,
     );
   }
 
-  private isPending(deletion: Deletion): boolean {
-    return this.deletions.get(deletion.name) === deletion;
-  }
-
-  private forget(deletion: Deletion | undefined): void {
-    if (!deletion) return;
-    this.deletions.delete(deletion.name);
-    this.byTag.delete(deletion);
-    this.byPrefix.delete(deletion);
-  }
-
   private arm(): void {
-    if (this.sending || this.stopped || this.deletions.size === this.byPrefix.size) return;
-    this.timer ??= setTimeout(
-      () => {
-        this.timer = undefined;
-        this.sendNow();
-      },
-      this.delay * (0.75 + Math.random() / 2),
-    ).unref();
+    if (this.sending || this.stopped || !this.pending.hasSteps) return;
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      this.sendNow();
+    }, around(this.delay)).unref();
   }
 
   private sendNow(): void {
-    if (this.sending || this.stopped || this.deletions.size === this.byPrefix.size) return;
+    if (this.sending || this.stopped || !this.pending.hasSteps) return;
     clearTimeout(this.timer);
     this.timer = undefined;
     this.sending = true;
@@ -161,49 +145,68 @@ export class Unconfirmed {
 
   /** One that Redis refuses does not keep the others back. */
   private async sendAll(): Promise<void> {
-    const all = [...this.deletions.values()].filter(({ prefix }) => prefix === undefined);
+    const all = this.pending.steps;
     let failure: unknown;
     for (let first = 0; first < all.length && !this.calls.breaker.isOpen; first += BATCH) {
-      // One that was confirmed or replaced meanwhile could undo what came after it: begin a barrier that was lifted.
-      const batch = all.slice(first, first + BATCH).filter((deletion) => this.isPending(deletion));
+      const batch = all.slice(first, first + BATCH);
       const results = await Promise.allSettled(batch.map((deletion) => this.repeat(deletion)));
       failure ??= results.find((result) => result.status === 'rejected')?.reason;
     }
     if (failure !== undefined || this.calls.breaker.isOpen) throw failure ?? new Error('Redis is left alone');
   }
 
-  private async repeat(deletion: Deletion): Promise<void> {
-    const { operation, key = '' } = deletion;
-    await this.calls.run(operation, key, () => deletion.send());
-    this.repeated(deletion);
-  }
-
   /** What looks at every key takes longer than one command may, and does not keep the others back. */
   private async sweep(deletion: Deletion): Promise<void> {
     for (let delay = FIRST_DELAY; ; delay = Math.min(delay * 2, LONGEST_DELAY)) {
-      await sleep(delay * (0.75 + Math.random() / 2), undefined, { ref: false });
-      if (this.stopped || !this.isPending(deletion)) return;
+      await this.restUntilBack(around(delay));
+      if (this.stopped || !this.pending.includes(deletion)) return;
       try {
-        return await this.sweepOnce(deletion);
+        return await this.repeat(deletion);
       } catch {
         // It is tried again.
       }
     }
   }
 
-  private async sweepOnce(deletion: Deletion): Promise<void> {
-    await this.calls.runLong(deletion.what, async () => deletion.send());
-    this.repeated(deletion);
+  /** Once at a time: a second one could undo what came after the first. */
+  private repeat(deletion: Deletion): Promise<void> {
+    let repeat = this.repeats.get(deletion);
+    if (!repeat) {
+      repeat = this.send(deletion).finally(() => this.repeats.delete(deletion));
+      this.repeats.set(deletion, repeat);
+    }
+    return repeat;
   }
 
-  private repeated(deletion: Deletion): void {
+  private async send(deletion: Deletion): Promise<void> {
+    // One that was confirmed or replaced meanwhile could undo what came after it: begin a barrier that was lifted.
+    if (!this.pending.includes(deletion)) return;
+    const { operation, key = '', matches } = deletion;
+    if (matches) await this.calls.runLong(operation, async () => deletion.send());
+    else await this.calls.run(operation, key, () => deletion.send());
     this.counters.repeatedInvalidations += 1;
-    this.confirmed(deletion);
+    this.pending.delete(deletion);
     this.onConfirmed(deletion);
+  }
+
+  /** For so many ms, or until the store answers again. */
+  private restUntilBack(delay: number): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = () => {
+        clearTimeout(timer);
+        this.resting.delete(wake);
+        resolve();
+      };
+      const timer = setTimeout(wake, delay).unref();
+      this.resting.add(wake);
+    });
   }
 }
 
-/** What the deletion of one key is called. */
-export function keyDeletion(key: string): string {
-  return `k${key}`;
+function around(delay: number): number {
+  return delay * (0.75 + Math.random() / 2);
+}
+
+function rest(delay: number): Promise<void> {
+  return sleep(delay, undefined, { ref: false });
 }

@@ -140,6 +140,33 @@ describe('a load that began before a write (FusionCache #625, #535, #613; JetCac
   });
 });
 
+describe('a tag that only the loader names, invalidated while it runs', () => {
+  const evicted: Record<string, string> = {
+    'is evicted': 'cache-tag:T',
+    'is evicted with all that tells of it': 'cache-tag*',
+  };
+  it.each(Object.keys(evicted))('keeps what it returns from being stored, also where it %s', async (how) => {
+    const [{ cache }, { cache: writing }] = instances as [CacheInstance, CacheInstance];
+    const gate = new Gate();
+    let row = 'old';
+    const loading = cache.getOrSet('tagged', async ({ setTags }) => {
+      const found = row;
+      setTags(['T']);
+      await gate.opened;
+      return found;
+    });
+    await eventually(() => redis.exists('lease:{cache:tagged}'));
+    row = 'new';
+    await writing.deleteByTag('T');
+    const heard = instances[0]!.cache as unknown as { engineOf(): { tagsForgotten: number } };
+    await eventually(() => heard.engineOf().tagsForgotten > 0);
+    await redis.del(...(await redis.keys(evicted[how]!)));
+    gate.open();
+    expect(await loading).toBe('old');
+    expect(await writing.getOrSet('tagged', () => row)).toBe('new');
+  });
+});
+
 describe('reads and writes of a few keys without a pause', () => {
   it('leave nothing old behind, in ten rounds of 500 trials', async () => {
     const caches = instances.map(({ cache }) => cache);

@@ -4,6 +4,7 @@ import { CacheService } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
 import { closeCaches, openCaches, type CacheInstance } from '../support/cache-instance.js';
+import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 
 /** What a read answers, and how often its loader had to be called for it. */
@@ -272,6 +273,15 @@ describe('what is stored', () => {
     expect(own!.logger.matching(/"un" cannot be stored/)).toHaveLength(1);
     await own!.close();
   });
+});
+
+it('that there is nothing is not served beyond its time, where stale values are', async () => {
+  const options: CacheEntryOptions = { nullTtl: 40, staleTtl: '1d', jitter: 0 };
+  await plain.getOrSet('row', () => null, options);
+  expect(await plain.ttl('row')).toBeLessThanOrEqual(40);
+  await eventually(async () => (await redis.exists('cache:row')) === 0);
+  expect(await plain.getOrSet('row', () => 'found', options)).toBe('found');
+  expect(await plain.ttl('row')).toBeGreaterThan(60_000);
 });
 
 describe('options that cannot be', () => {

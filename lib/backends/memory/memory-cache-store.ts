@@ -19,7 +19,7 @@ import { MemoryCacheBits } from './memory-cache-bits.js';
 import { MemoryCacheExpiringSets, MemoryCacheSets } from './memory-cache-sets.js';
 import { MemoryConnection } from './memory-connection.js';
 import { MemoryScheduledDeletions } from './memory-scheduled-deletions.js';
-import { redisGlob } from './redis-glob.js';
+import { redisGlob } from '../../keys/redis-glob.js';
 
 interface Lease {
   readonly token: string;
@@ -54,6 +54,7 @@ class MemoryCacheStore implements CacheStore {
   private readonly barriers = new ExpiringMembers();
   private readonly tags = new ExpiringMap<TagVersion>();
   private lastMoment = 0;
+  private tagInvalidatedAt: number | null = null;
 
   listen(listener: CacheListener): void {
     this.connection.listen(listener);
@@ -160,9 +161,15 @@ class MemoryCacheStore implements CacheStore {
     return this.connection.run(() => tags.map((tag) => this.tags.get(tag)?.version ?? null));
   }
 
+  lastTagInvalidation(): Promise<number | null> {
+    return this.connection.run(() => this.tagInvalidatedAt);
+  }
+
   invalidateTag(tag: string): Promise<void> {
     return this.connection.run(() => {
-      this.tags.set(tag, { version: this.moment(), begun: false }, Math.max(TAG_MEMORY, this.tags.remaining(tag) ?? 0));
+      const version = this.moment();
+      this.tagInvalidatedAt = version;
+      this.tags.set(tag, { version, begun: false }, Math.max(TAG_MEMORY, this.tags.remaining(tag) ?? 0));
       this.connection.tell((listener) => listener.onTagInvalidated(tag));
     });
   }

@@ -61,6 +61,11 @@ export class RedisCacheKeys {
     return `${this.before}cache-tag:${tag}`;
   }
 
+  /** When any tag was invalidated last. */
+  get lastTagInvalidation(): string {
+    return `${this.before}cache-tags`;
+  }
+
   set(key: string): string {
     return `${this.before}cache-set:${key}`;
   }

@@ -164,8 +164,16 @@ export class RedisCacheStore implements CacheStore {
     );
   }
 
+  lastTagInvalidation(): Pending<number | null> {
+    return promised(this.reads.read(this.keys.lastTagInvalidation)).then((at) => (at === null ? null : Number(at)));
+  }
+
   async invalidateTag(tag: string): Promise<void> {
-    await this.scripts.run(INVALIDATE_TAG, [this.keys.tag(tag)], [this.keys.channel, tag, TAG_MEMORY]);
+    const args = [this.keys.channel, tag, TAG_MEMORY];
+    const keys = [this.keys.tag(tag), this.keys.lastTagInvalidation];
+    // In a Cluster they lie in two slots.
+    const runs = this.scripts.client.isCluster ? keys.map((key) => [key]) : [keys];
+    await Promise.all(runs.map((run) => this.scripts.run(INVALIDATE_TAG, run, args)));
   }
 
   async deleteMatching(request: DeleteMatchingRequest): Promise<number> {

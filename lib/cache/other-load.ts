@@ -1,0 +1,54 @@
+import type { CacheCore } from './cache-core.js';
+import type { EntrySettings } from './entry-settings.js';
+import { takeLease } from './lease-taking.js';
+import { LeasedLoad } from './leased-load.js';
+import type { LoadRendezvous } from './load-rendezvous.js';
+import { beginningOf, decode, hasCurrentTags, isFresh, type Found } from './lookup.js';
+
+/**
+ * What comes of a load that somebody else has begun: a value, or the lease after all. Or a write is under way; or the load takes longer than
+ * the patience; or something is there that cannot be read.
+ */
+export type OtherLoadEnd = Found | LeasedLoad | 'barrier' | 'late' | 'unreadable';
+
+/** So often a value may be said to be there that is then not to be read: it expires, a replica lags behind, or it is no value of ours. */
+const MOST_VAIN_READS = 3;
+
+/** Waits for it for `patience` ms. @throws CacheBackendError */
+export async function endOfOtherLoad(
+  core: CacheCore,
+  key: string,
+  settings: EntrySettings,
+  present: Buffer | undefined,
+  patience: number,
+  rendezvous: LoadRendezvous | undefined,
+): Promise<OtherLoadEnd> {
+  const deadline = performance.now() + patience;
+  const wait = core.waiters.expect(key);
+  try {
+    let vainReads = 0;
+    for (let seen = present && beginningOf(present); ;) {
+      // Asked again where it was busy before: its end may have been told before this one listened.
+      const answer = await takeLease(core, key, settings, { seen, waits: patience > 0 });
+      if (answer instanceof LeasedLoad) return answer;
+      if (answer.status === 'barrier') return 'barrier';
+      if (answer.status === 'busy') {
+        const left = deadline - performance.now();
+        if (left <= 0) return 'late';
+        core.counters.waits += 1;
+        rendezvous?.decided();
+        await wait.untilWoken(Math.min(left, answer.remaining + 1));
+      } else {
+        if (vainReads >= MOST_VAIN_READS) return 'unreadable';
+        if (vainReads > 0) await wait.untilWoken(Infinity);
+        vainReads += 1;
+      }
+      const data = await core.calls.run('read', key, () => core.calls.store.read(key));
+      const found = decode(core, key, data);
+      if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) return found;
+      seen = data === null ? undefined : beginningOf(data);
+    }
+  } finally {
+    wait.end();
+  }
+}
