@@ -1,27 +1,32 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { Crew } from './crew.js';
+import { Crew, type Work } from './crew.js';
 import { Evidence, type Tally } from './evidence.js';
 import { Mischief, type Kind } from './mischief.js';
 import { Random } from './random.js';
 import { BOUNDS, SETTINGS } from './settings.js';
 
-export interface ContentionOptions {
+export interface ContentionOptions extends Partial<Omit<Work, 'seed'>> {
   readonly seed: number;
   /** Goes on until so many holds were counted... */
   readonly cycles: number;
   /** ... and for at least so long (ms), and until every kind of mischief was done. */
   readonly duration?: number;
-  /** One hold in so many is long enough to be renewed. */
-  readonly longHolds?: number;
   /** The longest peace (ms) between two bursts of mischief. */
   readonly pause?: number;
+  /** A burst of mischief comes every so many ms, however long the contenders take to recover; otherwise when they have. */
+  readonly rhythm?: number | undefined;
+  /** Goes on although something was found that must not be. */
+  readonly tolerant?: boolean;
   readonly onProgress?: (tally: Tally) => void;
 }
 
 export interface ContentionReport extends Tally {
   readonly seed: number;
+  readonly peer: Work['peer'];
+  /** Holds for each second of the contention, peace and mischief. */
+  readonly rate: number;
   readonly mischief: Readonly<Record<Kind, number>>;
   /** How long (ms) it took at most until every name was taken again, once a burst of mischief was over. */
   readonly longestRecovery: number;
@@ -35,27 +40,33 @@ const POLL = 5;
 
 /** Has processes contend for a few locks amid mischief, and reports what must not be. */
 export async function runContention(options: ContentionOptions): Promise<ContentionReport> {
-  const { seed, cycles, duration = 0, pause = LONGEST_PAUSE, longHolds = LONG_HOLDS, onProgress } = options;
+  const { seed, cycles, duration = 0, pause = LONGEST_PAUSE, rhythm, tolerant = false, onProgress } = options;
+  const { peer = 'ours', modules, longHolds = LONG_HOLDS } = options;
   const random = new Random(seed);
   await using redis = await startRedisServer();
   await using witness = await startRedisServer();
   const evidence = await Evidence.open(witness.port, SETTINGS.names);
   const notes: Promise<void>[] = [];
   const note = (what: string) => void notes.push(evidence.note(what));
-  const crew = await Crew.gather(seed, redis.port, evidence.address, note, longHolds);
+  const crew = await Crew.gather({ seed, peer, modules, longHolds }, redis.port, evidence.address, note);
   const mischief = new Mischief(random, crew, evidence, redis.port);
   let longestRecovery = 0;
+  let rate = 0;
 
   async function contend(): Promise<void> {
-    const until = performance.now() + duration;
+    const start = performance.now();
     for (;;) {
+      const nextBurst = rhythm === undefined ? undefined : sleep(rhythm);
       await sleep(random.whole(0, pause));
       await mischief.burst();
       longestRecovery = Math.max(longestRecovery, await recovery(evidence, note));
+      await nextBurst;
       const tally = await evidence.tally();
+      const elapsed = performance.now() - start;
+      rate = (tally.cycles / elapsed) * 1_000;
       onProgress?.(tally);
-      if (tally.findingsInAll > 0) return;
-      if (tally.cycles >= cycles && performance.now() > until && mischief.complete) break;
+      if (tally.findingsInAll > 0 && !tolerant) return;
+      if (tally.cycles >= cycles && elapsed > duration && mischief.complete) break;
     }
     await crew.drain();
     await noteLeftovers(redis.port, note);
@@ -70,7 +81,7 @@ export async function runContention(options: ContentionOptions): Promise<Content
     await contend().catch((error: unknown) => note(String(error)));
     await Promise.all(notes);
     const [tally, findings] = await Promise.all([evidence.tally(), evidence.findings()]);
-    return { ...tally, seed, mischief: mischief.done, longestRecovery, findings };
+    return { ...tally, seed, peer, rate, mischief: mischief.done, longestRecovery, findings };
   } finally {
     mischief.close();
     await crew.disband();

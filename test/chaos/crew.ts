@@ -3,6 +3,19 @@ import { FaultProxy } from '../support/fault-proxy.js';
 import type { EvidenceAddress } from './evidence.js';
 import { BOUNDS, SETTINGS } from './settings.js';
 
+/** What the contenders are told. */
+export interface Work {
+  readonly seed: number;
+  /** Whose locks they take. */
+  readonly peer: Peer;
+  /** Where the packages of a peer are. */
+  readonly modules: string | undefined;
+  /** One hold in so many is long enough to be renewed. */
+  readonly longHolds: number;
+}
+
+export type Peer = 'ours' | 'redlock';
+
 interface Member {
   readonly id: number;
   child: Child;
@@ -17,21 +30,19 @@ export class Crew {
   private recruits = 0;
 
   private constructor(
-    private readonly seed: number,
+    private readonly work: Work,
     private readonly ports: readonly number[],
     /** Every other process reaches Redis through one of these. */
     readonly proxies: readonly FaultProxy[],
     private readonly evidence: EvidenceAddress,
     private readonly note: (what: string) => void,
-    private readonly longHolds: number,
   ) {}
 
   static async gather(
-    seed: number,
+    work: Work,
     redisPort: number,
     evidence: EvidenceAddress,
     note: (what: string) => void,
-    longHolds: number,
   ): Promise<Crew> {
     const proxies: FaultProxy[] = [];
     const ports: number[] = [];
@@ -39,7 +50,7 @@ export class Crew {
       if (place % 2 === 0) proxies.push(await FaultProxy.start(redisPort));
       ports.push(place % 2 === 0 ? (proxies.at(-1) as FaultProxy).port : redisPort);
     }
-    const crew = new Crew(seed, ports, proxies, evidence, note, longHolds);
+    const crew = new Crew(work, ports, proxies, evidence, note);
     for (const place of ports.keys()) crew.members[place] = crew.recruit(place);
     await crew.complete();
     return crew;
@@ -105,13 +116,13 @@ export class Crew {
     const { names, callers, ttl, wait } = SETTINGS;
     const id = ++this.recruits;
     const task = {
+      ...this.work,
       id,
-      seed: this.seed * 1_000_003 + id,
+      seed: this.work.seed * 1_000_003 + id,
       names,
       callers,
       ttl,
       wait,
-      longHolds: this.longHolds,
       evidence: this.evidence,
     };
     const child = Child.start('contender.mjs', [String(this.ports[place]), JSON.stringify(task)]);

@@ -1,37 +1,57 @@
-import { Command, InvalidArgumentError } from 'commander';
-import { LONG_HOLDS, LONGEST_PAUSE, runContention } from './contention.js';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { LONG_HOLDS, LONGEST_PAUSE, runContention, type ContentionReport } from './contention.js';
+import type { Peer } from './crew.js';
 import type { Tally } from './evidence.js';
+import { packagesOf } from './peer-packages.js';
 import { summary } from './summary.js';
 
 const SEEDS = 2 ** 31 - 1;
 const EVERY = 5_000;
+/** Longer than most bursts of mischief, so that two contenders meet the same faults at the same times (ms). */
+const RHYTHM = 3_000;
 
-const { cycles, seed, pause, longHolds } = new Command('npm run chaos --')
+interface Options {
+  readonly cycles: number;
+  readonly seed: number;
+  readonly pause: number;
+  readonly longHolds: number;
+  readonly peer: Peer;
+  readonly compare?: true;
+  readonly seconds: number;
+}
+
+const { cycles, seed, pause, longHolds, peer, compare, seconds } = new Command('npm run chaos --')
   .description('Has processes contend for a few locks while they are killed and stopped and their connections are cut')
   .option('--cycles <number>', 'locks to be taken and given back', whole, 100_000)
-  .option('--seed <number>', 'what the mischief is drawn from (default: another one each time)', whole)
+  .addOption(
+    new Option('--seed <number>', 'what the mischief is drawn from (default: another one each time)')
+      .argParser(whole)
+      .default(Math.floor(Math.random() * SEEDS), ''),
+  )
   .option('--pause <ms>', 'the longest peace between two bursts of mischief', whole, LONGEST_PAUSE)
   .option('--long-holds <number>', 'one hold in so many is long enough to be renewed', whole, LONG_HOLDS)
+  .addOption(new Option('--peer <name>', 'whose locks are taken').choices(['ours', 'redlock']).default('ours'))
+  .option('--compare', 'ours and redlock, one after the other, with the same mischief at the same times')
+  .option('--seconds <number>', 'with --compare: how long each of them contends', whole, 60)
   .allowExcessArguments(false)
   .showHelpAfterError('(--help shows the options)')
   .parse()
-  .opts<{ cycles: number; seed?: number; pause: number; longHolds: number }>();
+  .opts<Options>();
 
 let printed = performance.now();
-const report = await runContention({
-  cycles,
-  pause,
-  longHolds,
-  seed: seed ?? Math.floor(Math.random() * SEEDS),
-  onProgress,
-});
-console.log(summary(report));
-process.exitCode = report.findingsInAll > 0 ? 1 : 0;
+const reports: ContentionReport[] = [];
+for (const each of compare ? (['ours', 'redlock'] as const) : [peer]) {
+  const common = { seed, pause, longHolds, peer: each, modules: await packagesOf(each), onProgress };
+  const limits = compare ? { cycles: 0, duration: seconds * 1_000, rhythm: RHYTHM } : { cycles };
+  reports.push(await runContention({ ...common, ...limits, tolerant: each !== 'ours' }));
+}
+console.log(summary(...reports));
+process.exitCode = reports.some((report) => report.peer === 'ours' && report.findingsInAll > 0) ? 1 : 0;
 
 function onProgress(tally: Tally): void {
   if (performance.now() - printed < EVERY) return;
   printed = performance.now();
-  console.error(`${tally.cycles} of ${cycles} cycles, ${tally.fencedOff} fenced off`);
+  console.error(`${tally.cycles} cycles, ${tally.fencedOff} fenced off`);
 }
 
 function whole(value: string): number {

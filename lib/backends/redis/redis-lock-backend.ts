@@ -26,7 +26,7 @@ import { ACQUIRE } from './scripts/acquire.lua.js';
 import { FORCE_RELEASE } from './scripts/force-release.lua.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { RELEASE } from './scripts/release.lua.js';
-import { RENEW } from './scripts/renew.lua.js';
+import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
 
 /**
  * Locks on one Redis (or Valkey) primary, or on a Redis Cluster: a lock is the string `lock:{name}` that
@@ -72,8 +72,7 @@ class RedisLockBackend implements LockBackend {
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    // A script of a Cluster may touch one slot only.
-    if (this.scripts.client.isCluster) return requests.flatMap((request) => this.renewInOneScript([request]));
+    if (this.scripts.client.isCluster) return requests.map((request) => this.renewEach(request));
     return this.renewInOneScript(requests);
   }
 
@@ -126,6 +125,15 @@ class RedisLockBackend implements LockBackend {
       const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
       return { status, resent: scripts.disconnects !== disconnects };
     });
+  }
+
+  /** One by one: in a Cluster, the keys of several locks may be at two nodes for a while. How many wait is not told. */
+  private async renewEach({ prefix, names, ticket, ttl }: RenewRequest): Promise<RenewAnswer> {
+    const answers = await Promise.all(
+      names.map((name) => this.scripts.run(RENEW_ONE, [lockKey({ prefix, name })], [ticket, ttl])),
+    );
+    const remaining = Math.min(...(answers as RedisInteger[]).map(Number));
+    return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
   }
 
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {

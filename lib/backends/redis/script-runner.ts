@@ -1,3 +1,4 @@
+import { RefusedForNow } from './refused-for-now.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './scripts/redis-script.js';
 import type { SilenceGuard } from './silence-guard.js';
@@ -37,6 +38,19 @@ export class ScriptRunner {
   }
 
   send(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    answered: (reply: unknown) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    this.sendOnce(script, keys, args, answered, (error) => {
+      if (!RefusedForNow.is(error)) return failed(error);
+      new RefusedForNow((refused) => this.sendOnce(script, keys, args, answered, refused), failed).again(error);
+    });
+  }
+
+  private sendOnce(
     script: RedisScript,
     keys: readonly string[],
     args: readonly ScriptArgument[],

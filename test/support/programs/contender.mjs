@@ -3,17 +3,24 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { LockLostError } from 'nest-redis-lock';
 import { uniformInt } from 'pure-rand/distribution/uniformInt';
 import { xoroshiro128plus } from 'pure-rand/generator/xoroshiro128plus';
-import { say, startLockApp } from './lock-app.mjs';
+import { connectOurs } from './contending/ours.mjs';
+import { connectRedlock } from './contending/redlock.mjs';
+import { say } from './lock-app.mjs';
 
-const { id, seed, callers, names, ttl, wait, longHolds, evidence } = JSON.parse(process.argv[3]);
-const { app, locks } = await startLockApp({}, { shutdownHooks: false });
+const PEERS = { ours: connectOurs, redlock: connectRedlock };
+
+const { id, seed, peer, modules, callers, names, ttl, wait, longHolds, evidence } = JSON.parse(process.argv[3]);
 const witness = new Redis({ host: '127.0.0.1', port: evidence.port, retryStrategy: null });
 // Whoever started us is gone.
 const orphaned = () => process.exit(3);
 witness.on('error', () => {}).on('close', orphaned);
+const locks = await PEERS[peer]({
+  port: Number(process.argv[2]),
+  modules,
+  token: (name) => witness.hincrby(evidence.tally, `token:${name}`, 1),
+});
 
 const stop = new AbortController();
 let holds = 0;
@@ -103,20 +110,11 @@ async function cycle() {
     return hold.increment(waited, holdFor, heeded);
   };
   try {
-    if (scoped) {
-      await locks.withLock(name, { ttl: lease, wait }, enter);
-    } else {
-      const lock = await locks.acquire(name, { ttl: lease, wait });
-      try {
-        await enter(lock);
-      } finally {
-        await lock.release();
-      }
-    }
+    await locks.run(name, { ttl: lease, wait, scoped }, enter);
     if (hold.refused) await note(`${hold.who}refused, and not told of the loss`);
   } catch (error) {
     const after = performance.now();
-    if (!(error instanceof LockLostError)) {
+    if (!locks.tellsOfLoss(error)) {
       await note(`${name}, after ${Math.round(after - started)} ms: ${error.stack}`);
     } else if (hold && after < hold.trustedUntil) {
       await note(`${hold.who}lost (${error.reason}) while the lease still had ${hold.trustedUntil - after} ms`);
@@ -138,7 +136,7 @@ stop.abort();
 await Promise.all(calls);
 say('drained');
 await told;
-const left = await Promise.all(names.map((name) => locks.inspect(name)));
-await app.close();
+const left = await locks.left(names);
+await locks.close();
 witness.off('close', orphaned).disconnect();
 say('closed', left);

@@ -34,7 +34,8 @@ local release = function(key, arg)
   end
   if redis.call('EXISTS', KEYS[key + 2]) == 1 then
     hand_over = hand_over or queue()
-    hand_over(${lockAt('key')}, ARGV[arg])
+    -- What becomes of a queue that is no list, or of waiters that are no hash, is no matter of whoever releases.
+    pcall(hand_over, ${lockAt('key')}, ARGV[arg])
   end
   return answer
 end

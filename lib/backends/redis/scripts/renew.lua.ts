@@ -8,7 +8,7 @@ import { redisScript } from './redis-script.js';
  * Returns for each lease the ms left of it, or -1 when it is not ours any more; and how many wait for its names.
  *
  * PEXPIRE and never SET, so that nothing is brought back; never shorter than it is; and a key of a foreign type spoils
- * its own lease only (pcall).
+ * its own lease only, and that of a queue none (pcall).
  */
 export const RENEW = redisScript(`
 local answers, first = {}, 1
@@ -26,7 +26,8 @@ for a = 1, #ARGV, 3 do
         remaining = ttl
       end
       least = math.min(least or remaining, remaining)
-      waiting = waiting + redis.call('LLEN', KEYS[i + 1])
+      local length = redis.pcall('LLEN', KEYS[i + 1])
+      if type(length) == 'number' then waiting = waiting + length end
     end
   end
   answers[#answers + 1] = least
@@ -34,4 +35,19 @@ for a = 1, #ARGV, 3 do
   first = last + 1
 end
 return answers
+`);
+
+/**
+ * RENEW of one lock, for a Redis Cluster: it names only the key that exists. While a slot is moved to another node, a script that
+ * also names a key that does not exist, as that of a queue mostly is, is refused until the whole slot has moved.
+ *
+ * KEYS: 1 lock. ARGV: 1 ticket, 2 ttl in ms.
+ * Returns the ms left of the lease, or -1 when it is not ours any more.
+ */
+export const RENEW_ONE = redisScript(`
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return -1 end
+local ttl, remaining = tonumber(ARGV[2]), redis.call('PTTL', KEYS[1])
+if remaining >= ttl then return remaining end
+redis.call('PEXPIRE', KEYS[1], ttl)
+return ttl
 `);
