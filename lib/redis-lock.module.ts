@@ -4,7 +4,7 @@ import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js
 import { redis } from './backends/redis/redis-lock-backend.js';
 import { CacheRuntime } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
-import { CachedOptionsCheck } from './interceptors/cached-options-check.js';
+import { CachedMethodsCheck } from './interceptors/cached-methods-check.js';
 import { InstanceAdopter } from './interceptors/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
 import { LockBackends } from './lock/lock-backends.js';
@@ -42,7 +42,7 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
         const store = cache?.redis
           ? openRedisCacheStore(cache.redis, prefix)
           : cache && backends.main.calls.backend.openCacheStore?.(prefix);
-        const runtime = new CacheRuntime(store, cache, backends.logger, given.cache !== undefined);
+        const runtime = new CacheRuntime(store, cache, backends.logger, given.cache);
         // Who still holds a lock may have to invalidate something.
         backends.whenStopping(() => runtime.stop());
         return runtime;
@@ -51,7 +51,7 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
     LockService,
     CacheService,
     InstanceAdopter,
-    CachedOptionsCheck,
+    CachedMethodsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
   exports: [LockService, CacheService],

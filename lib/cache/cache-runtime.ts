@@ -2,7 +2,9 @@ import type { LoggerService } from '@nestjs/common';
 import type { CacheStore } from '../backends/cache-store.js';
 import { CacheEngine } from './cache-engine.js';
 import { CacheConfigError } from './cache-errors.js';
+import type { CacheOptions } from './cache-options.js';
 import type { CacheSettings } from './cache-settings.js';
+import { secondsTakenByModule } from './seconds-taken.js';
 
 /**
  * The cache of one module instance, if it has one. It listens to the others from the boot on where the module is given options for it, and
@@ -16,8 +18,8 @@ export class CacheRuntime {
   constructor(
     store: CacheStore | undefined,
     settings: CacheSettings | undefined,
-    logger: Pick<LoggerService, 'warn' | 'error'>,
-    private readonly wanted: boolean,
+    private readonly logger: Pick<LoggerService, 'warn' | 'error'>,
+    private readonly given: CacheOptions | false | undefined,
   ) {
     this.present = store && settings && new CacheEngine(store, settings, logger);
   }
@@ -34,7 +36,8 @@ export class CacheRuntime {
   }
 
   boot(): void {
-    if (this.wanted) this.start();
+    for (const line of secondsTakenByModule(this.given || {})) this.logger.warn(line);
+    if (this.given !== undefined) this.start();
   }
 
   get isStopped(): boolean {

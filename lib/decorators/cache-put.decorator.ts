@@ -2,6 +2,7 @@ import { CacheKeyError } from '../cache/cache-errors.js';
 import type { SetOptions } from '../cache/cache-writes.js';
 import { entrySettings } from '../cache/entry-settings.js';
 import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
+import { noteMethod } from '../interceptors/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
 import type { CachedOptions } from './cached.decorator.js';
 import { singleKeyFunction } from './key-function.js';
@@ -77,5 +78,10 @@ export function CachePut(
     condition,
     unless,
   });
-  return cacheDecoration('CachePut', interceptor);
+  const decorate = cacheDecoration('CachePut', interceptor);
+  return (target, propertyKey, descriptor) => {
+    decorate(target, propertyKey, descriptor);
+    const template = typeof key === 'string' ? key : undefined;
+    noteMethod(target, propertyKey, { decorator: 'CachePut', template, options });
+  };
 }

@@ -2,11 +2,10 @@ import { CacheKeyError } from '../cache/cache-errors.js';
 import type { CacheEntryOptions } from '../cache/cache-options.js';
 import { entrySettings } from '../cache/entry-settings.js';
 import { CachedInterceptor } from '../interceptors/cached.interceptor.js';
-import { noteTemplatedMethod } from '../interceptors/cached-options-check.js';
+import { noteMethod } from '../interceptors/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
 import { singleKeyFunction } from './key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { methodName } from './method-wrapping.js';
 import type {
   OfArguments,
   OfResult,
@@ -81,8 +80,7 @@ export function Cached(
   const decorate = cacheDecoration('Cached', interceptor);
   return (target, propertyKey, descriptor) => {
     decorate(target, propertyKey, descriptor);
-    if (typeof key === 'string') {
-      noteTemplatedMethod(target, { name: methodName(target, propertyKey), template: key, options });
-    }
+    const template = typeof key === 'string' ? key : undefined;
+    noteMethod(target, propertyKey, { decorator: 'Cached', template, options: { ...options } });
   };
 }

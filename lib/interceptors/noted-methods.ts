@@ -1,0 +1,83 @@
+import type { DiscoveryService } from '@nestjs/core';
+
+/** A method with `@Cached` or `@CachePut`, as the checks at start-up look at it. */
+export interface NotedMethod {
+  readonly decorator: 'Cached' | 'CachePut';
+  readonly property: string | symbol;
+  /** `undefined` where a function makes the key. */
+  readonly template: string | undefined;
+  readonly parameters: number;
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** The same in a class of the application: its own, or inherited. */
+export interface PresentMethod extends NotedMethod {
+  /** `Class.method` */
+  readonly name: string;
+}
+
+const NOTED_METHODS = Symbol.for('nest-redis-lock:noted-methods');
+
+/** Called at decoration, with the prototype of the class. */
+export function noteMethod(
+  target: object,
+  property: string | symbol,
+  method: Omit<NotedMethod, 'property' | 'parameters'>,
+): void {
+  const types = Reflect.getMetadata('design:paramtypes', target, property) as unknown[] | undefined;
+  const { length } = (target as Record<string | symbol, (...args: unknown[]) => unknown>)[property] ?? [];
+  const noted = { ...method, property, parameters: types?.length ?? length };
+  Reflect.defineMetadata(NOTED_METHODS, [...methodsOn(target), noted], target);
+}
+
+/**
+ * The noted methods that instances of the application have, each once; one that several classes inherit from a class of which there is
+ * no instance itself, such as an abstract one, once for each of those.
+ */
+export function notedMethods(discovery: DiscoveryService): PresentMethod[] {
+  const found = new Map<NotedMethod, { declaring: object; present: Set<object> }>();
+  for (const prototype of prototypesOf(discovery)) {
+    for (const { method, declaring } of methodsOf(prototype)) {
+      const known = found.get(method);
+      if (known) known.present.add(prototype);
+      else found.set(method, { declaring, present: new Set([prototype]) });
+    }
+  }
+  return [...found].flatMap(([method, { declaring, present }]) =>
+    (present.has(declaring) ? [declaring] : [...present]).map((prototype) => ({
+      ...method,
+      name: `${prototype.constructor.name}.${String(method.property)}`,
+    })),
+  );
+}
+
+function prototypesOf(discovery: DiscoveryService): Set<object> {
+  const prototypes = new Set<object>();
+  for (const provider of [...discovery.getProviders(), ...discovery.getControllers()]) {
+    const { isNotMetatype, metatype } = provider;
+    const instance: unknown = isNotMetatype ? provider.instance : undefined;
+    const found: unknown = isNotMetatype ? isObject(instance) && Object.getPrototypeOf(instance) : metatype?.prototype;
+    if (isObject(found)) prototypes.add(found);
+  }
+  return prototypes;
+}
+
+function methodsOf(prototype: object): { method: NotedMethod; declaring: object }[] {
+  const methods: { method: NotedMethod; declaring: object }[] = [];
+  const overridden = new Set<string | symbol>();
+  for (let object: unknown = prototype; isObject(object); object = Object.getPrototypeOf(object)) {
+    for (const method of methodsOn(object)) {
+      if (!overridden.has(method.property)) methods.push({ method, declaring: object });
+    }
+    for (const property of Reflect.ownKeys(object)) overridden.add(property);
+  }
+  return methods;
+}
+
+function methodsOn(target: object): readonly NotedMethod[] {
+  return (Reflect.getOwnMetadata(NOTED_METHODS, target) as NotedMethod[] | undefined) ?? [];
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
