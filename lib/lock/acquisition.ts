@@ -84,14 +84,14 @@ export async function tryOnce(
     backend.watchdog.watch(lease.grant);
     return lease;
   }
-  releaser.abandon(ticketed);
+  releaser.abandon(ticketed, options.ttl);
   throw grantedTooLate(backend, names, options.ttl);
 
   /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
   function giveBack(): void {
-    releaser.abandon(ticketed);
+    releaser.abandon(ticketed, options.ttl);
     sent.then(
-      (late) => late.granted && releaser.abandon(ticketed),
+      (late) => late.granted && releaser.abandon(ticketed, options.ttl),
       () => {},
     );
   }

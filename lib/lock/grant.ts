@@ -23,6 +23,8 @@ export class Grant {
   holder: Lease | undefined;
   /** Told when the backend says that others wait for it. */
   listener: GrantListener | undefined;
+  /** The longest lease (ms) that was asked for: the backend may have carried out a request that it did not answer. */
+  longest: number;
   private confirmedAt: Instant;
   private span: number;
   /** How many tokens the backend reserved the last time. */
@@ -39,6 +41,7 @@ export class Grant {
     private lease: number,
     tokens: TokenRange,
   ) {
+    this.longest = lease;
     this.confirmedAt = base;
     this.span = lease - driftOf(lease);
     this.reserved = tokens.count;

@@ -121,7 +121,7 @@ export class HeldLock implements Lock, LeaseHolder {
   takeAway(): void {
     for (const { backend, lease } of this.parts) {
       lease.lose('shutdown');
-      backend.releaser.abandon(lease.grant);
+      backend.releaser.abandon(lease.grant, lease.grant.longest);
     }
   }
 

@@ -55,6 +55,7 @@ export class Lease {
     this.ceiling = ceilingOf(options);
     this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
     grant.holder = this;
+    if (options.ttl > grant.longest) grant.longest = options.ttl;
   }
 
   /** Until now it was only kept: from here on the limits of the hold itself count. */

@@ -55,10 +55,10 @@ export class NamedBackend implements LeaseKeeper {
     return `${this.instance}:${this.tickets}`;
   }
 
-  /** Ends the lease: gives it back, or, where it is lost already, asks once to free what may be left of it. */
+  /** Ends the lease: gives it back, or, where it is lost already, asks to free what may be left of it. */
   async takeBack(lease: Lease): Promise<ReleaseOutcome> {
     if (!lease.held) {
-      this.releaser.abandon(lease.grant);
+      this.releaser.abandon(lease.grant, lease.grant.longest);
       return 'gone';
     }
     lease.markReleased();
@@ -79,6 +79,7 @@ export class NamedBackend implements LeaseKeeper {
     const { grant } = lease;
     const { names, ticket } = grant;
     const sentAt = currentInstant();
+    grant.longest = Math.max(grant.longest, ttl);
     const [pending] = this.calls.renew([{ names, ticket, ttl }]);
     const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
     if (answer.status === 'renewed') {

@@ -1,6 +1,7 @@
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls, Ticketed } from './backend-calls.js';
 import type { Grant } from './grant.js';
+import { UnconfirmedReleases } from './unconfirmed-releases.js';
 import type { Watchdog } from './watchdog.js';
 
 /** `unconfirmed`: the backend did not answer the first send; it is repeated in the background until the lease ends. */
@@ -10,19 +11,19 @@ export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
 export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
 
 const LIMIT_STEP = 50;
-const FIRST_BACKOFF = 25;
-const LONGEST_BACKOFF = 1_000;
 
 /** Gives leases back, and goes on with it where the backend does not confirm. */
 export class Releaser {
   private readonly underWay = new Set<Promise<unknown>>();
-  private stopped = false;
+  private readonly unconfirmed: UnconfirmedReleases;
 
   constructor(
     private readonly calls: BackendCalls,
     private readonly watchdog: Watchdog,
-    private readonly logger: Pick<LoggerService, 'warn'>,
-  ) {}
+    logger: Pick<LoggerService, 'warn'>,
+  ) {
+    this.unconfirmed = new UnconfirmedReleases(calls, logger);
+  }
 
   /** Gives the grant back. Waits for the first send only, and never beyond the lease. */
   release(grant: Grant): Promise<ReleaseOutcome> {
@@ -50,15 +51,19 @@ export class Releaser {
   /** Goes on asking to free what this ticket owns, until the lease ends. */
   repeatUntilConfirmed(grant: Grant): void {
     const { names, ticket } = grant;
-    this.track(this.repeat({ names, ticket }, performance.now() + grant.remaining()));
+    this.track(this.unconfirmed.repeat({ names, ticket, until: performance.now() + grant.longest, held: true }));
   }
 
-  /** Asks once to free what this ticket may own: its grant was never used, or its lease is lost. */
-  abandon(ticketed: Ticketed): void {
+  /**
+   * Asks to free what this ticket may own, for at most `lease` ms more: its grant was never used, or its lease is lost. Asks
+   * until it is answered.
+   */
+  abandon({ names, ticket }: Ticketed, lease: number): void {
+    const until = performance.now() + lease;
     this.track(
-      this.calls.release(ticketed).then(
+      this.calls.release({ names, ticket }).then(
         () => {},
-        () => {},
+        () => this.unconfirmed.repeat({ names, ticket, until, held: false }),
       ),
     );
   }
@@ -70,27 +75,12 @@ export class Releaser {
       while (this.underWay.size > 0) await Promise.all(this.underWay);
     })();
     await Promise.race([settled, timeUp]);
-    this.stopped = true;
+    this.unconfirmed.stop();
   }
 
   /** Work that must be done before the application ends, though nobody waits for it. */
   track(work: Promise<unknown>): void {
     this.underWay.add(work);
     void work.finally(() => this.underWay.delete(work));
-  }
-
-  private async repeat({ names, ticket }: Ticketed, until: number): Promise<void> {
-    for (let backoff = FIRST_BACKOFF; ; backoff = Math.min(backoff * 2, LONGEST_BACKOFF)) {
-      const remaining = until - performance.now();
-      if (remaining <= 0 || this.stopped) break;
-      try {
-        await this.calls.release({ names, ticket }, Math.min(this.calls.commandTimeout, remaining));
-        return;
-      } catch {
-        await new Promise((resolve) => setTimeout(resolve, Math.min(backoff, remaining)).unref());
-      }
-    }
-    const shown = names.map((name) => `"${name}"`).join(', ');
-    this.logger.warn(`Release of ${shown} (owner ${ticket}) was never confirmed; its lease ends it`);
   }
 }

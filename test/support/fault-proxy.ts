@@ -14,6 +14,7 @@ interface Link {
 interface Trap {
   pattern: string;
   carriedOut: boolean;
+  thenRefuses: boolean;
   sprung: () => void;
 }
 
@@ -23,6 +24,7 @@ export class FaultProxy {
   private delay: Record<Direction, number> = { request: 0, reply: 0 };
   private held: (() => void)[] | undefined;
   private trap: Trap | undefined;
+  private refusing = false;
 
   private constructor(
     private readonly listener: Server,
@@ -60,15 +62,25 @@ export class FaultProxy {
 
   /**
    * Breaks the connection on the next request that contains `pattern`: after the server carried it out, so that the reply
-   * is lost, or before it got there.
+   * is lost, or before it got there. It may refuse all connections from then on, until `accept`.
    */
-  lose(pattern: string, carriedOut: boolean): Promise<void> {
-    return new Promise((sprung) => (this.trap = { pattern, carriedOut, sprung }));
+  lose(pattern: string, carriedOut: boolean, { thenRefuses = false } = {}): Promise<void> {
+    return new Promise((sprung) => (this.trap = { pattern, carriedOut, thenRefuses, sprung }));
   }
 
   /** The connections that there are stay open, and nothing passes through them any more. */
   silence(): void {
     for (const link of this.links) link.silent = true;
+  }
+
+  /** Breaks all connections, and each new one until `accept`. */
+  refuse(): void {
+    this.refusing = true;
+    this.reset();
+  }
+
+  accept(): void {
+    this.refusing = false;
   }
 
   reset(): void {
@@ -84,6 +96,10 @@ export class FaultProxy {
   }
 
   private link(client: Socket): void {
+    if (this.refusing) {
+      client.on('error', () => {}).resetAndDestroy();
+      return;
+    }
     const server = connect({ host: '127.0.0.1', port: this.target, noDelay: true });
     const link: Link = { client, server, doomed: false, silent: false };
     this.links.add(link);
@@ -105,8 +121,9 @@ export class FaultProxy {
 
   private request(link: Link, bytes: Buffer): void {
     if (this.trap && bytes.includes(this.trap.pattern)) {
-      const { carriedOut, sprung } = this.trap;
+      const { carriedOut, thenRefuses, sprung } = this.trap;
       this.trap = undefined;
+      this.refusing ||= thenRefuses;
       link.doomed = true;
       if (carriedOut) link.server.write(bytes);
       else link.client.resetAndDestroy();

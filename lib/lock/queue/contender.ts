@@ -14,6 +14,8 @@ interface Attempt {
   readonly ticket: string;
   /** Whether the ticket may stand in the queue at the backend. */
   readonly queues: boolean;
+  /** The lease (ms) that it may be granted. */
+  readonly lease: number;
   /** When the last request was sent that was answered "it waits": a message of a grant cannot be older. */
   base: Instant;
   /** A message with a token below this tells of an earlier grant. */
@@ -141,7 +143,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const { grant } = this;
     if (!grant || grant.holder !== lease) return;
     this.drop(grant);
-    if (reason !== 'taken') this.queues.abandon(this.name, grant.ticket);
+    if (reason !== 'taken') this.queues.abandon(this.name, grant.ticket, grant.longest);
     this.goOn();
   }
 
@@ -172,7 +174,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const { attempt, grant } = this;
     if (attempt) {
       this.end(attempt);
-      this.queues.abandon(this.name, attempt.ticket);
+      this.queues.abandon(this.name, attempt.ticket, attempt.lease);
     }
     clearTimeout(this.pause);
     clearTimeout(this.check);
@@ -185,7 +187,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   private enqueue(): void {
     const caller = this.callers.first as Caller;
     const { ttl } = caller.options;
-    const attempt = this.begin(!caller.triesOnce && this.queues.listening);
+    const attempt = this.begin(!caller.triesOnce && this.queues.listening, ttl);
     this.queues.send(
       'acquire',
       this.names,
@@ -201,9 +203,9 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     );
   }
 
-  private begin(queues: boolean): Attempt {
+  private begin(queues: boolean, lease: number): Attempt {
     const ticket = this.queues.ticketFor(this);
-    this.attempt = { ticket, queues, base: currentInstant(), unissued: 0, heartbeat: undefined };
+    this.attempt = { ticket, queues, lease, base: currentInstant(), unissued: 0, heartbeat: undefined };
     return this.attempt;
   }
 
@@ -218,7 +220,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     if (this.attempt !== attempt) {
       // Granted by a message before this answer; or given up meanwhile, and the release may have overtaken the request.
       if (this.grant?.ticket === attempt.ticket) return;
-      if (answer.status === 'granted' || attempt.queues) this.queues.abandon(this.name, attempt.ticket);
+      if (answer.status === 'granted' || attempt.queues) this.queues.abandon(this.name, attempt.ticket, attempt.lease);
       return;
     }
     this.failures = 0;
@@ -276,7 +278,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   private failed(attempt: Attempt, error: LockBackendError): void {
     // Carried out after all, and a message told of the grant.
     if (this.grant?.ticket === attempt.ticket) return;
-    this.queues.abandon(this.name, attempt.ticket);
+    this.queues.abandon(this.name, attempt.ticket, attempt.lease);
     if (this.attempt !== attempt) return;
     this.end(attempt);
     this.error = error;
@@ -418,7 +420,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     if (grant.holder) return;
     this.error = error;
     if (grant.remaining() <= 0) {
-      this.queues.abandon(this.name, grant.ticket);
+      this.queues.abandon(this.name, grant.ticket, grant.longest);
       return this.lostBeforeEntry(grant);
     }
     setTimeout(() => {
@@ -458,7 +460,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   private requeue(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     const claim = claimOf((this.callers.first as Caller).options.ttl);
-    const attempt = this.begin(true);
+    const attempt = this.begin(true, claim);
     const tickets = { ticket: grant.ticket, again: attempt.ticket };
     return new Promise((resolve) => {
       this.queues.send(
@@ -472,7 +474,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
           }
           // Carried out the first time it was sent, and a message told of the grant.
           if (this.grant?.ticket === attempt.ticket) return resolve('released');
-          if (answer.resent) this.queues.abandon(this.name, attempt.ticket);
+          if (answer.resent) this.queues.abandon(this.name, attempt.ticket, attempt.lease);
           if (this.attempt === attempt) {
             this.end(attempt);
             this.goOn();

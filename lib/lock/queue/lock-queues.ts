@@ -95,9 +95,9 @@ export class LockQueues {
     if (contender.idle && this.contenders.get(contender.name) === contender) this.contenders.delete(contender.name);
   }
 
-  /** A ticket that is not wanted any more: leaves the queue, and passes on what it may own. */
-  abandon(name: string, ticket: string): void {
-    this.named.releaser.abandon({ names: [name], ticket });
+  /** A ticket that is not wanted any more: leaves the queue, and passes on what it may own, for `lease` ms at most. */
+  abandon(name: string, ticket: string, lease: number): void {
+    this.named.releaser.abandon({ names: [name], ticket }, lease);
   }
 
   renew(request: Ticketed & { readonly ttl: number }): readonly [Promise<RenewAnswer>] {
@@ -152,6 +152,6 @@ export class LockQueues {
     const contender = this.singles.get(ticket) ?? this.contenders.get(name);
     if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
     else if (contender?.knows(ticket)) contender.onGrant(message);
-    else this.abandon(name, ticket);
+    else this.abandon(name, ticket, message.claim);
   }
 }
