@@ -5,7 +5,7 @@ import { Lease } from './lease.js';
 import { LockBackendError, LockTimeoutError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
-import { exponentialBackoff, type RetryState } from './retry-strategy.js';
+import { exponentialBackoff } from './retry-strategy.js';
 import type { WaitBudget } from './wait-budget.js';
 
 const DEFAULT_RETRY = exponentialBackoff();
@@ -23,7 +23,7 @@ const BEFORE_END = 25;
  * Tries until the names are granted or the budget is spent.
  *
  * @throws LockTimeoutError when the last answer was "busy"
- * @throws LockBackendError when the last try failed, or none was answered
+ * @throws LockBackendError when the last try failed
  */
 export async function acquireLease(
   backend: NamedBackend,
@@ -32,37 +32,34 @@ export async function acquireLease(
   budget: WaitBudget,
 ): Promise<Lease> {
   const delays = (options.retry ?? DEFAULT_RETRY)();
-  let busy: BusyAnswer | undefined;
   for (let attempt = 1; ; attempt++) {
-    let state: RetryState;
-    try {
-      const answer = await tryOnce(backend, names, options, budget);
-      if (answer instanceof Lease) return answer;
-      if (answer) busy = answer;
-      state = { attempt, ...(busy && { remaining: busy.remaining }) };
-    } catch (error) {
+    const outcome = await tryOnce(backend, names, options, budget).catch((error: unknown) => {
       if (budget.cancelled || !(error instanceof LockBackendError)) throw error;
-      busy = undefined;
-      state = { attempt, error };
-    }
-    const delay = delays.next(state);
-    if (!delay.done) await sleepBeforeRetry(budget, delay.value, busy?.remaining ?? Infinity);
-    if (delay.done || budget.remaining() === 0) throw giveUp(backend, names, budget, busy, state.error);
+      return error;
+    });
+    if (outcome instanceof Lease) return outcome;
+    const failed = outcome instanceof LockBackendError;
+    const delay = delays.next({ attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) });
+    if (!delay.done) await sleepBeforeRetry(budget, delay.value, failed ? Infinity : outcome.remaining);
+    if (!delay.done && budget.remaining() > 0) continue;
+    if (failed) throw outcome;
+    const { remaining, owner } = outcome;
+    throw new LockTimeoutError(names, { waited: budget.waited(), remaining, owner });
   }
 }
 
-/** One step for all names. Answers `undefined` when the wait ended before the backend answered. */
+/** One step for all names. @throws LockBackendError when it is not answered in time, if need be beyond the end of the wait */
 export async function tryOnce(
   backend: NamedBackend,
   names: readonly string[],
   options: ResolvedLockOptions,
   budget: WaitBudget,
   leastToken?: number,
-): Promise<Lease | BusyAnswer | undefined> {
+): Promise<Lease | BusyAnswer> {
   budget.throwIfCancelled();
   const ticketed = { names, ticket: backend.nextTicket() };
   const { calls, releaser } = backend;
-  const limit = options.wait === 0 ? calls.commandTimeout : Math.min(calls.commandTimeout, budget.remaining());
+  const limit = budget.limitOf(calls.commandTimeout);
   const sentAt = currentInstant();
   const sent = calls.acquire(ticketed, options.ttl, leastToken);
   let answer: AcquireAnswer | undefined;
@@ -74,7 +71,6 @@ export async function tryOnce(
   }
   if (!answer) {
     giveBack();
-    if (limit < calls.commandTimeout) return undefined;
     throw calls.unanswered('acquire', names, limit);
   }
   if (!answer.granted) return answer;
@@ -110,16 +106,4 @@ async function sleepBeforeRetry(budget: WaitBudget, delay: number, lease: number
   const untilLastTry = left - BEFORE_END;
   if (sleep <= untilLastTry || untilLastTry <= 0) await budget.sleep(sleep);
   else await budget.sleep(untilLastTry);
-}
-
-function giveUp(
-  { calls }: NamedBackend,
-  names: readonly string[],
-  budget: WaitBudget,
-  busy: BusyAnswer | undefined,
-  error: LockBackendError | undefined,
-): LockTimeoutError | LockBackendError {
-  if (busy)
-    return new LockTimeoutError(names, { waited: budget.waited(), remaining: busy.remaining, owner: busy.owner });
-  return error ?? calls.unanswered('acquire', names, budget.waited());
 }

@@ -12,7 +12,8 @@ export interface LockOptions {
    */
   ttl?: Duration;
   /**
-   * How long to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever.
+   * How long to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever. A
+   * request that is under way when the wait is over still decides, within `commandTimeout` from then.
    * @default '5s'; one try for `tryAcquire`
    */
   wait?: Duration;

@@ -31,6 +31,14 @@ export class WaitBudget {
     return Math.max(0, this.wait - this.waited());
   }
 
+  /**
+   * Milliseconds that a request may go unanswered: an answer that is under way is waited for beyond the end of the wait, and
+   * never longer than `commandTimeout` beyond it.
+   */
+  limitOf(commandTimeout: number): number {
+    return Math.max(0, Math.min(commandTimeout, this.wait + commandTimeout - this.waited()));
+  }
+
   /** Ends the wait: whatever waits on this budget rejects with `reason`. */
   cancel(reason: unknown): void {
     this.cancellation ??= { reason };

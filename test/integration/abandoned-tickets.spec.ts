@@ -152,8 +152,8 @@ it('does not flood the backend: of many, a few are asked for at a time, and all 
   const app = await startLockApp({ backend });
   try {
     backend.atOnce = { enqueue: () => new Error('connection lost') };
-    const calls = Array.from({ length: 100 }, (_, index) => app.locks.tryAcquire(`many:${index}`));
-    await Promise.allSettled(calls);
+    const tries = Array.from({ length: 100 }, (_, index) => app.locks.tryAcquire(`many:${index}`));
+    await Promise.allSettled(tries);
     const first = backend.all('release');
     expect(first).toHaveLength(100);
     for (const release of first) await release.fail();
@@ -161,7 +161,7 @@ it('does not flood the backend: of many, a few are asked for at a time, and all 
     for (let answered = 0; answered < 100;) {
       const repeated = await eventually(() => {
         const open = backend.all('release').slice(100 + answered);
-        return open.length > 0 && open;
+        return open.length > 0 ? open : undefined;
       });
       expect(repeated.length).toBeLessThanOrEqual(16);
       for (const release of repeated) {

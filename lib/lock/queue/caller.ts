@@ -14,13 +14,15 @@ export interface CallerHost {
 export class Caller implements Expiring, CancellationListener {
   /** In the queue. */
   place: Place<Caller> | undefined;
-  private readonly timeout: Timeout | undefined;
+  /** Its time is over; it waits for the answer that is under way, and no longer. */
+  overdue = false;
+  private timeout: Timeout | undefined;
 
   constructor(
     readonly options: ResolvedLockOptions,
     readonly budget: WaitBudget,
     private readonly host: CallerHost,
-    timeouts: Timeouts,
+    private readonly timeouts: Timeouts,
     private readonly onAdmitted: (lease: Lease) => void,
     private readonly onRefused: (error: unknown) => void,
   ) {
@@ -36,6 +38,12 @@ export class Caller implements Expiring, CancellationListener {
 
   expire(): void {
     this.host.leave(this);
+  }
+
+  /** Its time is over, and it stays for an answer that comes within `limit` ms. */
+  awaitAnswer(limit: number): void {
+    this.overdue = true;
+    this.timeout = this.timeouts.start(limit, this);
   }
 
   cancelled(reason: unknown): void {

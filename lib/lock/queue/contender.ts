@@ -3,25 +3,13 @@ import { Grant, type GrantListener } from '../grant.js';
 import { Lease, type LeaseKeeper } from '../lease.js';
 import { currentInstant, type Instant } from '../lease-clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import { LockTimeoutError, type LockBackendError, type LockLostReason } from '../lock-errors.js';
+import type { LockBackendError, LockLostReason, LockTimeoutError } from '../lock-errors.js';
 import { RELEASED, type ReleaseOutcome } from '../releaser.js';
+import type { Attempt } from './attempt.js';
 import type { Caller, CallerHost } from './caller.js';
 import { claimOf, leastToEnter, nextBeat } from './claim.js';
 import type { LockQueues } from './lock-queues.js';
-
-/** One ticket that asks for the name. */
-interface Attempt {
-  readonly ticket: string;
-  /** Whether the ticket may stand in the queue at the backend. */
-  readonly queues: boolean;
-  /** The lease (ms) that it may be granted. */
-  readonly lease: number;
-  /** When the last request was sent that was answered "it waits": a message of a grant cannot be older. */
-  base: Instant;
-  /** A message with a token below this tells of an earlier grant. */
-  unissued: number;
-  heartbeat: NodeJS.Timeout | undefined;
-}
+import { lastOwnerOf, refusalOf, type LastOwner } from './refusals.js';
 
 type Granted = Extract<QueueAnswer, { status: 'granted' }>;
 type Busy = Extract<QueueAnswer, { status: 'busy' }>;
@@ -60,7 +48,9 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   private pause: NodeJS.Timeout | undefined;
   private check: NodeJS.Timeout | undefined;
   private error: LockBackendError | undefined;
-  private busy: { owner: string; until: number } | undefined;
+  private busy: LastOwner | undefined;
+  /** Whether a caller waits for nothing but the answer that is under way. */
+  private overdue = false;
 
   constructor(
     private readonly queues: LockQueues,
@@ -95,11 +85,8 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
 
   /** What a caller is told that would not or cannot wait any longer. */
   refusal(waited: number): LockTimeoutError | LockBackendError {
-    if (this.error) return this.error;
-    const holder = this.grant?.holder;
-    if (holder) return this.timedOut(waited, holder.grant.ticket, holder.grant.remaining());
-    if (this.busy) return this.timedOut(waited, this.busy.owner, this.busy.until - performance.now());
-    return this.queues.unanswered(this.name, waited);
+    const { error, grant, busy } = this;
+    return refusalOf(this.name, waited, { error, grant, busy }, this.queues);
   }
 
   takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome> {
@@ -169,8 +156,22 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   leave(caller: Caller, cancelled?: { reason: unknown }): void {
+    if (!cancelled && !caller.overdue && this.awaitsAnswer) {
+      this.overdue = true;
+      return caller.awaitAnswer(this.queues.commandTimeout);
+    }
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
-    if (this.callers.first) return;
+    if (!this.callers.first) this.quit();
+  }
+
+  /** Whether a request is under way that says whether the name is to be had. */
+  private get awaitsAnswer(): boolean {
+    if (this.attempt) return !this.attempt.answered;
+    return this.grant !== undefined && !this.grant.holder && !this.error;
+  }
+
+  /** Its last caller has left. */
+  private quit(): void {
     const { attempt, grant } = this;
     if (attempt) {
       this.end(attempt);
@@ -205,7 +206,15 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
 
   private begin(queues: boolean, lease: number): Attempt {
     const ticket = this.queues.ticketFor(this);
-    this.attempt = { ticket, queues, lease, base: currentInstant(), unissued: 0, heartbeat: undefined };
+    this.attempt = {
+      ticket,
+      queues,
+      lease,
+      answered: false,
+      base: currentInstant(),
+      unissued: 0,
+      heartbeat: undefined,
+    };
     return this.attempt;
   }
 
@@ -231,17 +240,21 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {
-    this.note(answer);
+    this.busy = lastOwnerOf(answer);
+    attempt.answered = true;
     attempt.base = sentAt;
     attempt.unissued = answer.unissued;
-    this.beatAfter(attempt, nextBeat((this.callers.first as Caller).options.ttl, answer));
+    if (this.overdue) this.refuseOverdue();
+    const caller = this.callers.first;
+    if (!caller) return this.quit();
+    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer));
   }
 
   /** One try found it busy. Whoever wants to wait does so in the queue. */
   private refused(attempt: Attempt, answer: Busy): void {
-    this.note(answer);
+    this.busy = lastOwnerOf(answer);
     this.end(attempt);
-    this.refuseTriesOnce();
+    this.refuseOverdue();
     if (!this.callers.first) this.queues.forgetIdle(this);
     else void this.queues.listen().then(() => this.goOn());
   }
@@ -282,7 +295,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     if (this.attempt !== attempt) return;
     this.end(attempt);
     this.error = error;
-    this.refuseTriesOnce();
+    this.refuseOverdue();
     if (!this.callers.first) return this.queues.forgetIdle(this);
     this.pause = setTimeout(() => {
       this.pause = undefined;
@@ -329,6 +342,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.queues.watchdog.watch(grant);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
     if (grant.tokens < few && this.callers.first) this.mint(grant);
+    if (this.overdue) this.refuseOverdue();
     caller.admit(lease);
   }
 
@@ -423,6 +437,8 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
       this.queues.abandon(this.name, grant.ticket, grant.longest);
       return this.lostBeforeEntry(grant);
     }
+    this.refuseOverdue();
+    if (!this.callers.first) return this.giveUp(grant);
     setTimeout(() => {
       if (this.grant === grant && !grant.holder) this.serve(grant);
     }, this.backOff()).unref();
@@ -497,19 +513,12 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     else this.queues.forgetIdle(this);
   }
 
-  private refuseTriesOnce(): void {
+  /** The answer is there that they waited for, and it is not for them. */
+  private refuseOverdue(): void {
+    this.overdue = false;
     for (const caller of this.callers.toArray()) {
-      if (caller.triesOnce) caller.refuse(this.refusal(caller.budget.waited()));
+      if (caller.triesOnce || caller.overdue) caller.refuse(this.refusal(caller.budget.waited()));
     }
-  }
-
-  private note({ owner, remaining }: Busy): void {
-    this.busy = { owner, until: performance.now() + remaining };
-  }
-
-  /** Without an owner the name was free, and others were before. */
-  private timedOut(waited: number, owner: string, remaining: number): LockTimeoutError {
-    return new LockTimeoutError([this.name], { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
   }
 
   private backOff(): number {

@@ -105,10 +105,10 @@ export class LockQueues {
   }
 
   /** Whatever holder comes next at this name gets a token of at least this. @throws LockBackendError */
-  async raiseTokens({ grant }: Lease, leastToken: number): Promise<void> {
+  async raiseTokens({ grant }: Lease, leastToken: number, limit: number): Promise<void> {
     const [name = ''] = grant.names;
     const request = { prefix: this.prefix, name, ticket: grant.ticket, leastToken };
-    const tokens = await this.named.calls.bounded('acquire', grant.names, this.backend.mint(request));
+    const tokens = await this.named.calls.bounded('acquire', grant.names, this.backend.mint(request), limit);
     if (!tokens) return grant.lose('taken');
     grant.addTokens(tokens);
     grant.skipTokensBelow(leastToken);
@@ -120,6 +120,11 @@ export class LockQueues {
 
   get releaser(): Releaser {
     return this.named.releaser;
+  }
+
+  /** Milliseconds that a request may go unanswered. */
+  get commandTimeout(): number {
+    return this.named.calls.commandTimeout;
   }
 
   unanswered(name: string, waited: number): LockBackendError {

@@ -13,6 +13,9 @@ const PAUSE_AFTER_ERROR = 50;
 
 /** Several names for one caller, at a backend that keeps a queue for each. */
 export class SeveralNames {
+  /** Who had one of the names when that was last heard. */
+  private busy: { readonly remaining: number; readonly owner?: string } | undefined;
+
   constructor(
     private readonly backend: NamedBackend,
     private readonly queues: LockQueues,
@@ -46,38 +49,43 @@ export class SeveralNames {
 
   /** Waits for `first`, then tries the rest once. Answers the name that was busy, and then holds none. */
   private async tryFrom(first: string | undefined): Promise<readonly Lease[] | string> {
-    const held = first === undefined ? undefined : await this.takeOne(first);
-    const rest = this.names.filter((name) => name !== first);
+    const taken: Lease[] = [];
     try {
-      const answer = await tryOnce(this.backend, rest, this.options, this.budget, (held?.fencingToken ?? -1) + 1);
-      if (!answer) throw this.backend.calls.unanswered('acquire', rest, this.budget.waited());
+      if (first !== undefined) taken.push(await this.takeOne(first));
+      const rest = this.names.filter((name) => name !== first);
+      const answer = await tryOnce(this.backend, rest, this.options, this.budget, (taken[0]?.fencingToken ?? -1) + 1);
       if (answer instanceof Lease) {
-        if (!held) return [answer];
-        if (await this.join([held, answer])) return [held, answer];
-        answer.keeper.takeBack(answer, true).catch(() => {});
+        taken.push(answer);
+        if (taken.length === 1 || (await this.join(taken))) return taken;
+        await this.giveBack(taken);
+        return first as string;
       }
-      if (held) await held.keeper.takeBack(held, true);
-      if (answer instanceof Lease) return first as string;
-      if (this.options.wait > 0) return answer.name;
-      throw new LockTimeoutError(this.names, { waited: this.budget.waited(), ...answer });
+      this.busy = answer;
+      await this.giveBack(taken);
+      if (this.budget.remaining() > 0) return answer.name;
+      throw this.timedOut();
     } catch (error) {
-      if (held) void held.keeper.takeBack(held, true);
+      void this.giveBack(taken);
       throw error;
     }
   }
 
   private async oneByOne(): Promise<readonly Lease[]> {
     for (;;) {
-      const held: Lease[] = [];
+      const taken: Lease[] = [];
       try {
-        for (const name of this.names) held.push(await this.takeOne(name));
-        if (await this.join(held)) return held;
+        for (const name of this.names) taken.push(await this.takeOne(name));
+        if (await this.join(taken)) return taken;
       } catch (error) {
-        for (const lease of held) void lease.keeper.takeBack(lease, true);
+        void this.giveBack(taken);
         throw error;
       }
-      await Promise.all(held.map((lease) => lease.keeper.takeBack(lease, true)));
+      await this.giveBack(taken);
     }
+  }
+
+  private async giveBack(taken: Lease[]): Promise<void> {
+    await Promise.all(taken.splice(0).map((lease) => lease.keeper.takeBack(lease, true)));
   }
 
   /** It is renewed for as long as the others are waited for; the limits of the hold begin with the hold. */
@@ -85,13 +93,19 @@ export class SeveralNames {
     this.budget.throwIfCancelled();
     const { ttl } = this.options;
     const renewal = this.options.renewal ?? { interval: ttl / 3, timeout: undefined };
-    const wait = this.options.wait === Infinity ? Infinity : Math.max(1, Math.ceil(this.budget.remaining()));
+    const wait = Math.ceil(this.budget.remaining());
+    if (wait === 0) throw this.timedOut();
     try {
       return await this.queues.take(name, { ...this.options, renewal, maxHold: undefined, wait }, this.budget);
     } catch (error) {
       if (!(error instanceof LockTimeoutError)) throw error;
-      throw new LockTimeoutError(this.names, { waited: this.budget.waited(), remaining: error.remaining });
+      this.busy = { remaining: error.remaining };
+      throw this.timedOut();
     }
+  }
+
+  private timedOut(): LockTimeoutError {
+    return new LockTimeoutError(this.names, { remaining: 0, ...this.busy, waited: this.budget.waited() });
   }
 
   /**
@@ -101,7 +115,8 @@ export class SeveralNames {
   private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
-    await Promise.all(smaller.map((lease) => this.queues.raiseTokens(lease, largest + 1)));
+    const limit = this.budget.limitOf(this.queues.commandTimeout);
+    await Promise.all(smaller.map((lease) => this.queues.raiseTokens(lease, largest + 1, limit)));
     const now = currentInstant();
     for (const lease of leases) {
       lease.begin(this.options, now);
