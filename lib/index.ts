@@ -35,7 +35,13 @@ export type { BatchLoader, Loader, LoaderContext } from './cache/cache-loader.js
 export type { CacheOperations, DeleteMatchingOptions, InvalidateOptions } from './cache/cache-operations.js';
 export type { CacheReads } from './cache/cache-reads.js';
 export type { CacheWrites, SetOptions } from './cache/cache-writes.js';
-export type { CacheEntryOptions, CacheLockOptions, CacheOptions, FirstLevelOptions } from './cache/cache-options.js';
+export type {
+  CacheEntryOptions,
+  CacheLockOptions,
+  CacheOptions,
+  CompressionOptions,
+  FirstLevelOptions,
+} from './cache/cache-options.js';
 export type { CachePipeline } from './cache/cache-pipeline.js';
 export type { CacheSerializer } from './cache/cache-serializer.js';
 export { CacheService } from './cache/cache.service.js';

@@ -1,3 +1,4 @@
+import { whyNotAName } from '../keys/key-part.js';
 import { rebuildBloomFilter, type BloomRebuildOptions } from './bloom-rebuild.js';
 import { BloomShape } from './bloom-shape.js';
 import { milliseconds, refused, type Duration } from './duration.js';
@@ -41,7 +42,7 @@ export class BloomFilter {
     { capacity, errorRate = 0.01, ttl = '30d' }: BloomFilterOptions,
     private readonly calls: StoreCalls,
   ) {
-    if (name === '') throw refused('name', name, 'the Bloom filter a name');
+    if (whyNotAName(name)) throw refused('name', name, 'the Bloom filter a name of one whole character or more');
     this.shape = new BloomShape(capacity, errorRate);
     this.ttl = milliseconds('ttl', ttl, 1_000);
     this.key = `${name}:${this.shape.bits}:${this.shape.bitsPerId}`;

@@ -20,6 +20,7 @@ import type { LoadRendezvous } from './load-rendezvous.js';
 import { Read } from './read.js';
 import { currentReport, type ReadReport } from './read-report.js';
 import { Refresher } from './refresher.js';
+import { revived } from './revival.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import { StoreCalls } from './store-calls.js';
 import { Unconfirmed } from './unconfirmed.js';
@@ -51,9 +52,9 @@ export class CacheEngine implements CacheCore, CacheListener {
   ) {
     this.complaints = new Complaints(logger);
     this.calls = new StoreCalls(store, settings, this.complaints);
-    this.envelopes = new Envelopes(settings.serializer, settings.compressFrom);
+    this.envelopes = new Envelopes(settings.serializer, settings.compression);
     const { firstLevel } = settings;
-    this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.valueOf(entry));
+    this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.copyOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);
     this.invalidations = new Invalidations(this);
     this.unconfirmed = new Unconfirmed(this.calls, this.counters, logger, ({ key, tag, matches }) => {
@@ -90,24 +91,51 @@ export class CacheEngine implements CacheCore, CacheListener {
     const report = currentReport();
     if (this.firstLevel && !settings.strong) {
       const kept = this.firstLevel.get(key);
-      if (kept && bears(kept.entry, settings.tags)) return this.answerKept(key, loader, settings, kept, report);
+      if (kept && bears(kept.entry, settings.tags)) {
+        if (!settings.revive) return Promise.resolve(this.kept(key, loader, settings, kept, kept.value, report));
+        return this.fetchRevived(key, loader, settings, kept, report, rendezvous);
+      }
     }
+    return this.fetchFromStore(key, loader, settings, report, rendezvous);
+  }
+
+  private async fetchRevived(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    kept: Kept,
+    report: ReadReport | undefined,
+    rendezvous: LoadRendezvous | undefined,
+  ): Promise<unknown> {
+    const { revive } = settings;
+    const made = revive && (await revived(this, key, revive, kept.value));
+    if (made) return this.kept(key, loader, settings, kept, made.value, report);
+    return this.fetchFromStore(key, loader, settings, report, rendezvous);
+  }
+
+  private fetchFromStore(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    report: ReadReport | undefined,
+    rendezvous: LoadRendezvous | undefined,
+  ): Promise<unknown> {
     const current = this.flights.get(key);
-    if (!current) return reported(this.begin(this.flights.start(key), loader, settings, rendezvous), report);
+    if (!current) return alone(this.begin(this.flights.start(key), loader, settings, rendezvous), report);
     if (this.loads.scopes.wouldWaitForItself(key)) {
-      return reported(this.begin(this.flights.alone(key), loader, settings, rendezvous), report);
+      return alone(this.begin(this.flights.alone(key), loader, settings, rendezvous), report);
     }
     this.counters.sharedReads += 1;
     rendezvous?.decided();
     if (!settings.strong && this.hears) {
       this.loads.scopes.wait(key, current.promise);
-      return reported(current, report);
+      return reported(current, current.joined(), report);
     }
     // What the one under way finds may be older than an invalidation that ended before this call began.
     const caller = new AsyncResource('CacheRead');
     const begin = (strong: boolean) => this.begin(this.flights.start(key), loader, { ...settings, strong });
     const following = current.next((strong) => caller.runInAsyncScope(begin, undefined, strong), settings.strong);
-    const answer = following.then((flight) => reported(flight, report));
+    const answer = following.then((flight) => reported(flight, flight.joined(), report));
     this.loads.scopes.wait(key, answer);
     return answer;
   }
@@ -173,17 +201,18 @@ export class CacheEngine implements CacheCore, CacheListener {
     return flight;
   }
 
-  private answerKept(
+  private kept(
     key: string,
     loader: Loader<unknown>,
     settings: EntrySettings,
     { entry, value }: Kept,
+    answer: unknown,
     report: ReadReport | undefined,
-  ): Promise<unknown> {
+  ): unknown {
     this.counters.firstLevelHits += 1;
     report?.add({ outcome: 'hit', remaining: entry.expiresAt - Date.now() });
     if (wantsRefresh(entry, settings)) this.refresher.refresh(key, loader, settings, { entry, value });
-    return Promise.resolve(settings.revive ? settings.revive(value) : value);
+    return answer;
   }
 }
 
@@ -192,10 +221,14 @@ function bears({ tags }: Entry, required: readonly string[]): boolean {
   return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
 }
 
+function alone(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
+  return reported(flight, flight.promise, report);
+}
+
 /** The answer, which is told to the report of this caller. */
-function reported(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
-  if (!report) return flight.promise;
-  return flight.promise.then((value) => {
+function reported(flight: Flight, answer: Promise<unknown>, report: ReadReport | undefined): Promise<unknown> {
+  if (!report) return answer;
+  return answer.then((value) => {
     const { outcome, freshUntil } = flight;
     report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
     return value;

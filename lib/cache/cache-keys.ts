@@ -15,6 +15,11 @@ export function cacheKey(key: string): string {
   return key;
 }
 
+/** What keys begin with; '' is the beginning of each. @throws CacheKeyError */
+export function keyBeginning(prefix: string): string {
+  return prefix === '' ? prefix : cacheKey(prefix);
+}
+
 /** The parts with `:` between them, each escaped. @throws CacheKeyError */
 export function composedKey(parts: readonly unknown[]): string {
   if (parts.length === 0) throw new CacheKeyError('A cache key has no parts; give one or more');

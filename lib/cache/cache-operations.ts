@@ -1,5 +1,5 @@
 import type { CacheEngine } from './cache-engine.js';
-import { cacheKey, cacheKeys } from './cache-keys.js';
+import { cacheKey, cacheKeys, keyBeginning } from './cache-keys.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { CachePipeline } from './cache-pipeline.js';
 import { CacheWrites } from './cache-writes.js';
@@ -83,7 +83,7 @@ export class CacheOperations extends CacheWrites {
    */
   async deleteByPrefix(prefix: string, options?: DeleteMatchingOptions): Promise<number> {
     if (typeof prefix !== 'string') throw refused('prefix', prefix, "a string; '' stands for all keys");
-    return this.deleteMatching({ prefix: this.keyPrefix + prefix }, options);
+    return this.deleteMatching({ prefix: this.keyPrefix + keyBeginning(prefix) }, options);
   }
 
   /** As `deleteByPrefix`, for keys that match a glob of Redis: `*`, `?`, `[abc]`, and `\` before a character that means itself. */

@@ -8,8 +8,8 @@ export interface CacheEntryOptions {
   /** How long a value is fresh, from the moment it is stored. @default '5m' */
   ttl?: Duration;
   /**
-   * The part of `ttl` by which it varies at random, up and down, so that what was stored together does not run out
-   * together. From 0 to 0.5.
+   * The part of `ttl` by which it is shortened at random, so that what was stored together does not run out together: a time, also
+   * one of `nullTtl` or `setTtl`, is never exceeded. From 0 to 0.5.
    * @default 0.1
    */
   jitter?: number;
@@ -93,8 +93,8 @@ export interface CacheOptions {
   l1?: false | FirstLevelOptions;
   /** How values become bytes. @default `typedSerializer()` */
   serializer?: CacheSerializer;
-  /** Compresses values of `threshold` bytes and more (default 4,096). @default false */
-  compression?: false | { threshold?: number };
+  /** Compresses large values. What was compressed while it was on counts as absent when it is off. @default false */
+  compression?: false | CompressionOptions;
   /** How long one command may take, from its send. @default '250ms' */
   commandTimeout?: Duration;
   /**
@@ -103,6 +103,18 @@ export interface CacheOptions {
    * @default { errors: 5, open: '5s' }
    */
   breaker?: { errors?: number; open?: Duration };
+}
+
+/** `compression` of `CacheOptions`. */
+export interface CompressionOptions {
+  /** Compresses what is serialised to so many bytes or more. @default 4_096 */
+  threshold?: number;
+  /**
+   * The greatest size of one value in bytes before it is compressed. A larger one is stored as it is, and what would inflate to more, which
+   * only others can have stored, counts as absent: so that some bytes in Redis cannot take the memory of the process.
+   * @default 64 MiB
+   */
+  maxBytes?: number;
 }
 
 /** `l1` of `CacheOptions`. */

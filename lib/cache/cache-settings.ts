@@ -1,8 +1,9 @@
 import { CacheConfigError } from './cache-errors.js';
-import type { CacheOptions, FirstLevelOptions } from './cache-options.js';
+import type { CacheOptions, CompressionOptions, FirstLevelOptions } from './cache-options.js';
 import type { CacheSerializer } from './cache-serializer.js';
 import { LONGEST_DELAY, milliseconds, refused } from './duration.js';
 import { entrySettings, type EntrySettings } from './entry-settings.js';
+import { NO_COMPRESSION, type Compression } from './envelope.js';
 import type { FirstLevelSettings } from './first-level.js';
 import { typedSerializer } from './typed-serializer.js';
 
@@ -11,8 +12,7 @@ export interface CacheSettings {
   readonly entries: EntrySettings;
   readonly firstLevel: FirstLevelSettings | undefined;
   readonly serializer: CacheSerializer;
-  /** Bytes from which on a value is compressed. */
-  readonly compressFrom: number;
+  readonly compression: Compression;
   readonly commandTimeout: number;
   readonly breaker: { readonly errors: number; readonly open: number };
 }
@@ -35,6 +35,8 @@ const FIRST_LEVEL_NAMES = new Set<string>([
   'serialize',
 ] satisfies (keyof FirstLevelOptions)[]);
 
+const COMPRESSION_NAMES = new Set<string>(['threshold', 'maxBytes'] satisfies (keyof CompressionOptions)[]);
+
 /** @throws CacheConfigError naming the option, the value and the remedy */
 export function cacheSettings(options: CacheOptions): CacheSettings {
   if (typeof options !== 'object' || options === null)
@@ -44,12 +46,15 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
   if (typeof serializer?.serialize !== 'function' || typeof serializer.deserialize !== 'function') {
     throw refused('cache.serializer', serializer, 'an object with serialize and deserialize');
   }
+  if (serializer.name !== undefined && (typeof serializer.name !== 'string' || serializer.name === '')) {
+    throw refused('cache.serializer.name', serializer.name, 'a string of one character or more, or leave it out');
+  }
   if (typeof breaker !== 'object' || breaker === null) throw refused('cache.breaker', breaker, '{ errors, open }');
   return {
     entries: entrySettings(options.defaults),
     firstLevel: firstLevelSettings(options.l1 ?? false),
     serializer,
-    compressFrom: compressionThreshold(compression),
+    compression: compressionSettings(compression),
     commandTimeout: milliseconds('cache.commandTimeout', options.commandTimeout ?? 250, 1, LONGEST_DELAY),
     breaker: {
       errors: whole('cache.breaker.errors', breaker.errors ?? 5),
@@ -75,11 +80,15 @@ function firstLevelSettings(options: false | FirstLevelOptions): CacheSettings['
   };
 }
 
-function compressionThreshold(compression: CacheOptions['compression']): number {
-  if (compression === false || compression === undefined) return Infinity;
+function compressionSettings(compression: CacheOptions['compression']): Compression {
+  if (compression === false || compression === undefined) return NO_COMPRESSION;
   if (typeof compression !== 'object' || compression === null)
-    throw refused('cache.compression', compression, 'false or { threshold }');
-  return whole('cache.compression.threshold', compression.threshold ?? 4_096);
+    throw refused('cache.compression', compression, 'false or { threshold, maxBytes }');
+  requireKnown('cache.compression', compression, COMPRESSION_NAMES);
+  return {
+    threshold: whole('cache.compression.threshold', compression.threshold ?? 4_096),
+    maxBytes: whole('cache.compression.maxBytes', compression.maxBytes ?? 64 * 1_024 * 1_024),
+  };
 }
 
 function whole(option: string, value: unknown): number {

@@ -1,7 +1,9 @@
+import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
 import type { StoredData } from '../backends/cache-store.js';
 import type { CacheSerializer } from './cache-serializer.js';
+import { isTypedSerializer } from './typed-serializer.js';
 
 /** The tags of a value, and the version that each had before it was loaded. */
 export type TagStamp = Readonly<Record<string, number>>;
@@ -36,38 +38,63 @@ const KEPT_STALE = 8;
 const MORE = 16;
 const KIND_BASE = 64;
 const NEW_LINE = 10;
+/** What the mark of a serializer begins with. */
+const SERIALIZED_BY = '/';
+const SLASH = 47;
+const DIGEST_LENGTH = 8;
 const MINUS = 45;
 const ZERO = 48;
 const NINE = 57;
 
 const compress = promisify(deflateRaw);
 
+/** Which values are compressed, in bytes. */
+export interface Compression {
+  readonly threshold: number;
+  /** Larger ones are not, nor is anything inflated beyond that. */
+  readonly maxBytes: number;
+}
+
+export const NO_COMPRESSION: Compression = { threshold: Infinity, maxBytes: 0 };
+
 /**
- * Values with what is known of them, as they are stored: a version byte, a byte of flags, when it expires (base 36), the rest of the
- * mark as JSON if there is any, a line feed, and the payload. A whole number that was set by hand is stored as its digits, so that
- * it can be counted up.
+ * Values with what is known of them, as they are stored: a version byte, a byte of flags, when it expires (base 36), the mark of the
+ * serializer unless it is ours, what else is known as JSON if there is any, a line feed, and the payload. A whole number that was set by
+ * hand is stored as its digits, so that it can be counted up.
  */
 export class Envelopes {
+  /** Between the time and what follows it; empty for the serializer of ours. */
+  private readonly serializedBy: string;
+  private readonly serializedByBytes: Buffer;
+  /** What the serializer makes may be a part of what it was given. */
+  private readonly sharesBytes: boolean;
+
   constructor(
     private readonly serializer: CacheSerializer,
-    private readonly compressFrom: number,
-  ) {}
+    private readonly compression: Compression,
+  ) {
+    this.sharesBytes = !isTypedSerializer(serializer);
+    this.serializedBy = this.sharesBytes ? SERIALIZED_BY + digestOf(serializer) : '';
+    this.serializedByBytes = Buffer.from(this.serializedBy);
+  }
 
   seal(value: unknown, mark: EntryMark): StoredData | Promise<StoredData> {
     const kind = (value === null ? NULL : value === undefined ? UNDEFINED : 0) | (mark.keptStale ? KEPT_STALE : 0);
-    if (value === null || value === undefined) return head(kind, mark);
+    if (value === null || value === undefined) return this.head(kind, mark);
     const payload = this.serializer.serialize(value);
-    if (this.compressFrom === Infinity || Buffer.byteLength(payload) < this.compressFrom) {
-      return joined(head(kind, mark), payload);
+    const { threshold, maxBytes } = this.compression;
+    if (threshold !== Infinity) {
+      const size = Buffer.byteLength(payload);
+      if (size >= threshold && size <= maxBytes) return this.compressed(payload, this.head(kind | COMPRESSED, mark));
     }
-    return this.compressed(payload, head(kind | COMPRESSED, mark));
+    return joined(this.head(kind, mark), payload);
   }
 
   private async compressed(payload: string | Buffer, first: string): Promise<StoredData> {
     return joined(first, await compress(payload));
   }
 
-  /** `undefined` for what is not ours, or of another version. */
+  /** `undefined` for what is not ours, of another version, or made by another serializer. */
   open(data: Buffer): Entry | undefined {
     if (data[0] !== VERSION) return undefined;
     const kind = (data[1] ?? 0) - KIND_BASE;
@@ -79,6 +106,13 @@ export class Envelopes {
       else if (code >= 97 && code <= 122) expiresAt = expiresAt * 36 + code - 87;
       else break;
     }
+    if ((kind & (NULL | UNDEFINED)) === 0) {
+      const { length } = this.serializedByBytes;
+      if (length === 0 ? data[at] === SLASH : data.compare(this.serializedByBytes, 0, length, at, at + length) !== 0) {
+        return undefined;
+      }
+      at += length;
+    }
     if ((kind & MORE) === 0) {
       return entry(kind, expiresAt, undefined, data.subarray(at + 1));
     }
@@ -89,16 +123,39 @@ export class Envelopes {
 
   /** What the stored value begins with. */
   headOf(sealed: Entry): string {
-    return head(sealed.kind & ~MORE, sealed);
+    return this.head(sealed.kind & ~MORE, sealed);
   }
 
-  /** @throws what the serializer throws */
+  /** @throws what the serializer throws, and for what is compressed where compression is off, or too large */
   valueOf({ kind, payload }: Entry): unknown {
     if ((kind & (NULL | UNDEFINED | COMPRESSED)) === 0) return this.serializer.deserialize(payload);
     if (kind & NULL) return null;
     if (kind & UNDEFINED) return undefined;
-    return this.serializer.deserialize(inflateRawSync(payload));
+    const { threshold, maxBytes } = this.compression;
+    if (threshold === Infinity) throw new Error('it is compressed, and "cache.compression" is off');
+    return this.serializer.deserialize(inflateRawSync(payload, { maxOutputLength: maxBytes }));
   }
+
+  /** As `valueOf`, and shares no bytes with the entry, of which there may be further values. */
+  copyOf(kept: Entry): unknown {
+    return this.valueOf(this.sharesBytes ? { ...kept, payload: Buffer.from(kept.payload) } : kept);
+  }
+
+  private head(kind: number, { expiresAt, loadTime, tags }: EntryMark): string {
+    const more = loadTime !== undefined || tags !== undefined;
+    const flags = String.fromCharCode(VERSION, KIND_BASE + (more ? kind | MORE : kind));
+    const by = (kind & (NULL | UNDEFINED)) === 0 ? this.serializedBy : '';
+    const rest = more ? JSON.stringify({ t: loadTime, g: tags }) : '';
+    return `${flags}${Math.max(0, Math.round(expiresAt)).toString(36)}${by}${rest}\n`;
+  }
+}
+
+/** Of its name, or of the text of its functions: always of one length, and the same in every process of one build. */
+function digestOf(serializer: CacheSerializer): string {
+  const { name } = serializer;
+  const texts = ['serialize', 'deserialize'].map((method) => String(Reflect.get(serializer, method)));
+  const identity = name === undefined ? texts.join('\n') : `name:${name}`;
+  return createHash('sha1').update(identity).digest('base64url').slice(0, DIGEST_LENGTH);
 }
 
 /** A whole number that can be counted up. */
@@ -112,13 +169,6 @@ export function countedNumber(data: Buffer): number | undefined {
   if (first !== MINUS && !(first >= ZERO && first <= NINE)) return undefined;
   const digits = data.toString('latin1');
   return /^-?\d+$/.test(digits) ? Number(digits) : undefined;
-}
-
-function head(kind: number, { expiresAt, loadTime, tags }: EntryMark): string {
-  const more = loadTime !== undefined || tags !== undefined;
-  const flags = String.fromCharCode(VERSION, KIND_BASE + (more ? kind | MORE : kind));
-  const rest = more ? JSON.stringify({ t: loadTime, g: tags }) : '';
-  return `${flags}${Math.max(0, Math.round(expiresAt)).toString(36)}${rest}\n`;
 }
 
 function joined(first: string, payload: string | Buffer): StoredData {

@@ -8,6 +8,8 @@ export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) 
   return function revive(stored: unknown): unknown {
     if (Array.isArray(stored)) return stored.map(revive);
     if (typeof stored !== 'object' || stored === null) return stored;
-    return Object.assign(Object.create(type.prototype as object) as object, stored);
+    // Defined and not assigned, which would run setters of the class, and that of "__proto__" would choose another one.
+    const { ['__proto__']: _, ...properties } = Object.getOwnPropertyDescriptors(stored);
+    return Object.create(type.prototype as object, properties) as object;
   };
 }

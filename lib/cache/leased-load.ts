@@ -211,8 +211,8 @@ export function releaseLease({ calls }: CacheCore, key: string, token: string): 
 }
 
 /** How long tags that are named in the options must be remembered. */
-export function tagMemory({ ttl, jitter, staleTtl }: EntrySettings): number {
-  return Math.ceil(ttl * (1 + jitter)) + staleTtl + TAG_MARGIN;
+export function tagMemory({ ttl, staleTtl }: EntrySettings): number {
+  return ttl + staleTtl + TAG_MARGIN;
 }
 
 /** Milliseconds that the value is fresh; 0 does not store it. */
@@ -226,8 +226,9 @@ function isAbsent(value: unknown): boolean {
   return value === null || value === undefined;
 }
 
+/** Never longer: who gives a time may mean the longest. */
 export function jittered(ttl: number, jitter: number): number {
-  return Math.round(ttl * (1 + jitter * (2 * Math.random() - 1)));
+  return Math.ceil(ttl * (1 - jitter * Math.random()));
 }
 
 function ignore(): void {}

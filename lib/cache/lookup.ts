@@ -1,10 +1,13 @@
 import type { CacheCore } from './cache-core.js';
 import { countedNumber, type Entry, type TagStamp } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
+import type { Revived } from './revival.js';
 
 /** A value from the store. */
 export interface Found {
   readonly value: unknown;
+  /** What `revive` made of the value, where there is one. */
+  readonly revived?: Revived;
   /** Absent for a number that is counted up. */
   readonly entry: Entry | undefined;
   /** As it is stored; absent where it comes from the first level. */

@@ -4,6 +4,7 @@ import { takeLease } from './lease-taking.js';
 import { LeasedLoad } from './leased-load.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
 import { beginningOf, decode, hasCurrentTags, isFresh, type Found } from './lookup.js';
+import { revived } from './revival.js';
 
 /**
  * What comes of a load that somebody else has begun: a value, or the lease after all. Or a write is under way; or the load takes longer than
@@ -45,7 +46,10 @@ export async function endOfOtherLoad(
       }
       const data = await core.calls.run('read', key, () => core.calls.store.read(key));
       const found = decode(core, key, data);
-      if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) return found;
+      if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) {
+        const made = settings.revive && (await revived(core, key, settings.revive, found.value));
+        if (made || !settings.revive) return { ...found, revived: made };
+      }
       seen = data === null ? undefined : beginningOf(data);
     }
   } finally {

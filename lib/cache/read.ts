@@ -9,6 +9,7 @@ import { askForLease } from './lease-taking.js';
 import { LeasedLoad, type LoadResult } from './leased-load.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
 import type { Loaded } from './loads.js';
+import { revived, type Revived } from './revival.js';
 import { beginningOf, decode, hasCurrentTags, isFresh, isServableStale, wantsRefresh, type Found } from './lookup.js';
 import { endOfOtherLoad, type OtherLoadEnd } from './other-load.js';
 
@@ -61,6 +62,18 @@ export class Read {
 
   /** Serves it, fresh or stale, or loads. */
   private judge(found: Found): void {
+    const { revive } = this.settings;
+    if (!revive) return this.answer(found);
+    const made = revived(this.core, this.key, revive, found.value);
+    const judged = (answer: Revived) => {
+      if (answer) this.answer({ ...found, revived: answer });
+      else this.fill(found.data, undefined);
+    };
+    if (made instanceof Promise) return this.follow(made.then(judged));
+    judged(made);
+  }
+
+  private answer(found: Found): void {
     const { core, settings } = this;
     if (isFresh(found)) {
       core.counters.secondLevelHits += 1;
@@ -219,14 +232,8 @@ export class Read {
     this.landStored(stale);
   }
 
-  private landStored({ value }: Found): void {
-    const { revive } = this.settings;
-    if (!revive) return this.flight.land(value);
-    try {
-      this.flight.land(revive(value));
-    } catch (error) {
-      this.flight.fail(error);
-    }
+  private landStored({ value, revived: made }: Found): void {
+    this.flight.land(made ? made.value : value);
   }
 
   private landEarly(stale: Found): void {

@@ -1,3 +1,4 @@
+import { whyNotText } from '../keys/key-part.js';
 import type { CacheEngine } from './cache-engine.js';
 import { cacheKey } from './cache-keys.js';
 import { milliseconds, refused, type Duration } from './duration.js';
@@ -17,29 +18,32 @@ export class CacheSetOperations {
    *
    * @throws CacheBackendError when Redis fails
    */
-  add(key: string, members: Members, options: { ttl?: Duration } = {}): Promise<number> {
+  async add(key: string, members: Members, options: { ttl?: Duration } = {}): Promise<number> {
     const { calls, settings } = this.engineOf();
     const ttl = options.ttl === undefined ? settings.entries.ttl : milliseconds('ttl', options.ttl, 1);
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('addition to the set', full, () => calls.store.sets.add(full, list(members), ttl));
+    const all = list(members);
+    return calls.run('addition to the set', full, () => calls.store.sets.add(full, all, ttl));
   }
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
-  remove(key: string, members: Members): Promise<number> {
+  async remove(key: string, members: Members): Promise<number> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('removal from the set', full, () => calls.store.sets.remove(full, list(members)));
+    const all = list(members);
+    return calls.run('removal from the set', full, () => calls.store.sets.remove(full, all));
   }
 
   /** @throws CacheBackendError when Redis fails */
-  has(key: string, member: string): Promise<boolean> {
+  async has(key: string, member: string): Promise<boolean> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('read of the set', full, () => calls.store.sets.has(full, member));
+    const one = single(member);
+    return calls.run('read of the set', full, () => calls.store.sets.has(full, one));
   }
 
   /** @throws CacheBackendError when Redis fails */
-  members(key: string): Promise<readonly string[]> {
+  async members(key: string): Promise<readonly string[]> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     return calls.run('read of the set', full, () => calls.store.sets.members(full));
@@ -55,36 +59,39 @@ export class CacheExpiringSetOperations {
   ) {}
 
   /** Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis fails */
-  add(key: string, members: Members, ttl: Duration): Promise<number> {
+  async add(key: string, members: Members, ttl: Duration): Promise<number> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const time = milliseconds('ttl', ttl, 1);
-    return calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, list(members), time));
+    const all = list(members);
+    return calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, all, time));
   }
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
-  remove(key: string, members: Members): Promise<number> {
+  async remove(key: string, members: Members): Promise<number> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, list(members)));
+    const all = list(members);
+    return calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, all));
   }
 
   /** @throws CacheBackendError when Redis fails */
-  has(key: string, member: string): Promise<boolean> {
+  async has(key: string, member: string): Promise<boolean> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('read of the set', full, () => calls.store.expiringSets.has(full, member));
+    const one = single(member);
+    return calls.run('read of the set', full, () => calls.store.expiringSets.has(full, one));
   }
 
   /** Those that have not expired. @throws CacheBackendError when Redis fails */
-  members(key: string): Promise<readonly string[]> {
+  async members(key: string): Promise<readonly string[]> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     return calls.run('read of the set', full, () => calls.store.expiringSets.members(full));
   }
 
   /** How many have not expired. @throws CacheBackendError when Redis fails */
-  size(key: string): Promise<number> {
+  async size(key: string): Promise<number> {
     const { calls } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     return calls.run('read of the set', full, () => calls.store.expiringSets.size(full));
@@ -93,8 +100,12 @@ export class CacheExpiringSetOperations {
 
 function list(members: Members): readonly string[] {
   const all = typeof members === 'string' ? [members] : members;
-  if (!Array.isArray(all) || all.some((member) => typeof member !== 'string')) {
-    throw refused('members', members, 'a string or a list of strings');
-  }
-  return all;
+  if (!Array.isArray(all)) throw refused('members', members, 'a string or a list of strings');
+  return all.map(single);
+}
+
+/** Halves of surrogate pairs would all be one member. */
+function single(member: unknown): string {
+  if (typeof member === 'string' && whyNotText(member) === undefined) return member;
+  throw refused('members', member, 'strings of whole characters');
 }

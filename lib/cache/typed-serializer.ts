@@ -9,8 +9,9 @@ const PACKED = 0xc1;
  * keeps as it is becomes JSON, which is quick to read and can be read by others; the rest becomes MessagePack.
  */
 export function typedSerializer(): CacheSerializer {
-  const packr = new Packr({ structuredClone: true, useBigIntExtension: true });
-  return {
+  const packr = new Packr({ structuredClone: true, useBigIntExtension: true, copyBuffers: true });
+  const serializer: CacheSerializer = {
+    name: 'typed',
     serialize(value) {
       if (isJson(value, 0)) return JSON.stringify(value);
       return Buffer.concat([Buffer.of(PACKED), packr.pack(value)]);
@@ -19,6 +20,15 @@ export function typedSerializer(): CacheSerializer {
       return data[0] === PACKED ? packr.unpack(data.subarray(1)) : JSON.parse(data.toString());
     },
   };
+  MADE_HERE.add(serializer);
+  return serializer;
+}
+
+const MADE_HERE = new WeakSet<CacheSerializer>();
+
+/** Whether it is one of `typedSerializer()`: what that makes of bytes shares none of them. */
+export function isTypedSerializer(serializer: CacheSerializer): boolean {
+  return MADE_HERE.has(serializer);
 }
 
 /** Deeper ones may have cycles, which the packer can tell. */

@@ -62,6 +62,17 @@ describe.each(clients)('with %s', (_, connect) => {
     expect(await deletePrefix('product:')).toBe(0);
   });
 
+  it('runs many times at once, and warns of no listeners', async () => {
+    await put(Array.from({ length: 50 }, (_each, index) => `many:${index}`));
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error) => warnings.push(warning);
+    process.on('warning', onWarning);
+    await Promise.all(Array.from({ length: 30 }, () => deletePrefix('many:', 5)));
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off('warning', onWarning);
+    expect(warnings).toEqual([]);
+  });
+
   it.each(['a*b', 'a?b', 'a[b]', 'a[^b]', 'a\\b', 'a[', 'a}b', '{t}:', '{', '}', '%7D', 'ü'])(
     'takes the prefix %s as it is written',
     async (prefix) => {

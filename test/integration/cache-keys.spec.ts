@@ -87,6 +87,42 @@ describe('on one server', () => {
     },
   );
 
+  it('refuses half of a surrogate pair wherever a name is given: Redis would take all of them for one', async () => {
+    await using instance = await openCache({ redis: server.url });
+    const { cache } = instance;
+    const [half, whole] = ['\ud83d', '\ud83d\ude00'];
+    const options = { ttl: '1m' } as const;
+    const uses: ((name: string) => unknown)[] = [
+      (name) => cache.get(name),
+      (name) => cache.getOrSet(name, () => 1),
+      (name) => cache.getOrSetMany([name], async () => [1]),
+      (name) => cache.set(`x${name}`, 1),
+      (name) => cache.invalidate([name]),
+      (name) => cache.deleteByTag(name),
+      (name) => cache.deleteByPrefix(name),
+      (name) => cache.deleteByPattern(`${name}*`),
+      (name) => cache.key('product', name),
+      (name) => cache.namespace(name),
+      (name) => cache.sets.add(name, 'member', options),
+      (name) => cache.expiringSet.members(name),
+    ];
+    for (const use of uses) {
+      await expect((async () => use(`${half}:${half}`))()).rejects.toMatchObject({ code: 'CACHE_KEY' });
+      await use(whole);
+    }
+    const others: ((name: string) => unknown)[] = [
+      (name) => cache.getOrSet('tagged', () => 1, { tags: [name] }),
+      (name) => cache.sets.add('members', name, options),
+      (name) => cache.sets.has('members', name),
+      (name) => cache.expiringSet.add('lives', [name], '1m'),
+      (name) => cache.bloomFilter(name, { capacity: 10 }),
+    ];
+    for (const use of others) {
+      await expect((async () => use(half))()).rejects.toMatchObject({ code: 'CACHE_CONFIG' });
+      await use(whole);
+    }
+  });
+
   it('deleteByPrefix deletes what begins with it, and nothing else (type-cacheable *key*)', async () => {
     await using app = await openCache({ redis: server.url, prefix: 'shop', cache: {} });
     await using neighbour = await openCache({ redis: server.url, prefix: 'shopping', cache: {} });

@@ -31,25 +31,19 @@ async function deleteAll(client: RedisClient, glob: string, batch: number): Prom
   return deleted.reduce((sum, count) => sum + count, 0);
 }
 
-/** A cursor is of no use to another server, nor to the same one after it was started again. */
+/** A cursor is of no use to another server, nor to the same one after it was started again: each connection has a stream of its own. */
 async function deleteOn(node: Redis, client: RedisClient, glob: string, batch: number): Promise<number> {
   let deleted = 0;
-  const connection = { cut: false };
-  const onClose = () => (connection.cut = true);
-  node.on('close', onClose);
-  try {
-    for (let scan = 1; scan <= MOST_SCANS; scan++) {
-      connection.cut = false;
-      let cursor = '0';
-      do {
-        const [next, found] = await node.scan(cursor, 'MATCH', glob, 'COUNT', batch);
-        deleted += await unlink(client, found);
-        cursor = next;
-      } while (cursor !== '0' && !connection.cut);
-      if (!connection.cut) return deleted;
-    }
-  } finally {
-    node.off('close', onClose);
+  for (let scan = 1; scan <= MOST_SCANS; scan++) {
+    let cursor = '0';
+    let stream: Redis['stream'] | undefined;
+    do {
+      const [next, found] = await node.scan(cursor, 'MATCH', glob, 'COUNT', batch);
+      stream ??= node.stream;
+      deleted += await unlink(client, found);
+      cursor = next;
+    } while (cursor !== '0' && node.stream === stream);
+    if (node.stream === stream) return deleted;
   }
   throw new Error(`The connection broke in each of ${MOST_SCANS} scans for ${glob}; delete again`);
 }
