@@ -39,9 +39,10 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
       inject: [MODULE_OPTIONS_TOKEN, LockBackends],
       useFactory: (given: RedisLockModuleOptions, backends: LockBackends) => {
         const { cache, prefix } = resolveModuleOptions(given);
-        const store = cache?.redis
-          ? openRedisCacheStore(cache.redis, prefix)
-          : cache && backends.main.calls.backend.openCacheStore?.(prefix);
+        const store =
+          cache?.redis !== undefined
+            ? openRedisCacheStore(cache.redis, prefix)
+            : cache && backends.main.calls.backend.openCacheStore?.(prefix);
         const runtime = new CacheRuntime(store, cache, backends.logger, given.cache);
         // Who still holds a lock may have to invalidate something.
         backends.whenStopping(() => runtime.stop());

@@ -1,3 +1,4 @@
+import type { StartRequest } from './notice.js';
 import type { Pending } from './pending.js';
 
 /** Bytes under a key, as the cache wrote them; text goes out as a string, which clients send faster than a buffer. */
@@ -166,8 +167,15 @@ export interface CacheStore {
   /** Answers how many values were deleted. Whatever was being loaded when it began is not stored. */
   deleteMatching(request: DeleteMatchingRequest): Promise<number>;
 
+  /**
+   * Called at start-up, once, also while the store is away. Rejects when it cannot serve, with one line that names the server, the cause
+   * and the remedy; reports what it can serve with all the same.
+   */
+  start?(request: StartRequest): Promise<void>;
   /** Rejects when the store cannot serve. */
   ping(): Pending<unknown>;
+  /** Why a call failed with `error`, or got no answer: names the server, the cause and the remedy. */
+  diagnose?(error?: unknown): Error | undefined;
   /** No message comes any more, and no call is answered. */
   close(): void;
 }

@@ -1,7 +1,8 @@
 import type { CacheStore } from './cache-store.js';
+import type { Notice, StartRequest } from './notice.js';
 import type { Pending } from './pending.js';
 
-export type { Pending };
+export type { Notice, Pending, StartRequest };
 
 /**
  * The contract between a lock and whatever keeps it.
@@ -44,8 +45,17 @@ export interface LockBackend {
   /** A store for cached values in the same place, where there is one; whoever opened it closes it, before the backend. */
   openCacheStore?(prefix: string | undefined): CacheStore;
 
+  /**
+   * Called by each module at start-up, once, also while the backend is away. Rejects when it cannot serve, with one line that names the
+   * server, the cause and the remedy; reports what it can serve with all the same.
+   */
+  start?(request: StartRequest): Promise<void>;
+
   /** Rejects when the backend cannot serve. */
   ping(): Promise<void>;
+
+  /** Why a call failed with `error`, or got no answer: names the server, the cause and the remedy; it is the cause of what callers see. */
+  diagnose?(error?: unknown): Error | undefined;
 
   /** Closes the connections that the backend itself opened, and no others. */
   close(): Promise<void>;

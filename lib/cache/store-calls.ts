@@ -34,7 +34,8 @@ export class StoreCalls {
       options.breaker,
       () => store.ping(),
       () => {
-        complaints.warn('Redis does not answer: the cache does without it until it does');
+        const why = store.diagnose?.()?.message;
+        complaints.warn(`Redis does not answer: the cache does without it until it does${why ? ` (${why})` : ''}`);
         this.failAll();
       },
       () => this.onBack.forEach((listener) => listener()),
@@ -144,8 +145,9 @@ class BoundedCall<T> implements Expiring {
     // What Redis itself says is an answer.
     if (error instanceof Error && error.name === 'ReplyError') this.calls.breaker.answered();
     else this.calls.breaker.failed();
-    const why = error instanceof Error ? error.message : String(error);
-    this.failed(this.calls.failure(this.operation, this.key, why, error));
+    const cause = this.calls.store.diagnose?.(error) ?? error;
+    const why = cause instanceof Error ? cause.message : String(cause);
+    this.failed(this.calls.failure(this.operation, this.key, why, cause));
   };
 
   expire(): void {
@@ -162,7 +164,8 @@ class BoundedCall<T> implements Expiring {
   abandon(why: string): void {
     if (this.over) return;
     this.end();
-    this.failed(this.calls.failure(this.operation, this.key, why));
+    const cause = this.calls.store.diagnose?.();
+    this.failed(this.calls.failure(this.operation, this.key, cause ? `${why}: ${cause.message}` : why, cause));
   }
 
   private end(): void {

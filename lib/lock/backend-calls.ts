@@ -7,6 +7,7 @@ import type {
   RenewAnswer,
   RenewRequest,
 } from '../backends/lock-backend.js';
+import type { Notice } from '../backends/notice.js';
 import { LockBackendError, LockError } from './lock-errors.js';
 import { PendingCall } from './pending-call.js';
 import { Timeouts } from '../timing/timeouts.js';
@@ -15,6 +16,9 @@ export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
 }
+
+/** How many calls after each other a backend may make at its start. */
+const START_CALLS = 5;
 
 /**
  * The calls to one backend, each bounded in time whatever its client does, and each failure told as `LockBackendError`.
@@ -68,8 +72,12 @@ export class BackendCalls {
     return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
   }
 
-  ping(): Promise<void> {
-    return this.bounded('ping', [], this.backend.ping());
+  /** Rejects when the backend cannot serve; what else there is to say of it, now or later, is reported. */
+  async start(report: (notice: Notice) => void): Promise<void> {
+    const { backend, prefix, commandTimeout } = this;
+    const started = backend.start?.({ prefix, commandTimeout, report });
+    const pinged = this.bounded('ping', [], backend.ping());
+    await Promise.all([pinged, started && this.bounded('start', [], started, START_CALLS * commandTimeout)]);
   }
 
   /** Rejects after `limit` ms; what comes later is dropped. */
@@ -93,12 +101,15 @@ export class BackendCalls {
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
-    return this.failure(operation, names, `no answer within ${Math.round(limit)} ms`);
+    const cause = this.backend.diagnose?.();
+    const why = cause ? `: ${cause.message}` : '';
+    return this.failure(operation, names, `no answer within ${Math.round(limit)} ms${why}`, cause);
   }
 
   explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
     if (error instanceof LockError) return error;
-    return this.failure(operation, names, error instanceof Error ? error.message : String(error), error);
+    const cause = this.backend.diagnose?.(error) ?? error;
+    return this.failure(operation, names, cause instanceof Error ? cause.message : String(cause), cause);
   }
 
   private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {

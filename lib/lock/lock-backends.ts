@@ -1,5 +1,5 @@
 import { Logger } from '@nestjs/common';
-import type { LockBackend } from '../backends/lock-backend.js';
+import type { LockBackend, Notice } from '../backends/lock-backend.js';
 import { LockConfigError } from './lock-errors.js';
 import type { LockOptions } from './lock-options.js';
 import { NamedBackend } from './named-backend.js';
@@ -18,8 +18,14 @@ export interface LockBackendsOptions {
 export class LockBackends {
   readonly logger = new Logger('RedisLock');
   readonly main: NamedBackend;
+  private stopping = false;
   private readonly stopListeners: (() => Promise<void>)[] = [];
   private readonly named: ReadonlyMap<string, NamedBackend>;
+
+  /** Writes what a backend has to say. */
+  readonly report = ({ level, message }: Notice): void => {
+    if (!this.stopping) this.logger[level](message);
+  };
 
   constructor(readonly options: LockBackendsOptions) {
     this.main = new NamedBackend('', options.main, options, this.logger);
@@ -46,7 +52,7 @@ export class LockBackends {
 
   /** With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting. */
   async check(): Promise<void> {
-    const checks = this.all().map(({ calls }) => calls.ping());
+    const checks = this.all().map(({ calls }) => calls.start(this.report));
     if (this.options.failFast) {
       try {
         await Promise.all(checks);
@@ -67,12 +73,15 @@ export class LockBackends {
   }
 
   async stop(): Promise<void> {
+    this.stopping = true;
     await Promise.all(this.stopListeners.map((listener) => listener()));
     await Promise.all(this.all().map((backend) => backend.stop()));
   }
 
   private warnUnavailable(reason: unknown): void {
+    // What was under way when the application closed says nothing of the backend.
+    if (this.stopping) return;
     const why = reason instanceof Error ? reason.message : String(reason);
-    this.logger.warn(`${why}. The application starts without it; locks throw LockBackendError until it is there`);
+    this.logger.warn(`${why}. The application starts without it; locks throw LockBackendError until it is mended`);
   }
 }

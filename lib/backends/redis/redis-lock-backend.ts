@@ -1,5 +1,5 @@
 import calculateSlot from 'cluster-key-slot';
-import { LockKeyError } from '../../lock/lock-errors.js';
+import { LockConfigError, LockKeyError } from '../../lock/lock-errors.js';
 import type { CacheStore } from '../cache-store.js';
 import type {
   AcquireAnswer,
@@ -14,9 +14,10 @@ import type {
   RenewRequest,
   TicketRequest,
 } from '../lock-backend.js';
+import type { StartRequest } from '../notice.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
+import { RedisLink } from './connection/redis-link.js';
 import type { RedisConnection } from './redis-client.js';
-import { connectScripts } from './redis-connection.js';
 import { channelPrefix, keysOf, lockKey } from './redis-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
@@ -40,6 +41,8 @@ export function redis(connection: RedisConnection): LockBackend {
   return new RedisLockBackend(connection);
 }
 
+const OPTION = { name: 'redis', ConfigError: LockConfigError };
+
 class RedisLockBackend implements LockBackend {
   readonly name = 'redis';
   readonly capabilities: LockBackendCapabilities = {
@@ -52,13 +55,13 @@ class RedisLockBackend implements LockBackend {
   readonly queue: RedisLockQueue;
   private readonly scripts: ScriptRunner;
   private readonly releases: ScriptBatch;
-  private readonly connection: ReturnType<typeof connectScripts>;
+  private readonly link: RedisLink;
 
   constructor(connection: RedisConnection) {
-    this.connection = connectScripts(connection, (why) => this.queue.cut(why));
-    this.scripts = this.connection.scripts;
+    this.link = new RedisLink(connection, OPTION);
+    this.scripts = this.link.scripts;
     this.releases = new ScriptBatch(this.scripts, RELEASE);
-    this.queue = new RedisLockQueue(this.scripts);
+    this.queue = new RedisLockQueue(this.link);
   }
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
@@ -99,16 +102,24 @@ class RedisLockBackend implements LockBackend {
   }
 
   openCacheStore(prefix: string | undefined): CacheStore {
-    return new RedisCacheStore(this.scripts, prefix);
+    return new RedisCacheStore(this.link, prefix);
+  }
+
+  async start(request: StartRequest): Promise<void> {
+    this.link.start(request);
+  }
+
+  diagnose(error?: unknown): Error {
+    return this.link.diagnose(error);
   }
 
   async ping(): Promise<void> {
-    await this.scripts.client.ping();
+    await this.scripts.command((client) => client.ping());
   }
 
   async close(): Promise<void> {
     this.queue.close();
-    this.connection.close();
+    this.link.close();
   }
 
   private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {

@@ -1,19 +1,17 @@
-import type { Redis } from 'ioredis';
 import type {
   EnqueueRequest,
   LockQueue,
   Pending,
   QueueAnswer,
   QueueListener,
-  QueueMessage,
   RequeueRequest,
   TokenRange,
   WaiterRequest,
 } from '../lock-backend.js';
-import type { RedisClient } from './redis-client.js';
+import type { RedisLink } from './connection/redis-link.js';
 import { channelPrefix, keysOf } from './redis-keys.js';
+import { RedisLockChannel } from './redis-lock-channel.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
-import { subscriberOf } from './redis-subscriber.js';
 import { ScriptBatch } from './script-batch.js';
 import type { ScriptRunner } from './script-runner.js';
 import { BEAT } from './scripts/beat.lua.js';
@@ -28,22 +26,22 @@ type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 
 /** The waiting queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 export class RedisLockQueue implements LockQueue {
-  private subscriber: RedisClient | undefined;
-  /** By channel: two modules may share a backend. */
-  private readonly listeners = new Map<string, QueueListener>();
+  private channel: RedisLockChannel | undefined;
+  private readonly scripts: ScriptRunner;
   private closed = false;
   private readonly enqueues: ScriptBatch;
 
-  constructor(private readonly scripts: ScriptRunner) {
+  constructor(private readonly link: RedisLink) {
+    const { scripts } = link;
+    this.scripts = scripts;
     this.enqueues = new ScriptBatch(scripts, ENQUEUE);
   }
 
   async listen(listener: QueueListener): Promise<void> {
     if (this.closed) throw new Error('The backend is closed');
-    const channel = channelPrefix(listener) + listener.process;
-    this.listeners.set(channel, listener);
-    this.subscriber ??= this.openSubscriber();
-    await this.subscriber.subscribe(channel);
+    const channels = channelPrefix(listener);
+    this.channel ??= new RedisLockChannel(this.link, channels);
+    await this.channel.listen(channels + listener.process, listener);
   }
 
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
@@ -77,31 +75,9 @@ export class RedisLockQueue implements LockQueue {
     return reply.length === 0 ? null : tokenRange(reply);
   }
 
-  /** The server that sends the messages may be gone in silence: connects anew. */
-  cut(why: Error): void {
-    if (this.subscriber && !this.subscriber.isCluster) (this.subscriber as Redis).stream?.destroy(why);
-  }
-
   close(): void {
     this.closed = true;
-    this.subscriber?.disconnect();
-    this.subscriber = undefined;
-  }
-
-  private openSubscriber(): RedisClient {
-    const subscriber = subscriberOf(this.scripts.client);
-    subscriber.on('message', (channel: string, text: string) => {
-      const message = parseMessage(text);
-      if (message) this.listeners.get(channel)?.onMessage(message);
-    });
-    // Also the first time: whatever became of the first request to subscribe.
-    subscriber.on('ready', () => {
-      subscriber.subscribe(...this.listeners.keys()).then(
-        () => this.listeners.forEach((listener) => listener.onReconnect()),
-        () => {},
-      );
-    });
-    return subscriber;
+    this.channel?.close();
   }
 }
 
@@ -136,21 +112,4 @@ function queueAnswer(reply: Reply): QueueAnswer {
 
 function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
   return { first: Number(first), count: Number(count) };
-}
-
-/** `revoked ticket`, `wanted ticket name` or `grant ticket first-token tokens claim waiting name`; a name may have spaces. */
-function parseMessage(text: string): QueueMessage | undefined {
-  const [kind = '', ticket = '', ...rest] = text.split(' ');
-  if (kind === 'revoked') return { kind, ticket };
-  if (kind === 'wanted') return { kind, ticket, name: rest.join(' ') };
-  if (kind !== 'grant') return undefined;
-  const [first, count, claim, waiting, ...name] = rest;
-  return {
-    kind,
-    ticket,
-    name: name.join(' '),
-    tokens: tokenRange([first, count]),
-    claim: Number(claim),
-    waiting: Number(waiting),
-  };
 }

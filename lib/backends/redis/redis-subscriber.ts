@@ -1,9 +1,11 @@
-import { Cluster, type Redis, type RedisOptions } from 'ioredis';
-import type { RedisClient } from './redis-client.js';
+import type { Cluster, Redis, RedisOptions } from 'ioredis';
+import { reconnectDelay, type RedisClient } from './redis-client.js';
 
-/** A connection for messages goes on connecting for as long as it takes: meanwhile others do without. */
+/** A connection for messages goes on connecting for as long as it takes, whatever the client does it is made after. */
 const SUBSCRIBER = {
   maxRetriesPerRequest: null,
+  retryStrategy: reconnectDelay,
+  sentinelRetryStrategy: reconnectDelay,
   enableReadyCheck: true,
   enableOfflineQueue: true,
   autoResubscribe: true,
@@ -11,7 +13,7 @@ const SUBSCRIBER = {
   lazyConnect: false,
   // Nothing is ever asked on it, so that nobody else would notice that the other end is gone.
   keepAlive: 10_000,
-} as const;
+} satisfies RedisOptions;
 
 /**
  * Another connection to the same server, or to one master of the Cluster, of which every loss is told: that of a Cluster as a whole moves to
@@ -19,20 +21,15 @@ const SUBSCRIBER = {
  * ends when it is lost.
  */
 export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): Redis | undefined {
-  if (!client.isCluster) return subscriberOf(client, options) as Redis;
-  const masters = (client as Cluster).nodes('master');
-  const node = masters[Math.floor(Math.random() * masters.length)];
-  const subscriber = node?.duplicate({ ...SUBSCRIBER, ...options, retryStrategy: () => null });
+  const subscriber = client.isCluster
+    ? masterOf(client as Cluster)?.duplicate({ ...SUBSCRIBER, ...options, retryStrategy: () => null })
+    : (client as Redis).duplicate({ ...SUBSCRIBER, ...options });
+  // ioredis prints an error that nobody listens to; the loss is told of where the messages are.
   subscriber?.on('error', () => {});
   return subscriber;
 }
 
-/** Another connection to the same servers, for messages. It prints no errors. `options` are for one that is not to a Cluster. */
-export function subscriberOf(client: RedisClient, options: RedisOptions = {}): RedisClient {
-  const subscriber =
-    client instanceof Cluster || client.isCluster
-      ? (client as Cluster).duplicate([], { enableOfflineQueue: true, lazyConnect: false })
-      : client.duplicate({ ...SUBSCRIBER, ...options });
-  subscriber.on('error', () => {});
-  return subscriber;
+function masterOf(cluster: Cluster): Redis | undefined {
+  const masters = cluster.nodes('master');
+  return masters[Math.floor(Math.random() * masters.length)];
 }

@@ -69,7 +69,11 @@ export class ScriptBatch {
       (reply) => {
         this.underWay -= 1;
         const replies = calls.length === 1 ? [reply] : (reply as unknown[]);
-        for (const [index, call] of calls.entries()) call.settle(replies[index]);
+        for (const [index, call] of calls.entries()) {
+          const answer = replies[index];
+          if (answer instanceof Error) this.scripts.refused(answer);
+          call.settle(answer);
+        }
       },
       (error: unknown) => {
         this.underWay -= 1;

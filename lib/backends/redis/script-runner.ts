@@ -1,5 +1,8 @@
-import { RefusedForNow } from './refused-for-now.js';
+import type { PrimarySeeker } from './connection/primary-seeker.js';
+import type { ReadyQueue } from './connection/ready-queue.js';
+import { withoutAutoPipelining } from './connection/without-auto-pipelining.js';
 import type { RedisClient } from './redis-client.js';
+import { RefusedForNow } from './refused-for-now.js';
 import type { RedisScript } from './scripts/redis-script.js';
 import type { SilenceGuard } from './silence-guard.js';
 
@@ -7,17 +10,28 @@ export type ScriptArgument = string | number | Buffer;
 
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
+/** What else a connection may need. */
+export interface ConnectionCare {
+  readonly guard?: SilenceGuard;
+  readonly queue?: ReadyQueue;
+  readonly seeker?: PrimarySeeker;
+}
+
 /** Runs scripts on a client. */
 export class ScriptRunner {
   private disconnectCount = 0;
+  private readonly guard: SilenceGuard | undefined;
+  private readonly scriptClient: RedisClient;
   private readonly countDisconnect = () => {
     this.disconnectCount += 1;
   };
 
   constructor(
     readonly client: RedisClient,
-    private readonly guard?: SilenceGuard,
+    private readonly care: ConnectionCare = {},
   ) {
+    this.guard = care.guard;
+    this.scriptClient = withoutAutoPipelining(client);
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
   }
 
@@ -57,10 +71,29 @@ export class ScriptRunner {
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
   ): void {
-    this.ask(this.client.evalsha(script.sha1, keys.length, ...keys, ...args), answered, (error) => {
+    if (
+      this.client.status !== 'ready' &&
+      this.defers(() => this.sendOnce(script, keys, args, answered, failed), failed)
+    ) {
+      return;
+    }
+    this.ask(this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args), answered, (error) => {
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) return failed(error);
-      this.ask(this.client.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
+      this.ask(this.scriptClient.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
     });
+  }
+
+  /** One command, sent as soon as there is a connection. */
+  command<T>(send: (client: RedisClient) => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const ask = () => this.ask(send(this.client), resolve, reject);
+      if (this.client.status === 'ready' || !this.defers(ask, reject)) ask();
+    });
+  }
+
+  /** For a call that finds the client not ready: whether `send` waits here, as the client would keep the call for long. */
+  defers(send: () => void, failed: (error: unknown) => void): boolean {
+    return this.care.queue?.take(send, failed) ?? false;
   }
 
   /** For a command that was sent to the client: watches over its answer. */
@@ -73,9 +106,15 @@ export class ScriptRunner {
       },
       (error: unknown) => {
         this.guard?.answered();
+        if (error instanceof Error) this.refused(error);
         failed(error);
       },
     );
+  }
+
+  /** For an error that Redis answered, also as a part of a reply. */
+  refused(error: Error): void {
+    this.care.seeker?.answered(error);
   }
 
   close(): void {

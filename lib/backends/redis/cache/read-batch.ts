@@ -45,9 +45,14 @@ export class ReadBatch {
     this.keys = [];
     this.reads = [];
     this.lastWasAlone = reads.length === 1;
+    this.submit(keys, reads);
+  }
+
+  private submit(keys: readonly string[], reads: readonly PendingRead[]): void {
     const { client } = this.scripts;
+    if (client.status !== 'ready' && this.scripts.defers(() => this.submit(keys, reads), failing(reads))) return;
     if (reads.length === 1) this.send(client.getBuffer(keys[0] as string), reads, (data) => [data]);
-    else if (!client.isCluster) this.send(client.mgetBuffer(keys), reads, (all) => all);
+    else if (!client.isCluster) this.send(client.mgetBuffer([...keys]), reads, (all) => all);
     else
       for (const [index, read] of reads.entries()) {
         this.send(client.getBuffer(keys[index] as string), [read], (data) => [data]);
@@ -69,10 +74,16 @@ export class ReadBatch {
       },
       (error) => {
         this.underWay -= 1;
-        for (const read of reads) read.fail(error);
+        failing(reads)(error);
       },
     );
   }
+}
+
+function failing(reads: readonly PendingRead[]): (error: unknown) => void {
+  return (error) => {
+    for (const read of reads) read.fail(error);
+  };
 }
 
 function asRead(reply: unknown): Buffer | null {

@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis';
 import type { CacheListener } from '../../cache-store.js';
+import type { Notice } from '../../notice.js';
 import type { RedisClient } from '../redis-client.js';
 import { connectionForMessages } from '../redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../watched-subscriber.js';
@@ -14,8 +15,13 @@ export class RedisCacheBus extends WatchedSubscriber {
   constructor(
     client: RedisClient,
     private readonly channel: string,
+    report: (notice: Notice) => void = () => {},
   ) {
-    super(client, channel);
+    super(client, channel, {
+      whose: 'the cache',
+      without: 'its first level keeps nothing, and who waits for a load of another process asks from time to time',
+      report,
+    });
   }
 
   listen(listener: CacheListener): void {

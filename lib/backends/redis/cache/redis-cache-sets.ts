@@ -16,15 +16,15 @@ export class RedisCacheSets implements CacheSets {
 
   async remove(key: string, members: readonly string[]): Promise<number> {
     if (members.length === 0) return 0;
-    return integerOf(await this.scripts.client.srem(this.keys.set(key), [...members]));
+    return integerOf(await this.scripts.command((client) => client.srem(this.keys.set(key), [...members])));
   }
 
   async has(key: string, member: string): Promise<boolean> {
-    return integerOf(await this.scripts.client.sismember(this.keys.set(key), member)) === 1;
+    return integerOf(await this.scripts.command((client) => client.sismember(this.keys.set(key), member))) === 1;
   }
 
   async members(key: string): Promise<readonly string[]> {
     // A client of the user's may answer a Set.
-    return [...(await this.scripts.client.smembers(this.keys.set(key)))];
+    return [...(await this.scripts.command((client) => client.smembers(this.keys.set(key))))];
   }
 }

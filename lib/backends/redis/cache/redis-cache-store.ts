@@ -12,9 +12,11 @@ import type {
   SetRequest,
   TagVersion,
 } from '../../cache-store.js';
+import type { Notice, StartRequest } from '../../notice.js';
 import type { Pending } from '../../pending.js';
+import { CacheConfigError } from '../../../cache/cache-errors.js';
 import type { RedisClient, RedisConnection } from '../redis-client.js';
-import { connectScripts } from '../redis-connection.js';
+import { RedisLink } from '../connection/redis-link.js';
 import { integerOf } from '../redis-replies.js';
 import { ScriptBatch } from '../script-batch.js';
 import type { ScriptRunner } from '../script-runner.js';
@@ -44,8 +46,8 @@ const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 
 /** A store on a connection of its own, or on a client of the user's. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
-  const connected = connectScripts(connection);
-  return new RedisCacheStore(connected.scripts, prefix, () => connected.close());
+  const link = new RedisLink(connection, { name: 'cache.redis', ConfigError: CacheConfigError });
+  return new RedisCacheStore(link, prefix, () => link.close());
 }
 
 /**
@@ -61,6 +63,7 @@ export class RedisCacheStore implements CacheStore {
   readonly deletions: RedisScheduledDeletions;
   /** A Cluster would need a connection to each of its masters. */
   readonly track?: (tracker: CacheTracker) => void;
+  private readonly scripts: ScriptRunner;
   private readonly keys: RedisCacheKeys;
   private readonly bus: RedisCacheBus;
   private readonly trackings: RedisCacheTracking[] = [];
@@ -73,15 +76,18 @@ export class RedisCacheStore implements CacheStore {
   private readonly tagBegins: ScriptBatch;
 
   constructor(
-    private readonly scripts: ScriptRunner,
+    private readonly link: RedisLink,
     prefix: string | undefined,
     private readonly onClose: () => void = () => {},
   ) {
+    const { scripts } = link;
+    const report = (notice: Notice) => link.report(notice);
+    this.scripts = scripts;
     this.keys = new RedisCacheKeys(prefix, scripts.client.options.keyPrefix);
     this.caveat = caveatOf(scripts.client);
-    this.bus = new RedisCacheBus(scripts.client, this.keys.channel);
+    this.bus = new RedisCacheBus(scripts.client, this.keys.channel, report);
     if (!scripts.client.isCluster) {
-      this.track = (tracker) => this.trackings.push(new RedisCacheTracking(scripts.client, this.keys, tracker));
+      this.track = (tracker) => this.trackings.push(new RedisCacheTracking(scripts.client, this.keys, tracker, report));
     }
     this.reads = new ReadBatch(scripts);
     this.leases = new ScriptBatch(scripts, LEASE);
@@ -147,7 +153,7 @@ export class RedisCacheStore implements CacheStore {
   }
 
   async ttl(key: string): Promise<number | null> {
-    const left = integerOf(await this.scripts.client.pttl(this.keys.value(key)));
+    const left = integerOf(await this.scripts.command((client) => client.pttl(this.keys.value(key))));
     if (left === -2) return null;
     return left === -1 ? Infinity : left;
   }
@@ -183,8 +189,16 @@ export class RedisCacheStore implements CacheStore {
     return deleted;
   }
 
+  async start(request: StartRequest): Promise<void> {
+    this.link.start(request);
+  }
+
+  diagnose(error?: unknown): Error {
+    return this.link.diagnose(error);
+  }
+
   ping(): Promise<unknown> {
-    return this.scripts.client.ping();
+    return this.scripts.command((client) => client.ping());
   }
 
   close(): void {

@@ -1,5 +1,6 @@
 import type { Redis, RedisOptions } from 'ioredis';
 import type { CacheTracker } from '../../cache-store.js';
+import type { Notice } from '../../notice.js';
 import type { RedisClient } from '../redis-client.js';
 import { connectionForMessages } from '../redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../watched-subscriber.js';
@@ -26,8 +27,13 @@ export class RedisCacheTracking extends WatchedSubscriber {
     client: RedisClient,
     private readonly keys: RedisCacheKeys,
     private readonly tracker: CacheTracker,
+    report: (notice: Notice) => void = () => {},
   ) {
-    super(client, `${keys.channel}:tracking`);
+    super(client, `${keys.channel}:tracking`, {
+      whose: 'client tracking',
+      without: 'the first level of the cache keeps nothing',
+      report,
+    });
     this.open();
   }
 

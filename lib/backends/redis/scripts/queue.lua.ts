@@ -46,7 +46,10 @@ end
 
 local tell = function(kind, ticket, rest)
   local process = string.match(ticket, '^(.+):%d+$')
-  return process and redis.call('PUBLISH', channels .. process, kind .. ' ' .. ticket .. rest) or 0
+  if not process then return 0 end
+  -- Who may not publish reaches nobody: what was written before must stand all the same.
+  local reached = redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. ticket .. rest)
+  return type(reached) == 'number' and reached or 0
 end
 
 local waiter = function(lock, ticket)

@@ -1,0 +1,164 @@
+import { Redis, type RedisOptions } from 'ioredis';
+import type { RedisClient, RedisConnection } from '../redis-client.js';
+import { nearestName } from './nearest-name.js';
+
+/** Where a connection was given, and the error that says what is wrong with it. */
+export interface ConnectionOption {
+  readonly name: string;
+  readonly ConfigError: new (message: string) => Error;
+}
+
+const ACCEPTED =
+  'give an ioredis client, an ioredis Cluster, ioredis options such as { host, port }, or a redis:// URL';
+
+/** What other clients and URLs call what ioredis calls otherwise. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  url: 'pass the URL itself, as a string',
+  uri: 'pass the URL itself, as a string',
+  connectionstring: 'pass the URL itself, as a string',
+  socket: 'ioredis takes host, port and tls beside the other options, not in "socket"',
+  hostname: 'ioredis calls it "host"',
+  user: 'ioredis calls it "username"',
+  pass: 'ioredis calls it "password"',
+  auth: 'ioredis calls it "password"',
+  database: 'ioredis calls it "db"',
+  ssl: 'ioredis calls it "tls", and takes an object',
+  nodes: 'make the Cluster yourself: new Cluster(nodes)',
+  rootnodes: 'make the Cluster yourself: new Cluster(nodes)',
+  cluster: 'make the Cluster yourself: new Cluster(nodes)',
+};
+
+/** Options that have no default, so that a client does not name them. */
+const WITHOUT_DEFAULT = [
+  'allowHalfOpen',
+  'autoSelectFamily',
+  'autoSelectFamilyAttemptTimeout',
+  'blockingTimeout',
+  'blockingTimeoutGrace',
+  'blockList',
+  'clientInfoTag',
+  'commandQueue',
+  'commandTimeout',
+  'Connector',
+  'disableClientInfo',
+  'disconnectTimeout',
+  'enableTLSForSentinelMode',
+  'failoverDetector',
+  'fd',
+  'himportFieldsets',
+  'hints',
+  'keepAliveInitialDelay',
+  'localAddress',
+  'localPort',
+  'lookup',
+  'natMap',
+  'noDelay',
+  'offlineQueue',
+  'onread',
+  'path',
+  'preferredSlaves',
+  'protocol',
+  'readable',
+  'replyMapping',
+  'scripts',
+  'sentinelCommandTimeout',
+  'sentinelMaxConnections',
+  'sentinelPassword',
+  'sentinelReconnectStrategy',
+  'sentinels',
+  'sentinelTLS',
+  'sentinelUsername',
+  'showFriendlyErrorStack',
+  'signal',
+  'socketTimeout',
+  'timeout',
+  'tls',
+  'typeOfService',
+  'updateSentinels',
+  'writable',
+];
+
+/** A client of ioredis, of whichever version: two majors in one application are two classes. */
+export function isRedisClient(connection: unknown): connection is RedisClient {
+  const client = connection as Partial<RedisClient> | null | undefined;
+  return (
+    typeof client === 'object' &&
+    client !== null &&
+    typeof client.evalsha === 'function' &&
+    typeof client.duplicate === 'function' &&
+    typeof client.on === 'function' &&
+    typeof client.status === 'string'
+  );
+}
+
+/** @throws the option's ConfigError for what ioredis would take for a server on 127.0.0.1, or for no server at all */
+export function requireRedisConnection(
+  option: ConnectionOption,
+  connection: unknown,
+): asserts connection is RedisConnection {
+  if (isRedisClient(connection)) return;
+  const refuse = (received: string, remedy = ACCEPTED) =>
+    new option.ConfigError(`Option "${option.name}" ${received}; ${remedy}`);
+  if (typeof connection === 'string') {
+    if (/^rediss?:\/\/./.test(connection) || connection.startsWith('/')) return;
+    const shown = connection.replace(/\/\/[^@/]*@/, '//***@');
+    throw refuse(`is "${shown}"`, 'give a URL that begins with redis:// or rediss://, or the path of a socket');
+  }
+  if (typeof connection !== 'object' || connection === null) throw refuse(`is ${shownValue(connection)}`);
+  if (connection instanceof URL) throw refuse('is a URL object', 'pass its href, a string');
+  if (Array.isArray(connection)) throw refuse('is a list', OTHER_NAMES['nodes']);
+  if (typeof (connection as { then?: unknown }).then === 'function') throw refuse('is a promise', 'await it');
+  const foreign = foreignClient(connection);
+  if (foreign) throw refuse(`looks like ${foreign}`);
+  const names = Object.keys(connection);
+  if (names.length === 0 && !isPlain(connection)) throw refuse(`is an instance of ${connection.constructor.name}`);
+  const known = knownOptions();
+  for (const name of names)
+    if (!known.has(name)) throw refuse(`has the unknown property "${name}"`, remedyFor(name, known));
+  requireAddress(connection, refuse);
+}
+
+function requireAddress({ host, port }: RedisOptions, refuse: (received: string, remedy: string) => Error): void {
+  if (host !== undefined && (typeof host !== 'string' || host === '')) {
+    throw refuse(`has the host ${shownValue(host)}`, 'give a host name or an address');
+  }
+  if (host?.includes('://')) throw refuse('has a URL as its host', 'pass the URL itself, as a string');
+  const number = Number(port);
+  if (port !== undefined && !(Number.isInteger(number) && number > 0 && number < 65_536)) {
+    throw refuse(`has the port ${shownValue(port)}`, 'give a number from 1 to 65535');
+  }
+}
+
+function foreignClient(connection: object): string | undefined {
+  const has = (name: string) => typeof (connection as Record<string, unknown>)[name] === 'function';
+  const kind = connection.constructor?.name;
+  if (has('sendCommand') && (has('evalSha') || has('EVALSHA'))) return 'a node-redis client';
+  if (has('evalsha') || has('sendCommand') || has('customCommand') || has('send_command')) {
+    return `a client of another library (${kind})`;
+  }
+  return undefined;
+}
+
+function remedyFor(name: string, known: ReadonlySet<string>): string {
+  const other = OTHER_NAMES[name.toLowerCase()];
+  if (other && !known.has(name.toLowerCase())) return other;
+  const nearest = nearestName(name, known);
+  return nearest === undefined ? ACCEPTED : `did you mean "${nearest}"? (Names are those of ioredis)`;
+}
+
+/** Those of the installed ioredis, which may know more than ours did. */
+function knownOptions(): ReadonlySet<string> {
+  const unconnected = new Redis({ lazyConnect: true });
+  const names = new Set([...Object.keys(unconnected.options), ...WITHOUT_DEFAULT]);
+  unconnected.disconnect();
+  return names;
+}
+
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || prototype === Object.prototype;
+}
+
+function shownValue(value: unknown): string {
+  return typeof value === 'string' ? `"${value}"` : String(value);
+}
