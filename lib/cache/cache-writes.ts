@@ -132,6 +132,7 @@ export abstract class CacheWrites extends CacheReads {
       tags: tags.length > 0 ? stamp : undefined,
     };
     try {
+      engine.unkeptClasses.look(key, value, settings.revive);
       return await engine.envelopes.seal(value, mark);
     } catch (error) {
       throw new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
