@@ -5,7 +5,7 @@ import { Lease } from './lease.js';
 import { LockBackendError, LockTimeoutError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
-import { exponentialBackoff } from './retry-strategy.js';
+import { delaysOf, exponentialBackoff, nextDelay } from './retry-strategy.js';
 import type { WaitBudget } from './wait-budget.js';
 
 const DEFAULT_RETRY = exponentialBackoff();
@@ -31,7 +31,7 @@ export async function acquireLease(
   options: ResolvedLockOptions,
   budget: WaitBudget,
 ): Promise<Lease> {
-  const delays = (options.retry ?? DEFAULT_RETRY)();
+  const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
   for (let attempt = 1; ; attempt++) {
     const outcome = await tryOnce(backend, names, options, budget).catch((error: unknown) => {
       if (budget.cancelled || !(error instanceof LockBackendError)) throw error;
@@ -39,9 +39,10 @@ export async function acquireLease(
     });
     if (outcome instanceof Lease) return outcome;
     const failed = outcome instanceof LockBackendError;
-    const delay = delays.next({ attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) });
-    if (!delay.done) await sleepBeforeRetry(budget, delay.value, failed ? Infinity : outcome.remaining);
-    if (!delay.done && budget.remaining() > 0) continue;
+    const state = { attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) };
+    const delay = nextDelay(delays, state);
+    if (delay !== undefined) await sleepBeforeRetry(budget, delay, failed ? Infinity : outcome.remaining);
+    if (delay !== undefined && budget.remaining() > 0) continue;
     if (failed) throw outcome;
     const { remaining, owner } = outcome;
     throw new LockTimeoutError(names, { waited: budget.waited(), remaining, owner });

@@ -1,4 +1,6 @@
 import type { Duration } from '../options/duration.js';
+import type { BareAcquisition } from './bare-acquisition.js';
+import type { HoldScope } from './hold-scope.js';
 import type { Lease, LeaseHolder } from './lease.js';
 import type { Place } from '../timing/linked-list.js';
 import type { Lock } from './lock.js';
@@ -11,7 +13,12 @@ import { RELEASED, type ReleaseOutcome } from './releaser.js';
 export interface HoldObserver {
   lost(hold: HeldLock): void;
   ended(hold: HeldLock): void;
+  /** Runs `callback` in the async context of the holder. */
+  runAs(hold: HeldLock, callback: () => void): void;
 }
+
+/** Where the holder runs. It lets go of the hold when that ends, and the hold of it. */
+export type HolderContext = HoldScope | BareAcquisition;
 
 /** The lease that a hold rests on: its own, or that of the hold around it. */
 export interface HeldPart {
@@ -27,12 +34,13 @@ export interface HeldPart {
  */
 export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
-  readonly fencingToken: number;
   /** Among the holds of the instance. */
   place: Place<HeldLock> | undefined;
-  /** What ends with it: the scope of the code that runs inside of it. */
-  scope: { close(): void } | undefined;
+  context: HolderContext | undefined;
+  private token: number;
   private releasing: Promise<unknown> | undefined;
+  /** Told by the backend when it was given back. */
+  private taken: LockLostError | undefined;
   private ended = false;
   private joinedSignal: AbortSignal | undefined;
 
@@ -44,9 +52,23 @@ export class HeldLock implements Lock, LeaseHolder {
     const [first] = parts as readonly [HeldPart, ...HeldPart[]];
     const own = parts.find((part) => !part.endTurn) ?? first;
     this.owner = own.lease.grant.ticket;
-    this.fencingToken =
+    this.token =
       parts.length === 1 ? first.lease.fencingToken : Math.max(...parts.map((part) => part.lease.fencingToken));
     for (const part of parts) part.lease.share(this);
+  }
+
+  get fencingToken(): number {
+    return this.token;
+  }
+
+  /** A hold inside of this one, of further names, has shown a larger token to what this one protects. */
+  raiseToken(token: number): void {
+    this.token = Math.max(this.token, token);
+  }
+
+  /** What it rests on. */
+  get leases(): readonly Lease[] {
+    return this.parts.map(({ lease }) => lease);
   }
 
   get signal(): AbortSignal {
@@ -69,7 +91,12 @@ export class HeldLock implements Lock, LeaseHolder {
   /** Why it was lost; `undefined` while it is held, and after it was released in time. */
   get lost(): LockLostError | undefined {
     for (const { lease } of this.parts) if (lease.lost) return lease.lost;
-    return undefined;
+    return this.taken;
+  }
+
+  /** The same, as far as is known without a look at the clock. */
+  get isLost(): boolean {
+    return this.taken !== undefined || this.parts.some(({ lease }) => lease.isLost);
   }
 
   get isReleased(): boolean {
@@ -103,11 +130,23 @@ export class HeldLock implements Lock, LeaseHolder {
     if (!this.releasing) await this.release();
   }
 
-  /** Ends the hold without complaint: the body's own outcome stands. Answers nothing where there is nothing to wait for. */
-  finish(): Promise<unknown> | undefined {
+  /** Ends the hold without complaint. Answers nothing where there is nothing to wait for. */
+  finish(): Promise<ReleaseOutcome> | undefined {
     if (this.releasing) return undefined;
-    this.releasing = this.end(false);
-    return this.releasing === RELEASED ? undefined : this.releasing;
+    const outcome = this.end(false);
+    this.releasing = outcome;
+    return outcome === RELEASED ? undefined : outcome;
+  }
+
+  /**
+   * Whether the backend found that the lock had been taken away before it was given back. An answer that came after the
+   * lease had run out says nothing: the lock was then free, or somebody else's, by right.
+   */
+  wasTakenBefore(outcome: ReleaseOutcome): boolean {
+    if (outcome !== 'gone' && outcome !== 'taken') return false;
+    if (this.parts.some(({ lease }) => lease.grant.remaining() <= 0)) return false;
+    this.taken ??= this.lostAs('taken');
+    return true;
   }
 
   /** The backend was told to free what this ticket owned. */
@@ -129,11 +168,20 @@ export class HeldLock implements Lock, LeaseHolder {
     this.observer.lost(this);
   }
 
+  runAsHolder(callback: () => void): void {
+    this.observer.runAs(this, callback);
+  }
+
+  /** Nobody can release it any more: it lasts for as long as the others that rest on its leases, or the leases last. */
+  orphan(): void {
+    for (const { backend, lease } of this.parts) if (lease.orphan(this)) backend.watchdog.watch(lease.grant);
+  }
+
   private async releaseOrThrow(): Promise<void> {
     const { lost } = this;
     const outcome = await this.end(true);
     if (lost) throw lost;
-    if (outcome === 'gone' || outcome === 'taken') throw this.lostAs('taken');
+    if (this.wasTakenBefore(outcome)) throw this.taken;
   }
 
   private end(atOnce: boolean): Promise<ReleaseOutcome> {
@@ -142,8 +190,10 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { lease } of this.parts) {
       if (lease.unshare(this)) outcomes.push(lease.keeper.takeBack(lease, atOnce));
     }
+    if (this.parts.length > 1) for (const { lease } of this.parts) lease.raiseHolders(this.token);
     for (const { endTurn } of this.parts) endTurn?.();
-    this.scope?.close();
+    this.context?.close();
+    this.context = undefined;
     this.observer.ended(this);
     const [only = RELEASED] = outcomes;
     return outcomes.length <= 1 ? only : worstOf(outcomes);

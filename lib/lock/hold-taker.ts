@@ -1,35 +1,37 @@
 import { acquireLease } from './acquisition.js';
 import { HeldLock, type HeldPart } from './held-lock.js';
+import type { HoldContext } from './hold-context.js';
 import type { HoldRegistry } from './hold-registry.js';
 import type { Lease, LossObserver } from './lease.js';
 import { LinkedList, type Place } from '../timing/linked-list.js';
 import type { LockBackends } from './lock-backends.js';
-import { LockBackendError, type LockLostError } from './lock-errors.js';
+import { LockBackendError, LockTimeoutError, type LockLostError } from './lock-errors.js';
 import { logOnce } from './lock-error-log.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
 import type { LockQueues } from './queue/lock-queues.js';
 import { SeveralNames } from './queue/several-names.js';
-import { Reentrancy, type HoldScope } from './reentrancy.js';
+import { showOneToken } from './shared-token.js';
 import { WaitBudget } from './wait-budget.js';
 
 /** Takes holds: re-enters those around the caller, acquires the rest, and refuses new ones once shut down. */
 export class HoldTaker implements LossObserver {
-  readonly reentrancy = new Reentrancy();
   private readonly waits = new LinkedList<Wait>();
   private closing = false;
 
   constructor(
     private readonly backends: LockBackends,
     private readonly registry: HoldRegistry,
+    private readonly context: HoldContext,
   ) {}
 
   /** @throws LockConfigError, LockBackendError at once when it is not even tried */
   take(names: readonly string[], options: ResolvedLockOptions): Promise<HeldLock> {
     const backend = this.backends.get(options.backend);
     backend.requireSupport(names, options);
-    const inside = this.reentrancy.inside;
+    const inside = this.context.inside;
     if (this.closing && !inside) throw shuttingDown(names);
+    if (inside && !options.reentrant) this.refuseToWaitForItself(backend, names);
     const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
     wait.place = this.waits.push(wait);
     if (inside || names.length > 1 || options.retry || !backend.queues) return this.takeParts(wait, options);
@@ -68,12 +70,15 @@ export class HoldTaker implements LossObserver {
   }
 
   private async takeParts(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
-    const { names, inside } = wait;
+    const { backend, names, inside } = wait;
     const parts: HeldPart[] = [];
     try {
       const missing = inside && options.reentrant ? await this.reenter(wait, parts) : names;
       if (parts.length > 0) await this.lengthen(parts, options);
       if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
+      if (parts.length > 1 && missing.length < names.length) {
+        await showOneToken(backend, parts, wait.budget.limitOf(backend.calls.commandTimeout));
+      }
       // The hold around the caller may have been lost while the rest was waited for.
       for (const { lease } of parts) if (lease.lost) throw lease.lost;
       return this.hold(names, parts);
@@ -124,6 +129,22 @@ export class HoldTaker implements LossObserver {
     for (const hold of this.registry.all()) hold.takeAway();
   }
 
+  /** A call inside of a hold that must not re-enter it could only wait until that hold ends, which waits for the call. */
+  private refuseToWaitForItself(backend: NamedBackend, names: readonly string[]): void {
+    for (const name of names) {
+      const hold = this.context.covering(backend, name)?.hold;
+      if (!hold?.held) continue;
+      throw new LockTimeoutError(names, {
+        waited: 0,
+        remaining: hold.remaining(),
+        owner: hold.owner,
+        remedy:
+          `The call runs inside of the hold of "${name}" and would wait for itself: leave "reentrant: false" out, or call ` +
+          'it when that hold has ended',
+      });
+    }
+  }
+
   /** Takes the turn of each name that a hold around the caller has. Answers the names that none has. */
   private async reenter({ backend, names, budget }: Wait, parts: HeldPart[]): Promise<readonly string[]> {
     const missing: string[] = [];
@@ -136,15 +157,16 @@ export class HoldTaker implements LossObserver {
   }
 
   private async reenterOne(backend: NamedBackend, name: string, budget: WaitBudget): Promise<HeldPart | undefined> {
-    for (let scope: HoldScope | undefined; (scope = this.reentrancy.covering(backend, name));) {
-      const part = scope.hold.partOf(backend, name) as HeldPart;
+    for (;;) {
+      const scope = this.context.covering(backend, name);
+      const part = scope?.hold?.partOf(backend, name);
+      if (!scope || !part) return undefined;
       const endTurn = await scope.takeTurn(name, budget);
       if (!endTurn) continue;
       if (!part.lease.lost) return { backend, lease: part.lease, endTurn };
       endTurn();
       throw part.lease.lost;
     }
-    return undefined;
   }
 
   private receive({ backend, names, inside }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Grant } from './grant.js';
 import { currentInstant, driftOf, elapsedSince, type Instant } from './lease-clock.js';
 import { LockLostError, type LockLostReason } from './lock-errors.js';
@@ -9,7 +10,13 @@ const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
 
 /** A hold that rests on a lease. */
 export interface LeaseHolder {
+  /** All that it rests on. */
+  readonly leases: readonly Lease[];
   leaseLost(): void;
+  /** Shows a token of at least this from now on. */
+  raiseToken(token: number): void;
+  /** Runs `callback` in the async context of the holder, as the locks of this instance see it. */
+  runAsHolder(callback: () => void): void;
 }
 
 /** Whoever is to hear of a loss. */
@@ -35,10 +42,12 @@ export interface LeaseKeeper {
 export class Lease {
   /** Told when the lease is lost, once. */
   observer: LossObserver | undefined;
-  readonly fencingToken: number;
+  private token: number;
   private released = false;
   private lostError: LockLostError | undefined;
   private controller: AbortController | undefined;
+  /** The async context, of all storages, of whoever asked for the signal first. */
+  private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined;
   /** The one, or the several with those nested inside. */
   private holders: LeaseHolder | Set<LeaseHolder> | undefined;
   /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
@@ -51,11 +60,20 @@ export class Lease {
     public options: ResolvedLockOptions,
     startedAt?: Instant,
   ) {
-    this.fencingToken = grant.takeToken();
+    this.token = grant.takeToken();
     this.ceiling = ceilingOf(options);
     this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
     grant.holder = this;
     if (options.ttl > grant.longest) grant.longest = options.ttl;
+  }
+
+  get fencingToken(): number {
+    return this.token;
+  }
+
+  /** Holds that come to rest on it show a token of at least this from now on. */
+  raiseToken(token: number): void {
+    this.token = Math.max(this.token, token);
   }
 
   /** Until now it was only kept: from here on the limits of the hold itself count. */
@@ -104,10 +122,18 @@ export class Lease {
     return this.lostError;
   }
 
+  /** The same, as far as is known without a look at the clock. */
+  get isLost(): boolean {
+    return this.lostError !== undefined;
+  }
+
   get signal(): AbortSignal {
-    this.controller ??= new AbortController();
-    const lost = this.lost;
-    if (lost) this.controller.abort(lost);
+    const { lost } = this;
+    if (!this.controller) {
+      this.controller = new AbortController();
+      if (lost) this.controller.abort(lost);
+      else if (!this.released) this.context = AsyncLocalStorage.snapshot();
+    }
     return this.controller.signal;
   }
 
@@ -122,11 +148,23 @@ export class Lease {
     if (this.released || this.lostError) return;
     const { names, ticket } = this.grant;
     this.lostError = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket });
-    this.controller?.abort(this.lostError);
+    this.abort(this.lostError);
     this.observer?.leaseLost(this.lostError);
     if (this.holders instanceof Set) for (const holder of this.holders) holder.leaseLost();
     else this.holders?.leaseLost();
     this.keeper.leaseLost(this, reason);
+  }
+
+  /** Listeners run where the holder runs: whoever set the timer that ends the lease has nothing to do with them. */
+  private abort(error: LockLostError): void {
+    const { controller, context } = this;
+    this.context = undefined;
+    if (!controller) return;
+    const abort = () => controller.abort(error);
+    const [holder] = this.allHolders();
+    const run = () => (holder ? holder.runAsHolder(abort) : abort());
+    if (context) context(run);
+    else run();
   }
 
   /** One more hold rests on this lease: the first one and each nested one. */
@@ -144,9 +182,37 @@ export class Lease {
     return true;
   }
 
+  /** A hold that nobody can end any more. Answers whether it was the last one: the lease is then not renewed any more. */
+  orphan(holder: LeaseHolder): boolean {
+    if (this.holders instanceof Set && this.holders.size > 1) {
+      this.holders.delete(holder);
+      return false;
+    }
+    this.options = { ...this.options, renewal: undefined };
+    return true;
+  }
+
+  /** What the holds that rest on it rest on. */
+  leasesOfHolders(): readonly Lease[] {
+    return this.allHolders().flatMap(({ leases }) => leases);
+  }
+
+  /** A hold that rested on it, and on others, has ended: what it protects was shown this token. */
+  raiseHolders(token: number): void {
+    for (const holder of this.allHolders()) holder.raiseToken(token);
+  }
+
+  private allHolders(): readonly LeaseHolder[] {
+    const { holders } = this;
+    if (!holders) return [];
+    return holders instanceof Set ? [...holders] : [holders];
+  }
+
   /** From here on it is neither renewed nor lost. */
   markReleased(): void {
-    if (!this.lostError) this.released = true;
+    if (this.lostError) return;
+    this.released = true;
+    this.context = undefined;
   }
 }
 

@@ -59,14 +59,17 @@ export class LockTimeoutError extends LockError {
   /** Milliseconds that were left of the holder's lease when it was last seen; `Infinity` where it has no expiry. */
   readonly remaining: number;
 
-  constructor(keys: readonly string[], details: { waited: number; remaining: number; owner?: string }) {
-    const { waited, remaining, owner } = details;
+  constructor(
+    keys: readonly string[],
+    details: { waited: number; remaining: number; owner?: string; remedy?: string },
+  ) {
+    const { waited, remaining, owner, remedy } = details;
     const held = owner === undefined ? '' : `; held by ${owner} for at most ${Math.ceil(remaining)} ms more`;
     super({
       code: 'LOCK_TIMEOUT',
       status: 423,
       publicMessage: 'The resource is locked by another request. Try again later.',
-      message: `${describeKeys(keys)} still busy after a wait of ${Math.round(waited)} ms${held}`,
+      message: `${describeKeys(keys)} still busy after a wait of ${Math.round(waited)} ms${held}${remedy === undefined ? '' : `. ${remedy}`}`,
       keys,
     });
     this.remaining = remaining;

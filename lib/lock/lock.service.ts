@@ -1,5 +1,7 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
-import type { HeldLock } from './held-lock.js';
+import { AcquiredLock } from './acquired-lock.js';
+import { DroppedLocks } from './dropped-locks.js';
+import { HoldContext } from './hold-context.js';
 import { HoldRegistry } from './hold-registry.js';
 import { HoldTaker } from './hold-taker.js';
 import type { Lock, LockInfo } from './lock.js';
@@ -11,13 +13,16 @@ import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from '
 /** Takes and inspects locks. Injected, from `RedisLockModule`. */
 @Injectable()
 export class LockService implements OnModuleInit, OnApplicationShutdown {
-  private readonly registry = new HoldRegistry();
+  private readonly context = new HoldContext();
+  private readonly registry = new HoldRegistry(this.context);
   private readonly taker: HoldTaker;
+  private readonly dropped: DroppedLocks;
   private stopped = false;
 
   /** @internal */
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
-    this.taker = new HoldTaker(backends, this.registry);
+    this.taker = new HoldTaker(backends, this.registry, this.context);
+    this.dropped = new DroppedLocks(backends.logger);
   }
 
   /**
@@ -25,12 +30,29 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    *
    * It opens no scope: a second call for the same name waits, also within the same function. See `withLock`.
    *
+   * Keep the `Lock` for as long as it is to be held: one that is garbage-collected without a release is not
+   * renewed any more, with a warning, so that its lease ends it.
+   *
    * @throws LockTimeoutError when it is busy for `wait` ms
    * @throws LockBackendError when the backend fails until `wait` has passed
    * @throws the reason of `options.signal`
    */
   async acquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock> {
-    return this.taker.take(lockNames(key), this.resolve(options));
+    const names = lockNames(key);
+    const resolved = this.resolve(options);
+    const acquisition = this.context.acquiring(names);
+    const origin = resolved.renewal && this.dropped.origin();
+    try {
+      const hold = await this.taker.take(names, resolved);
+      hold.context = acquisition;
+      acquisition.granted(hold);
+      const lock = new AcquiredLock(hold);
+      if (resolved.renewal) this.dropped.watch(lock, hold, origin);
+      return lock;
+    } catch (error) {
+      acquisition.close();
+      throw error;
+    }
   }
 
   /**
@@ -50,9 +72,10 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   /**
    * Runs `body` inside the lock and gives it back after. Calls for the same name inside the body enter at once.
    *
-   * An error of the body passes through untouched. A result stands if the lock was still trusted when the body ended.
+   * An error of the body passes through untouched. A result stands if the lock was still trusted when the body ended, and
+   * the backend does not say, within the lease, that it had been taken away.
    *
-   * @throws LockLostError when the lock was lost before the body ended: what it did is then unknown
+   * @throws LockLostError when the lock was lost or taken away before the body ended: what it did is then unknown
    * @throws what `acquire` throws, before the body began
    */
   withLock<T>(key: string | readonly string[], body: (lock: Lock) => Promise<T>): Promise<T>;
@@ -67,33 +90,36 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const lock = await this.taker.take(lockNames(key), this.resolve(options));
     let result: T;
     try {
-      result = await this.taker.reentrancy.run(lock, body);
+      result = await this.context.run(lock, body);
     } catch (error) {
       await lock.finish();
       throw error;
     }
     const { lost } = lock;
     const end = lock.finish();
-    if (end) await end;
+    if (end && lock.wasTakenBefore(await end)) throw lost ?? lock.lost;
     if (lost) throw lost;
     return result;
   }
 
   /**
-   * Releases by name: the innermost hold of this async context, else the only one that this instance has.
+   * Releases by name the innermost hold of this async context: what it is inside of (that of `withLock` or of a decorated method,
+   * which ends with it) or what it got by its last `acquire` of exactly these names. Both are followed through `await` and into
+   * the calls made after; what another context holds is never released.
    *
-   * @throws LockKeyError when this instance holds none of that name, or several
+   * @throws LockKeyError when this context has none; it says who has
    * @throws LockLostError when it had been lost
    */
   async release(key: string | readonly string[]): Promise<void> {
     const names = lockNames(key);
-    await this.holdOf(names).release();
+    const hold = this.context.holdOf(names);
+    if (!hold) throw new LockKeyError(await this.notHeld(names), names);
+    await hold.release();
   }
 
   /** The innermost lock of this async context: that of the decorated method or of the `withLock` around the call. */
   current(): Lock | undefined {
-    for (const scope of this.taker.reentrancy.scopes()) return scope.hold;
-    return undefined;
+    return this.context.scope?.hold;
   }
 
   /**
@@ -154,17 +180,20 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     return { backend: this.backends.get(backend ?? this.backends.options.defaults.backend), name };
   }
 
-  private holdOf(names: readonly string[]): HeldLock {
-    for (const { hold } of this.taker.reentrancy.scopes()) if (sameNames(hold.keys, names)) return hold;
-    const holds = this.registry.of(names);
-    const [only = this.registry.lostOf(names)] = holds;
-    if (only && holds.length <= 1) return only;
-    const shown = names.map((name) => `"${name}"`).join(', ');
-    const how = holds.length > 1 ? `${holds.length} holds` : 'no hold';
-    throw new LockKeyError(`This instance has ${how} of exactly ${shown}; call release() on the Lock itself`, names);
+  private async notHeld(names: readonly string[]): Promise<string> {
+    const holders = await Promise.all(names.map((name) => this.holderOf(name)));
+    return (
+      `The running code neither holds nor acquired ${names.map((name) => `"${name}"`).join(', ')}: ${holders.join(', ')}. ` +
+      'Call release() on the Lock itself'
+    );
   }
-}
 
-function sameNames(some: readonly string[], others: readonly string[]): boolean {
-  return some.length === others.length && some.every((name, index) => name === others[index]);
+  private async holderOf(name: string): Promise<string> {
+    try {
+      const info = await this.inspect(name);
+      return info ? `"${name}" is held by ${info.owner}` : `nobody holds "${name}"`;
+    } catch {
+      return `who holds "${name}" is unknown`;
+    }
+  }
 }

@@ -6,11 +6,17 @@ import type { Duration } from '../options/duration.js';
 export interface Lock extends AsyncDisposable {
   /** The names held, sorted and without duplicates. */
   readonly keys: readonly string[];
-  /** Exactly what the backend stores as the owner; a new one for every grant. */
+  /**
+   * Exactly what the backend stores as the owner. Holders of one process to whom the lock is passed on without a request
+   * to the backend share it; `fencingToken` tells them apart.
+   */
   readonly owner: string;
   /**
    * Rises with every grant of a name. Present it to the protected resource at the read and at the write, and let the
    * resource refuse one that is lower than the highest it has seen. Several names have one token; re-entry keeps it.
+   *
+   * Read it whenever you present it: where a nested hold takes further names, its token is larger, and from its end on
+   * that of the hold around it, too.
    */
   readonly fencingToken: number;
 

@@ -1,7 +1,7 @@
 import type { Duration } from '../options/duration.js';
 import { refusedOption } from '../options/refused-option.js';
 import { LockConfigError, type LockBackendError } from './lock-errors.js';
-import { duration } from './lock-options.js';
+import { duration, requireOption } from './lock-options.js';
 
 /** What is known when the next delay is asked for. */
 export interface RetryState {
@@ -24,6 +24,25 @@ export interface RetryDelays {
  * never sleeps beyond the holder's lease nor longer than a second.
  */
 export type RetryStrategy = () => RetryDelays;
+
+/** Begins a wait. @throws LockConfigError when the strategy answers no iterator */
+export function delaysOf(strategy: RetryStrategy): RetryDelays {
+  const delays: unknown = strategy();
+  const valid = typeof delays === 'object' && delays !== null && 'next' in delays && typeof delays.next === 'function';
+  requireOption(valid, 'retry', delays, 'a function that returns an iterator of delays, with next()');
+  return delays as RetryDelays;
+}
+
+/** The next delay in ms; `undefined` when the strategy gives up. @throws LockConfigError when it answers no delay */
+export function nextDelay(delays: RetryDelays, state: RetryState): number | undefined {
+  const result: IteratorResult<unknown, unknown> = delays.next(state);
+  const remedy = '{ value } of a number of milliseconds, 0 or more, from each next(), or { done: true } to give up';
+  requireOption(typeof result === 'object' && result !== null, 'retry', result, remedy);
+  if (result.done) return undefined;
+  const { value } = result;
+  requireOption(typeof value === 'number' && value >= 0, 'retry', value, remedy);
+  return value as number;
+}
 
 /** The same delay between all tries: 1 ms or more. @throws LockConfigError */
 export function fixedDelay(delay: Duration): RetryStrategy {

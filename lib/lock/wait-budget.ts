@@ -1,3 +1,5 @@
+import { listenToAbort } from '../timing/abort-listeners.js';
+
 /** Whoever is to hear that a wait was cancelled. */
 export interface CancellationListener {
   cancelled(reason: unknown): void;
@@ -10,15 +12,15 @@ export class WaitBudget {
   private readonly startedAt = performance.now();
   private cancellation: { reason: unknown } | undefined;
   private wakes: Set<() => void> | undefined;
-  private onAbort: (() => void) | undefined;
+  private abortion: { leave(): void } | undefined;
 
   constructor(
     readonly wait: number,
-    private readonly signal?: AbortSignal,
+    signal?: AbortSignal,
   ) {
     if (!signal) return;
     if (signal.aborted) this.cancel(signal.reason);
-    else signal.addEventListener('abort', (this.onAbort = () => this.cancel(signal.reason)), { once: true });
+    else this.abortion = listenToAbort(signal, () => this.cancel(signal.reason));
   }
 
   /** Milliseconds that the caller has waited. */
@@ -86,6 +88,6 @@ export class WaitBudget {
 
   /** Lets go of the caller's signal. */
   dispose(): void {
-    if (this.onAbort) this.signal?.removeEventListener('abort', this.onAbort);
+    this.abortion?.leave();
   }
 }

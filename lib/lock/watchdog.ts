@@ -14,7 +14,7 @@ export interface Watch {
   failures: number;
 }
 
-/** Leases renewed in one call. Redisson's `lockWatchdogBatchSize` is the same. */
+/** Names renewed in one call, or those of one lease if it has more. Redisson's `lockWatchdogBatchSize` is the same. */
 const BATCH = 100;
 /** What falls due within this share of its interval is renewed with what is due now. */
 const COALESCE = 0.05;
@@ -90,7 +90,7 @@ export class Watchdog {
       else if (!watch.underWay) next = Math.min(next, watch.dueAt);
       next = Math.min(next, now + remaining);
     }
-    for (let first = 0; first < due.length; first += BATCH) this.renew(due.slice(first, first + BATCH));
+    for (const batch of batchesOf(due)) this.renew(batch);
     if (this.watches.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   }
 
@@ -172,6 +172,20 @@ export class Watchdog {
     const { renewal, ttl } = holder?.options ?? { renewal: undefined, ttl: Infinity };
     return renewal?.timeout ?? Math.min(this.calls.commandTimeout, ttl / 4);
   }
+}
+
+function batchesOf(grants: readonly Grant[]): Grant[][] {
+  const batches: Grant[][] = [];
+  let names = BATCH;
+  for (const grant of grants) {
+    names += grant.names.length;
+    if (names <= BATCH) batches.at(-1)?.push(grant);
+    else {
+      batches.push([grant]);
+      names = grant.names.length;
+    }
+  }
+  return batches;
 }
 
 /** When the grant is to be renewed next: a claim, which is shorter than the holder's `ttl`, sooner in proportion. */

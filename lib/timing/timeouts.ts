@@ -1,4 +1,4 @@
-import { LinkedList, type Place } from './linked-list.js';
+import { LinkedList } from './linked-list.js';
 
 /** Something that ends by itself unless it is over first. */
 export interface Expiring {
@@ -6,7 +6,10 @@ export interface Expiring {
 }
 
 /** A time-out that was started; it is cancelled by leaving. */
-export type Timeout = Place<Due>;
+export interface Timeout {
+  /** Answers `false` when it was over before. */
+  leave(): boolean;
+}
 
 interface Due {
   /** On the monotonic clock. */
@@ -57,6 +60,25 @@ class EqualTimeouts {
   }
 }
 
+/** A time-out with a timer of its own, which leaves with it. */
+class SingleTimeout implements Timeout {
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(duration: number, expiring: Expiring) {
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      expiring.expire();
+    }, Math.ceil(duration)).unref();
+  }
+
+  leave(): boolean {
+    if (!this.timer) return false;
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    return true;
+  }
+}
+
 /** More durations at once than these share no timer. */
 const MOST_DURATIONS = 64;
 
@@ -68,8 +90,9 @@ export class Timeouts {
     let equal = this.durations.get(duration);
     if (!equal) {
       if (this.durations.size >= MOST_DURATIONS) this.forgetIdle();
+      if (this.durations.size >= MOST_DURATIONS) return new SingleTimeout(duration, expiring);
       equal = new EqualTimeouts(duration);
-      if (this.durations.size < MOST_DURATIONS) this.durations.set(duration, equal);
+      this.durations.set(duration, equal);
     }
     return equal.start(expiring);
   }

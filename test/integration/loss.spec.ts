@@ -181,13 +181,18 @@ describe('a key that somebody else touched', () => {
     plain.disconnect();
   });
 
-  it('does not undo a result: the lease was trusted when the body ended', async () => {
+  it('is told to whoever ran under it, when it is given back within its lease', async () => {
     const plain = new Redis(server.url);
-    const result = await app.locks.withLock('trusted', { ttl: 60_000 }, async () => {
-      await plain.del('lock:{trusted}');
-      return 'done';
-    });
-    expect(result).toBe('done');
+    const owners: (string | null)[] = [];
+    for (const by of ['DEL', 'SET'] as const) {
+      const result = app.locks.withLock('robbed', { ttl: 60_000 }, async () => {
+        await (by === 'DEL' ? plain.del('lock:{robbed}') : plain.set('lock:{robbed}', 'somebody', 'PX', 60_000));
+        return 'done';
+      });
+      await expect(result).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'taken' });
+      owners.push(await plain.get('lock:{robbed}'));
+    }
+    expect(owners).toEqual([null, 'somebody']);
     plain.disconnect();
   });
 });

@@ -55,3 +55,17 @@ it('of many durations keep no timer once they have left, and are in time all the
   jest.advanceTimersByTime(6_000);
   expect(expired).toEqual(staying.map(String));
 });
+
+it('of more durations at once than share timers keep none once they have left', () => {
+  const staying = Array.from({ length: 70 }, (_, index) => 10_000 + index);
+  for (const duration of staying) timeouts.start(duration, note(String(duration)));
+  const timers = jest.getTimerCount();
+  for (let duration = 1_000; duration < 2_000; duration++) {
+    const timeout = timeouts.start(duration, note(String(duration)));
+    expect(timeout.leave()).toBe(true);
+    expect(timeout.leave()).toBe(false);
+  }
+  expect(jest.getTimerCount()).toBe(timers);
+  jest.advanceTimersByTime(11_000);
+  expect(expired).toEqual(staying.map(String));
+});

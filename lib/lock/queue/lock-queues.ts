@@ -1,4 +1,4 @@
-import type { LockQueue, Pending, QueueMessage, RenewAnswer } from '../../backends/lock-backend.js';
+import type { LockQueue, Pending, QueueMessage, RenewAnswer, TokenRange } from '../../backends/lock-backend.js';
 import { acquireLease, grantedTooLate } from '../acquisition.js';
 import type { Ticketed } from '../backend-calls.js';
 import type { Lease } from '../lease.js';
@@ -104,14 +104,10 @@ export class LockQueues {
     return this.named.calls.renew([request]) as [Promise<RenewAnswer>];
   }
 
-  /** Whatever holder comes next at this name gets a token of at least this. @throws LockBackendError */
-  async raiseTokens({ grant }: Lease, leastToken: number, limit: number): Promise<void> {
-    const [name = ''] = grant.names;
-    const request = { prefix: this.prefix, name, ticket: grant.ticket, leastToken };
-    const tokens = await this.named.calls.bounded('acquire', grant.names, this.backend.mint(request), limit);
-    if (!tokens) return grant.lose('taken');
-    grant.addTokens(tokens);
-    grant.skipTokensBelow(leastToken);
+  /** Reserves tokens from `leastToken` on for whoever comes next under this ticket; `null` when it is not the owner. */
+  mint(name: string, ticket: string, leastToken: number, limit: number): Promise<TokenRange | null> {
+    const request = { prefix: this.prefix, name, ticket, leastToken };
+    return this.named.calls.bounded('acquire', [name], this.backend.mint(request), limit);
   }
 
   get watchdog(): Watchdog {

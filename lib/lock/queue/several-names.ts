@@ -5,6 +5,7 @@ import { LockBackendError, LockTimeoutError } from '../lock-errors.js';
 import type { ResolvedLockOptions } from '../lock-options.js';
 import type { NamedBackend } from '../named-backend.js';
 import type { WaitBudget } from '../wait-budget.js';
+import { raiseTokens } from '../shared-token.js';
 import type { LockQueues } from './lock-queues.js';
 
 /** After so many refusals the names are taken one by one. */
@@ -116,7 +117,7 @@ export class SeveralNames {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
     const limit = this.budget.limitOf(this.queues.commandTimeout);
-    await Promise.all(smaller.map((lease) => this.queues.raiseTokens(lease, largest + 1, limit)));
+    await Promise.all(smaller.map((lease) => raiseTokens(this.backend, lease, largest, limit)));
     const now = currentInstant();
     for (const lease of leases) {
       lease.begin(this.options, now);

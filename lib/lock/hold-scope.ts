@@ -1,27 +1,38 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
+import type { BareAcquisition } from './bare-acquisition.js';
 import type { HeldLock } from './held-lock.js';
 import { LockTimeoutError } from './lock-errors.js';
-import type { NamedBackend } from './named-backend.js';
 import type { WaitBudget } from './wait-budget.js';
 
 /**
  * The scope of one hold: what runs inside `withLock` or a decorated method, followed through its asynchronous calls. It
  * admits one nested hold of a name at a time, so that siblings (`Promise.all`) take turns instead of racing, and ends
  * with its hold: work that outlives it is outside.
+ *
+ * Work that outlives it may live for ever, and keeps its scope: a closed one lets go of its hold, and of every scope
+ * around it that is closed too.
  */
 export class HoldScope {
   /** For each name that a nested hold has: who waits for its turn, in order of arrival. */
   private turns: Map<string, (() => void)[]> | undefined;
+  private held: HeldLock | undefined;
 
   constructor(
-    readonly hold: HeldLock,
-    readonly parent: HoldScope | undefined,
+    hold: HeldLock,
+    private outer: HoldScope | undefined,
+    /** The last bare `acquire` before it in its async context. */
+    readonly acquisition: BareAcquisition | undefined,
   ) {
-    hold.scope = this;
+    this.held = hold;
   }
 
-  get open(): boolean {
-    return !this.hold.isReleased;
+  /** Its hold; `undefined` once it is closed. */
+  get hold(): HeldLock | undefined {
+    return this.held;
+  }
+
+  /** The nearest open scope around it. */
+  get parent(): HoldScope | undefined {
+    return (this.outer = nearestOpen(this.outer));
   }
 
   /**
@@ -34,7 +45,7 @@ export class HoldScope {
     const waiting = turns.get(name);
     if (waiting) {
       await this.queue(waiting, name, budget);
-      if (!this.open) return undefined;
+      if (!this.held) return undefined;
     } else turns.set(name, []);
     let ended = false;
     return () => {
@@ -63,10 +74,11 @@ export class HoldScope {
       throw error;
     }
     leave();
+    const { held } = this;
     throw new LockTimeoutError([name], {
       waited: budget.waited(),
-      remaining: this.hold.remaining(),
-      owner: this.hold.owner,
+      remaining: held?.remaining() ?? 0,
+      ...(held && { owner: held.owner }),
     });
   }
 
@@ -78,31 +90,13 @@ export class HoldScope {
 
   /** Its hold has ended. */
   close(): void {
+    this.held = undefined;
+    this.outer = nearestOpen(this.outer);
     for (const waiting of this.turns?.values() ?? []) for (const admit of waiting.splice(0)) admit();
   }
 }
 
-/** Which holds the running code is inside of, followed by `AsyncLocalStorage`; one for each module instance. */
-export class Reentrancy {
-  private readonly storage = new AsyncLocalStorage<HoldScope>();
-
-  run<T>(hold: HeldLock, body: (hold: HeldLock) => T): T {
-    return this.storage.run(new HoldScope(hold, this.storage.getStore()), body, hold);
-  }
-
-  /** Whether the running code is inside of any hold. */
-  get inside(): boolean {
-    return this.storage.getStore() !== undefined && this.scopes().next().done === false;
-  }
-
-  /** The open scopes around the running code, innermost first. */
-  *scopes(): Generator<HoldScope, void> {
-    for (let scope = this.storage.getStore(); scope; scope = scope.parent) if (scope.open) yield scope;
-  }
-
-  /** The innermost open scope that holds the name. */
-  covering(backend: NamedBackend, name: string): HoldScope | undefined {
-    for (const scope of this.scopes()) if (scope.hold.partOf(backend, name)) return scope;
-    return undefined;
-  }
+/** The scope itself if it is open, else the nearest open one around it. */
+export function nearestOpen(scope: HoldScope | undefined): HoldScope | undefined {
+  return !scope || scope.hold ? scope : scope.parent;
 }
