@@ -54,6 +54,11 @@ export class Grant {
     return this.span - elapsedSince(this.base);
   }
 
+  /** Whether a renewal is under way: its answer may have arrived, and not been read yet. */
+  get renewing(): boolean {
+    return this.watch?.value.underWay === true;
+  }
+
   /** When (monotonic, ms) `interval` of `ttl` has passed, or the same share of a shorter lease. */
   dueAfter(interval: number, ttl: number): number {
     return this.confirmedAt.monotonic + interval * Math.min(1, this.lease / ttl);

@@ -3,6 +3,7 @@ import type { BareAcquisition } from './bare-acquisition.js';
 import type { HoldScope } from './hold-scope.js';
 import type { Lease, LeaseHolder } from './lease.js';
 import type { Place } from '../timing/linked-list.js';
+import { onceRead } from '../timing/once-read.js';
 import type { Lock } from './lock.js';
 import { LockLostError } from './lock-errors.js';
 import { duration } from './lock-options.js';
@@ -99,6 +100,12 @@ export class HeldLock implements Lock, LeaseHolder {
     return this.taken !== undefined || this.parts.some(({ lease }) => lease.isLost);
   }
 
+  /** As `lost`, once what has arrived was read: a renewal may have been answered while the event loop stood still. */
+  async lostOnceRead(): Promise<LockLostError | undefined> {
+    if (this.parts.some(({ lease }) => lease.overdue)) await new Promise<void>(onceRead);
+    return this.lost;
+  }
+
   get isReleased(): boolean {
     return this.ended;
   }
@@ -178,7 +185,7 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   private async releaseOrThrow(): Promise<void> {
-    const { lost } = this;
+    const lost = this.held ? undefined : await this.lostOnceRead();
     const outcome = await this.end(true);
     if (lost) throw lost;
     if (this.wasTakenBefore(outcome)) throw this.taken;

@@ -88,11 +88,15 @@ export class Lease {
     return this.ceiling !== Infinity || this.options.maxHold !== undefined;
   }
 
-  /** Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. */
+  /**
+   * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost, unless a renewal is under way, whose answer may have
+   * arrived while the event loop stood still. Then it is lost when that was looked at, or somebody asks for the loss.
+   */
   remaining(): number {
     if (this.released || this.lostError) return 0;
     const { maxHold } = this.options;
-    let remaining = this.grant.remaining();
+    const ofGrant = this.grant.remaining();
+    let remaining = ofGrant;
     if (this.ceiling !== Infinity) remaining = Math.min(remaining, this.ceiling - elapsedSince(this.startedAt));
     if (maxHold !== undefined) {
       const ofHold = maxHold - elapsedSince(this.startedAt);
@@ -103,13 +107,23 @@ export class Lease {
       remaining = Math.min(remaining, ofHold);
     }
     if (remaining > 0) return remaining;
-    this.lose('expired');
+    if (ofGrant > 0 || !this.grant.renewing) this.lose('expired');
     return 0;
+  }
+
+  /** Whether its time is over, and it is not settled yet whether it was renewed in time. */
+  get overdue(): boolean {
+    return !this.released && this.remaining() === 0 && !this.lostError;
   }
 
   /** Whether the grant must be renewed once, for a holder that does not renew it, to last as long as it was promised. */
   get outlastsGrant(): boolean {
     return this.ceiling !== Infinity && this.ceiling - elapsedSince(this.startedAt) > this.grant.remaining() + 1;
+  }
+
+  /** No answer to a renewal is waited for any more. */
+  expire(): void {
+    if (this.overdue) this.lose('expired');
   }
 
   get held(): boolean {
@@ -118,7 +132,7 @@ export class Lease {
 
   /** Why the lease was lost, or `undefined` while it is held or after it was released. Reads the clock. */
   get lost(): LockLostError | undefined {
-    this.remaining();
+    this.expire();
     return this.lostError;
   }
 

@@ -95,7 +95,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       await lock.finish();
       throw error;
     }
-    const { lost } = lock;
+    const lost = lock.held ? undefined : await lock.lostOnceRead();
     const end = lock.finish();
     if (end && lock.wasTakenBefore(await end)) throw lost ?? lock.lost;
     if (lost) throw lost;

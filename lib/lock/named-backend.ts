@@ -58,6 +58,7 @@ export class NamedBackend implements LeaseKeeper {
   /** Ends the lease: gives it back, or, where it is lost already, asks to free what may be left of it. */
   async takeBack(lease: Lease): Promise<ReleaseOutcome> {
     if (!lease.held) {
+      lease.expire();
       this.releaser.abandon(lease.grant, lease.grant.longest);
       return 'gone';
     }

@@ -1,4 +1,5 @@
 import { listenToAbort } from '../timing/abort-listeners.js';
+import { onceRead } from '../timing/once-read.js';
 
 /** Whoever is to hear that a wait was cancelled. */
 export interface CancellationListener {
@@ -76,7 +77,8 @@ export class WaitBudget {
         finish();
         reject(this.cancellation?.reason);
       };
-      const timer = Number.isFinite(limit) ? setTimeout(() => (finish(), resolve(undefined)), limit) : undefined;
+      const timeUp = () => onceRead(() => (finish(), resolve(undefined)));
+      const timer = Number.isFinite(limit) ? setTimeout(timeUp, limit) : undefined;
       if (this.cancellation) return wake();
       wakes.add(wake);
       promise.then(

@@ -3,6 +3,7 @@ import type { BackendCalls } from './backend-calls.js';
 import type { Grant } from './grant.js';
 import { currentInstant } from './lease-clock.js';
 import { LinkedList } from '../timing/linked-list.js';
+import { onceRead } from '../timing/once-read.js';
 
 /** What the watchdog knows of one grant. */
 export interface Watch {
@@ -82,7 +83,8 @@ export class Watchdog {
       const { grant } = watch;
       const remaining = remainingOf(grant);
       if (remaining === 0) {
-        this.unwatch(grant);
+        if (grant.renewing && grant.holder) onceRead(() => this.settle(grant));
+        else this.unwatch(grant);
         continue;
       }
       const slack = COALESCE * (grant.holder?.options.renewal?.interval ?? 0);
@@ -99,10 +101,11 @@ export class Watchdog {
     const unanswered = new Set(grants);
     const limit = Math.min(...grants.map((grant) => this.timeoutOf(grant)));
     for (const grant of grants) this.markUnderWay(grant);
-    const timer = setTimeout(() => {
+    const giveUp = () => {
       this.failed([...unanswered], `no answer within ${Math.round(limit)} ms`);
       unanswered.clear();
-    }, limit).unref();
+    };
+    const timer = setTimeout(() => onceRead(giveUp), limit).unref();
 
     const requests = grants.map(({ names, ticket, holder }) => ({ names, ticket, ttl: holder?.options.ttl ?? 0 }));
     const failures: Grant[] = [];
@@ -126,6 +129,13 @@ export class Watchdog {
       const cause = errors.find((error) => error !== undefined);
       if (failures.length > 0) this.failed(failures, describe(cause));
     });
+  }
+
+  /** Its time is over, and what has arrived was read: now it is renewed, or lost. */
+  private settle(grant: Grant): void {
+    if (!grant.watch) return;
+    if (grant.holder?.lost) this.unwatch(grant);
+    else this.wakeNoLaterThan(performance.now() + remainingOf(grant));
   }
 
   private succeeded(grant: Grant): void {

@@ -1,4 +1,5 @@
 import { LinkedList } from './linked-list.js';
+import { onceReadIfLate } from './once-read.js';
 
 /** Something that ends by itself unless it is over first. */
 export interface Expiring {
@@ -41,7 +42,7 @@ class EqualTimeouts {
   }
 
   private arm(delay: number): NodeJS.Timeout {
-    return setTimeout(() => this.expireDue(), Math.ceil(delay)).unref();
+    return setTimeout(() => onceReadIfLate(this.pending.first?.at, () => this.expireDue()), Math.ceil(delay)).unref();
   }
 
   private expireDue(): void {
@@ -65,10 +66,11 @@ class SingleTimeout implements Timeout {
   private timer: NodeJS.Timeout | undefined;
 
   constructor(duration: number, expiring: Expiring) {
-    this.timer = setTimeout(() => {
-      this.timer = undefined;
-      expiring.expire();
-    }, Math.ceil(duration)).unref();
+    const at = performance.now() + duration;
+    const expire = () => {
+      if (this.leave()) expiring.expire();
+    };
+    this.timer = setTimeout(() => onceReadIfLate(at, expire), Math.ceil(duration)).unref();
   }
 
   leave(): boolean {

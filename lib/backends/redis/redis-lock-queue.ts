@@ -17,6 +17,7 @@ import type { ScriptRunner } from './script-runner.js';
 import { BEAT } from './scripts/beat.lua.js';
 import { ENQUEUE } from './scripts/enqueue.lua.js';
 import { MINT } from './scripts/mint.lua.js';
+import { RENEW } from './scripts/renew.lua.js';
 import { REQUEUE } from './scripts/requeue.lua.js';
 
 /** 2^31 − 1 ms: about 24.8 days. */
@@ -40,6 +41,7 @@ export class RedisLockQueue implements LockQueue {
   async listen(listener: QueueListener): Promise<void> {
     if (this.closed) throw new Error('The backend is closed');
     const channels = channelPrefix(listener);
+    if (!this.channel) this.prepareRenewals();
     this.channel ??= new RedisLockChannel(this.link, channels);
     await this.channel.listen(channels + listener.process, listener);
   }
@@ -78,6 +80,11 @@ export class RedisLockQueue implements LockQueue {
   close(): void {
     this.closed = true;
     this.channel?.close();
+  }
+
+  /** Whoever is handed a lock renews it soon, and has no time to lose: Redis must know the script by then. */
+  private prepareRenewals(): void {
+    this.scripts.command((client) => client.eval(RENEW.lua, 0)).catch(() => {});
   }
 }
 

@@ -1,3 +1,5 @@
+import { onceRead } from '../../timing/once-read.js';
+
 /** How often (ms) it is looked: a silent connection ends within twice this time. */
 const PERIOD = 2_500;
 
@@ -16,7 +18,7 @@ export class SilenceGuard {
 
   asked(): void {
     this.unanswered += 1;
-    this.timer ??= setInterval(() => this.look(), PERIOD).unref();
+    this.timer ??= setInterval(() => onceRead(() => this.look()), PERIOD).unref();
   }
 
   answered(): void {

@@ -91,7 +91,11 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
 
   takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome> {
     const { grant } = this;
-    if (!grant || grant.holder !== lease || !lease.held) return GONE;
+    if (!grant || grant.holder !== lease) return GONE;
+    if (!lease.held) {
+      lease.expire();
+      return GONE;
+    }
     lease.markReleased();
     grant.holder = undefined;
     this.passes += 1;
