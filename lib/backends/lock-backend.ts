@@ -127,8 +127,8 @@ export type RenewAnswer =
 
 /**
  * `released`: all names were ours and are free now. `gone`: one or more were owned by nobody. `taken`: one or more were
- * owned by somebody else. `resent`: the client library may have sent the request more than once, so that `gone` may be
- * our own doing.
+ * owned by somebody else. `resent`: the client library may have sent the request more than once, so that `gone` or `taken`
+ * may be our own doing.
  */
 export interface ReleaseAnswer {
   readonly status: 'released' | 'gone' | 'taken';

@@ -32,7 +32,8 @@ export class Releaser {
       this.calls.sendRelease(
         grant,
         this.limitOf(grant),
-        ({ status, resent }) => resolve(status === 'gone' && resent ? 'released' : status),
+        // The first send may have freed it, and another process may have it since.
+        ({ status, resent }) => resolve(resent ? 'released' : status),
         () => {
           this.repeatUntilConfirmed(grant);
           resolve('unconfirmed');

@@ -221,6 +221,18 @@ describe('a connection that fails', () => {
     expect(await plain.exists('lock:{resent-release}')).toBe(0);
   });
 
+  it('takes "taken" for released when ioredis sends the release again, and another process has it by then', async () => {
+    const lock = await fragile.locks.acquire('resent-handed-on');
+    const waiting = app.locks.acquire('resent-handed-on');
+    await eventually(async () => (await plain.llen('lock:{resent-handed-on}:queue')) === 1);
+    const lost = proxy.lose('{resent-handed-on}', true);
+    await lock.release();
+    await lost;
+    const next = await waiting;
+    expect(await plain.get('lock:{resent-handed-on}')).toBe(next.owner);
+    await next.release();
+  });
+
   it('lets the result of the body stand when the release is not confirmed, and sends it again', async () => {
     const result = await fragile.locks.withLock('unconfirmed', { ttl: 10_000 }, async () => {
       proxy.hold();
