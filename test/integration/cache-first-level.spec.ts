@@ -136,15 +136,21 @@ describe('a slow read', () => {
   it('is not kept when a message of its key was heard since it began (Lettuce #3481)', async () => {
     const proxy = await FaultProxy.start(server.port);
     const client = clientWithBusThrough({ port: proxy.port }, server.port);
-    const apart = await openCache({ redis: client, cache: { l1: {} } });
+    const apart = await openCache({ redis: client, cache: { l1: {}, commandTimeout: '20s' } });
     await caches[0]!.set(key, 'old');
-    proxy.slow({ reply: 100 });
+    const marker = `${key}:marker`;
+    await apart.cache.getOrSet(marker, () => 'kept');
+    expect(apart.cache.stats().firstLevelSize).toBe(1);
+    proxy.hold('reply');
     const slow = apart.cache.getOrSet(key, () => 'never');
-    await eventually(async () => /cmd=get /.test(String(await redis.client('LIST'))), { every: 1 });
+    await eventually(() => proxy.holds, { every: 1 });
     await caches[0]!.invalidate(key);
+    // Messages come in their order: when this one was heard, that of the key was.
+    await caches[0]!.invalidate(marker);
+    await eventually(() => apart.cache.stats().firstLevelSize === 0, { every: 1 });
+    proxy.heal();
     expect(await slow).toBe('old');
     expect(apart.cache.stats().firstLevelSize).toBe(0);
-    proxy.heal();
     expect(await apart.cache.getOrSet(key, () => 'new')).toBe('new');
     await apart.close();
     client.disconnect();

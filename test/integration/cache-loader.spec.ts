@@ -106,7 +106,8 @@ describe('a stale value', () => {
     const begun = performance.now();
     expect(await a.getOrSet(key, () => gate.opened.then(() => 'new'), soft)).toBe('old');
     expect(await b.getOrSet(key, () => 'of b', soft)).toBe('old');
-    expect(performance.now() - begun).toBeLessThan(400);
+    // Whoever does not stop there waits for the lock (10 s) or for the gate.
+    expect(performance.now() - begun).toBeLessThan(5_000);
     gate.open();
     await eventually(async () => (await b.get(key)) === 'new');
   });

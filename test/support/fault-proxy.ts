@@ -23,6 +23,7 @@ export class FaultProxy {
   private readonly links = new Set<Link>();
   private delay: Record<Direction, number> = { request: 0, reply: 0 };
   private held: (() => void)[] | undefined;
+  private heldDirection: Direction | undefined;
   private trap: Trap | undefined;
   private refusing = false;
 
@@ -48,9 +49,15 @@ export class FaultProxy {
     this.delay = { request: 0, reply: 0, ...delay };
   }
 
-  /** Holds everything back until `heal`. */
-  hold(): void {
+  /** Holds everything back until `heal`, or what goes in one direction. */
+  hold(direction?: Direction): void {
     this.held ??= [];
+    this.heldDirection = direction;
+  }
+
+  /** Whether anything was held back. */
+  get holds(): boolean {
+    return (this.held?.length ?? 0) > 0;
   }
 
   heal(): void {
@@ -134,7 +141,7 @@ export class FaultProxy {
   }
 
   private pass(direction: Direction, send: () => void): void {
-    if (this.held) this.held.push(send);
+    if (this.held && direction === (this.heldDirection ?? direction)) this.held.push(send);
     else if (this.delay[direction] > 0) setTimeout(send, this.delay[direction]);
     else send();
   }
