@@ -1,6 +1,7 @@
-import { DatabaseUnavailableException } from './database/database-unavailable.exception.js';
-import type { Settings } from './settings.js';
 import pg from 'pg';
+import { DatabaseUnavailableException } from './database/database-unavailable.exception.js';
+import { placeOf, reasonOf } from './places.js';
+import type { Settings } from './settings.js';
 
 /** Says in one line why the shop cannot start, and what to do about it. */
 export function startFailure(error: unknown, { port, databaseUrl }: Settings): string {
@@ -11,18 +12,5 @@ export function startFailure(error: unknown, { port, databaseUrl }: Settings): s
     return `DATABASE_URL: no answer from ${placeOf(databaseUrl)} (${reasonOf(error.cause)}). Start PostgreSQL there, or name another place`;
   }
   if (error instanceof pg.DatabaseError) return `DATABASE_URL: ${placeOf(databaseUrl)} says: ${error.message}`;
-  return error instanceof Error ? error.message : String(error);
-}
-
-/** Without the password. */
-function placeOf(databaseUrl: string): string {
-  if (!URL.canParse(databaseUrl)) return 'the database';
-  const { host, pathname } = new URL(databaseUrl);
-  return `${host}${pathname}`;
-}
-
-/** An error of several connections (one for each address of a host) has no message of its own. */
-function reasonOf(error: unknown): string {
-  if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ');
-  return error instanceof Error ? error.message : String(error);
+  return reasonOf(error);
 }

@@ -11,9 +11,11 @@ import type { ReadsResult } from '../../sample-app/src/demo/reads/cached-reads.j
 import { readProducts } from '../../sample-app/src/demo/reads/readers.js';
 import { readsCells } from '../../sample-app/src/demo/reads/reads-report.js';
 import { StockHistory } from '../../sample-app/src/demo/reads/stock-history.js';
-import { cells, verdict as verdictOf, type StrategyResult } from '../../sample-app/src/demo/report.js';
+import { cells } from '../../sample-app/src/demo/report.js';
+import { verdict as verdictOf, type StrategyResult } from '../../sample-app/src/demo/verdict.js';
 import type { Shop } from '../../sample-app/src/demo/shop-process.js';
 import { writableFile } from '../../sample-app/src/demo/writable-file.js';
+import { descendants } from '../support/descendants.js';
 import { eventually } from '../support/eventually.js';
 import { isRunning } from '../support/is-running.js';
 
@@ -38,18 +40,6 @@ afterAll(() => rmSync(folder, { recursive: true }));
 function rowOf(report: string, name: string): string[] {
   const row = new RegExp(`<tr[^>]*>\\s*<th scope="row">${name}</th>.*?</tr>`, 's').exec(report)?.[0] ?? '';
   return [...row.matchAll(/<t[hd][^>]*>([^<]*)</g)].map(([, text]) => text as string);
-}
-
-/** The processes below `pid`, by what Linux says of them. */
-async function descendants(pid: number): Promise<number[]> {
-  const { stdout } = await run('ps', ['-eo', 'pid=,ppid=']);
-  const pairs = stdout
-    .trim()
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/).map(Number)) as [number, number][];
-  const below = (parent: number): number[] =>
-    pairs.filter(([, ppid]) => ppid === parent).flatMap(([child]) => [child, ...below(child)]);
-  return below(pid);
 }
 
 it('shows that the lock sells what is there and nothing sells more', async () => {
@@ -123,12 +113,20 @@ it('writes a report that holds all it needs', async () => {
   }
 }, 90_000);
 
+function resultOf(strategy: StrategyResult['strategy']): StrategyResult {
+  const counts = { accepted: 1, outOfStock: 0, busy: 0, errors: 0, orders: 1, sold: 1, stockLeft: 0, oversoldBy: 0 };
+  const times = { soldPerSecond: 1, p50: 1, p99: 1, longestWait: 1, standstill: 1 };
+  const invariants = { I1: true, I2: true, I3: true };
+  return { strategy, stock: 1, ordered: 1, ...counts, errorKinds: {}, resent: 0, ...times, invariants };
+}
+
 /** A page about nothing, but for what is given. */
 function pageOf(given: Partial<Page>): string {
   const data = { stock: 1, percentiles: [50], sales: [] };
   const programs = { chartLibrary: '', charts: '' };
   return page({
     verdict: '',
+    passed: true,
     results: [],
     reads: [],
     data,
@@ -145,9 +143,8 @@ it.each([
   ['lock', false, 'FAILED'],
   ['none', false, 'UNPROTECTED'],
 ] as const)('reports on %s, sound: %j, as %s', (strategy, sound, label) => {
-  const counts = { accepted: 1, outOfStock: 0, busy: 0, errors: 0, orders: 1, sold: 1, stockLeft: 0, oversoldBy: 0 };
-  const invariants = { I1: sound, I2: true, I3: true };
-  const report = pageOf({ results: [{ strategy, ...counts, ordersPerSecond: 1, p50: 1, p99: 1, invariants }] });
+  const result = { ...resultOf(strategy), invariants: { I1: sound, I2: true, I3: true } };
+  const report = pageOf({ results: [result], passed: label !== 'FAILED' });
   expect(report).toMatch(new RegExp(`<div class="verdict ${label.toLowerCase()}">\\s*<strong>\\W*${label}</strong>`));
   expect(report.includes('<tr class="broken">')).toBe(!sound);
 });
@@ -208,9 +205,9 @@ it('counts reads that show what was before an answered write, and only those sen
 it('fails where a read was stale', () => {
   const read = { cache: 'on', reads: 100, errors: 0, readsPerSecond: 1, p50: 1, p99: 1, databaseReads: 1 } as const;
   const reads = [{ ...read, hitRate: 0.99, writes: 1, staleReads: 2 }];
-  const verdict = verdictOf([], 1, reads);
+  const verdict = verdictOf([], reads);
   expect(verdict).toMatch(/^FAILED: 2 of 100 reads with the cache on showed a stock from before/);
-  const report = pageOf({ verdict, reads });
+  const report = pageOf({ verdict, reads, passed: false });
   expect(report).toMatch(/<div class="verdict failed">\s*<strong>\W*FAILED/);
   expect(report).toContain('<tr class="broken">');
   expect(pageOf({ reads: [] })).not.toContain('Reads of products');
@@ -218,7 +215,7 @@ it('fails where a read was stale', () => {
 
 it('escapes what it puts into the report', () => {
   const hostile = `</script><!--<img src='x' onerror="alert(1)"> & more`;
-  const sale = { strategy: hostile, ordersPerSecond: 1, latency: [1], course: [] };
+  const sale = { strategy: hostile, soldPerSecond: 1, latency: [1], course: [] };
   const report = pageOf({
     verdict: hostile,
     data: { stock: 1, percentiles: [50], sales: [sale] },
@@ -251,6 +248,9 @@ it.each([
     ['--report', '/no/such/folder/report.html'],
     /^error: option '--report \[file\]' argument '\/no\/such\/folder\/report.html' .* Name a file in a folder that you may write to/,
   ],
+  [['--fault', 'flood'], /Allowed choices are kill, freeze, redis/],
+  [['--fault', 'kill', '--instances', '1'], /--fault kill needs at least 2 --instances/],
+  [['--fault', 'freeze', '--stock', '5'], /--fault freeze needs at least 20 --orders and --stock/],
   [['--report', '/'], /^error: option '--report .* cannot be written \(EISDIR/],
 ])('says what is wrong with %j', async (args, message) => {
   const failed = await run(process.execPath, [PROGRAM, ...args]).catch((error: unknown) => error);

@@ -1,6 +1,6 @@
 import { setTimeout } from 'node:timers/promises';
 import type { Moment } from './html-report/report-data.js';
-import type { Answer } from './load.js';
+import type { Answer } from './answer.js';
 
 const INTERVAL_MILLISECONDS = 20;
 /** More than a chart has room for. */

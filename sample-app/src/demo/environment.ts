@@ -1,19 +1,31 @@
 import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { placeOf, reasonOf } from '../places.js';
 import { startPostgresServer } from '../servers/postgres-server.js';
 import { startRedisServer } from '../servers/redis-server.js';
+import type { ServerProcess } from '../servers/server-process.js';
+import { illnessOf } from './illness.js';
+import { removeKeys, requireRedis } from './given-redis.js';
 import { startShop, type Shop } from './shop-process.js';
 
 /** Connections to the database that all processes of the shop open together: few enough for a server as it comes. */
 const CONNECTIONS = 60;
+/** Milliseconds. */
+const DATABASE_LIMITS = { connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
+const LONGEST_ENDING = 10_000;
 
 /** What the demo runs on: Redis, PostgreSQL and the processes of the shop. Ends what it started, in reverse order. */
 export class Environment implements AsyncDisposable {
   readonly shops: Shop[] = [];
-  private readonly endings: (() => Promise<unknown>)[] = [];
+  private readonly endings: { what: string; end: () => Promise<unknown> }[] = [];
+  private readonly interruption = new AbortController();
   private starting: Promise<void> | undefined;
   private ending: Promise<void> | undefined;
+  private shopSettings: Record<string, string> = {};
   redisUrl!: string;
+  /** The server, where it is ours. */
+  redisProcess: ServerProcess | undefined;
   database!: pg.Pool;
 
   /** `REDIS_URL` and `DATABASE_URL` are used where they are set, under a prefix and in a schema of our own. */
@@ -26,33 +38,56 @@ export class Environment implements AsyncDisposable {
     return this.ending !== undefined;
   }
 
+  /** Aborted as soon as the end begins. */
+  get signal(): AbortSignal {
+    return this.interruption.signal;
+  }
+
+  /** What is wrong with the shop, if anything is. */
+  illness(): Promise<string | undefined> {
+    return illnessOf(this.shops);
+  }
+
+  /** Starts a process of the shop in the place of one that has ended. */
+  async replace(shop: Shop): Promise<void> {
+    if (this.ended) return;
+    const started = await this.startShop();
+    this.shops[this.shops.indexOf(shop)] = started;
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
+    this.interruption.abort();
     this.ending ??= this.end();
     return this.ending;
   }
 
   private async begin(instances: number): Promise<void> {
     const name = `nest_redis_lock_demo_${randomBytes(4).toString('hex')}`;
-    const [redisUrl, databaseUrl] = await Promise.all([this.redis(), this.postgres(name)]);
+    const [redisUrl, databaseUrl] = await Promise.all([this.redis(name), this.postgres(name)]);
     if (this.ended) return;
     this.redisUrl = redisUrl;
-    this.database = new pg.Pool({ connectionString: databaseUrl, max: 2 });
+    this.database = new pg.Pool({ connectionString: databaseUrl, max: 2, ...DATABASE_LIMITS });
     this.database.on('error', () => {});
-    this.endings.push(() => this.database.end());
-    const env = {
+    this.endings.push({ what: 'close the connections to PostgreSQL', end: () => this.database.end() });
+    this.shopSettings = {
       REDIS_URL: redisUrl,
       DATABASE_URL: databaseUrl,
       DATABASE_CONNECTIONS: String(Math.max(1, Math.floor(CONNECTIONS / instances))),
       LOCK_PREFIX: name,
     };
-    await Promise.all(Array.from({ length: instances }, () => this.shop(env)));
+    await Promise.all(Array.from({ length: instances }, async () => void this.shops.push(await this.startShop())));
   }
 
-  private async redis(): Promise<string> {
+  private async redis(prefix: string): Promise<string> {
     const given = process.env['REDIS_URL'];
-    if (given) return given;
+    if (given) {
+      await requireRedis(given);
+      this.endings.push({ what: `remove our keys from ${placeOf(given)}`, end: () => removeKeys(given, prefix) });
+      return given;
+    }
     const server = await startRedisServer();
-    this.endings.push(() => server.stop());
+    this.redisProcess = server.process;
+    this.endings.push({ what: 'stop Redis', end: () => server.stop() });
     return server.url;
   }
 
@@ -60,20 +95,25 @@ export class Environment implements AsyncDisposable {
     const given = process.env['DATABASE_URL'];
     if (!given) {
       const server = await startPostgresServer();
-      this.endings.push(() => server.stop());
+      this.endings.push({ what: 'stop PostgreSQL', end: () => server.stop() });
       return server.url;
     }
-    await execute(given, `CREATE SCHEMA ${schema}`);
-    this.endings.push(() => execute(given, `DROP SCHEMA ${schema} CASCADE`));
+    try {
+      await execute(given, `CREATE SCHEMA ${schema}`);
+    } catch (error) {
+      throw new Error(`DATABASE_URL: no use of ${placeOf(given)} (${reasonOf(error)})`, { cause: error });
+    }
+    this.endings.push({
+      what: `remove our schema from ${placeOf(given)}`,
+      end: () => execute(given, `DROP SCHEMA ${schema} CASCADE`),
+    });
     const url = new URL(given);
     url.searchParams.set('options', `-c search_path=${schema}`);
     return url.href;
   }
 
-  private async shop(env: Record<string, string>): Promise<void> {
-    const shop = await startShop(env);
-    this.shops.push(shop);
-    this.endings.push(() => shop.process.stop());
+  private startShop(): Promise<Shop> {
+    return startShop(this.shopSettings);
   }
 
   private async end(): Promise<void> {
@@ -81,14 +121,26 @@ export class Environment implements AsyncDisposable {
     await this.starting?.catch(() => {});
     // The shops came last and go first, side by side; the servers under them after.
     await Promise.all(this.shops.map((shop) => shop.process.stop()));
-    for (const end of this.endings.toReversed()) await end();
+    for (const { what, end } of this.endings.toReversed()) {
+      try {
+        await Promise.race([end(), tooLate()]);
+      } catch (error) {
+        console.error(`Could not ${what}: ${reasonOf(error)}`);
+      }
+    }
   }
 }
 
+async function tooLate(): Promise<never> {
+  await sleep(LONGEST_ENDING, undefined, { ref: false });
+  throw new Error(`not within ${LONGEST_ENDING / 1_000} s`);
+}
+
 async function execute(databaseUrl: string, statement: string): Promise<void> {
-  const client = new pg.Client(databaseUrl);
-  await client.connect();
+  const client = new pg.Client({ connectionString: databaseUrl, ...DATABASE_LIMITS });
+  client.on('error', () => {});
   try {
+    await client.connect();
     await client.query(statement);
   } finally {
     await client.end();

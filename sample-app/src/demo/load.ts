@@ -1,8 +1,11 @@
-import type autocannon from 'autocannon';
+import { setMaxListeners } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { build, type Histogram } from 'hdr-histogram-js';
 import type { Strategy } from '../deduction/strategy.js';
-import { fire, inShares } from './cannon.js';
+import { answerOf, kindOfError, type Answer } from './answer.js';
+import { OrderClient, type Reply } from './order-client.js';
 import type { Shop } from './shop-process.js';
+import { Standstill } from './standstill.js';
 
 /** What the clients of the shop saw. */
 export interface LoadResult {
@@ -10,11 +13,19 @@ export interface LoadResult {
   readonly outOfStock: number;
   /** Answered that the shop is too busy with this product: 423, or a strategy that gave up. */
   readonly busy: number;
+  /** Orders that failed, or were never answered; each kind of error with its number. */
   readonly errors: number;
-  readonly ordersPerSecond: number;
-  /** Milliseconds from sending an order to its answer. */
+  readonly errorKinds: Readonly<Record<string, number>>;
+  /** How often an order was sent again. */
+  readonly resent: number;
+  /** Accepted orders a second, until the last of them. */
+  readonly soldPerSecond: number;
+  /** Milliseconds from sending an order to its answer; with orders that are sent again, to the last one. */
   readonly p50: number;
   readonly p99: number;
+  readonly longestWait: number;
+  /** Milliseconds: the longest time in which no order was accepted, until the last was. */
+  readonly standstill: number;
 }
 
 export interface Load {
@@ -23,85 +34,137 @@ export interface Load {
   readonly sku: string;
   readonly orders: number;
   readonly concurrency: number;
-  readonly onAnswer: (answer: Answer) => void;
+  /** Seconds that the sale may take at most. */
+  readonly timeLimit: number;
+  /** Whether there is a reason, such as a fault, to send an order again that the shop failed to answer. */
+  readonly sendAgain: () => boolean;
+  readonly onAnswer: (answer: Answer, shop: Shop) => void;
+  /** Told when nobody has been answered for a while. */
+  readonly onSilence: (message: string) => void;
+  readonly signal?: AbortSignal;
 }
 
-const TIMEOUT_SECONDS = 60;
+/** Milliseconds after which an order counts as not answered: more than the shop waits for locks and for its database. */
+const PATIENCE = 15_000;
+/** The same where there is a reason to send it again: more than the lease of a lock, which delays the shops that are well. */
+const PATIENCE_AMID_FAULTS = 4_000;
+/** Milliseconds before an order is sent for a third time, and so on. */
+const PAUSE = 100;
 
 /** Sends orders of one piece, each with a number of its own, to all processes at once. The latencies are in microseconds. */
 export async function sendOrders(load: Load): Promise<{ result: LoadResult; latency: Histogram }> {
-  const seen = { accepted: 0, outOfStock: 0, busy: 0, errors: 0 };
-  const latency = build();
-  const start = performance.now();
-  let end = start;
-  const { orders, concurrency } = load;
-  // With fewer orders under way than there are shops, some shops have nothing to do.
-  const shops = load.shops.slice(0, Math.min(orders, concurrency));
-  const amounts = inShares(orders, shops.length);
-  const connections = inShares(Math.min(concurrency, orders), shops.length);
-  // The generator itself ends a little later.
-  const timed = {
-    ...load,
-    onAnswer: (answer: Answer) => {
-      end = performance.now();
-      load.onAnswer(answer);
-    },
-  };
-  await Promise.all(
-    shops.map(async (shop, index) => {
-      await cannon(timed, shop, amounts[index] as number, connections[index] as number, seen, latency);
-    }),
-  );
-  const seconds = (end - start) / 1_000;
-  const unanswered = orders - seen.accepted - seen.outOfStock - seen.busy - seen.errors;
-  const result = {
-    ...seen,
-    errors: seen.errors + Math.max(0, unanswered),
-    ordersPerSecond: orders / seconds,
-    p50: latency.getValueAtPercentile(50) / 1_000,
-    p99: latency.getValueAtPercentile(99) / 1_000,
-  };
-  return { result, latency };
+  return new Sale(load).run();
 }
 
-async function cannon(
-  { strategy, sku, onAnswer }: Load,
-  shop: Shop,
-  amount: number,
-  connections: number,
-  seen: Record<Answer, number>,
-  latency: Histogram,
-): Promise<void> {
-  let sent = 0;
-  const options: autocannon.Options = {
-    url: `${shop.url}/products/${sku}/deduct?strategy=${strategy}`,
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    amount,
-    connections,
-    timeout: TIMEOUT_SECONDS,
-    requests: [
-      {
-        setupRequest: (request) => {
-          sent += 1;
-          return { ...request, body: JSON.stringify({ quantity: 1, orderId: `${sku}-${shop.process.pid}-${sent}` }) };
-        },
-        onResponse: (status, body) => {
-          const answer = classify(status, body);
-          seen[answer] += 1;
-          onAnswer(answer);
-        },
-      },
-    ],
-  };
-  await fire(options, latency);
+class Sale {
+  private readonly seen: Record<Answer, number> = { accepted: 0, outOfStock: 0, busy: 0, errors: 0 };
+  private readonly errorKinds: Record<string, number> = {};
+  private readonly latency = build();
+  private readonly client = new OrderClient();
+  /** Requests that may still be answered, though their orders were sent again. */
+  private readonly late: Promise<unknown>[] = [];
+  private readonly standstill: Standstill;
+  private sent = 0;
+  private resent = 0;
+  private longestWait = 0;
+
+  constructor(private readonly load: Load) {
+    this.standstill = new Standstill(load.timeLimit, load.onSilence, load.signal);
+    setMaxListeners(0, this.standstill.signal);
+  }
+
+  async run(): Promise<{ result: LoadResult; latency: Histogram }> {
+    const { orders, concurrency } = this.load;
+    try {
+      await Promise.all(Array.from({ length: Math.min(concurrency, orders) }, (_, index) => this.customer(index)));
+      // What they change, they have changed before the sale is audited.
+      await Promise.all(this.late);
+    } finally {
+      this.standstill.stop();
+      this.client[Symbol.dispose]();
+    }
+    const unsent = orders - this.sent;
+    if (unsent > 0) this.fail('not sent', unsent);
+    return { result: this.result(), latency: this.latency };
+  }
+
+  /** Places one order after the other, until none is left. */
+  private async customer(index: number): Promise<void> {
+    while (this.sent < this.load.orders && !this.standstill.signal.aborted) {
+      this.sent += 1;
+      await this.place(`${this.load.sku}-${this.sent}`, index);
+    }
+  }
+
+  private async place(orderId: string, firstShop: number): Promise<void> {
+    const { shops, sendAgain, onAnswer } = this.load;
+    const start = performance.now();
+    for (let attempt = 0; ; attempt++) {
+      const shop = shops[(firstShop + attempt) % shops.length] as Shop;
+      const reply = await this.ask(shop, orderId);
+      const answer = reply instanceof Error ? 'errors' : answerOf(reply);
+      const unsettled = answer === 'errors' || answer === 'busy';
+      if (!unsettled || !sendAgain() || this.standstill.signal.aborted) {
+        const waited = performance.now() - start;
+        this.latency.recordValue(waited * 1_000);
+        this.longestWait = Math.max(this.longestWait, waited);
+        if (answer === 'errors') this.fail(kindOfError(reply));
+        else this.settle(answer);
+        onAnswer(answer, shop);
+        return;
+      }
+      this.resent += 1;
+      if (attempt > 0) await sleep(PAUSE);
+    }
+  }
+
+  private settle(answer: Exclude<Answer, 'errors'>): void {
+    this.seen[answer] += 1;
+    this.standstill.answered(answer === 'accepted');
+  }
+
+  private fail(kind: string, times = 1): void {
+    this.seen.errors += times;
+    this.errorKinds[kind] = (this.errorKinds[kind] ?? 0) + times;
+  }
+
+  /** One try. An order that will be sent again leaves its request open: what the shop does with it must be over at the end. */
+  private async ask(shop: Shop, orderId: string): Promise<Reply | Error> {
+    const { strategy, sku, sendAgain } = this.load;
+    const url = `${shop.url}/products/${encodeURIComponent(sku)}/deduct?strategy=${strategy}`;
+    const signal = AbortSignal.any([this.standstill.signal, AbortSignal.timeout(PATIENCE)]);
+    const asked = this.client.post(url, { quantity: 1, orderId }, signal).catch(asError);
+    const impatience = new AbortController();
+    const first = await Promise.race([asked, impatient(sendAgain, impatience.signal)]);
+    impatience.abort();
+    if (first !== undefined) return first;
+    this.late.push(asked);
+    return new DOMException('no answer', 'TimeoutError');
+  }
+
+  private result(): LoadResult {
+    const { lastAccepted, longest } = this.standstill;
+    return {
+      ...this.seen,
+      errorKinds: this.errorKinds,
+      resent: this.resent,
+      soldPerSecond: this.seen.accepted === 0 ? 0 : (this.seen.accepted * 1_000) / lastAccepted,
+      p50: this.latency.getValueAtPercentile(50) / 1_000,
+      p99: this.latency.getValueAtPercentile(99) / 1_000,
+      longestWait: this.longestWait,
+      standstill: longest,
+    };
+  }
 }
 
-export type Answer = 'accepted' | 'outOfStock' | 'busy' | 'errors';
+/** Resolves to undefined when an order has waited for long enough and may be sent again. */
+async function impatient(sendAgain: () => boolean, signal: AbortSignal): Promise<undefined> {
+  do {
+    await sleep(PATIENCE_AMID_FAULTS, undefined, { signal }).catch(() => {});
+  } while (!sendAgain() && !signal.aborted);
+  return undefined;
+}
 
-function classify(status: number, body: string): Answer {
-  if (status === 201) return 'accepted';
-  if (status === 423) return 'busy';
-  if (status !== 409) return 'errors';
-  return body.includes('"OUT_OF_STOCK"') ? 'outOfStock' : 'busy';
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

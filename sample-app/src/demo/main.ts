@@ -1,17 +1,20 @@
 import { writeFile } from 'node:fs/promises';
 import cliProgress from 'cli-progress';
 import type { Strategy } from '../deduction/strategy.js';
+import { reasonOf } from '../places.js';
 import { audit, stockOf } from './audit.js';
 import { CourseRecorder } from './course-recorder.js';
 import { Environment } from './environment.js';
-import { htmlReport, type Sale } from './html-report/html-report.js';
+import { FAULT_NAMES, FaultOfSale } from './fault.js';
+import { htmlReport, type Outcome, type Sale } from './html-report/html-report.js';
 import { sendOrders } from './load.js';
 import { readOptions, type DemoOptions } from './options.js';
+import { plural } from './plural.js';
 import { putOnSale } from './put-on-sale.js';
 import { readWhileChanging, type ReadsResult } from './reads/cached-reads.js';
-import { staleResults } from './reads/reads-report.js';
-import { failures, readsTable, table, verdict } from './report.js';
+import { faultTable, readsTable, table } from './report.js';
 import type { Shop } from './shop-process.js';
+import { passed, verdict } from './verdict.js';
 import { versionsOf } from './versions.js';
 
 const INTERRUPTED = 130;
@@ -20,8 +23,12 @@ const WARM_UP_ORDERS = 600;
 const options = readOptions(process.argv.slice(2));
 const environment = new Environment();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.once(signal, () => {
-    console.error('\nCleaning up');
+  process.on(signal, () => {
+    if (environment.ended) {
+      console.error('\nEnding at once');
+      process.exit(INTERRUPTED);
+    }
+    console.error('\nCleaning up (once more to end at once)');
     void environment[Symbol.asyncDispose]().finally(() => process.exit(INTERRUPTED));
   });
 }
@@ -29,59 +36,104 @@ try {
   process.exitCode = await demonstrate(options);
 } catch (error) {
   // Interrupted, it fails at whatever it was about to do.
-  if (!environment.ended) console.error(error instanceof Error ? error.message : error);
+  if (!environment.ended) {
+    const illness = await environment.illness();
+    console.error(`The demo failed: ${[reasonOf(error), ...(illness === undefined ? [] : [illness])].join('; ')}`);
+  }
   process.exitCode = 1;
 } finally {
   await environment[Symbol.asyncDispose]();
 }
 
 async function demonstrate(settings: DemoOptions): Promise<number> {
-  console.error(`Starting Redis, PostgreSQL and ${settings.instances} processes of the shop`);
+  console.error(`Starting Redis, PostgreSQL and ${plural(settings.instances, 'process', 'processes')} of the shop`);
   await environment.start(settings.instances);
   await warmUp(settings);
   const sales: Sale[] = [];
-  for (const strategy of settings.strategies) sales.push(await sell(strategy, settings));
+  let ended: string | undefined;
+  for (const strategy of settings.strategies) {
+    sales.push(await sell(strategy, settings));
+    ended = await reasonToEnd(sales);
+    if (ended !== undefined) break;
+  }
   const reads: ReadsResult[] = [];
-  if (settings.cacheReads) for (const cache of ['off', 'on'] as const) reads.push(await read(cache, settings));
+  if (settings.cacheReads && ended === undefined) {
+    for (const cache of ['off', 'on'] as const) reads.push(await read(cache, settings));
+  }
   if (environment.ended) return INTERRUPTED;
+  await tell({ sales, reads, ...(ended !== undefined && { ended }) }, settings);
+  return passed(
+    sales.map(({ result }) => result),
+    reads,
+    ended,
+  )
+    ? 0
+    : 1;
+}
+
+/** A shop that is not well after orders have failed will not be well in the next sale. */
+async function reasonToEnd(sales: readonly Sale[]): Promise<string | undefined> {
+  const last = sales.at(-1)?.result;
+  if (!last?.errors) return undefined;
+  const illness = await environment.illness();
+  return illness === undefined ? undefined : `the demo ended after ${last.strategy}, because ${illness}`;
+}
+
+async function tell({ sales, reads, ended }: Outcome, settings: DemoOptions): Promise<void> {
   const results = sales.map(({ result }) => result);
-  const conclusion = verdict(results, settings.stock, reads);
+  const conclusion = verdict(results, reads, ended);
   if (settings.json) console.log(JSON.stringify({ settings, results, reads, verdict: conclusion }));
   else {
     const colours = process.stdout.isTTY;
-    const tables = [table(results, colours), ...(reads.length > 0 ? [readsTable(reads, colours)] : [])];
+    const { fault } = settings;
+    const tables = [
+      table(results, colours),
+      ...(fault ? [`What it cost that ${FAULT_NAMES[fault]}:`, faultTable(results, colours)] : []),
+      ...(reads.length > 0 ? [readsTable(reads, colours)] : []),
+    ];
     console.log(`${tables.join('\n')}\n${conclusion}`);
   }
-  if (settings.report !== undefined) {
-    await writeFile(settings.report, await htmlReport(sales, reads, settings, await versionsOf(environment)));
-    console.error(`The report is in ${settings.report}`);
-  }
-  return failures(results).length > 0 || staleResults(reads).length > 0 ? 1 : 0;
+  if (settings.report === undefined) return;
+  const versions = await versionsOf(environment);
+  await writeFile(
+    settings.report,
+    await htmlReport({ sales, reads, ...(ended !== undefined && { ended }) }, settings, versions),
+  );
+  console.error(`The report is in ${settings.report}`);
 }
 
 async function sell(strategy: Strategy, settings: DemoOptions): Promise<Sale> {
-  const { stock, orders, concurrency } = settings;
+  const { stock, orders, concurrency, timeLimit } = settings;
   const sku = `teapot-${strategy}`;
   await putOnSale(environment.shops[0] as Shop, sku, stock);
+  const fault = settings.fault && new FaultOfSale(settings.fault, environment, Math.ceil(Math.min(stock, orders) / 4));
   const bar = progressBar(`${strategy.padEnd(11)} {bar} {value}/{total} orders`);
   bar.start(orders, 0);
   const recorder = new CourseRecorder(stock, () => stockOf(environment.database, sku));
+  let accepted = 0;
   const { result, latency } = await sendOrders({
-    shops: environment.shops,
+    shops: [...environment.shops],
     strategy,
     sku,
     orders,
     concurrency,
-    onAnswer: (answer) => {
+    timeLimit,
+    sendAgain: () => fault?.struck ?? false,
+    onAnswer: (answer, shop) => {
       bar.increment();
       recorder.answered(answer);
+      if (answer === 'accepted') fault?.accepted(++accepted, shop);
     },
+    onSilence: (message) => console.error(`${process.stderr.isTTY ? '\n' : ''}${strategy}: ${message}`),
+    signal: environment.signal,
   });
+  await fault?.repair();
   const course = await recorder.stop();
   bar.stop();
-  if (!process.stderr.isTTY) console.error(`${strategy}: ${orders} orders sent`);
+  if (!process.stderr.isTTY) console.error(`${strategy}: ${plural(orders, 'order')} sent`);
   const audited = await audit(environment.database, sku, stock, result);
-  return { result: { strategy, ...result, ...audited }, latency, course };
+  const facts = { strategy, stock, ordered: orders, ...(fault && { struck: fault.struck }) };
+  return { result: { ...facts, ...result, ...audited }, latency, course };
 }
 
 async function read(cache: 'on' | 'off', settings: DemoOptions): Promise<ReadsResult> {
@@ -111,5 +163,16 @@ async function warmUp(settings: DemoOptions): Promise<void> {
   const orders = Math.min(settings.orders, WARM_UP_ORDERS);
   const { concurrency } = settings;
   await putOnSale(environment.shops[0] as Shop, sku, orders);
-  await sendOrders({ shops: environment.shops, strategy: 'none', sku, orders, concurrency, onAnswer: () => {} });
+  await sendOrders({
+    shops: environment.shops,
+    strategy: 'none',
+    sku,
+    orders,
+    concurrency,
+    timeLimit: settings.timeLimit,
+    sendAgain: () => false,
+    onAnswer: () => {},
+    onSilence: (message) => console.error(`warm-up: ${message}`),
+    signal: environment.signal,
+  });
 }

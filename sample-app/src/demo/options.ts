@@ -1,5 +1,6 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { STRATEGIES, type Strategy } from '../deduction/strategy.js';
+import { FAULTS, type Fault } from './fault.js';
 import { writableFile } from './writable-file.js';
 
 export interface DemoOptions {
@@ -8,6 +9,10 @@ export interface DemoOptions {
   readonly orders: number;
   readonly concurrency: number;
   readonly strategies: readonly Strategy[];
+  /** What happens to the shop in the middle of each sale. */
+  readonly fault?: Fault;
+  /** Seconds that one sale may take at most. */
+  readonly timeLimit: number;
   /** Whether products are read as well, with and without the cache. */
   readonly cacheReads: boolean;
   readonly readers: number;
@@ -32,6 +37,16 @@ export function readOptions(argv: readonly string[]): DemoOptions {
     .option('--orders <number>', 'orders of one piece each', whole(1, 1_000_000), 600)
     .option('--concurrency <number>', 'orders under way at once', whole(1, 2_000), 60)
     .option('--strategy <names>', `one or several of ${STRATEGIES.join(', ')}; with commas, or given again`, strategies)
+    .addOption(
+      new Option('--fault <kind>', 'what strikes in the middle of each sale; products are not read then').choices(
+        FAULTS,
+      ),
+    )
+    .option(
+      '--time-limit <seconds>',
+      'how long one sale may take at most (default: 60, and a second for every 20 orders)',
+      whole(1, 86_400),
+    )
     .option('--no-cache-reads', 'leave out the reads of products with and without the cache')
     .option('--readers <number>', 'clients that read products at once', whole(1, 2_000), 60)
     .option('--read-seconds <number>', 'how long they read, with the cache and without it', whole(1, 3_600), 2)
@@ -47,8 +62,18 @@ export function readOptions(argv: readonly string[]): DemoOptions {
     .showHelpAfterError('(--help shows the options)')
     .exitOverride((error) => process.exit(error.exitCode === 0 ? 0 : 2));
   command.parse([...argv], { from: 'user' });
-  const { strategy, ...options } = command.opts<Omit<DemoOptions, 'strategies'> & { strategy?: Strategy[] }>();
-  return { ...options, strategies: strategy ?? STRATEGIES };
+  const given = command.opts<
+    Omit<DemoOptions, 'strategies' | 'timeLimit'> & { strategy?: Strategy[]; timeLimit?: number }
+  >();
+  const { strategy, timeLimit = 60 + Math.ceil(given.orders / 20), ...options } = given;
+  const { fault, instances, orders, stock } = options;
+  if (fault && instances < 2) command.error(`error: --fault ${fault} needs at least 2 --instances`);
+  if (fault && Math.min(orders, stock) < 20)
+    command.error(`error: --fault ${fault} needs at least 20 --orders and --stock`);
+  if (fault === 'redis' && process.env['REDIS_URL']) {
+    command.error('error: --fault redis stops a Redis that the demo starts itself: unset REDIS_URL');
+  }
+  return { ...options, cacheReads: options.cacheReads && !fault, timeLimit, strategies: strategy ?? STRATEGIES };
 }
 
 function whole(least: number, most: number): (value: string) => number {

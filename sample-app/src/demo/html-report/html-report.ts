@@ -2,7 +2,8 @@ import { readFile } from 'node:fs/promises';
 import type { Histogram } from 'hdr-histogram-js';
 import type { DemoOptions } from '../options.js';
 import type { ReadsResult } from '../reads/cached-reads.js';
-import { verdict, type StrategyResult } from '../report.js';
+import { passed, verdict, type StrategyResult } from '../verdict.js';
+import { FAULT_NAMES } from '../fault.js';
 import { page } from './page.js';
 import type { Moment } from './report-data.js';
 
@@ -14,13 +15,20 @@ export interface Sale {
   readonly course: readonly Moment[];
 }
 
+/** All that the demo found. */
+export interface Outcome {
+  readonly sales: readonly Sale[];
+  readonly reads: readonly ReadsResult[];
+  /** Why it ended before all was done. */
+  readonly ended?: string;
+}
+
 const PERCENTILES = [10, 25, 50, 75, 90, 95, 99, 100];
 
 /** The whole report as one HTML file that needs no other. */
 export async function htmlReport(
-  sales: readonly Sale[],
-  reads: readonly ReadsResult[],
-  { instances, stock, orders, concurrency, readers, writes }: DemoOptions,
+  { sales, reads, ended }: Outcome,
+  { instances, stock, orders, concurrency, readers, writes, fault }: DemoOptions,
   versions: Readonly<Record<string, string>>,
 ): Promise<string> {
   const results = sales.map(({ result }) => result);
@@ -29,15 +37,17 @@ export async function htmlReport(
     readFile(new URL('browser/charts.js', import.meta.url), 'utf8'),
   ]);
   return page({
-    verdict: verdict(results, stock, reads),
+    verdict: verdict(results, reads, ended),
+    passed: passed(results, reads, ended),
+    ...(fault && { fault: FAULT_NAMES[fault] }),
     results,
     reads,
     data: {
       stock,
       percentiles: PERCENTILES,
-      sales: sales.map(({ result: { strategy, ordersPerSecond }, latency, course }) => ({
+      sales: sales.map(({ result: { strategy, soldPerSecond }, latency, course }) => ({
         strategy,
-        ordersPerSecond,
+        soldPerSecond,
         latency: PERCENTILES.map((percentile) => latency.getValueAtPercentile(percentile) / 1_000),
         course,
       })),

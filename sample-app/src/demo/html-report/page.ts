@@ -1,13 +1,17 @@
-import { holds } from '../audit.js';
 import type { ReadsResult } from '../reads/cached-reads.js';
-import { READS_HEAD, readsCells, staleResults } from '../reads/reads-report.js';
-import { cells, failures, HEAD, type StrategyResult } from '../report.js';
+import { READS_HEAD, readsCells, readsFailures } from '../reads/reads-report.js';
+import { cells, FAULT_HEAD, faultCells, HEAD } from '../report.js';
+import { failuresOf, type StrategyResult } from '../verdict.js';
+import { holds } from '../audit.js';
 import { html, inlineJson, inlineScript, type Html } from './html.js';
 import type { ReportData } from './report-data.js';
 import { STYLES } from './styles.js';
 
 export interface Page {
   readonly verdict: string;
+  readonly passed: boolean;
+  /** What happened in the middle of each sale. */
+  readonly fault?: string;
   readonly results: readonly StrategyResult[];
   /** Empty where products were not read. */
   readonly reads: readonly ReadsResult[];
@@ -22,8 +26,10 @@ export interface Page {
 }
 
 /** The report as one document, which loads nothing: its security policy forbids it. */
-export function page({ verdict, results, reads, data, settings, versions, date, chartLibrary, charts }: Page): string {
-  const { label, look } = outcome(results, reads);
+export function page(given: Page): string {
+  const { verdict, results, reads, fault, data, settings, versions, date, chartLibrary, charts } = given;
+  const { label, look } = outcome(given);
+  const latencyHead = ['strategy', ...data.percentiles.map(percentileName)];
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -49,6 +55,7 @@ export function page({ verdict, results, reads, data, settings, versions, date, 
             <h2>Results</h2>
             ${table('Results', HEAD, results.map(resultRow))}
           </section>
+          ${fault === undefined ? [] : [faultSection(fault, results)]}
           <section>
             <h2>Pieces sold and stock shown, over time</h2>
             <p class="note">Sold is what the shop accepted. Above the dashed line, it sold more than it had.</p>
@@ -64,10 +71,16 @@ export function page({ verdict, results, reads, data, settings, versions, date, 
               ${figure('latency', 'Latency', 'From sending an order to its answer, refusals included.')}
               <details>
                 <summary>As a table, in milliseconds</summary>
-                ${table('Latency', ['strategy', ...data.percentiles.map(percentileName)], data.sales.map(latencyRow))}
+                ${table(
+                  'Latency',
+                  latencyHead,
+                  data.sales.map((sale) => latencyRow(latencyHead, sale)),
+                )}
               </details>
             </section>
-            <section>${figure('throughput', 'Orders per second', 'Answered orders, refusals included.')}</section>
+            <section>
+              ${figure('throughput', 'Orders accepted per second', 'Until the last was accepted; refusals do not count.')}
+            </section>
           </div>
           ${reads.length > 0 ? [readsSection(reads)] : []}
           <section>
@@ -94,8 +107,8 @@ export function page({ verdict, results, reads, data, settings, versions, date, 
     </html>`.text;
 }
 
-function outcome(results: readonly StrategyResult[], reads: readonly ReadsResult[]): { label: string; look: string } {
-  if (failures(results).length > 0 || staleResults(reads).length > 0) return { label: '✗ FAILED', look: 'failed' };
+function outcome({ passed, results }: Page): { label: string; look: string } {
+  if (!passed) return { label: '✗ FAILED', look: 'failed' };
   if (results.every(({ strategy }) => strategy === 'none')) return { label: 'UNPROTECTED', look: 'unprotected' };
   return { label: '✓ PASSED', look: 'passed' };
 }
@@ -116,11 +129,29 @@ function table(name: string, head: readonly string[], rows: Html[]): Html {
 }
 
 function resultRow(result: StrategyResult): Html {
-  return row(cells(result), holds(result) ? '' : 'broken');
+  return row(HEAD, cells(result), lookOf(result));
+}
+
+function lookOf(result: StrategyResult): string {
+  return holds(result) && failuresOf(result).length === 0 ? '' : 'broken';
+}
+
+function faultSection(fault: string, results: readonly StrategyResult[]): Html {
+  const rows = results.map((result) => row(FAULT_HEAD, faultCells(result), lookOf(result)));
+  return html`<section>
+    <h2>What the fault cost</h2>
+    <p class="note">
+      In each sale, ${fault}. Clients send an order again until it is answered; one that never is counts as lost. A
+      standstill is a time in which no order was accepted.
+    </p>
+    ${table('Fault', FAULT_HEAD, rows)}
+  </section>`;
 }
 
 function readsSection(reads: readonly ReadsResult[]): Html {
-  const rows = reads.map((result) => row(readsCells(result), result.staleReads > 0 ? 'broken' : ''));
+  const rows = reads.map((result) =>
+    row(READS_HEAD, readsCells(result), readsFailures([result]).length > 0 ? 'broken' : ''),
+  );
   return html`<section>
     <h2>Reads of products while orders and restocks change them</h2>
     <p class="note">
@@ -130,14 +161,15 @@ function readsSection(reads: readonly ReadsResult[]): Html {
   </section>`;
 }
 
-function latencyRow({ strategy, latency }: ReportData['sales'][number]): Html {
-  return row([strategy, ...latency.map((milliseconds) => milliseconds.toFixed(1))]);
+function latencyRow(head: readonly string[], { strategy, latency }: ReportData['sales'][number]): Html {
+  return row(head, [strategy, ...latency.map((milliseconds) => milliseconds.toFixed(1))]);
 }
 
-function row([name = '', ...numbers]: readonly string[], look = ''): Html {
+/** Each cell bears the name of its column, for screens too narrow for columns. */
+function row(head: readonly string[], [name = '', ...numbers]: readonly string[], look = ''): Html {
   return html`<tr class="${look}">
     <th scope="row">${name}</th>
-    ${numbers.map((text) => html`<td>${text}</td>`)}
+    ${numbers.map((text, index) => html`<td data-column="${head[index + 1] ?? ''}">${text}</td>`)}
   </tr>`;
 }
 

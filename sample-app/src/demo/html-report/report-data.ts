@@ -9,7 +9,7 @@ export interface ReportData {
 
 export interface SaleData {
   readonly strategy: string;
-  readonly ordersPerSecond: number;
+  readonly soldPerSecond: number;
   /** Milliseconds, one for each of the percentiles. */
   readonly latency: readonly number[];
   readonly course: readonly Moment[];

@@ -47,6 +47,15 @@ figure { display: flex; flex-direction: column; justify-content: space-between; 
 .chart.tall { height: 22rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; margin: .5rem 0 0; padding: 0; font-size: .9rem; }
 .legend li::before { content: ""; display: inline-block; width: 1.75rem; vertical-align: middle; margin-right: .5rem; border-top: 3px var(--stroke, solid) var(--colour); }
+@media (max-width: 44rem) {
+  table, tbody { display: block; }
+  thead { position: absolute; clip-path: inset(50%); }
+  tr { display: grid; grid-template-columns: 1fr 1fr; gap: 0 1.25rem; padding: .6rem 0; border-bottom: 1px solid var(--line); }
+  th, td { border: 0; padding: .15rem 0; }
+  tr > th { grid-column: 1 / -1; }
+  td { display: flex; justify-content: space-between; gap: .5rem; }
+  td::before { content: attr(data-column); color: var(--muted); font-weight: 400; }
+}
 footer { margin-top: 1rem; }
 details { margin-top: .75rem; }
 summary { cursor: pointer; }

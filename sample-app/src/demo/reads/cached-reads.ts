@@ -25,6 +25,7 @@ export interface ReadSettings {
 }
 
 const WARM_UP_SECONDS = 0.2;
+const TIME_LIMIT = 10_000;
 
 /** Lets clients read products from all processes of the shop while orders and restocks change them. */
 export async function readWhileChanging(
@@ -57,7 +58,7 @@ export async function readWhileChanging(
 async function loaderCalls(shops: readonly Shop[]): Promise<number> {
   const calls = await Promise.all(
     shops.map(async ({ url }) => {
-      const response = await fetch(`${url}/cache/stats`);
+      const response = await fetch(`${url}/cache/stats`, { signal: AbortSignal.timeout(TIME_LIMIT) });
       return ((await response.json()) as CacheStats).loads;
     }),
   );

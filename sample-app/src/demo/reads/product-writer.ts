@@ -6,6 +6,7 @@ export const STOCK_AT_START = 1_000;
 /** Every tenth write is a restock, of more than the orders in between took: so no stock comes twice. */
 const WRITES_PER_RESTOCK = 10;
 const RESTOCK = 100;
+const TIME_LIMIT = 10_000;
 
 /** Who alone changes the stock of one product: sends an order or a restock, waits for its answer, and pauses. */
 export class ProductWriter {
@@ -43,6 +44,7 @@ export class ProductWriter {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify(body),
+      signal: AbortSignal.timeout(TIME_LIMIT),
     });
     const answer = await response.text();
     const left = response.ok ? (JSON.parse(answer) as { stock: number }).stock : undefined;

@@ -8,9 +8,9 @@ export const READS_HEAD = [
   'p50 ms',
   'p99 ms',
   'hit rate',
-  'database reads',
+  'db reads',
   'writes',
-  'stale reads',
+  'stale',
 ];
 
 /** The row of a table below `READS_HEAD`. */
@@ -27,9 +27,18 @@ export function readsCells(result: ReadsResult): string[] {
   ];
 }
 
-/** Those in which somebody was shown what was no longer true. */
-export function staleResults(results: readonly ReadsResult[]): readonly ReadsResult[] {
-  return results.filter(({ staleReads }) => staleReads > 0);
+/** What must not be in the answers to readers: a stock that was no longer true, or an error. */
+export function readsFailures(results: readonly ReadsResult[]): string[] {
+  return results.flatMap(({ cache, reads, errors, staleReads }) => {
+    const which = `with the cache ${cache}`;
+    return [
+      ...(staleReads > 0
+        ? [`${staleReads} of ${reads} reads ${which} showed a stock from before a write that had been answered`]
+        : []),
+      ...(errors > 0 ? [`${errors} of ${reads + errors} reads ${which} failed`] : []),
+      ...(reads + errors === 0 ? [`no read ${which} was answered`] : []),
+    ];
+  });
 }
 
 /** What the cache did, if it was asked. */
@@ -38,10 +47,6 @@ export function readsVerdict(results: readonly ReadsResult[]): string | undefine
   if (!cached) return undefined;
   const { reads, writes } = cached;
   return `the cache answered ${percent(cached)} of ${reads} reads during ${writes} writes, and none with a stock from before an answered one`;
-}
-
-export function staleVerdict({ cache, reads, staleReads }: ReadsResult): string {
-  return `${staleReads} of ${reads} reads with the cache ${cache} showed a stock from before a write that had been answered`;
 }
 
 function percent({ hitRate }: ReadsResult): string {

@@ -119,11 +119,11 @@ function throughputChart(): ChartConfiguration<'bar'> {
   return {
     type: 'bar',
     data: {
-      labels: data.sales.map(({ strategy, ordersPerSecond }) => [strategy, String(Math.round(ordersPerSecond))]),
+      labels: data.sales.map(({ strategy, soldPerSecond }) => [strategy, String(Math.round(soldPerSecond))]),
       datasets: [
         {
-          label: 'orders per second',
-          data: data.sales.map(({ ordersPerSecond }) => Math.round(ordersPerSecond)),
+          label: 'orders accepted per second',
+          data: data.sales.map(({ soldPerSecond }) => Math.round(soldPerSecond)),
           backgroundColor: data.sales.map((_, index) => seriesColour(index)),
           maxBarThickness: 36,
         },
@@ -132,7 +132,7 @@ function throughputChart(): ChartConfiguration<'bar'> {
     options: {
       indexAxis: 'y',
       plugins: { legend: { display: false } },
-      scales: { x: { title: { display: true, text: 'orders per second' } }, y: { grid: { display: false } } },
+      scales: { x: { title: { display: true, text: 'orders accepted per second' } }, y: { grid: { display: false } } },
     },
   };
 }

@@ -1,0 +1,56 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LOCK_TTL } from '../settings.js';
+import type { Environment } from './environment.js';
+import type { Shop } from './shop-process.js';
+
+/** What can happen to the shop in the middle of a sale. */
+export const FAULTS = ['kill', 'freeze', 'redis'] as const;
+
+export type Fault = (typeof FAULTS)[number];
+
+/** Longer than the lease of a lock: shorter ones go unnoticed. */
+const FREEZE = LOCK_TTL + 2_000;
+
+export const FAULT_NAMES: Readonly<Record<Fault, string>> = {
+  kill: 'a process of the shop was killed in mid-sale',
+  freeze: `a process of the shop stood still for ${FREEZE / 1_000} s in mid-sale`,
+  redis: `Redis stood still for ${FREEZE / 1_000} s in mid-sale`,
+};
+
+/** One fault of one sale: it strikes once a quarter of the pieces that can be sold is sold. */
+export class FaultOfSale {
+  private over: Promise<void> | undefined;
+  private killed: Shop | undefined;
+
+  constructor(
+    private readonly fault: Fault,
+    private readonly environment: Environment,
+    private readonly threshold: number,
+  ) {}
+
+  get struck(): boolean {
+    return this.over !== undefined;
+  }
+
+  /** `shop` accepted an order, the `accepted`th of the sale. So it is likely to be the one that holds the lock. */
+  accepted(accepted: number, shop: Shop): void {
+    if (!this.struck && accepted >= this.threshold) this.over = this.strike(shop);
+  }
+
+  /** Waits until the fault has passed, and replaces what it broke. */
+  async repair(): Promise<void> {
+    await this.over;
+    if (this.killed) await this.environment.replace(this.killed);
+  }
+
+  private async strike(shop: Shop): Promise<void> {
+    if (this.fault === 'kill') {
+      this.killed = shop;
+      return shop.process.kill();
+    }
+    const stopped = this.fault === 'freeze' ? shop.process : this.environment.redisProcess;
+    stopped?.pause();
+    await sleep(FREEZE, undefined, { ref: false });
+    stopped?.resume();
+  }
+}

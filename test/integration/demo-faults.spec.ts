@@ -1,0 +1,140 @@
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { Redis } from 'ioredis';
+import type { StrategyResult } from '../../sample-app/src/demo/verdict.js';
+import { descendants } from '../support/descendants.js';
+import { eventually } from '../support/eventually.js';
+import { startShopServers, type ShopServers } from '../support/shop.js';
+
+const PROGRAM = fileURLToPath(new URL('../../dist-sample/demo/main.js', import.meta.url));
+
+let servers: ShopServers;
+beforeAll(async () => {
+  servers = await startShopServers();
+}, 60_000);
+afterAll(() => servers.stop());
+
+interface Ended {
+  code: number | null;
+  output: string;
+  results: StrategyResult[];
+  verdict: string;
+}
+
+class Demo {
+  output = '';
+  readonly ended: Promise<Ended>;
+  private readonly child: ChildProcess;
+
+  /** On the servers of this test, unless told. */
+  constructor(args: string[], env: Record<string, string> = {}) {
+    const given = { REDIS_URL: servers.redis.url, DATABASE_URL: servers.postgres.url };
+    this.child = spawn(process.execPath, [PROGRAM, '--no-cache-reads', '--json', ...args], {
+      env: { ...process.env, ...given, ...env },
+    });
+    let json = '';
+    this.child.stdout?.on('data', (data: Buffer) => (json += data.toString()));
+    this.child.stderr?.on('data', (data: Buffer) => (this.output += data.toString()));
+    this.ended = new Promise((resolve) =>
+      this.child.once('close', (code) => {
+        const result = (json === '' ? { results: [], verdict: '' } : JSON.parse(json)) as Omit<
+          Ended,
+          'code' | 'output'
+        >;
+        resolve({ ...result, code, output: this.output });
+      }),
+    );
+  }
+
+  async shopsAre(count: number): Promise<number[]> {
+    return eventually(
+      async () => {
+        const pids = await shopsBelow(this.child.pid as number);
+        return pids.length === count ? pids : undefined;
+      },
+      { within: 60_000, every: 50 },
+    );
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.child.kill(signal);
+  }
+}
+
+async function shopsBelow(pid: number): Promise<number[]> {
+  const below = await descendants(pid);
+  const { stdout } = await promisify(execFile)('ps', ['-eo', 'pid=,args=']);
+  const shops = stdout.split('\n').filter((line) => line.includes('dist-sample/main.js'));
+  return shops.map((line) => Number.parseInt(line, 10)).filter((each) => below.includes(each));
+}
+
+it.each(['kill', 'freeze'])(
+  'completes the sale amid the fault %s, and shows what it cost',
+  async (fault) => {
+    const { code, results, verdict } = await new Demo(['--fault', fault, '--strategy', 'lock,atomic']).ended;
+    expect(verdict).toBe('lock, atomic sold what was there and not one piece more.');
+    expect(code).toBe(0);
+    for (const result of results) {
+      expect(result).toMatchObject({ accepted: 200, errors: 0, stockLeft: 0, struck: true });
+      expect(result.invariants).toEqual({ I1: true, I2: true, I3: true });
+      expect(result.resent).toBeGreaterThan(0);
+      expect(result.longestWait).toBeGreaterThan(0);
+      expect(result.standstill).toBeGreaterThan(0);
+    }
+  },
+  120_000,
+);
+
+it('fails where a process of the shop is killed that nobody asked for, and says so', async () => {
+  const demo = new Demo(['--strategy', 'lock,atomic', '--orders', '20000', '--stock', '20000']);
+  const [victim] = await demo.shopsAre(3);
+  const client = new Redis(servers.redis.url);
+  await eventually(async () => (await client.keys('nest_redis_lock_demo_*teapot-lock*')).length > 0, {
+    within: 30_000,
+  });
+  client.disconnect();
+  process.kill(victim as number, 'SIGKILL');
+  const { code, verdict } = await demo.ended;
+  expect(code).toBe(1);
+  expect(verdict).toMatch(/^FAILED: lock: \d+ of 20000 orders failed \(.*ECONN.*stayed unsold/);
+  expect(verdict).toContain(`the demo ended after lock, because process ${victim} of the shop is gone`);
+}, 240_000);
+
+it('says at once where a given Redis does not answer', async () => {
+  const { code, output } = await new Demo([], { REDIS_URL: 'redis://127.0.0.1:1' }).ended;
+  expect(code).toBe(1);
+  expect(output).toMatch(/REDIS_URL: no answer from 127\.0\.0\.1:1 \(connect ECONNREFUSED.*Start Redis there/);
+}, 60_000);
+
+it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'demo-faults-'));
+  const { code } = await new Demo(['--strategy', 'lock', '--orders', '10'], { TMPDIR: folder }).ended;
+  expect(code).toBe(0);
+  expect(readdirSync(folder)).toEqual([]);
+  rmSync(folder, { recursive: true });
+  const client = new Redis(servers.redis.url);
+  expect(await client.keys('nest_redis_lock_demo_*')).toEqual([]);
+  client.disconnect();
+}, 60_000);
+
+it.each([['SIGINT', 'SIGINT'], ['SIGKILL']] as const)(
+  'leaves nothing in the temporary folder after %s %s',
+  async (...signals: NodeJS.Signals[]) => {
+    const folder = mkdtempSync(join(tmpdir(), 'demo-faults-'));
+    const demo = new Demo(['--orders', '100000'], { TMPDIR: folder, REDIS_URL: '', DATABASE_URL: '' });
+    await demo.shopsAre(3);
+    expect(readdirSync(folder).length).toBeGreaterThan(0);
+    for (const [index, signal] of signals.entries()) {
+      demo.signal(signal);
+      if (index + 1 < signals.length) await eventually(() => demo.output.includes('Cleaning up'), { within: 10_000 });
+    }
+    await demo.ended;
+    await eventually(() => readdirSync(folder).length === 0, { within: 15_000 });
+    rmSync(folder, { recursive: true });
+  },
+  90_000,
+);
