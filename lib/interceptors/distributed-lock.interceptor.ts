@@ -1,7 +1,8 @@
 import { Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
+import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
-import { EMPTY, isObservable, Observable, of, type Subscriber } from 'rxjs';
+import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { Lock } from '../lock/lock.js';
 import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../lock/lock-errors.js';
 import type { LockOptions } from '../lock/lock-options.js';
@@ -68,6 +69,7 @@ export class DistributedLockInterceptor implements MethodInterceptor {
         if (isObservable(result)) throw undeclaredObservable(call);
         const stream = nodeStreamOf(result);
         if (stream) await untilNodeStreamCloses(stream, lock, () => handOver(result));
+        else if (isReadLater(result)) throw readLater(call);
         return result;
       });
     } catch (error) {
@@ -91,27 +93,31 @@ function untilStreamEnds(stream: Observable<unknown>, lock: Lock, subscriber: Su
   const { signal } = lock;
   const ended = new AbortController();
   return new Promise<void>((resolve, reject) => {
-    const source = stream.subscribe({
+    // Before the source is subscribed to, which may emit all that it has at once; the reader may have left already.
+    const left = new ReplaySubject<void>(1);
+    subscriber.add(() => left.next());
+    const lost = () => {
+      reject(signal.reason);
+      left.next();
+    };
+    signal.addEventListener('abort', lost, { signal: ended.signal });
+    stream.pipe(takeUntil(left)).subscribe({
       next: (value) => subscriber.next(value),
       error: reject,
       complete: resolve,
     });
-    const stop = (settle: () => void) => () => {
-      source.unsubscribe();
-      settle();
-    };
-    subscriber.add(stop(resolve));
-    signal.addEventListener(
-      'abort',
-      stop(() => reject(signal.reason)),
-      { signal: ended.signal },
-    );
   }).finally(() => ended.abort());
 }
 
 function nodeStreamOf(result: unknown): Readable | undefined {
   const stream: unknown = result instanceof StreamableFile ? result.getStream() : result;
   return stream instanceof Readable ? stream : undefined;
+}
+
+/** What a generator yields, or another async iterable, is made while it is read. */
+function isReadLater(result: unknown): boolean {
+  if (typeof result !== 'object' || result === null) return false;
+  return types.isGeneratorObject(result) || Symbol.asyncIterator in result;
 }
 
 /** Settles when the stream has ended, failed or was destroyed; destroys it as soon as the lock is lost. */
@@ -145,6 +151,13 @@ function undeclaredObservable({ name }: MethodCall): LockConfigError {
   return new LockConfigError(
     `${name} returned an Observable without being declared to: the lock cannot cover it. Declare the return type as ` +
       'Observable<...>, with emitDecoratorMetadata on, and return it without a promise around it',
+  );
+}
+
+function readLater({ name }: MethodCall): LockConfigError {
+  return new LockConfigError(
+    `${name} resolved to an iterable that is read after the lock is given back; return what it holds, read to its end, or a ` +
+      'Node.js Readable, which keeps the lock until it has ended: Readable.from(iterable)',
   );
 }
 

@@ -1,4 +1,5 @@
 import { mkdir, readdir, readFile } from 'node:fs/promises';
+import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { packagesReachedFrom } from './support/imports.js';
 import { tarball, workplace } from './support/packed.js';
@@ -28,8 +29,28 @@ it('contains the build of every source, twice, and nothing else', async () => {
   const built = modules.flatMap((module) =>
     ['dist', 'dist/cjs'].flatMap((folder) => [`${folder}/${module}.js`, `${folder}/${module}.d.ts`]),
   );
-  const others = ['LICENSE', 'README.md', 'package.json', 'dist/cjs/package.json'];
+  const docs = (await filesBelow(`${REPOSITORY}docs`)).map((file) => `docs/${file}`);
+  const others = ['LICENSE', 'README.md', 'CHANGELOG.md', 'package.json', 'dist/cjs/package.json', ...docs];
   expect(await filesBelow(workplace('tarball/package'))).toEqual([...built, ...others].toSorted());
+});
+
+it('has the pages and images that its pages link to, of the sources only the build', async () => {
+  const root = `${workplace('tarball/package')}/`;
+  const pages = [
+    'README.md',
+    ...(await filesBelow(`${root}docs`)).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`),
+  ];
+  const links = await Promise.all(
+    pages.map(async (page) => {
+      const text = await readFile(root + page, 'utf8');
+      return Array.from(text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g), ([, link = '']) =>
+        normalize(join(dirname(page), link)),
+      );
+    }),
+  );
+  const packed = await filesBelow(root);
+  const missing = links.flat().filter((link) => /\.md$|^docs\/|^LICENSE/.test(link) && !packed.includes(link));
+  expect(missing).toEqual([]);
 });
 
 it('points to no source map, of which it has none', async () => {

@@ -8,6 +8,10 @@ import type { SilenceGuard } from './silence-guard.js';
 
 export type ScriptArgument = string | number | Buffer;
 
+const QUEUED =
+  'the client is inside of a MULTI that its owner has begun with { pipeline: false }, and queues what is sent; give locks and cache ' +
+  'a client of their own, such as client.duplicate()';
+
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
 /** What else a connection may need. */
@@ -102,7 +106,8 @@ export class ScriptRunner {
     command.then(
       (reply) => {
         this.guard?.answered();
-        answered(reply);
+        if (reply === 'QUEUED') failed(new Error(QUEUED));
+        else answered(reply);
       },
       (error: unknown) => {
         this.guard?.answered();
