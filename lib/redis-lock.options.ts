@@ -3,6 +3,7 @@ import type { RedisConnection } from './backends/redis/redis-client.js';
 import type { CacheOptions } from './cache/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/cache-settings.js';
 import { LockConfigError } from './lock/lock-errors.js';
+import { defaultLabel } from './lock/process-label.js';
 import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/lock-options.js';
 import type { Duration } from './options/duration.js';
 
@@ -23,6 +24,8 @@ export interface RedisLockModuleOptions {
   defaults?: LockOptions;
   /** How long one command may take, from its send; holds also on a client that retries for ever. @default '1s' */
   commandTimeout?: Duration;
+  /** Who holds a lock, for `inspect`: kept once for the process, beside the locks. @default host name and process id */
+  label?: string;
   /** How long holders get to finish when the application shuts down. @default '5s' */
   shutdownGrace?: Duration;
   /**
@@ -48,6 +51,7 @@ export interface ResolvedModuleOptions {
   readonly prefix: string | undefined;
   readonly defaults: LockOptions;
   readonly commandTimeout: number;
+  readonly label: string;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
   readonly cache: (CacheSettings & { readonly redis: RedisConnection | undefined }) | undefined;
@@ -60,6 +64,7 @@ const OPTION_NAMES = new Set<string>([
   'prefix',
   'defaults',
   'commandTimeout',
+  'label',
   'shutdownGrace',
   'failFast',
   'cache',
@@ -73,6 +78,7 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
     throw new LockConfigError(`Unknown module option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
   }
   const { redis, backend, backends = {}, prefix, defaults = {}, failFast = false } = options;
+  const { label = defaultLabel() } = options;
   if ((redis === undefined) === (backend === undefined)) {
     const given = redis === undefined ? 'neither' : 'both';
     throw new LockConfigError(`Options "redis" and "backend": ${given} of them is set; give exactly one`);
@@ -81,6 +87,7 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
   for (const [name, further] of Object.entries(backends)) requireBackend(`backends.${name}`, further);
   const validPrefix = prefix === undefined || (typeof prefix === 'string' && prefix !== '' && !/[{}]/.test(prefix));
   requireOption(validPrefix, 'prefix', prefix, 'a string without braces, which would change the Cluster slot');
+  requireOption(typeof label === 'string' && label !== '', 'label', label, 'a string of one character or more');
   requireOption(typeof failFast === 'boolean', 'failFast', failFast, 'true or false');
   resolveLockOptions(defaults);
   return {
@@ -89,6 +96,7 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
     backends,
     prefix,
     defaults,
+    label,
     commandTimeout: duration('commandTimeout', options.commandTimeout ?? 1_000, 1),
     shutdownGrace: duration('shutdownGrace', options.shutdownGrace ?? 5_000, 0),
     failFast,

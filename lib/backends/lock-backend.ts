@@ -39,6 +39,9 @@ export interface LockBackend {
   /** `null` when nobody owns the name. */
   inspect(request: NameRequest): Promise<LockState | null>;
 
+  /** Keeps who a process is for `ttl` ms, which `inspect` then says of each ticket of it; with a `ttl` of 0, forgets it. */
+  label?(request: LabelRequest): Promise<void>;
+
   /** Frees the name whoever owns it, and answers who did; `null` when nobody. */
   forceRelease(request: NameRequest): Promise<string | null>;
 
@@ -80,6 +83,17 @@ export interface NameRequest {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
   readonly name: string;
+}
+
+/** Who a process is. */
+export interface LabelRequest {
+  /** The module's `prefix`; absent when there is none. */
+  readonly prefix?: string | undefined;
+  /** What the tickets of the process begin with, before a `:` and a number. */
+  readonly process: string;
+  readonly label: string;
+  /** Milliseconds, whole. */
+  readonly ttl: number;
 }
 
 /** Names and the ticket that owns or is to own them. */
@@ -138,6 +152,8 @@ export interface ReleaseAnswer {
 /** Who owns a name. */
 export interface LockState {
   readonly owner: string;
+  /** Who the process of the owner is, where it said so. */
+  readonly label?: string;
   /** Milliseconds left of the lease; `Infinity` where it has no expiry. */
   readonly ttl: number;
   /** The newest token issued for this name, or reserved for the holders of one process; `null` when there is none, as for a key that a foreign client set. */

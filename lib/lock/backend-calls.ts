@@ -68,6 +68,11 @@ export class BackendCalls {
     return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
   }
 
+  async label(process: string, label: string, ttl: number): Promise<void> {
+    const call = this.backend.label?.({ prefix: this.prefix, process, label, ttl });
+    if (call) await this.bounded('label', [], call);
+  }
+
   forceRelease(name: string): Promise<string | null> {
     return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
   }

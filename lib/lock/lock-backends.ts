@@ -10,6 +10,7 @@ export interface LockBackendsOptions {
   readonly prefix: string | undefined;
   readonly defaults: LockOptions;
   readonly commandTimeout: number;
+  readonly label: string;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
 }

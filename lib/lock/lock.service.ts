@@ -191,7 +191,9 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   private async holderOf(name: string): Promise<string> {
     try {
       const info = await this.inspect(name);
-      return info ? `"${name}" is held by ${info.owner}` : `nobody holds "${name}"`;
+      return info
+        ? `"${name}" is held by ${info.owner}${info.label === undefined ? '' : ` (${info.label})`}`
+        : `nobody holds "${name}"`;
     } catch {
       return `who holds "${name}" is unknown`;
     }

@@ -57,6 +57,8 @@ export interface Lock extends AsyncDisposable {
 export interface LockInfo {
   /** The owner as stored, also that of a foreign client. */
   readonly owner: string;
+  /** The `label` of the application that holds it; absent where it is no application of this library, or did not say. */
+  readonly label?: string;
   /** Milliseconds left of its lease; `Infinity` where it has no expiry. */
   readonly ttl: number;
   /** The newest token issued for the name; `null` when there is none, as for a key that a foreign client set. */

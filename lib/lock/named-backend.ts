@@ -7,6 +7,7 @@ import type { Lease, LeaseKeeper } from './lease.js';
 import { LockConfigError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
 import { LockQueues } from './queue/lock-queues.js';
+import { ProcessLabel } from './process-label.js';
 import { Releaser, type ReleaseOutcome } from './releaser.js';
 import { Watchdog } from './watchdog.js';
 
@@ -19,15 +20,17 @@ export class NamedBackend implements LeaseKeeper {
   readonly instance = randomUUID();
   /** Where the backend keeps a queue. */
   readonly queues: LockQueues | undefined;
+  private readonly label: ProcessLabel;
   private tickets = 0;
 
   constructor(
     readonly name: string,
     backend: LockBackend,
-    options: { prefix: string | undefined; commandTimeout: number },
+    options: { prefix: string | undefined; commandTimeout: number; label: string },
     logger: Pick<LoggerService, 'warn'>,
   ) {
     this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
+    this.label = new ProcessLabel(this.calls, this.instance, options.label);
     this.watchdog = new Watchdog(this.calls, logger);
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
     this.queues = backend.queue && new LockQueues(backend.queue, this, options.prefix);
@@ -52,6 +55,7 @@ export class NamedBackend implements LeaseKeeper {
   /** A ticket is one try of one caller, and never used again: whatever answers it can be told from any other. */
   nextTicket(): string {
     this.tickets += 1;
+    if (this.tickets === 1) this.label.announce();
     return `${this.instance}:${this.tickets}`;
   }
 
@@ -92,6 +96,7 @@ export class NamedBackend implements LeaseKeeper {
   async stop(): Promise<void> {
     await this.releaser.stop(this.calls.commandTimeout);
     this.watchdog.stop();
+    await this.label.withdraw();
     await this.calls.backend.close();
   }
 }

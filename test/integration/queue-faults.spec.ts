@@ -252,8 +252,8 @@ describe('a queue that loses a key, as by eviction', () => {
 });
 
 describe('after all of that', () => {
-  it('nothing is left but fences, which expire', async () => {
-    await eventually(async () => (await plain.keys('*')).every((key) => key.endsWith(':fence')));
+  it('nothing is left but fences and labels, which expire', async () => {
+    await eventually(async () => (await plain.keys('*')).every((key) => /:(fence|label)$/.test(key)));
     const keys = await plain.keys('*');
     expect(keys.length).toBeGreaterThan(0);
     for (const key of keys) expect(await plain.pttl(key)).toBeGreaterThan(0);

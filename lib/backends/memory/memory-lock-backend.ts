@@ -1,8 +1,10 @@
 import type { CacheStore } from '../cache-store.js';
+import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  LabelRequest,
   LockBackend,
   LockBackendCapabilities,
   LockState,
@@ -41,6 +43,7 @@ class MemoryLockBackend implements LockBackend {
     serverQueue: false,
   };
   private readonly entries = new Map<string, Entry>();
+  private readonly labels = new ExpiringMap<string>();
   private lastToken = 0;
   private sweepAt = FIRST_SWEEP;
 
@@ -87,7 +90,19 @@ class MemoryLockBackend implements LockBackend {
     const entry = this.live(keyOf(prefix, name));
     if (!entry) return null;
     const { owner, fencingToken, expiresAt } = entry;
-    return { owner, ttl: expiresAt - performance.now(), fencingToken, waiting: 0 };
+    const label = this.labels.get(keyOf(prefix, owner.slice(0, owner.lastIndexOf(':'))));
+    return {
+      owner,
+      ...(label !== undefined && { label }),
+      ttl: expiresAt - performance.now(),
+      fencingToken,
+      waiting: 0,
+    };
+  }
+
+  async label({ prefix, process, label, ttl }: LabelRequest): Promise<void> {
+    if (ttl === 0) this.labels.delete(keyOf(prefix, process));
+    else this.labels.set(keyOf(prefix, process), label, ttl);
   }
 
   async forceRelease({ prefix, name }: NameRequest): Promise<string | null> {

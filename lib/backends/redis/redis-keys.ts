@@ -16,6 +16,11 @@ export function keysOf(request: NameRequest): [lock: string, fence: string, queu
   return [lock, `${lock}:fence`, `${lock}:queue`, `${lock}:waiters`];
 }
 
+/** Where a process says who it is; matched by the pattern of the keys of locks, and never the key of one. */
+export function labelKey({ prefix }: Pick<NameRequest, 'prefix'>, process: string): string {
+  return `${lockKey({ prefix, name: process })}:label`;
+}
+
 /** What the channel of every process begins with; its id follows. */
 export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;

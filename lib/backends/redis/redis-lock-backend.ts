@@ -4,6 +4,7 @@ import type { CacheStore } from '../cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  LabelRequest,
   LockBackend,
   LockBackendCapabilities,
   LockState,
@@ -18,7 +19,7 @@ import type { StartRequest } from '../notice.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
 import { RedisLink } from './connection/redis-link.js';
 import type { RedisConnection } from './redis-client.js';
-import { channelPrefix, keysOf, lockKey } from './redis-keys.js';
+import { channelPrefix, keysOf, labelKey, lockKey } from './redis-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
 import { ScriptBatch } from './script-batch.js';
@@ -93,7 +94,15 @@ class RedisLockBackend implements LockBackend {
     ];
     if (owner === undefined) return null;
     const fencingToken = unissued ? Number(unissued) - 1 : null;
-    return { owner, ttl: leaseOf(ttl), fencingToken, waiting: Number(waiting) };
+    const label = await this.labelOf(request, owner);
+    return { owner, ...(label !== null && { label }), ttl: leaseOf(ttl), fencingToken, waiting: Number(waiting) };
+  }
+
+  async label(request: LabelRequest): Promise<void> {
+    const key = labelKey(request, request.process);
+    const { label, ttl } = request;
+    if (ttl === 0) await this.scripts.command((client) => client.del(key));
+    else await this.scripts.command((client) => client.set(key, label, 'PX', ttl));
   }
 
   async forceRelease(request: NameRequest): Promise<string | null> {
@@ -120,6 +129,11 @@ class RedisLockBackend implements LockBackend {
   async close(): Promise<void> {
     this.queue.close();
     this.link.close();
+  }
+
+  private async labelOf(request: NameRequest, owner: string): Promise<string | null> {
+    const process = /^(.+):\d+$/.exec(owner)?.[1];
+    return process === undefined ? null : this.scripts.command((client) => client.get(labelKey(request, process)));
   }
 
   private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {
