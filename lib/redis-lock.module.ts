@@ -2,6 +2,7 @@ import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
 import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
 import { redis } from './backends/redis/redis-lock-backend.js';
+import { startCacheStore } from './cache/cache-store-start.js';
 import { CacheRuntime } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
 import { CachedMethodsCheck } from './interceptors/cached-methods-check.js';
@@ -44,6 +45,14 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
             ? openRedisCacheStore(cache.redis, prefix)
             : cache && backends.main.calls.backend.openCacheStore?.(prefix);
         const runtime = new CacheRuntime(store, cache, backends.logger, given.cache);
+        if (store && given.cache)
+          backends.whenStarting(() =>
+            startCacheStore(store, {
+              prefix,
+              commandTimeout: backends.options.commandTimeout,
+              report: backends.report,
+            }),
+          );
         // Who still holds a lock may have to invalidate something.
         backends.whenStopping(() => runtime.stop());
         return runtime;

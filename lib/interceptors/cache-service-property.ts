@@ -13,6 +13,14 @@ export function cacheServiceOf({ instance, name }: MethodCall): CacheService {
     `${name} did not run: its instance has no CacheService. Let Nest create it as a provider or controller of an ` +
       'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or a ' +
       'value (useValue) gets it when the application initialises, unless it is request-scoped, in a lazily loaded ' +
-      'module, or inside of another object; there, as after "new", call CacheService itself',
+      'module, or inside of another object; there, call CacheService itself; in a test, wire() of nest-redis-lock/testing',
+  );
+}
+
+/** A mock answers, and calls nothing. */
+export function mockedCache({ name }: MethodCall): CacheNotWiredError {
+  return new CacheNotWiredError(
+    `${name} did not run: the getOrSet() of its CacheService, a mock, gave no value and did not call it. Import ` +
+      'RedisLockTestingModule instead of mocking CacheService, or let the mock call the loader',
   );
 }

@@ -1,6 +1,7 @@
 import { CacheConfigError } from '../cache/cache-errors.js';
 import type { CacheEntryOptions } from '../cache/cache-options.js';
-import { cacheServiceOf } from './cache-service-property.js';
+import { CacheService } from '../cache/cache.service.js';
+import { cacheServiceOf, mockedCache } from './cache-service-property.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
 import { streamKindOf } from './streams.js';
 
@@ -22,9 +23,11 @@ export class CachedInterceptor implements MethodInterceptor {
     const { options, tagsOf, condition, unless } = this.method;
     const cache = cacheServiceOf(call);
     if (condition && !condition(...call.args)) return call.proceed();
-    return cache.getOrSet(
+    let ran = false;
+    const value = await cache.getOrSet(
       this.method.keyOf(call.args),
       async (context) => {
+        ran = true;
         const result = await call.proceed();
         requireStorable(call, result);
         if (unless?.(result, ...call.args)) context.skip();
@@ -32,6 +35,8 @@ export class CachedInterceptor implements MethodInterceptor {
       },
       tagsOf ? { ...options, tags: tagsOf(call.args) } : options,
     );
+    if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedCache(call);
+    return value;
   }
 }
 

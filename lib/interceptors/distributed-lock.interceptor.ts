@@ -47,6 +47,7 @@ export class DistributedLockInterceptor implements MethodInterceptor {
       const run = async () => {
         const options = { ...this.options, signal: joined(this.options.signal, unsubscribed.signal) };
         await lockServiceOf(call).withLock(this.keysOf(call.args), options, stream);
+        if (!began) throw notRun(call);
       };
       run().then(
         () => subscriber.complete(),
@@ -63,7 +64,7 @@ export class DistributedLockInterceptor implements MethodInterceptor {
   private async runPromise(call: MethodCall, handOver: (result: unknown) => void): Promise<unknown> {
     let began = false;
     try {
-      return await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async (lock) => {
+      const value = await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async (lock) => {
         began = true;
         const result = await call.proceed();
         if (isObservable(result)) throw undeclaredObservable(call);
@@ -72,6 +73,8 @@ export class DistributedLockInterceptor implements MethodInterceptor {
         else if (isReadLater(result)) throw readLater(call);
         return result;
       });
+      if (!began) throw notRun(call);
+      return value;
     } catch (error) {
       if (began || !(error instanceof LockTimeoutError) || this.onBusy === 'throw') throw error;
       return this.onBusy === 'skip' ? undefined : this.onBusy({ keys: error.keys, args: call.args, error });
@@ -138,12 +141,21 @@ async function untilNodeStreamCloses(stream: Readable, lock: Lock, handOver: () 
 
 function lockServiceOf({ instance, name }: MethodCall): LockService {
   const service = (instance as { [LOCK_SERVICE]?: LockService } | undefined)?.[LOCK_SERVICE];
-  if (service) return service;
+  if (typeof service?.withLock === 'function') return service;
+  if (service) throw notRun({ name });
   throw new LockNotWiredError(
     `${name} did not run: its instance has no LockService. Let Nest create it as a provider or controller of an ` +
       'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or a ' +
       'value (useValue) gets it when the application initialises, unless it is request-scoped, in a lazily loaded ' +
-      'module, or inside of another object; there, as after "new", use LockService.withLock()',
+      'module, or inside of another object; there, use LockService.withLock(); in a test, wire() of nest-redis-lock/testing',
+  );
+}
+
+/** A mock answers, and calls nothing. */
+function notRun({ name }: Pick<MethodCall, 'name'>): LockNotWiredError {
+  return new LockNotWiredError(
+    `${name} did not run: the withLock() of its LockService, a mock, did not call it. Import RedisLockTestingModule instead ` +
+      'of mocking LockService, or let the mock call the function that it is given',
   );
 }
 

@@ -2,6 +2,7 @@ import { Inject, Injectable, Logger, type OnModuleInit, type Type } from '@nestj
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
 import { CacheConfigError } from '../cache/cache-errors.js';
 import { CacheService } from '../cache/cache.service.js';
+import { LockBackends } from '../lock/lock-backends.js';
 import { LockConfigError } from '../lock/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
 import { CACHE_SERVICE } from './cache-service-property.js';
@@ -46,16 +47,31 @@ const NEEDS: readonly Need[] = [
 export class InstanceAdopter implements OnModuleInit {
   private readonly logger = new Logger('RedisLock');
 
-  constructor(@Inject(DiscoveryService) private readonly discovery: DiscoveryService) {}
+  constructor(
+    @Inject(DiscoveryService) private readonly discovery: DiscoveryService,
+    @Inject(LockBackends) private readonly backends: LockBackends,
+  ) {}
 
   /** Modules below the root are initialised first, and a global one before all: no other hook has run yet. */
   async onModuleInit(): Promise<void> {
+    this.warnOfSeveralModules();
     for (const provider of this.discovery.getProviders()) {
       if (!provider.isNotMetatype || provider.isAlias) continue;
       for (const need of NEEDS) {
         if (isAdoptable(provider.instance, need)) await this.adopt(provider, provider.instance, need);
       }
     }
+  }
+
+  /** Said by the first of them. */
+  private warnOfSeveralModules(): void {
+    const modules = this.discovery.getProviders().filter(({ token }) => token === LockBackends);
+    if (modules.length < 2 || modules[0]?.instance !== this.backends) return;
+    this.logger.warn(
+      `RedisLockModule is imported with options ${modules.length} times: each has a LockService of its own, and no re-entry into the ` +
+        "others' locks: a call that holds a lock of one and asks another for the same name waits for itself until its `wait` is over. " +
+        'Import forRoot() once, in the root module; for several servers, give "backends"',
+    );
   }
 
   private async adopt(provider: Provider, instance: Adoptable, need: Need): Promise<void> {

@@ -20,6 +20,7 @@ export class LockBackends {
   readonly logger = new Logger('RedisLock');
   readonly main: NamedBackend;
   private stopping = false;
+  private readonly startListeners: (() => Promise<void>)[] = [];
   private readonly stopListeners: (() => Promise<void>)[] = [];
   private readonly named: ReadonlyMap<string, NamedBackend>;
 
@@ -53,7 +54,8 @@ export class LockBackends {
 
   /** With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting. */
   async check(): Promise<void> {
-    const checks = this.all().map(({ calls }) => calls.start(this.report));
+    const locks = this.all().map(({ calls }) => calls.start(this.report));
+    const checks = [...locks, ...this.startListeners.map((listener) => listener())];
     if (this.options.failFast) {
       try {
         await Promise.all(checks);
@@ -64,8 +66,15 @@ export class LockBackends {
       return;
     }
     void Promise.allSettled(checks).then((results) => {
-      for (const result of results) if (result.status === 'rejected') this.warnUnavailable(result.reason);
+      for (const [index, result] of results.entries()) {
+        if (result.status === 'rejected') this.warnUnavailable(result.reason, index < locks.length);
+      }
     });
+  }
+
+  /** For what else needs a server: called at start-up; rejects as the start of a backend does. */
+  whenStarting(listener: () => Promise<void>): void {
+    this.startListeners.push(listener);
   }
 
   /** For what uses a backend, too: called when all locks are given back, before the connections are closed. */
@@ -79,10 +88,11 @@ export class LockBackends {
     await Promise.all(this.all().map((backend) => backend.stop()));
   }
 
-  private warnUnavailable(reason: unknown): void {
+  private warnUnavailable(reason: unknown, locks: boolean): void {
     // What was under way when the application closed says nothing of the backend.
     if (this.stopping) return;
     const why = reason instanceof Error ? reason.message : String(reason);
-    this.logger.warn(`${why}. The application starts without it; locks throw LockBackendError until it is mended`);
+    const then = locks ? 'locks throw LockBackendError' : 'the cache loads every value';
+    this.logger.warn(`${why}. The application starts without it; until that is mended, ${then}`);
   }
 }

@@ -26,6 +26,8 @@ import { ScriptBatch } from './script-batch.js';
 import type { ScriptRunner } from './script-runner.js';
 import { ACQUIRE } from './scripts/acquire.lua.js';
 import { FORCE_RELEASE } from './scripts/force-release.lua.js';
+import { rightsOfLocks } from './start-up/rights.js';
+import { checkServers } from './start-up/server-check.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { RELEASE } from './scripts/release.lua.js';
 import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
@@ -116,6 +118,8 @@ class RedisLockBackend implements LockBackend {
 
   async start(request: StartRequest): Promise<void> {
     this.link.start(request);
+    const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix);
+    await checkServers(this.scripts, rights, request.report);
   }
 
   diagnose(error?: unknown): Error {

@@ -21,6 +21,8 @@ import { integerOf } from '../redis-replies.js';
 import { ScriptBatch } from '../script-batch.js';
 import type { ScriptRunner } from '../script-runner.js';
 import { deleteMatching } from './matching-deletion.js';
+import { rightsOfCache } from '../start-up/rights.js';
+import { checkServers } from '../start-up/server-check.js';
 import { ReadBatch } from './read-batch.js';
 import { RedisCacheBits } from './redis-cache-bits.js';
 import { RedisCacheBus } from './redis-cache-bus.js';
@@ -191,6 +193,8 @@ export class RedisCacheStore implements CacheStore {
 
   async start(request: StartRequest): Promise<void> {
     this.link.start(request);
+    const rights = rightsOfCache(request.prefix, this.scripts.client.options.keyPrefix);
+    await checkServers(this.scripts, rights, request.report);
   }
 
   diagnose(error?: unknown): Error {

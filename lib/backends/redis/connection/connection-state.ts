@@ -61,6 +61,7 @@ export class ConnectionState {
 
   /** Why a command failed with `error`, or got no answer. */
   diagnose(error?: unknown): RedisFailure {
+    if (error instanceof RedisFailure) return error;
     const cause = this.reasonOf(error);
     const server =
       cause === this.lastError && this.lastNode ? `Redis Cluster, node ${this.lastNode}` : serverOf(this.client);

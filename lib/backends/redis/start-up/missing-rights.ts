@@ -1,0 +1,81 @@
+import type { Redis } from 'ioredis';
+import { connectionForMessages } from '../redis-subscriber.js';
+import { PROBE } from './probe.lua.js';
+import type { Rights } from './rights.js';
+
+const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
+
+/** What an ACL user lacks, as ACL SETUSER takes it, and what else Redis refuses to do. */
+export class MissingRights {
+  readonly commands = new Set<string>();
+  readonly other = new Set<string>();
+  keys = false;
+  channels = false;
+
+  constructor(
+    private readonly node: Redis,
+    private readonly rights: Rights,
+  ) {}
+
+  /** Whether nothing works without them; without messages waiters are served more slowly. */
+  get vital(): boolean {
+    return this.keys || [...this.commands].some((command) => command !== 'subscribe' && command !== 'publish');
+  }
+
+  get any(): boolean {
+    return this.keys || this.channels || this.commands.size > 0;
+  }
+
+  /** What to give the user. */
+  get grants(): string {
+    const { keyPattern, channelPattern } = this.rights;
+    const patterns = [this.keys ? `~${keyPattern}` : '', this.channels ? `&${channelPattern}` : ''];
+    return [...[...this.commands].map((command) => `+${command}`), ...patterns].filter(Boolean).join(' ');
+  }
+
+  /** `keys` are of a slot of the node. */
+  async look(keys: readonly string[]): Promise<void> {
+    await Promise.all([this.tryScripts(keys), this.trySubscribing()]);
+  }
+
+  note(command: string, text: string): void {
+    if (!REFUSED.test(text)) {
+      if (/READONLY|OOM|MISCONF|NOREPLICAS/.test(text)) this.other.add(text);
+    } else if (/channel/.test(text)) this.channels = true;
+    else if (/\bkeys?\b/.test(text)) this.keys = true;
+    else this.commands.add(command.toLowerCase());
+  }
+
+  private async tryScripts(keys: readonly string[]): Promise<void> {
+    const { probes, channel } = this.rights;
+    const args = [JSON.stringify(probes), channel];
+    const byDigest = await this.tried('evalsha', () => this.node.evalsha(PROBE.sha1, keys.length, ...keys, ...args));
+    const byText = await this.tried('eval', () => this.node.eval(PROBE.lua, keys.length, ...keys, ...args));
+    const failed = (byDigest ?? byText ?? []) as readonly string[];
+    for (let index = 0; index < failed.length; index += 2) this.note(failed[index] ?? '', failed[index + 1] ?? '');
+  }
+
+  /** Redis 7 tells, where the user may ask; else it is tried on a connection of its own. */
+  private async trySubscribing(): Promise<void> {
+    const { channel } = this.rights;
+    // ioredis has null for none.
+    const username = this.node.options.username ?? 'default';
+    try {
+      const told = String(await this.node.call('ACL', 'DRYRUN', username, 'SUBSCRIBE', channel));
+      if (told !== 'OK') this.note('subscribe', told);
+    } catch {
+      const connection = connectionForMessages(this.node, { retryStrategy: () => null, maxRetriesPerRequest: 0 });
+      await this.tried('subscribe', async () => connection?.subscribe(channel));
+      connection?.disconnect();
+    }
+  }
+
+  private async tried<T>(command: string, call: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await call();
+    } catch (error) {
+      if (error instanceof Error) this.note(command, error.message);
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import { redisScript } from '../scripts/redis-script.js';
+
+/**
+ * Tries commands, and goes on whatever Redis says to them.
+ *
+ * KEYS: those that the commands name by number. ARGV: 1 the commands as JSON, 2 a channel.
+ * Returns the name and the error of each that failed, one after the other.
+ */
+export const PROBE = redisScript(`
+local failed = {}
+local try = function(command)
+  local reply = redis.pcall(unpack(command))
+  if type(reply) == 'table' and reply.err then
+    failed[#failed + 1] = command[1]
+    failed[#failed + 1] = reply.err
+  end
+end
+for _, probe in ipairs(cjson.decode(ARGV[1])) do
+  local command = {}
+  for place, part in ipairs(probe) do command[place] = type(part) == 'number' and KEYS[part] or part end
+  try(command)
+end
+try({'PUBLISH', ARGV[2], ''})
+return failed
+`);

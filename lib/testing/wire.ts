@@ -1,0 +1,49 @@
+import { memory } from '../backends/memory/memory-lock-backend.js';
+import { CacheRuntime } from '../cache/cache-runtime.js';
+import { CacheService } from '../cache/cache.service.js';
+import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
+import { LOCK_SERVICE } from '../interceptors/distributed-lock.interceptor.js';
+import { LockBackends } from '../lock/lock-backends.js';
+import { LockConfigError } from '../lock/lock-errors.js';
+import { LockService } from '../lock/lock.service.js';
+import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
+
+/** What decorated methods need, without an application. */
+export interface TestServices {
+  readonly locks: LockService;
+  readonly cache: CacheService;
+  /** Ends what is held. Needed only by a test that leaves something held. */
+  close(): Promise<void>;
+}
+
+/** Locks and a cache in memory, as `RedisLockTestingModule` has them. @throws LockConfigError for an option it cannot take */
+export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}): TestServices {
+  const { redis: _none, backend, cache, prefix, ...others } = resolveModuleOptions({ backend: memory(), ...options });
+  const backends = new LockBackends({ ...others, prefix, main: backend ?? memory() });
+  const runtime = new CacheRuntime(
+    cache && backends.main.calls.backend.openCacheStore?.(prefix),
+    cache,
+    backends.logger,
+    options.cache,
+  );
+  backends.whenStopping(() => runtime.stop());
+  const locks = new LockService(backends);
+  return { locks, cache: new CacheService(runtime), close: () => locks.onApplicationShutdown() };
+}
+
+/**
+ * Gives an instance that a unit test made with `new` what its decorated methods need: by default, locks and a cache in memory of its own.
+ * Instances that are to exclude each other are given the same services.
+ *
+ * @throws LockConfigError when the instance has no decorated method
+ */
+export function wire<T extends object>(instance: T, { locks, cache }: Partial<TestServices> = testServices()): T {
+  if (!(LOCK_SERVICE in instance) && !(CACHE_SERVICE in instance)) {
+    throw new LockConfigError(
+      `An instance of ${instance.constructor.name} has no method with a decorator of nest-redis-lock; wire one that has`,
+    );
+  }
+  if (LOCK_SERVICE in instance) Reflect.set(instance, LOCK_SERVICE, locks);
+  if (CACHE_SERVICE in instance) Reflect.set(instance, CACHE_SERVICE, cache);
+  return instance;
+}
