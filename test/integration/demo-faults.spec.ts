@@ -15,7 +15,7 @@ const PROGRAM = fileURLToPath(new URL('../../dist-sample/demo/main.js', import.m
 let servers: ShopServers;
 beforeAll(async () => {
   servers = await startShopServers();
-}, 60_000);
+}, 120_000);
 afterAll(() => servers.stop());
 
 interface Ended {
@@ -108,7 +108,7 @@ it('says at once where a given Redis does not answer', async () => {
   const { code, output } = await new Demo([], { REDIS_URL: 'redis://127.0.0.1:1' }).ended;
   expect(code).toBe(1);
   expect(output).toMatch(/REDIS_URL: no answer from 127\.0\.0\.1:1 \(connect ECONNREFUSED.*Start Redis there/);
-}, 60_000);
+}, 120_000);
 
 it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'demo-faults-'));
@@ -119,7 +119,7 @@ it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
   const client = new Redis(servers.redis.url);
   expect(await client.keys('nest_redis_lock_demo_*')).toEqual([]);
   client.disconnect();
-}, 60_000);
+}, 120_000);
 
 it.each([['SIGINT', 'SIGINT'], ['SIGKILL']] as const)(
   'leaves nothing in the temporary folder after %s %s',
@@ -136,5 +136,5 @@ it.each([['SIGINT', 'SIGINT'], ['SIGKILL']] as const)(
     await eventually(() => readdirSync(folder).length === 0, { within: 15_000 });
     rmSync(folder, { recursive: true });
   },
-  90_000,
+  180_000,
 );

@@ -16,11 +16,11 @@ const SCHEMA_LOCK = 726_365;
 /** In milliseconds. Without them, a database that has stopped would hold up every request for ever. */
 const TIME_LIMITS = {
   /** Until a connection is free, or made. */
-  connectionTimeoutMillis: 8_000,
+  connectionTimeoutMillis: 10_000,
   /** Until the answer to a statement has arrived. */
-  query_timeout: 8_000,
+  query_timeout: 10_000,
   /** A server that is well gives up first, and lets go of what the statement waits for. */
-  statement_timeout: 7_000,
+  statement_timeout: 9_000,
   /**
    * A process that stands still within a transaction keeps its row locked for no longer than this. It is less than the lease of a lock, so that
    * the next holder finds the row free.
