@@ -60,6 +60,8 @@ export interface SetRequest extends KeyRequest {
   readonly ttl: number;
   /** Stores only where there is no value. */
   readonly ifAbsent?: boolean;
+  /** Milliseconds from the call after which it must not be carried out any more: what was stored since may be newer. */
+  readonly within?: number;
 }
 
 /** What tells whether a tag was invalidated since a value was stored. */
@@ -106,6 +108,8 @@ export interface DeleteMatchingRequest {
   readonly match: { readonly prefix: string } | { readonly pattern: string };
   /** How many keys to look at in one step. */
   readonly batch: number;
+  /** Which keys are left although they match; asked right before each is deleted. */
+  readonly spares?: (key: string) => boolean;
 }
 
 /**
@@ -143,7 +147,7 @@ export interface CacheStore {
   /** Lets the barrier run for at least so long from now; `false` when it had ended. */
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
-  /** As `invalidate`, with a new value; `false` when `ifAbsent` found one. */
+  /** As `invalidate`, with a new value; `false` when `ifAbsent` found one, or a barrier stands. Rejects when it was not in time. */
   set(request: SetRequest): Pending<boolean>;
   /** Adds to the number under the key, which begins at 0 and then lives for `ttl` ms. */
   increment(request: KeyRequest & { readonly by: number; readonly ttl: number }): Pending<number>;

@@ -1,21 +1,27 @@
 /** Keys of one call that are read or written at once. */
 const MOST_AT_ONCE = 512;
 
-/** So many at once that each is answered in time. Rejects with the first error, once all have settled. */
-export async function inBatches<T, R>(all: readonly T[], call: (each: T) => Promise<R>): Promise<R[]> {
-  const results: PromiseSettledResult<R>[] = [];
+/**
+ * So many at once that each is answered in time. `call` is called for each at once, in their order, and goes on when `go` has come;
+ * `undefined` is at once. Resolves when all have settled.
+ */
+export function inBatches<T, R>(
+  all: readonly T[],
+  call: (each: T, go: Promise<unknown> | undefined) => Promise<R>,
+): Promise<PromiseSettledResult<R>[]> {
+  const results: Promise<R>[] = [];
+  let go: Promise<unknown> | undefined;
   for (let first = 0; first < all.length; first += MOST_AT_ONCE) {
-    results.push(...(await Promise.allSettled(all.slice(first, first + MOST_AT_ONCE).map(call))));
+    const gate = go;
+    const batch = all.slice(first, first + MOST_AT_ONCE).map((each) => call(each, gate));
+    go = Promise.allSettled(batch);
+    results.push(...batch);
   }
-  return valuesOf(results);
+  return Promise.allSettled(results);
 }
 
-/** Rejects with the first error, once all have settled: none of them goes on unseen. */
-export async function allSettled<T>(promises: readonly Promise<T>[]): Promise<T[]> {
-  return valuesOf(await Promise.allSettled(promises));
-}
-
-function valuesOf<T>(results: readonly PromiseSettledResult<T>[]): T[] {
+/** Throws the first error, once all have settled: none of them goes on unseen. */
+export function valuesOf<T>(results: readonly PromiseSettledResult<T>[]): T[] {
   return results.map((result) => {
     if (result.status === 'rejected') throw result.reason;
     return result.value;

@@ -8,8 +8,8 @@ import type { LoadWaiters } from './load-waiters.js';
 import type { Loads } from './loads.js';
 import type { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import type { StoreCalls } from './store-calls.js';
+import type { Turns } from './turns.js';
 import type { Unconfirmed } from './unconfirmed.js';
-import type { UnkeptClasses } from './unkept-classes.js';
 
 /** What the parts of one cache share. */
 export interface CacheCore {
@@ -19,11 +19,11 @@ export interface CacheCore {
   readonly flights: Flights;
   readonly waiters: LoadWaiters;
   readonly loads: Loads;
+  readonly turns: Turns;
   readonly unconfirmed: Unconfirmed;
   readonly scheduled: ScheduledDeletionsRunner;
   readonly counters: CacheCounters;
   readonly complaints: Complaints;
-  readonly unkeptClasses: UnkeptClasses;
   /** Whether every invalidation of another process is heard of. */
   readonly hears: boolean;
   /** Grows whenever a tag was invalidated, as far as this process knows, or it may have missed that. */

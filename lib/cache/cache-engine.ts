@@ -23,7 +23,7 @@ import { Refresher } from './refresher.js';
 import { revived } from './revival.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import { StoreCalls } from './store-calls.js';
-import { UnkeptClasses } from './unkept-classes.js';
+import { Turns } from './turns.js';
 import { Unconfirmed } from './unconfirmed.js';
 
 /** The cache over one store: reads through it, and what keeps them right. */
@@ -33,9 +33,9 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly firstLevel: FirstLevel | undefined;
   readonly flights = new Flights();
   readonly waiters = new LoadWaiters();
+  readonly turns = new Turns();
   readonly counters = new CacheCounters();
   readonly complaints: Complaints;
-  readonly unkeptClasses: UnkeptClasses;
   readonly loads: Loads;
   readonly unconfirmed: Unconfirmed;
   readonly invalidations: Invalidations;
@@ -53,14 +53,13 @@ export class CacheEngine implements CacheCore, CacheListener {
     logger: Pick<LoggerService, 'warn' | 'error'>,
   ) {
     this.complaints = new Complaints(logger);
-    this.unkeptClasses = new UnkeptClasses(logger);
     this.calls = new StoreCalls(store, settings, this.complaints);
-    this.envelopes = new Envelopes(settings.serializer, settings.compression, settings.maxValueBytes);
+    this.envelopes = new Envelopes(settings.serializer, settings.compression);
     const { firstLevel } = settings;
     this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.copyOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);
     this.invalidations = new Invalidations(this);
-    this.unconfirmed = new Unconfirmed(this.calls, this.counters, logger, ({ key, tag, matches }) => {
+    this.unconfirmed = new Unconfirmed(this.calls, this.turns, this.counters, logger, ({ key, tag, matches }) => {
       if (key !== undefined) this.invalidations.forget(key);
       if (tag !== undefined) this.invalidations.forgetTag(tag);
       if (matches) this.invalidations.forgetMatching(matches);

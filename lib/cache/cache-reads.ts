@@ -1,5 +1,5 @@
 import { BatchLoad } from './batch-load.js';
-import { allSettled, inBatches } from './batches.js';
+import { inBatches, valuesOf } from './batches.js';
 import type { CacheEngine } from './cache-engine.js';
 import { CacheBackendError } from './cache-errors.js';
 import { cacheKey, cacheKeys, composedKey } from './cache-keys.js';
@@ -7,6 +7,7 @@ import type { BatchLoader, Loader } from './cache-loader.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { entrySettings, type EntrySettings } from './entry-settings.js';
 import { decode, hasCurrentTags, isFresh } from './lookup.js';
+import { keyThing } from './turns.js';
 
 /** What reads the values under keys that begin with one prefix, and loads them. */
 export abstract class CacheReads {
@@ -66,7 +67,7 @@ export abstract class CacheReads {
         batch.decide(key);
       }
     });
-    const values = await allSettled(reads);
+    const values = valuesOf(await Promise.allSettled(reads));
     const byKey = new Map(unique.map((key, index) => [key, values[index]]));
     return keys.map((key) => byKey.get(key) as T);
   }
@@ -81,6 +82,12 @@ export abstract class CacheReads {
       engine.counters.firstLevelHits += 1;
       return kept.value as T;
     }
+    const changes = engine.turns.afterKey(full);
+    if (changes) await changes;
+    return this.find<T>(engine, full, settings);
+  }
+
+  private async find<T>(engine: CacheEngine, full: string, settings: EntrySettings): Promise<T | undefined> {
     const doubt = engine.unconfirmed.doubtAbout(full);
     if (doubt && settings.failOpen) return undefined;
     try {
@@ -103,13 +110,25 @@ export abstract class CacheReads {
     keys: readonly string[],
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<(T | undefined)[]> {
-    return inBatches(keys, (key) => this.get<T>(key, options));
+    const engine = this.engineOf();
+    const found = await inBatches(keys, (key, go) => {
+      if (!go) return this.get<T>(key, options);
+      const full = this.keyPrefix + cacheKey(key);
+      const settings = entrySettings(options, engine.settings.entries);
+      return engine.turns.take([{ thing: keyThing(full), shared: 'read' }], async () => {
+        await go;
+        return this.find<T>(engine, full, settings);
+      });
+    });
+    return valuesOf(found);
   }
 
   /** Milliseconds that the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
   async ttl(key: string): Promise<number | null> {
-    const { calls, unconfirmed } = this.engineOf();
+    const { calls, unconfirmed, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
+    const changes = turns.afterKey(full);
+    if (changes) await changes;
     if (unconfirmed.size > 0) await unconfirmed.settle(full);
     return calls.run('ttl', full, () => calls.store.ttl(full));
   }
@@ -118,6 +137,8 @@ export abstract class CacheReads {
   async has(key: string): Promise<boolean> {
     const engine = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
+    const changes = engine.turns.afterKey(full);
+    if (changes) await changes;
     if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
     const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
     const found = decode(engine, full, data);

@@ -1,12 +1,13 @@
-import { inBatches } from './batches.js';
-import { CacheBackendError, CacheConfigError } from './cache-errors.js';
+import { inBatches, valuesOf } from './batches.js';
+import { CacheConfigError } from './cache-errors.js';
 import { cacheKey } from './cache-keys.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { CacheReads } from './cache-reads.js';
 import { milliseconds, refused, type Duration } from './duration.js';
-import { countable, emptyStamp } from './envelope.js';
-import { entrySettings, type EntrySettings } from './entry-settings.js';
-import { jittered, tagMemory } from './leased-load.js';
+import { entrySettings } from './entry-settings.js';
+import { jittered } from './leased-load.js';
+import { keyThing } from './turns.js';
+import { ValueWrite } from './value-write.js';
 
 /** What `set` takes. */
 export type SetOptions = Pick<CacheEntryOptions, 'ttl' | 'jitter' | 'nullTtl' | 'tags' | 'onRedisError'>;
@@ -33,7 +34,7 @@ export abstract class CacheWrites extends CacheReads {
     options?: SetOptions,
   ): Promise<void> {
     const entries = values instanceof Map ? [...values] : Object.entries(values);
-    await inBatches(entries, ([key, value]) => this.set(key as string, value, options));
+    valuesOf(await inBatches(entries, ([key, value], go) => this.write(key as string, value, options, false, go)));
   }
 
   /**
@@ -48,9 +49,12 @@ export abstract class CacheWrites extends CacheReads {
     const full = this.keyPrefix + cacheKey(key);
     const { ttl } = entrySettings(options, engine.settings.entries);
     engine.invalidations.forget(full);
+    const claims = [{ thing: keyThing(full), shared: 'increment' }];
     try {
-      if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
-      return await engine.calls.run('increment', full, () => engine.calls.store.increment({ key: full, by, ttl }));
+      return await engine.turns.take(claims, async () => {
+        if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
+        return engine.calls.run('increment', full, () => engine.calls.store.increment({ key: full, by, ttl }));
+      });
     } catch (error) {
       if (!/not an integer|overflow|out of range/.test(String(error))) throw error;
       throw new CacheConfigError(`"${full}" is no whole number that incr can add ${by} to: ${String(error)}`, [full]);
@@ -71,13 +75,18 @@ export abstract class CacheWrites extends CacheReads {
    * @throws CacheBackendError when Redis fails
    */
   async expire(key: string, ttl: Duration): Promise<boolean> {
-    const { calls, invalidations, unconfirmed } = this.engineOf();
+    const { calls, invalidations, turns, unconfirmed } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const request = { key: full, ttl: milliseconds('ttl', ttl, 1) };
-    if (unconfirmed.size > 0) await unconfirmed.settle(full);
-    const found = await calls.run('expire', full, () => calls.store.expire(request));
     invalidations.forget(full);
-    return found;
+    try {
+      return await turns.take([{ thing: keyThing(full) }], async () => {
+        if (unconfirmed.size > 0) await unconfirmed.settle(full);
+        return calls.run('expire', full, () => calls.store.expire(request));
+      });
+    } finally {
+      invalidations.forget(full);
+    }
   }
 
   private async write(
@@ -85,57 +94,22 @@ export abstract class CacheWrites extends CacheReads {
     value: unknown,
     options: SetOptions | undefined,
     ifAbsent: boolean,
+    go?: Promise<unknown>,
   ): Promise<boolean> {
     const engine = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const settings = entrySettings(options, engine.settings.entries);
     const most = value === null || value === undefined ? Math.min(settings.ttl, settings.nullTtl) : settings.ttl;
     const ttl = jittered(most, settings.jitter);
-    engine.invalidations.forget(full);
+    if (ttl === 0) {
+      if (!ifAbsent) await engine.invalidations.invalidate([full], settings);
+      return !ifAbsent;
+    }
+    const write = new ValueWrite(engine, full, value, ttl, settings.tags);
     try {
-      if (ttl === 0) {
-        if (ifAbsent) return false;
-        await engine.invalidations.invalidate([full], settings);
-        return true;
-      }
-      const data = await this.seal(full, value, ttl, settings);
-      const request = { key: full, data, ttl, ifAbsent };
-      // What is stored after it was given up may be older than what was written since.
-      const late = (stored: boolean) => stored && engine.invalidations.deleteLater(full);
-      if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
-      const before = engine.invalidations.deletionsThen(full);
-      const stored = await engine.calls.run('set', full, () => engine.calls.store.set(request), late);
-      if (stored) engine.unconfirmed.confirmed(before);
-      return stored;
+      return await write.store(ifAbsent, go);
     } catch (error) {
-      if (error instanceof CacheBackendError && !ifAbsent) engine.invalidations.deleteLater(full);
       return this.withoutRedis(error, settings) ?? false;
-    } finally {
-      engine.invalidations.forget(full);
-    }
-  }
-
-  private async seal(key: string, value: unknown, ttl: number, settings: EntrySettings) {
-    const engine = this.engineOf();
-    const { tags } = settings;
-    if (value instanceof Promise) throw refused('value', value, 'what the promise resolves to: await it');
-    if (tags.length === 0 && countable(value)) return String(value);
-    const stamp = emptyStamp();
-    if (tags.length > 0) {
-      const versions = await engine.beginTags(key, tags, tagMemory(settings));
-      for (const [index, tag] of tags.entries()) stamp[tag] = versions[index]?.version ?? 0;
-    }
-    const mark = {
-      expiresAt: Date.now() + ttl,
-      keptStale: false,
-      loadTime: undefined,
-      tags: tags.length > 0 ? stamp : undefined,
-    };
-    try {
-      engine.unkeptClasses.look(key, value, settings.revive);
-      return await engine.envelopes.seal(value, mark);
-    } catch (error) {
-      throw new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
     }
   }
 }

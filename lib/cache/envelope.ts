@@ -30,6 +30,12 @@ export interface Entry extends EntryMark {
   readonly payload: Buffer;
 }
 
+/** A value as the serializer made it, or which kind of nothing it is. */
+export interface Serialized {
+  readonly absent?: number;
+  readonly payload?: string | Buffer;
+}
+
 const VERSION = 1;
 const NULL = 1;
 const UNDEFINED = 2;
@@ -72,7 +78,6 @@ export class Envelopes {
   constructor(
     private readonly serializer: CacheSerializer,
     private readonly compression: Compression,
-    private readonly greatest: number,
   ) {
     this.sharesBytes = !isTypedSerializer(serializer);
     this.serializedBy = this.sharesBytes ? SERIALIZED_BY + digestOf(serializer) : '';
@@ -80,27 +85,28 @@ export class Envelopes {
   }
 
   seal(value: unknown, mark: EntryMark): StoredData | Promise<StoredData> {
-    const kind = (value === null ? NULL : value === undefined ? UNDEFINED : 0) | (mark.keptStale ? KEPT_STALE : 0);
-    if (value === null || value === undefined) return this.head(kind, mark);
-    const payload = this.serializer.serialize(value);
+    return this.sealSerialized(this.serialize(value), mark);
+  }
+
+  /** As the value is now, to be sealed later; the caller may change it meanwhile. @throws what the serializer throws */
+  serialize(value: unknown): Serialized {
+    if (value === null) return { absent: NULL };
+    return value === undefined ? { absent: UNDEFINED } : { payload: this.serializer.serialize(value) };
+  }
+
+  sealSerialized({ absent = 0, payload }: Serialized, mark: EntryMark): StoredData | Promise<StoredData> {
+    const kind = absent | (mark.keptStale ? KEPT_STALE : 0);
+    if (payload === undefined) return this.head(kind, mark);
     const { threshold, maxBytes } = this.compression;
     if (threshold !== Infinity) {
       const size = Buffer.byteLength(payload);
       if (size >= threshold && size <= maxBytes) return this.compressed(payload, this.head(kind | COMPRESSED, mark));
     }
-    return this.bounded(joined(this.head(kind, mark), payload));
+    return joined(this.head(kind, mark), payload);
   }
 
   private async compressed(payload: string | Buffer, first: string): Promise<StoredData> {
-    return this.bounded(joined(first, await compress(payload)));
-  }
-
-  /** One command with more would keep all others waiting for longer than they may take. */
-  private bounded(data: StoredData): StoredData {
-    // A character takes at most 3 bytes for each unit of its length.
-    if (data.length * 3 <= this.greatest || Buffer.byteLength(data) <= this.greatest) return data;
-    const size = `${Buffer.byteLength(data)} bytes, more than cache.maxValueBytes (${this.greatest})`;
-    throw new RangeError(`it has ${size}; store less of it, compress it, or raise that and cache.commandTimeout`);
+    return joined(first, await compress(payload));
   }
 
   /** `undefined` for what is not ours, of another version, or made by another serializer. */

@@ -1,11 +1,11 @@
 import type { DeleteMatchingRequest, InvalidateRequest } from '../backends/cache-store.js';
+import { inBatches, valuesOf } from './batches.js';
 import type { CacheCore } from './cache-core.js';
 import { CacheBackendError } from './cache-errors.js';
 import { keyDeletion, type Deletion } from './pending-deletions.js';
+import { keyOfThing, keyThing, tagThing } from './turns.js';
 import { redisGlob } from '../keys/redis-glob.js';
 
-/** So many keys are under way at once, so that each is answered in time. */
-const BATCH = 512;
 /** How long (ms) a barrier outlives a writer that died; it is renewed every third of it. */
 const WRITE_BARRIER = 10_000;
 
@@ -20,6 +20,9 @@ export interface InvalidateSettings {
 
 /** Deletes values, and fences whatever loads them: here, in the store, and through it in other processes. */
 export class Invalidations {
+  /** What was stored since they began, for each deletion under way that looks at every key. */
+  private readonly sparing = new Set<Set<string>>();
+
   constructor(private readonly core: CacheCore) {}
 
   async invalidate(keys: readonly string[], { barrier, failOpen }: InvalidateSettings): Promise<void> {
@@ -76,13 +79,15 @@ export class Invalidations {
     for (const tag of tags) this.forgetTag(tag);
     const failures = await Promise.all(
       tags.map((tag) =>
-        this.confirm({
-          what: `deletion by tag "${tag}"`,
-          operation: `deletion by tag "${tag}"`,
-          name: `t${tag}`,
-          tag,
-          send: () => core.calls.store.invalidateTag(tag),
-        }),
+        core.turns.take([{ thing: tagThing(tag), shared: 'deletion' }], () =>
+          this.confirm({
+            what: `deletion by tag "${tag}"`,
+            operation: `deletion by tag "${tag}"`,
+            name: `t${tag}`,
+            tag,
+            send: () => core.calls.store.invalidateTag(tag),
+          }),
+        ),
       ),
     );
     for (const tag of tags) this.forgetTag(tag);
@@ -90,15 +95,18 @@ export class Invalidations {
   }
 
   /** Takes as many steps as the store has keys, and is given up where the store does not answer. */
-  async deleteMatching(request: DeleteMatchingRequest, failOpen: boolean): Promise<number> {
+  async deleteMatching({ match, batch }: DeleteMatchingRequest, failOpen: boolean): Promise<number> {
     const { core } = this;
-    const { match } = request;
+    const stored = new Set<string>();
+    const request = { match, batch, spares: (key: string) => stored.has(key) };
     const matches = matching(match);
     const shown = 'prefix' in match ? `prefix "${match.prefix}"` : `pattern "${match.pattern}"`;
     const what = `deletion by ${shown}`;
     core.counters.invalidations += 1;
     this.forgetMatching(matches);
+    this.sparing.add(stored);
     try {
+      await core.turns.afterAll((thing) => matches(keyOfThing(thing)));
       return await core.calls.runLong(what, () => core.calls.store.deleteMatching(request));
     } catch (error) {
       core.counters.redisErrors += 1;
@@ -112,6 +120,7 @@ export class Invalidations {
       if (failOpen) return 0;
       throw new CacheBackendError(`Cache: ${what} failed and is repeated: ${String(error)}`, [], error);
     } finally {
+      this.sparing.delete(stored);
       this.forgetMatching(matches);
     }
   }
@@ -154,6 +163,11 @@ export class Invalidations {
     this.core.unconfirmed.add(this.deletion({ key }));
   }
 
+  /** Deletions that look at every key, and began before this, leave what is stored under the key now. */
+  spare(key: string): void {
+    for (const stored of this.sparing) stored.add(key);
+  }
+
   /** What need not be repeated once something else is stored under the key. */
   deletionsThen(key: string): readonly Deletion[] {
     const { unconfirmed } = this.core;
@@ -177,16 +191,21 @@ export class Invalidations {
     requestOf: (key: string) => InvalidateRequest,
     failOpen: boolean,
   ): Promise<void> {
-    const failures: (CacheBackendError | undefined)[] = [];
-    for (let first = 0; first < keys.length; first += BATCH) {
-      const batch = keys.slice(first, first + BATCH);
-      for (const key of batch) this.forget(key);
-      // Those after one that fails are to be repeated as well.
-      failures.push(...(await Promise.all(batch.map((key) => this.confirm(this.deletion(requestOf(key)))))));
-      // What was read in between may be from before.
-      for (const key of batch) this.forget(key);
-    }
-    if (!failOpen) throwFirst(failures);
+    const { turns } = this.core;
+    // Those after one that fails are to be repeated as well.
+    const failures = await inBatches(keys, (key, go) => {
+      const deletion = this.deletion(requestOf(key));
+      const claim = { thing: keyThing(key), ...(deletion.plain && { shared: 'deletion' }) };
+      this.forget(key);
+      return turns.take([claim], async () => {
+        if (go) await go;
+        const failure = await this.confirm(deletion);
+        // What was read in between may be from before.
+        this.forget(key);
+        return failure;
+      });
+    });
+    if (!failOpen) throwFirst(valuesOf(failures));
   }
 
   private deletion(request: InvalidateRequest): Deletion {

@@ -8,7 +8,7 @@ import type { EntrySettings } from './entry-settings.js';
 import type { Loaded } from './loads.js';
 
 /** How much longer (ms) a tag is remembered than what bears it. */
-const TAG_MARGIN = 60_000;
+export const TAG_MARGIN = 60_000;
 
 /** What a load found. */
 export interface LoadResult {
@@ -116,7 +116,6 @@ export class LeasedLoad implements Expiring {
       else done(unstored);
     };
     try {
-      core.unkeptClasses.look(key, loaded.value, settings.revive);
       const sealed = this.seal(loaded, ttl, loadTime);
       if (!(sealed instanceof Promise)) return this.commit(sealed, loaded.value, ttl, done, giveUp);
       sealed.then((data) => this.commit(data, loaded.value, ttl, done, giveUp), giveUp);

@@ -52,6 +52,8 @@ export async function hasCurrentTags(
   const tags = Object.keys(stamp);
   if (!required.every((tag) => tags.includes(tag))) return false;
   if (tags.length === 0) return true;
+  const changes = core.turns.afterTags(tags);
+  if (changes) await changes;
   const doubt = core.unconfirmed.doubtAbout(key, stamp);
   if (doubt) throw doubt;
   const versions = await core.calls.run('read of the tags', key, () => core.calls.store.readTags(tags));

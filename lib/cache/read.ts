@@ -37,6 +37,12 @@ export class Read {
   }
 
   start(): void {
+    const changes = this.core.turns.afterKey(this.key);
+    if (changes) void changes.then(() => this.lookUp());
+    else this.lookUp();
+  }
+
+  private lookUp(): void {
     const { core, key, settings } = this;
     if (core.loads.scopes.wouldWaitForItself(key)) return this.loadUnstored();
     if (core.unconfirmed.size > 0 && core.unconfirmed.coversKey(key)) return this.doWithoutDoubted();
@@ -92,6 +98,8 @@ export class Read {
     const { calls } = core;
     let data: Buffer | null;
     let versions: readonly (number | null)[];
+    const changes = core.turns.afterTags(settings.tags);
+    if (changes) await changes;
     try {
       [data, versions] = await Promise.all([
         calls.run('read', key, () => calls.store.read(key)),

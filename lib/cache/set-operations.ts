@@ -19,34 +19,40 @@ export class CacheSetOperations {
    * @throws CacheBackendError when Redis fails
    */
   async add(key: string, members: Members, options: { ttl?: Duration } = {}): Promise<number> {
-    const { calls, settings } = this.engineOf();
+    const { calls, settings, turns } = this.engineOf();
     const ttl = options.ttl === undefined ? settings.entries.ttl : milliseconds('ttl', options.ttl, 1);
     const full = this.keyPrefix + cacheKey(key);
+    const claims = [{ thing: `s${full}`, shared: 'addition' }];
     const all = list(members);
-    return calls.run('addition to the set', full, () => calls.store.sets.add(full, all, ttl));
+    return turns.take(claims, () => calls.run('addition to the set', full, () => calls.store.sets.add(full, all, ttl)));
   }
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
+    const claims = [{ thing: `s${full}`, shared: 'removal' }];
     const all = list(members);
-    return calls.run('removal from the set', full, () => calls.store.sets.remove(full, all));
+    return turns.take(claims, () => calls.run('removal from the set', full, () => calls.store.sets.remove(full, all)));
   }
 
   /** @throws CacheBackendError when Redis fails */
   async has(key: string, member: string): Promise<boolean> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const one = single(member);
-    return calls.run('read of the set', full, () => calls.store.sets.has(full, one));
+    return turns.take([{ thing: `s${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.sets.has(full, one)),
+    );
   }
 
   /** @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('read of the set', full, () => calls.store.sets.members(full));
+    return turns.take([{ thing: `s${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.sets.members(full)),
+    );
   }
 }
 
@@ -60,41 +66,53 @@ export class CacheExpiringSetOperations {
 
   /** Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis fails */
   async add(key: string, members: Members, ttl: Duration): Promise<number> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const time = milliseconds('ttl', ttl, 1);
+    const claims = [{ thing: `e${full}`, shared: 'addition' }];
     const all = list(members);
-    return calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, all, time));
+    return turns.take(claims, () =>
+      calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, all, time)),
+    );
   }
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
+    const claims = [{ thing: `e${full}`, shared: 'removal' }];
     const all = list(members);
-    return calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, all));
+    return turns.take(claims, () =>
+      calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, all)),
+    );
   }
 
   /** @throws CacheBackendError when Redis fails */
   async has(key: string, member: string): Promise<boolean> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const one = single(member);
-    return calls.run('read of the set', full, () => calls.store.expiringSets.has(full, one));
+    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.expiringSets.has(full, one)),
+    );
   }
 
   /** Those that have not expired. @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('read of the set', full, () => calls.store.expiringSets.members(full));
+    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.expiringSets.members(full)),
+    );
   }
 
   /** How many have not expired. @throws CacheBackendError when Redis fails */
   async size(key: string): Promise<number> {
-    const { calls } = this.engineOf();
+    const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return calls.run('read of the set', full, () => calls.store.expiringSets.size(full));
+    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.expiringSets.size(full)),
+    );
   }
 }
 

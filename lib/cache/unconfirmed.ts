@@ -4,6 +4,7 @@ import type { CacheCounters } from './cache-stats.js';
 import type { TagStamp } from './envelope.js';
 import { PendingDeletions, type Deletion } from './pending-deletions.js';
 import type { StoreCalls } from './store-calls.js';
+import { keyThing, type Turns } from './turns.js';
 
 /** More than so many are not remembered one by one. */
 const MOST = 100_000;
@@ -31,6 +32,7 @@ export class Unconfirmed {
 
   constructor(
     private readonly calls: StoreCalls,
+    private readonly turns: Turns,
     private readonly counters: CacheCounters,
     private readonly logger: { warn(message: string): void; error(message: string): void },
     private readonly onConfirmed: (deletion: Deletion) => void,
@@ -90,7 +92,7 @@ export class Unconfirmed {
     return deletion && this.calls.failure('read', key, `Redis has not confirmed the ${deletion.what} yet`);
   }
 
-  /** Deletes the value of the key where that is due, for what builds on it. @throws CacheBackendError when it is not confirmed */
+  /** Deletes the value of the key where that is due, for what builds on it, and has its turn. @throws CacheBackendError when it is not confirmed */
   async settle(key: string): Promise<void> {
     for (const deletion of this.pending.ofKey(key)) await this.repeat(deletion);
     const doubt = this.doubtAbout(key);
@@ -149,7 +151,7 @@ export class Unconfirmed {
     let failure: unknown;
     for (let first = 0; first < all.length && !this.calls.breaker.isOpen; first += BATCH) {
       const batch = all.slice(first, first + BATCH);
-      const results = await Promise.allSettled(batch.map((deletion) => this.repeat(deletion)));
+      const results = await Promise.allSettled(batch.map((deletion) => this.repeatInTurn(deletion)));
       failure ??= results.find((result) => result.status === 'rejected')?.reason;
     }
     if (failure !== undefined || this.calls.breaker.isOpen) throw failure ?? new Error('Redis is left alone');
@@ -166,6 +168,13 @@ export class Unconfirmed {
         // It is tried again.
       }
     }
+  }
+
+  /** What is being stored under its key meanwhile is not to be deleted. */
+  private repeatInTurn(deletion: Deletion): Promise<void> {
+    const { key } = deletion;
+    if (key === undefined) return this.repeat(deletion);
+    return this.turns.take([{ thing: keyThing(key), shared: 'deletion' }], () => this.repeat(deletion));
   }
 
   /** Once at a time: a second one could undo what came after the first. */

@@ -116,9 +116,10 @@ class MemoryCacheStore implements CacheStore {
     return this.connection.run(() => this.barriers.prolong(key, token, ttl));
   }
 
+  /** At once, so that none comes late. */
   set({ key, data, ttl, ifAbsent }: SetRequest): Promise<boolean> {
     return this.connection.run(() => {
-      if (ifAbsent && this.values.get(key)) return false;
+      if ((ifAbsent && this.values.get(key)) || this.barriers.size(key) > 0) return false;
       this.values.set(key, copyOf(data), ttl);
       this.changed(key);
       return true;
@@ -174,7 +175,7 @@ class MemoryCacheStore implements CacheStore {
     });
   }
 
-  deleteMatching({ match, batch }: DeleteMatchingRequest): Promise<number> {
+  deleteMatching({ match, batch, spares }: DeleteMatchingRequest): Promise<number> {
     return this.connection.run(async () => {
       const matches = 'prefix' in match ? (key: string) => key.startsWith(match.prefix) : redisGlob(match.pattern);
       for (const key of this.leases.keys()) if (matches(key)) this.leases.delete(key);
@@ -183,7 +184,7 @@ class MemoryCacheStore implements CacheStore {
       // What comes while it runs stands behind what was there.
       const there = this.values.size;
       for (const key of this.values.keys()) {
-        if (matches(key) && this.values.delete(key)) deleted++;
+        if (matches(key) && !spares?.(key) && this.values.delete(key)) deleted++;
         if (++seen >= there) break;
         if (seen % batch === 0) await nextTurn();
       }

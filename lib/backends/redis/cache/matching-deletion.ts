@@ -18,21 +18,29 @@ const MOST_SCANS = 5;
 export async function deleteMatching(
   client: RedisClient,
   keys: RedisCacheKeys,
-  { match, batch }: DeleteMatchingRequest,
+  { match, batch, spares }: DeleteMatchingRequest,
 ): Promise<number> {
   const { leases, values } = keys.globs(match);
   await deleteAll(client, leases, batch);
-  return deleteAll(client, values, batch);
+  return deleteAll(client, values, batch, spares && ((name) => spares(keys.keyOf(name))));
 }
 
-async function deleteAll(client: RedisClient, glob: string, batch: number): Promise<number> {
+type Spares = ((name: string) => boolean) | undefined;
+
+async function deleteAll(client: RedisClient, glob: string, batch: number, spares?: Spares): Promise<number> {
   const nodes = client.isCluster ? (client as Cluster).nodes('master') : [client as Redis];
-  const deleted = await Promise.all(nodes.map((node) => deleteOn(node, client, glob, batch)));
+  const deleted = await Promise.all(nodes.map((node) => deleteOn(node, client, glob, batch, spares)));
   return deleted.reduce((sum, count) => sum + count, 0);
 }
 
 /** A cursor is of no use to another server, nor to the same one after it was started again: each connection has a stream of its own. */
-async function deleteOn(node: Redis, client: RedisClient, glob: string, batch: number): Promise<number> {
+async function deleteOn(
+  node: Redis,
+  client: RedisClient,
+  glob: string,
+  batch: number,
+  spares: Spares,
+): Promise<number> {
   let deleted = 0;
   for (let scan = 1; scan <= MOST_SCANS; scan++) {
     let cursor = '0';
@@ -40,7 +48,7 @@ async function deleteOn(node: Redis, client: RedisClient, glob: string, batch: n
     do {
       const [next, found] = await node.scan(cursor, 'MATCH', glob, 'COUNT', batch);
       stream ??= node.stream;
-      deleted += await unlink(client, found);
+      deleted += await unlink(client, spares ? found.filter((name) => !spares(name)) : found);
       cursor = next;
     } while (cursor !== '0' && node.stream === stream);
     if (node.stream === stream) return deleted;

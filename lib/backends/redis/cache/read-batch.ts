@@ -39,6 +39,11 @@ export class ReadBatch {
     return read;
   }
 
+  /** Sends what is gathered if it is asked for this key, which is about to be changed. */
+  sendThoseOf(key: string): void {
+    if (this.keys.length > 0 && this.keys.includes(key)) this.flush();
+  }
+
   private flush(): void {
     const { keys, reads } = this;
     if (reads.length === 0) return;

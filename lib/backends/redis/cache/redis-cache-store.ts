@@ -29,6 +29,7 @@ import { RedisCacheBus } from './redis-cache-bus.js';
 import { RedisCacheKeys } from './redis-cache-keys.js';
 import { RedisCacheSets } from './redis-cache-sets.js';
 import { RedisCacheTracking } from './redis-cache-tracking.js';
+import { RedisCacheWrites } from './redis-cache-writes.js';
 import { RedisExpiringSets } from './redis-expiring-sets.js';
 import { RedisScheduledDeletions } from './redis-scheduled-deletions.js';
 import { BEGIN_TAG } from './scripts/begin-tag.lua.js';
@@ -41,7 +42,6 @@ import { LEASE } from './scripts/lease.lua.js';
 import { RELEASE_LEASE } from './scripts/release-lease.lua.js';
 import { RENEW_BARRIER } from './scripts/renew-barrier.lua.js';
 import { RENEW_LEASE } from './scripts/renew-lease.lua.js';
-import { SET } from './scripts/set.lua.js';
 
 /** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
 const TAG_MEMORY = 24 * 60 * 60 * 1_000;
@@ -73,7 +73,7 @@ export class RedisCacheStore implements CacheStore {
   private readonly leases: ScriptBatch;
   private readonly commits: ScriptBatch;
   private readonly invalidations: ScriptBatch;
-  private readonly writes: ScriptBatch;
+  private readonly writing: RedisCacheWrites;
   private readonly increments: ScriptBatch;
   private readonly tagBegins: ScriptBatch;
 
@@ -95,7 +95,7 @@ export class RedisCacheStore implements CacheStore {
     this.leases = new ScriptBatch(scripts, LEASE);
     this.commits = new ScriptBatch(scripts, COMMIT);
     this.invalidations = new ScriptBatch(scripts, INVALIDATE);
-    this.writes = new ScriptBatch(scripts, SET);
+    this.writing = new RedisCacheWrites(scripts, this.keys, this.reads);
     this.increments = new ScriptBatch(scripts, INCREMENT);
     this.sets = new RedisCacheSets(scripts, this.keys);
     this.expiringSets = new RedisExpiringSets(scripts, this.keys);
@@ -133,6 +133,7 @@ export class RedisCacheStore implements CacheStore {
 
   invalidate({ key, barrier, lift }: InvalidateRequest): Pending<void> {
     const keys = this.keys.valueLeaseAndBarrier(key);
+    this.reads.sendThoseOf(keys[0]);
     const args = [key, barrier?.token ?? '', barrier?.ttl ?? 0, lift ?? ''];
     return this.invalidations.run(this.keys.channel, keys, args, () => {});
   }
@@ -141,17 +142,20 @@ export class RedisCacheStore implements CacheStore {
     return isOne(await this.scripts.run(RENEW_BARRIER, [this.keys.barrier(key)], [token, ttl]));
   }
 
-  set({ key, data, ttl, ifAbsent }: SetRequest): Pending<boolean> {
-    const keys = this.keys.valueAndLease(key);
-    return this.writes.run(this.keys.channel, keys, [key, ttl, ifAbsent ? 1 : '', data], isOne);
+  set(request: SetRequest): Pending<boolean> {
+    return this.writing.set(request);
   }
 
   increment({ key, by, ttl }: KeyRequest & { by: number; ttl: number }): Pending<number> {
-    return this.increments.run(this.keys.channel, this.keys.valueAndLease(key), [by, ttl, key], Number);
+    const keys = this.keys.valueAndLease(key);
+    this.reads.sendThoseOf(keys[0]);
+    return this.increments.run(this.keys.channel, keys, [by, ttl, key], Number);
   }
 
   async expire({ key, ttl }: KeyRequest & { ttl: number }): Promise<boolean> {
-    return isOne(await this.scripts.run(EXPIRE, [this.keys.value(key)], [this.keys.channel, ttl, key]));
+    const value = this.keys.value(key);
+    this.reads.sendThoseOf(value);
+    return isOne(await this.scripts.run(EXPIRE, [value], [this.keys.channel, ttl, key]));
   }
 
   async ttl(key: string): Promise<number | null> {
@@ -178,7 +182,8 @@ export class RedisCacheStore implements CacheStore {
 
   async invalidateTag(tag: string): Promise<void> {
     const args = [this.keys.channel, tag, TAG_MEMORY];
-    const keys = [this.keys.tag(tag), this.keys.lastTagInvalidation];
+    const keys = [this.keys.tag(tag), this.keys.lastTagInvalidation] as const;
+    this.reads.sendThoseOf(keys[0]);
     // In a Cluster they lie in two slots.
     const runs = this.scripts.client.isCluster ? keys.map((key) => [key]) : [keys];
     await Promise.all(runs.map((run) => this.scripts.run(INVALIDATE_TAG, run, args)));

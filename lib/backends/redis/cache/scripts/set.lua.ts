@@ -1,19 +1,28 @@
 import { batchOf, redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Stores a value, takes the lease from whoever loads one, and tells everybody.
+ * Stores a value, takes the lease from whoever loads one, and tells everybody; unless it comes too late, or a write is under way.
  *
- * KEYS, for each call: value, lease.
- * ARGV: channel; for each call the name of the key in messages, the time to live in ms, 1 to leave a value that is there (else empty), and
- * the value.
- * Returns for each call 1, or 0 when there was a value to leave.
+ * KEYS, for each call: value, lease, barrier.
+ * ARGV: channel; for each call the name of the key in messages, the time to live in ms, 1 to leave a value that is there (else empty),
+ * the time in ms by the clock of the server from which on it must not be carried out (or empty), and the value.
+ * Returns for each call 1; 0 when there was a value to leave; 2 when a write is under way; or when it came too late, the time in ms, as a
+ * negative number.
  */
 export const SET = redisScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function set(k, a)
+  local before = tonumber(ARGV[a + 3])
+  if before and now >= before then return -now end
   if ARGV[a + 2] ~= '' and redis.call('EXISTS', KEYS[k]) == 1 then return 0 end
-  redis.call('SET', KEYS[k], ARGV[a + 3], 'PX', ARGV[a + 1])
+  if redis.call('EXISTS', KEYS[k + 2]) == 1 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[k + 2], '-inf', string.format('%.0f', now))
+    if redis.call('ZCARD', KEYS[k + 2]) > 0 then return 2 end
+  end
+  redis.call('SET', KEYS[k], ARGV[a + 4], 'PX', ARGV[a + 1])
   redis.call('DEL', KEYS[k + 1])
   redis.call('PUBLISH', string.sub(ARGV[1], 2), 'i' .. ARGV[a])
   return 1
 end
-${batchOf('set', { keys: 2, args: 4 })}`);
+${batchOf('set', { keys: 3, args: 5 })}`);

@@ -1,0 +1,77 @@
+import type { SetRequest } from '../../cache-store.js';
+import type { Pending } from '../../pending.js';
+import { ScriptBatch } from '../script-batch.js';
+import type { ScriptRunner } from '../script-runner.js';
+import type { ReadBatch } from './read-batch.js';
+import type { RedisCacheKeys } from './redis-cache-keys.js';
+import { SET } from './scripts/set.lua.js';
+import { aheadBy, ServerClock } from './server-clock.js';
+
+/**
+ * Stores values in time or not at all: what the network delivers later could undo an invalidation that was confirmed meanwhile. The
+ * server compares its clock with a time that is sent along, which takes one round trip; a lease for each value would take two.
+ */
+export class RedisCacheWrites {
+  readonly clock: ServerClock;
+  private readonly batch: ScriptBatch;
+
+  constructor(
+    scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+    private readonly reads: ReadBatch,
+  ) {
+    this.batch = new ScriptBatch(scripts, SET);
+    this.clock = new ServerClock(scripts);
+  }
+
+  set(request: SetRequest): Pending<boolean> {
+    return new SetCall(this, request);
+  }
+
+  /** `before`: a time (ms) of the clock of the server, '' for none. Settles to what the script answers. */
+  send({ key, data, ttl, ifAbsent }: SetRequest, before: number | ''): Pending<number> {
+    const keys = this.keys.valueLeaseAndBarrier(key);
+    this.reads.sendThoseOf(keys[0]);
+    return this.batch.run(this.keys.channel, keys, [key, ttl, ifAbsent ? 1 : '', before, data], Number);
+  }
+}
+
+/** Is sent with `then`. */
+class SetCall implements Pending<boolean> {
+  /** On the monotonic clock. */
+  private readonly until: number;
+
+  constructor(
+    private readonly writes: RedisCacheWrites,
+    private readonly request: SetRequest,
+  ) {
+    this.until = performance.now() + (request.within ?? Infinity);
+  }
+
+  then(answered: (stored: boolean) => void, failed: (error: unknown) => void): void {
+    if (this.until === Infinity) return this.send('', answered, failed);
+    const { clock } = this.writes;
+    const send = (ahead: number) => this.send(Math.floor(this.until + ahead), answered, failed);
+    const { ahead } = clock;
+    if (ahead === undefined) clock.read().then(send, failed);
+    else send(ahead);
+  }
+
+  private send(before: number | '', answered: (stored: boolean) => void, failed: (error: unknown) => void): void {
+    this.writes.send(this.request, before).then((reply) => {
+      if (reply >= 0) return answered(reply === 1);
+      // Its clock was set forward, or is that of another node than was thought, if there is time left.
+      const corrected = Math.floor(this.until + aheadBy(-reply));
+      if (performance.now() >= this.until || corrected <= Number(before)) return failed(tooLate(this.request));
+      this.writes.clock.read().catch(() => {});
+      this.send(corrected, answered, failed);
+    }, failed);
+  }
+}
+
+/** Named as what ioredis throws when the server refuses a command: the server is well, and has answered. */
+function tooLate({ key, within }: SetRequest): Error {
+  return Object.assign(new Error(`"${key}" came to Redis later than ${within} ms after it was sent`), {
+    name: 'ReplyError',
+  });
+}

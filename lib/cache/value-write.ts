@@ -1,0 +1,110 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { StoredData } from '../backends/cache-store.js';
+import type { CacheEngine } from './cache-engine.js';
+import { CacheBackendError, CacheConfigError } from './cache-errors.js';
+import { refused } from './duration.js';
+import { countable, emptyStamp, type Serialized, type TagStamp } from './envelope.js';
+import { TAG_MARGIN } from './leased-load.js';
+import { keyThing, tagThing, type Claim } from './turns.js';
+
+/** One value that is stored by hand, as it was when the caller gave it. */
+export class ValueWrite {
+  /** The digits of a number that can be counted up, or what the envelope is to hold. */
+  private readonly content: string | Serialized;
+
+  /** @throws CacheConfigError for what cannot be stored */
+  constructor(
+    private readonly engine: CacheEngine,
+    private readonly key: string,
+    value: unknown,
+    private readonly ttl: number,
+    private readonly tags: readonly string[],
+  ) {
+    if (value instanceof Promise) throw refused('value', value, 'what the promise resolves to: await it');
+    this.content = tags.length === 0 && countable(value) ? String(value) : this.serialized(value);
+  }
+
+  /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
+  async store(ifAbsent: boolean, go: Promise<unknown> | undefined): Promise<boolean> {
+    const { engine, key } = this;
+    const { invalidations, turns } = engine;
+    const claims: Claim[] = [{ thing: keyThing(key) }];
+    for (const tag of this.tags) claims.push({ thing: tagThing(tag), shared: 'begin' });
+    invalidations.forget(key);
+    if (!ifAbsent) invalidations.spare(key);
+    try {
+      return await turns.take(claims, async () => {
+        if (go) await go;
+        if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+        return this.send(ifAbsent);
+      });
+    } catch (error) {
+      if (error instanceof CacheBackendError && !ifAbsent) invalidations.deleteLater(key);
+      throw error;
+    } finally {
+      invalidations.forget(key);
+    }
+  }
+
+  private async send(ifAbsent: boolean): Promise<boolean> {
+    const { engine, key, ttl } = this;
+    const { calls, invalidations } = engine;
+    const data = await this.sealed();
+    const within = calls.options.commandTimeout;
+    const request = { key, data, ttl, ifAbsent, within };
+    // Whose answer came too late may have been stored in time, and be older than what was written since.
+    const late = (stored: boolean) => stored && invalidations.deleteLater(key);
+    const before = invalidations.deletionsThen(key);
+    let until = 0;
+    const call = () => {
+      until = performance.now() + within;
+      return calls.store.set(request);
+    };
+    try {
+      const stored = await calls.run('set', key, call, late);
+      if (stored) engine.unconfirmed.confirmed(before);
+      return stored;
+    } catch (error) {
+      // What was sent and not answered may be stored until then, and would undo what comes after it.
+      const left = until - performance.now();
+      if (left > 0 && !isAnswer(error)) await sleep(left);
+      throw error;
+    }
+  }
+
+  private async sealed(): Promise<StoredData> {
+    if (typeof this.content === 'string') return this.content;
+    const { engine, key, ttl, content } = this;
+    const tags = this.tags.length > 0 ? await this.stamp() : undefined;
+    const mark = { expiresAt: Date.now() + ttl, keptStale: false, loadTime: undefined, tags };
+    try {
+      return await engine.envelopes.sealSerialized(content, mark);
+    } catch (error) {
+      throw unstorable(key, error);
+    }
+  }
+
+  private async stamp(): Promise<TagStamp> {
+    const stamp = emptyStamp();
+    const versions = await this.engine.beginTags(this.key, this.tags, this.ttl + TAG_MARGIN);
+    for (const [index, tag] of this.tags.entries()) stamp[tag] = versions[index]?.version ?? 0;
+    return stamp;
+  }
+
+  private serialized(value: unknown): Serialized {
+    try {
+      return this.engine.envelopes.serialize(value);
+    } catch (error) {
+      throw unstorable(this.key, error);
+    }
+  }
+}
+
+function unstorable(key: string, error: unknown): CacheConfigError {
+  return new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
+}
+
+/** Whether it is what Redis itself says. */
+function isAnswer(error: unknown): boolean {
+  return error instanceof CacheBackendError && error.cause instanceof Error && error.cause.name === 'ReplyError';
+}
