@@ -147,8 +147,8 @@ export interface CacheStore {
   /** Lets the barrier run for at least so long from now; `false` when it had ended. */
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
-  /** As `invalidate`, with a new value; `false` when `ifAbsent` found one, or a barrier stands. Rejects when it was not in time. */
-  set(request: SetRequest): Pending<boolean>;
+  /** As `invalidate`, with a new value; `false` when `ifAbsent` found one, or a barrier stands; 'late' when it was not in time. */
+  set(request: SetRequest): Pending<boolean | 'late'>;
   /** Adds to the number under the key, which begins at 0 and then lives for `ttl` ms. */
   increment(request: KeyRequest & { readonly by: number; readonly ttl: number }): Pending<number>;
   /** `false` when there is no value. */

@@ -19,6 +19,8 @@ export interface StoreCallsOptions {
 export class StoreCalls {
   readonly breaker: CircuitBreaker;
   readonly timeouts = new Timeouts();
+  /** Of the calls: an answer that has arrived counts, whatever the clock says. */
+  readonly limits = new Timeouts({ countsStandstills: false });
   readonly underWay = new LinkedList<BoundedCall<unknown>>();
   /** How often the store has answered. */
   answers = 0;
@@ -127,7 +129,7 @@ class BoundedCall<T> implements Expiring {
     private readonly late: ((answer: T) => void) | undefined,
   ) {
     this.answersBefore = calls.answers;
-    this.timeout = calls.timeouts.start(calls.options.commandTimeout, this);
+    this.timeout = calls.limits.start(calls.options.commandTimeout, this);
     this.place = calls.underWay.push(this as BoundedCall<unknown>);
   }
 

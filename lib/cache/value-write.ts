@@ -7,6 +7,9 @@ import { countable, emptyStamp, type Serialized, type TagStamp } from './envelop
 import { TAG_MARGIN } from './leased-load.js';
 import { keyThing, tagThing, type Claim } from './turns.js';
 
+/** So often it is sent where Redis is well, and gets it late: this process, or the way there, stood still. */
+const MOST_TIMES = 4;
+
 /** One value that is stored by hand, as it was when the caller gave it. */
 export class ValueWrite {
   /** The digits of a number that can be counted up, or what the envelope is to hold. */
@@ -53,7 +56,7 @@ export class ValueWrite {
     const within = calls.options.commandTimeout;
     const request = { key, data, ttl, ifAbsent, within };
     // Whose answer came too late may have been stored in time, and be older than what was written since.
-    const late = (stored: boolean) => stored && invalidations.deleteLater(key);
+    const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
     const before = invalidations.deletionsThen(key);
     let until = 0;
     const call = () => {
@@ -61,9 +64,12 @@ export class ValueWrite {
       return calls.store.set(request);
     };
     try {
-      const stored = await calls.run('set', key, call, late);
-      if (stored) engine.unconfirmed.confirmed(before);
-      return stored;
+      for (let time = 1; time <= MOST_TIMES; time++) {
+        const stored = await calls.run('set', key, call, late);
+        if (stored === true) engine.unconfirmed.confirmed(before);
+        if (stored !== 'late') return stored;
+      }
+      throw calls.failure('set', key, `Redis got it later than ${within} ms after it was sent, ${MOST_TIMES} times`);
     } catch (error) {
       // What was sent and not answered may be stored until then, and would undo what comes after it.
       const left = until - performance.now();
@@ -106,5 +112,6 @@ function unstorable(key: string, error: unknown): CacheConfigError {
 
 /** Whether it is what Redis itself says. */
 function isAnswer(error: unknown): boolean {
-  return error instanceof CacheBackendError && error.cause instanceof Error && error.cause.name === 'ReplyError';
+  for (let cause = error; cause instanceof Error; cause = cause.cause) if (cause.name === 'ReplyError') return true;
+  return false;
 }

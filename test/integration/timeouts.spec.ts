@@ -69,3 +69,43 @@ it('of more durations at once than share timers keep none once they have left', 
   jest.advanceTimersByTime(11_000);
   expect(expired).toEqual(staying.map(String));
 });
+
+describe('that do not count standstills', () => {
+  const standStill = (ms: number) => {
+    for (const until = performance.now() + ms; performance.now() < until;);
+  };
+
+  beforeEach(() => {
+    jest.useRealTimers();
+    timeouts = new Timeouts({ countsStandstills: false });
+  });
+
+  it('let what has arrived meanwhile be read, in as many turns of the event loop as that takes', async () => {
+    const limit = timeouts.start(100, note('limit'));
+    standStill(400);
+    for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+    expect(expired).toEqual([]);
+    limit.leave();
+  });
+
+  it('expire all the same, each in its order, where the process stands still again and again', async () => {
+    timeouts.start(100, note('first'));
+    standStill(150);
+    timeouts.start(100, note('second'));
+    const begun = performance.now();
+    while (expired.length < 2 && performance.now() - begun < 5_000) {
+      standStill(60);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(expired).toEqual(['first', 'second']);
+  });
+
+  it('expire in time where it does not', () => {
+    jest.useFakeTimers();
+    timeouts.start(100, note('limit'));
+    jest.advanceTimersByTime(99);
+    expect(expired).toEqual([]);
+    jest.advanceTimersByTime(1);
+    expect(expired).toEqual(['limit']);
+  });
+});

@@ -142,7 +142,7 @@ export class RedisCacheStore implements CacheStore {
     return isOne(await this.scripts.run(RENEW_BARRIER, [this.keys.barrier(key)], [token, ttl]));
   }
 
-  set(request: SetRequest): Pending<boolean> {
+  set(request: SetRequest): Pending<boolean | 'late'> {
     return this.writing.set(request);
   }
 

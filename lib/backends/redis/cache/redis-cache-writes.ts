@@ -24,7 +24,7 @@ export class RedisCacheWrites {
     this.clock = new ServerClock(scripts);
   }
 
-  set(request: SetRequest): Pending<boolean> {
+  set(request: SetRequest): Pending<SetAnswer> {
     return new SetCall(this, request);
   }
 
@@ -36,8 +36,10 @@ export class RedisCacheWrites {
   }
 }
 
+type SetAnswer = boolean | 'late';
+
 /** Is sent with `then`. */
-class SetCall implements Pending<boolean> {
+class SetCall implements Pending<SetAnswer> {
   /** On the monotonic clock. */
   private readonly until: number;
 
@@ -48,7 +50,7 @@ class SetCall implements Pending<boolean> {
     this.until = performance.now() + (request.within ?? Infinity);
   }
 
-  then(answered: (stored: boolean) => void, failed: (error: unknown) => void): void {
+  then(answered: (answer: SetAnswer) => void, failed: (error: unknown) => void): void {
     if (this.until === Infinity) return this.send('', answered, failed);
     const { clock } = this.writes;
     const send = (ahead: number) => this.send(Math.floor(this.until + ahead), answered, failed);
@@ -57,21 +59,14 @@ class SetCall implements Pending<boolean> {
     else send(ahead);
   }
 
-  private send(before: number | '', answered: (stored: boolean) => void, failed: (error: unknown) => void): void {
+  private send(before: number | '', answered: (answer: SetAnswer) => void, failed: (error: unknown) => void): void {
     this.writes.send(this.request, before).then((reply) => {
       if (reply >= 0) return answered(reply === 1);
       // Its clock was set forward, or is that of another node than was thought, if there is time left.
       const corrected = Math.floor(this.until + aheadBy(-reply));
-      if (performance.now() >= this.until || corrected <= Number(before)) return failed(tooLate(this.request));
+      if (performance.now() >= this.until || corrected <= Number(before)) return answered('late');
       this.writes.clock.read().catch(() => {});
       this.send(corrected, answered, failed);
     }, failed);
   }
-}
-
-/** Named as what ioredis throws when the server refuses a command: the server is well, and has answered. */
-function tooLate({ key, within }: SetRequest): Error {
-  return Object.assign(new Error(`"${key}" came to Redis later than ${within} ms after it was sent`), {
-    name: 'ReplyError',
-  });
 }
