@@ -94,7 +94,9 @@ export class CacheEngine implements CacheCore, CacheListener {
     if (this.firstLevel && !settings.strong) {
       const kept = this.firstLevel.get(key);
       if (kept && bears(kept.entry, settings.tags)) {
-        if (!settings.revive) return Promise.resolve(this.kept(key, loader, settings, kept, kept.value, report));
+        if (!settings.revive) {
+          return Promise.resolve(this.kept(key, loader, settings, kept, kept.value, report, rendezvous));
+        }
         return this.fetchRevived(key, loader, settings, kept, report, rendezvous);
       }
     }
@@ -111,7 +113,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   ): Promise<unknown> {
     const { revive } = settings;
     const made = revive && (await revived(this, key, revive, kept.value));
-    if (made) return this.kept(key, loader, settings, kept, made.value, report);
+    if (made) return this.kept(key, loader, settings, kept, made.value, report, rendezvous);
     return this.fetchFromStore(key, loader, settings, report, rendezvous);
   }
 
@@ -198,7 +200,7 @@ export class CacheEngine implements CacheCore, CacheListener {
 
   private begin(flight: Flight, loader: Loader<unknown>, settings: EntrySettings, rendezvous?: LoadRendezvous): Flight {
     const { key } = flight;
-    const refresh = (found: Found) => this.refresher.refresh(key, loader, settings, found);
+    const refresh = (found: Found) => this.refresher.refresh(key, loader, settings, found, rendezvous);
     new Read(this, flight, loader, settings, refresh, rendezvous).start();
     return flight;
   }
@@ -210,10 +212,11 @@ export class CacheEngine implements CacheCore, CacheListener {
     { entry, value }: Kept,
     answer: unknown,
     report: ReadReport | undefined,
+    rendezvous: LoadRendezvous | undefined,
   ): unknown {
     this.counters.firstLevelHits += 1;
     report?.add({ outcome: 'hit', remaining: entry.expiresAt - Date.now() });
-    if (wantsRefresh(entry, settings)) this.refresher.refresh(key, loader, settings, { entry, value });
+    if (wantsRefresh(entry, settings)) this.refresher.refresh(key, loader, settings, { entry, value }, rendezvous);
     return answer;
   }
 }

@@ -60,14 +60,9 @@ export abstract class CacheReads {
     const settings = entrySettings(options, engine.settings.entries);
     const unique = cacheKeys(keys);
     const batch = new BatchLoad(unique, loader, engine.loads.scopes, this.keyPrefix);
-    const reads = unique.map(async (key) => {
-      try {
-        return await engine.fetch(this.keyPrefix + key, batch.loaderOf(key), settings, batch.rendezvousOf(key));
-      } finally {
-        batch.decide(key);
-      }
-    });
-    const values = valuesOf(await Promise.allSettled(reads));
+    const read: Parameters<BatchLoad['run']>[0] = (key, loading, rendezvous) =>
+      engine.fetch(this.keyPrefix + key, loading, settings, rendezvous);
+    const values = valuesOf(await batch.run(read));
     const byKey = new Map(unique.map((key, index) => [key, values[index]]));
     return keys.map((key) => byKey.get(key) as T);
   }

@@ -1,5 +1,13 @@
 /** What takes part in deciding when several reads call their loader together. */
 export interface LoadRendezvous {
-  /** This read does without the loader for now: it has found a value, or waits for another process. */
+  /** This read does without the loader. */
   decided(): void;
+  /** It waits for another process, and may need the loader should that fail. */
+  waits(): void;
+  /** It has waited, and asks whether it needs the loader now. */
+  resumes(): void;
+  /** What it found is to be loaded anew in the background, if nobody else does. */
+  refreshes(): void;
+  /** That has ended, or is left to somebody else. */
+  refreshed(): void;
 }

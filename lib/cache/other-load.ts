@@ -37,8 +37,9 @@ export async function endOfOtherLoad(
         const left = deadline - performance.now();
         if (left <= 0) return 'late';
         core.counters.waits += 1;
-        rendezvous?.decided();
+        rendezvous?.waits();
         await wait.untilWoken(Math.min(left, answer.remaining + 1));
+        rendezvous?.resumes();
       } else {
         if (vainReads >= MOST_VAIN_READS) return 'unreadable';
         if (vainReads > 0) await wait.untilWoken(Infinity);

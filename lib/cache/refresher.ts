@@ -3,6 +3,7 @@ import type { Loader } from './cache-loader.js';
 import type { EntrySettings } from './entry-settings.js';
 import { takeLease } from './lease-taking.js';
 import { LeasedLoad } from './leased-load.js';
+import type { LoadRendezvous } from './load-rendezvous.js';
 import { beginningOf, type Found } from './lookup.js';
 
 /** How long (ms) a refresh that failed is not repeated. */
@@ -14,12 +15,23 @@ export class Refresher {
 
   constructor(private readonly core: CacheCore) {}
 
-  refresh(key: string, loader: Loader<unknown>, settings: EntrySettings, current: Found): void {
+  refresh(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    current: Found,
+    rendezvous?: LoadRendezvous,
+  ): void {
     if (this.underWay.has(key)) return;
     this.underWay.add(key);
+    rendezvous?.refreshes();
     this.load(key, loader, settings, current).then(
-      () => this.underWay.delete(key),
+      () => {
+        this.underWay.delete(key);
+        rendezvous?.refreshed();
+      },
       (error: unknown) => {
+        rendezvous?.refreshed();
         this.core.complaints.warn(`The refresh of "${key}" failed: ${String(error)}`);
         setTimeout(() => this.underWay.delete(key), REST).unref();
       },

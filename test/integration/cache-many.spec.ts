@@ -176,3 +176,60 @@ describe('getOrSetMany', () => {
     expect(await b.get('shop:1')).toBe('value of 1');
   });
 });
+
+describe('getOrSetMany loads with one call', () => {
+  const keys = Array.from({ length: 300 }, (_, index) => `many:${index}`);
+
+  it.each([
+    ['stale values', { ttl: 20, staleTtl: '1h', jitter: 0 }],
+    ['values that are refreshed ahead', { ttl: '1m', refreshAhead: 0.000_1, jitter: 0 }],
+  ] as const)('%s in the background', async (_, options) => {
+    await a.getOrSetMany(keys, load, options);
+    await sleep(40);
+    calls = [];
+    expect(await a.getOrSetMany(keys, load, options)).toEqual(valuesOf(...keys));
+    await eventually(() => calls.length > 0);
+    await eventually(async () => (await redis.keys('lease:*')).length === 0);
+    expect(calls.map((call) => call.toSorted())).toEqual([keys.toSorted()]);
+  });
+
+  it('what has no value at once, and what is stale after it', async () => {
+    await a.getOrSetMany(keys.slice(0, 100), load, { ttl: 20, staleTtl: '1h', jitter: 0 });
+    await sleep(40);
+    calls = [];
+    expect(await a.getOrSetMany(keys, load, { staleTtl: '1h' })).toEqual(valuesOf(...keys));
+    await eventually(async () => (await redis.keys('lease:*')).length === 0 && calls.flat().length === keys.length);
+    expect(calls.length).toBeLessThanOrEqual(2);
+  });
+
+  it('what another process failed to load', async () => {
+    const gate = new Gate();
+    const other = b.getOrSetMany(keys, () => gate.opened.then(() => Promise.reject(new Error('of b'))));
+    await eventually(async () => (await redis.keys('lease:*')).length === keys.length);
+    const waiting = a.getOrSetMany(keys, load);
+    await eventually(() => a.stats().waits > 0);
+    gate.open();
+    await expect(other).rejects.toThrow('of b');
+    expect(await waiting).toEqual(valuesOf(...keys));
+    expect(calls.flat().toSorted()).toEqual(keys.toSorted());
+    // What it hears of, it hears of in a few milliseconds; of the rest it finds out.
+    expect(calls.length).toBeLessThanOrEqual(10);
+  });
+});
+
+it('getOrSetMany of tens of thousands of keys stores each, and leaves room for others', async () => {
+  const keys = Array.from({ length: 20_000 }, (_, index) => `many:${index}`);
+  const before = a.stats();
+  let others = 0;
+  const done = a.getOrSetMany(keys, load).finally(() => (others = -others));
+  while (others >= 0 && others < 1_000_000) {
+    await a.getOrSet(`other:${others}`, () => 'value');
+    others += 1;
+  }
+  expect(await done).toEqual(valuesOf(...keys));
+  expect(calls.map(({ length }) => length)).toEqual([keys.length]);
+  expect((await a.mget(keys)).filter((value) => value === undefined)).toEqual([]);
+  expect(a.stats().breakerOpened).toBe(before.breakerOpened);
+  expect(a.stats().unstoredLoads).toBe(before.unstoredLoads);
+  expect(-others).toBeGreaterThan(10);
+}, 60_000);
