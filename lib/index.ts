@@ -23,7 +23,7 @@ export type {
 } from './backends/lock-backend.js';
 export { memory } from './backends/memory/memory-lock-backend.js';
 export type { RedisConnection } from './backends/redis/redis-client.js';
-export { redis } from './backends/redis/redis-lock-backend.js';
+export { redis, type RedisBackendOptions } from './backends/redis/redis-lock-backend.js';
 export {
   CacheBackendError,
   CacheConfigError,

@@ -31,8 +31,10 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
       provide: LockBackends,
       inject: [MODULE_OPTIONS_TOKEN],
       useFactory: (given: RedisLockModuleOptions) => {
-        const { redis: connection, backend, ...options } = resolveModuleOptions(given);
-        return new LockBackends({ ...options, main: backend ?? redis(connection as NonNullable<typeof connection>) });
+        const { redis: connection, backend, fenceTtl, ...options } = resolveModuleOptions(given);
+        const fencing = fenceTtl === undefined ? {} : { fenceTtl };
+        const main = backend ?? redis(connection as NonNullable<typeof connection>, fencing);
+        return new LockBackends({ ...options, main });
       },
     },
     {

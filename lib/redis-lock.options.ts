@@ -1,5 +1,6 @@
 import type { LockBackend } from './backends/lock-backend.js';
 import type { RedisConnection } from './backends/redis/redis-client.js';
+import { fenceTtlOf } from './backends/redis/redis-lock-backend.js';
 import type { CacheOptions } from './cache/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/cache-settings.js';
 import { LockConfigError } from './lock/lock-errors.js';
@@ -26,6 +27,12 @@ export interface RedisLockModuleOptions {
   commandTimeout?: Duration;
   /** Who holds a lock, for `inspect`: kept once for the process, beside the locks. @default host name and process id */
   label?: string;
+  /**
+   * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each name. Tokens rise
+   * also without it. With `backend`, give it to `redis(connection, { fenceTtl })`.
+   * @default '10m'
+   */
+  fenceTtl?: Duration;
   /** How long holders get to finish when the application shuts down. @default '5s' */
   shutdownGrace?: Duration;
   /**
@@ -52,6 +59,7 @@ export interface ResolvedModuleOptions {
   readonly defaults: LockOptions;
   readonly commandTimeout: number;
   readonly label: string;
+  readonly fenceTtl: number | undefined;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
   readonly cache: (CacheSettings & { readonly redis: RedisConnection | undefined }) | undefined;
@@ -65,6 +73,7 @@ const OPTION_NAMES = new Set<string>([
   'defaults',
   'commandTimeout',
   'label',
+  'fenceTtl',
   'shutdownGrace',
   'failFast',
   'cache',
@@ -98,10 +107,17 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
     defaults,
     label,
     commandTimeout: duration('commandTimeout', options.commandTimeout ?? 1_000, 1),
+    fenceTtl: resolveFenceTtl(options),
     shutdownGrace: duration('shutdownGrace', options.shutdownGrace ?? 5_000, 0),
     failFast,
     cache: options.cache === false ? undefined : resolveCache(options.cache ?? {}),
   };
+}
+
+function resolveFenceTtl({ fenceTtl, redis }: RedisLockModuleOptions): number | undefined {
+  if (fenceTtl === undefined) return undefined;
+  requireOption(redis !== undefined, 'fenceTtl', fenceTtl, 'it to the backend: redis(connection, { fenceTtl })');
+  return fenceTtlOf(fenceTtl);
 }
 
 function resolveCache(options: CacheOptions): ResolvedModuleOptions['cache'] {

@@ -61,7 +61,10 @@ export interface LockInfo {
   readonly label?: string;
   /** Milliseconds left of its lease; `Infinity` where it has no expiry. */
   readonly ttl: number;
-  /** The newest token issued for the name; `null` when there is none, as for a key that a foreign client set. */
+  /**
+   * The newest token issued for the name; `null` when there is none, as for a key that a foreign client set, or where none
+   * was issued for longer than `fenceTtl`.
+   */
   readonly fencingToken: number | null;
   /** How many callers of this instance wait for it, and how many are in the queue of a backend that keeps one. */
   readonly waiting: number;

@@ -1,5 +1,7 @@
 import calculateSlot from 'cluster-key-slot';
 import { LockConfigError, LockKeyError } from '../../lock/lock-errors.js';
+import { duration } from '../../lock/lock-options.js';
+import type { Duration } from '../../options/duration.js';
 import type { CacheStore } from '../cache-store.js';
 import type {
   AcquireAnswer,
@@ -24,12 +26,10 @@ import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
 import { ScriptBatch } from './script-batch.js';
 import type { ScriptRunner } from './script-runner.js';
-import { ACQUIRE } from './scripts/acquire.lua.js';
-import { FORCE_RELEASE } from './scripts/force-release.lua.js';
 import { rightsOfLocks } from './start-up/rights.js';
 import { checkServers } from './start-up/server-check.js';
+import { fencingScripts, type FencingScripts } from './scripts/fencing-scripts.js';
 import { INSPECT } from './scripts/inspect.lua.js';
-import { RELEASE } from './scripts/release.lua.js';
 import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
 
 /**
@@ -40,8 +40,23 @@ import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
  * A client that is passed in is used and never closed. Options or a URL make a client of our own, which is closed with
  * the module. A second connection, for messages, is opened with the first wait for a busy lock.
  */
-export function redis(connection: RedisConnection): LockBackend {
-  return new RedisLockBackend(connection);
+export function redis(connection: RedisConnection, { fenceTtl }: RedisBackendOptions = {}): LockBackend {
+  return new RedisLockBackend(connection, fenceTtl === undefined ? undefined : fenceTtlOf(fenceTtl));
+}
+
+export interface RedisBackendOptions {
+  /**
+   * How long the counter of the fencing tokens of a name stays at Redis after its last grant: about 124 bytes for each name. Tokens
+   * rise also without it, as they begin at the time of Redis; it bridges the difference of two servers' clocks when a name is moved. At
+   * least 1 s.
+   * @default '10m'
+   */
+  fenceTtl?: Duration;
+}
+
+/** @throws LockConfigError */
+export function fenceTtlOf(fenceTtl: unknown): number {
+  return duration('fenceTtl', fenceTtl, 1_000);
 }
 
 const OPTION = { name: 'redis', ConfigError: LockConfigError };
@@ -60,17 +75,20 @@ class RedisLockBackend implements LockBackend {
   private readonly releases: ScriptBatch;
   private readonly link: RedisLink;
 
-  constructor(connection: RedisConnection) {
+  private readonly fencing: FencingScripts;
+
+  constructor(connection: RedisConnection, fenceTtl: number | undefined) {
+    this.fencing = fencingScripts(fenceTtl);
     this.link = new RedisLink(connection, OPTION);
     this.scripts = this.link.scripts;
-    this.releases = new ScriptBatch(this.scripts, RELEASE);
-    this.queue = new RedisLockQueue(this.link);
+    this.releases = new ScriptBatch(this.scripts, this.fencing.release);
+    this.queue = new RedisLockQueue(this.link, this.fencing);
   }
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     const { ticket, ttl, leastToken = 0 } = request;
     const args = [ticket, ttl, channelPrefix(request), this.scripts.counted, leastToken];
-    const answer = await this.scripts.run(ACQUIRE, this.keysOf(request), args);
+    const answer = await this.scripts.run(this.fencing.acquire, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
     if (Number(granted) === 1) return { granted: true, fencingToken: Number(tokenOrIndex) };
     const name = request.names[Number(tokenOrIndex) - 1] as string;
@@ -109,7 +127,7 @@ class RedisLockBackend implements LockBackend {
 
   async forceRelease(request: NameRequest): Promise<string | null> {
     const args = [channelPrefix(request), this.scripts.counted];
-    return this.scripts.run(FORCE_RELEASE, keysOf(request), args) as Promise<string | null>;
+    return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | null>;
   }
 
   openCacheStore(prefix: string | undefined): CacheStore {

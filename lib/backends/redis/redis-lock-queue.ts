@@ -14,11 +14,8 @@ import { RedisLockChannel } from './redis-lock-channel.js';
 import { leaseOf, type RedisInteger } from './redis-replies.js';
 import { ScriptBatch } from './script-batch.js';
 import type { ScriptRunner } from './script-runner.js';
-import { BEAT } from './scripts/beat.lua.js';
-import { ENQUEUE } from './scripts/enqueue.lua.js';
-import { MINT } from './scripts/mint.lua.js';
+import type { FencingScripts } from './scripts/fencing-scripts.js';
 import { RENEW } from './scripts/renew.lua.js';
-import { REQUEUE } from './scripts/requeue.lua.js';
 
 /** 2^31 − 1 ms: about 24.8 days. */
 const LONGEST_LEASE = 2 ** 31 - 1;
@@ -32,10 +29,13 @@ export class RedisLockQueue implements LockQueue {
   private closed = false;
   private readonly enqueues: ScriptBatch;
 
-  constructor(private readonly link: RedisLink) {
+  constructor(
+    private readonly link: RedisLink,
+    private readonly fencing: FencingScripts,
+  ) {
     const { scripts } = link;
     this.scripts = scripts;
-    this.enqueues = new ScriptBatch(scripts, ENQUEUE);
+    this.enqueues = new ScriptBatch(scripts, fencing.enqueue);
   }
 
   async listen(listener: QueueListener): Promise<void> {
@@ -56,7 +56,7 @@ export class RedisLockQueue implements LockQueue {
 
   async beat(request: WaiterRequest): Promise<QueueAnswer | { status: 'gone' }> {
     const args = [request.ticket, channelPrefix(request), this.scripts.counted];
-    const reply = (await this.scripts.run(BEAT, keysOf(request), args)) as Reply;
+    const reply = (await this.scripts.run(this.fencing.beat, keysOf(request), args)) as Reply;
     return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
   }
 
@@ -64,13 +64,13 @@ export class RedisLockQueue implements LockQueue {
     const disconnects = this.scripts.disconnects;
     const { ticket, again, claim, name } = request;
     const args = [ticket, channelPrefix(request), this.scripts.counted, again, `${claim}:${name}`];
-    const reply = (await this.scripts.run(REQUEUE, keysOf(request), args)) as Reply;
+    const reply = (await this.scripts.run(this.fencing.requeue, keysOf(request), args)) as Reply;
     if (Number(reply[0]) !== -1) return queueAnswer(reply);
     return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
   }
 
   async mint(request: WaiterRequest & { leastToken: number }): Promise<TokenRange | null> {
-    const reply = (await this.scripts.run(MINT, keysOf(request), [
+    const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), [
       request.ticket,
       request.leastToken,
     ])) as RedisInteger[];

@@ -1,5 +1,5 @@
-import { FENCE_EXPIRY, lockAt, QUEUE } from './queue.lua.js';
-import { redisScript } from './redis-script.js';
+import { lockAt, QUEUE } from './queue.lua.js';
+import { fencingScript } from './redis-script.js';
 
 /**
  * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits and can be reached.
@@ -12,7 +12,7 @@ import { redisScript } from './redis-script.js';
  * expired or was lost. A lock that holds our own ticket was granted to an earlier send of this very request: it is granted
  * again.
  */
-export const ACQUIRE = redisScript(`
+export const ACQUIRE = fencingScript(`
 local me, channels, counted = ARGV[1], ARGV[3], ARGV[4] == '1'
 ${QUEUE}
 local locks, token = {}, math.max(micros, tonumber(ARGV[5]))
@@ -26,7 +26,7 @@ for i = 1, #KEYS, 4 do
 end
 for _, lock in ipairs(locks) do
   redis.call('SET', lock.key, me, 'PX', ARGV[2])
-  redis.call('SET', lock.fence, whole(token + 1), 'PX', ${FENCE_EXPIRY})
+  redis.call('SET', lock.fence, whole(token + 1), 'PX', fence_ttl)
 end
 return {1, whole(token)}
 `);

@@ -1,5 +1,5 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { redisScript } from './redis-script.js';
+import { fencingScript } from './redis-script.js';
 
 /**
  * The heartbeat of a waiter. It takes a lock that has fallen free, and tells the owner again that somebody waits; it never
@@ -8,7 +8,7 @@ import { redisScript } from './redis-script.js';
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 ticket, 2 what channels begin with, 3 whether PUBLISH counts.
  * Returns what ENQUEUE returns, or {-1} when the ticket is not in the queue any more.
  */
-export const BEAT = redisScript(`
+export const BEAT = fencingScript(`
 local lock, me, channels, counted = ${lockAt('1')}, ARGV[1], ARGV[2], ARGV[3] == '1'
 ${QUEUE}
 local owner = redis.call('GET', lock.key)

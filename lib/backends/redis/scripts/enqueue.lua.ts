@@ -1,5 +1,5 @@
-import { FENCE_EXPIRY, lockAt, QUEUE } from './queue.lua.js';
-import { batchOf, redisScript } from './redis-script.js';
+import { lockAt, QUEUE } from './queue.lua.js';
+import { batchOf, fencingScript } from './redis-script.js';
 
 /**
  * Takes the lock if it is free and nobody waits for it; else joins its queue, or hands it on to the first who waits.
@@ -13,7 +13,7 @@ import { batchOf, redisScript } from './redis-script.js';
  *
  * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
  */
-export const ENQUEUE = redisScript(`
+export const ENQUEUE = fencingScript(`
 local time
 local tried = #KEYS == 4
 if tried then
@@ -65,10 +65,10 @@ if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) t
   if redis.call('EXISTS', KEYS[${key} + 2]) == 0 then
     time = time or redis.call('TIME')
     local token = time[1] * 1000000 + time[2]
-    local unissued = redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', '${FENCE_EXPIRY}', 'GET')
+    local unissued = redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', fence_ttl, 'GET')
     if unissued and tonumber(unissued) > token then
       token = tonumber(unissued)
-      redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', '${FENCE_EXPIRY}')
+      redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', fence_ttl)
     end
     return token
   end

@@ -1,5 +1,5 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { redisScript } from './redis-script.js';
+import { fencingScript } from './redis-script.js';
 
 /**
  * Frees the lock whoever owns it, tells the owner, and hands the lock on to the first who waits for it.
@@ -7,7 +7,7 @@ import { redisScript } from './redis-script.js';
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 what channels begin with, 2 whether PUBLISH counts.
  * Returns the owner, or nil when there was none.
  */
-export const FORCE_RELEASE = redisScript(`
+export const FORCE_RELEASE = fencingScript(`
 local lock, channels, counted = ${lockAt('1')}, ARGV[1], ARGV[2] == '1'
 local owner = redis.call('GET', lock.key)
 if not owner then return false end

@@ -1,5 +1,5 @@
 import { lockAt, MORE_TOKENS, QUEUE } from './queue.lua.js';
-import { redisScript } from './redis-script.js';
+import { fencingScript } from './redis-script.js';
 
 /**
  * Reserves further tokens for the holders of the process that owns the lock.
@@ -7,7 +7,7 @@ import { redisScript } from './redis-script.js';
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 ticket, 2 the least token.
  * Returns {first token, tokens}, or {} when the lock is not ours any more.
  */
-export const MINT = redisScript(`
+export const MINT = fencingScript(`
 local lock, channels, counted = ${lockAt('1')}, '', false
 if redis.call('GET', lock.key) ~= ARGV[1] then return {} end
 ${QUEUE}

@@ -2,8 +2,6 @@
 const TURN_TOKENS = 128;
 /** Tokens that a process gets which asks for more: nobody else wants the lock, or its turn is long. */
 export const MORE_TOKENS = 1_024;
-/** Fences outlive most leases, so that tokens rise also without a look at the clock. */
-export const FENCE_EXPIRY = 24 * 60 * 60 * 1_000;
 /** A waiter that has not been heard of for so long (ms) is dropped. Five heartbeats at their longest period. */
 const WAITER_TTL = 5_000;
 /** A waiter that has not been heard of for so long (ms) is passed over: it stands still. More than its longest period. */
@@ -17,7 +15,7 @@ const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
 /**
  * The waiting queue of a lock, as functions for the scripts that need it. A lock is a table with its four keys. A script
- * sets two locals before it includes this text: `channels`, what the channel of every process begins with, and `counted`,
+ * sets two locals before it includes this text, and is a `fencingScript`: `channels`, what the channel of every process begins with, and `counted`,
  * whether PUBLISH tells how many it reached (in a Cluster it does not).
  *
  * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of Redis
@@ -40,7 +38,7 @@ local mint = function(lock, most, floor)
   local first = math.max(tonumber(unissued(lock)), floor or 0)
   local count = math.max(1, math.min(most or ${TURN_TOKENS}, micros - first))
   first = math.max(first, micros)
-  redis.call('SET', lock.fence, whole(first + count), 'PX', ${FENCE_EXPIRY})
+  redis.call('SET', lock.fence, whole(first + count), 'PX', fence_ttl)
   return whole(first), count
 end
 

@@ -1,5 +1,5 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { batchOf, redisScript } from './redis-script.js';
+import { batchOf, fencingScript } from './redis-script.js';
 
 /**
  * Frees the lock if it holds the ticket, and hands it on to the first who waits for it. A ticket that waits leaves the queue.
@@ -8,7 +8,7 @@ import { batchOf, redisScript } from './redis-script.js';
  * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket.
  * Returns for each call 1 when the lock was ours, 0 when it was gone, -1 when it belongs to somebody else.
  */
-export const RELEASE = redisScript(`
+export const RELEASE = fencingScript(`
 if #KEYS == 4 and redis.pcall('GET', KEYS[1]) == ARGV[2] and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('DEL', KEYS[1])
   return 1

@@ -1,5 +1,5 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { redisScript } from './redis-script.js';
+import { fencingScript } from './redis-script.js';
 
 /**
  * Gives the lock to the first who waits for it, and queues a new ticket of the same process behind the others.
@@ -8,7 +8,7 @@ import { redisScript } from './redis-script.js';
  * ARGV: 1 ticket, 2 what channels begin with, 3 whether PUBLISH counts, 4 the new ticket, 5 its `claim:name`.
  * Returns for the new ticket what ENQUEUE returns, or {-1} when the lock is not ours any more: nothing is queued then.
  */
-export const REQUEUE = redisScript(`
+export const REQUEUE = fencingScript(`
 local lock, me, channels, counted, again = ${lockAt('1')}, ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
 if redis.call('GET', lock.key) ~= me then return {-1} end
 ${QUEUE}
