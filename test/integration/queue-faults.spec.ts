@@ -183,7 +183,8 @@ describe('messages that are lost', () => {
     await holder.release();
     const { lock, after } = await timed(waiting);
     expect(after).toBeLessThan(HEARTBEAT + SLACK);
-    expect(eavesdropper.heard).toEqual([expect.stringMatching(/^grant .* overheard$/)]);
+    // Each process also sends itself empty messages, to see whether they arrive.
+    expect(eavesdropper.heard.filter((text) => text !== '')).toEqual([expect.stringMatching(/^grant .* overheard$/)]);
     await lock.release();
   });
 });
