@@ -36,13 +36,15 @@ export {
 export type { BatchLoader, Loader, LoaderContext } from './cache/cache-loader.js';
 export type { CacheOperations, DeleteMatchingOptions, InvalidateOptions } from './cache/cache-operations.js';
 export type { CacheReads } from './cache/cache-reads.js';
-export type { CacheWrites, SetOptions } from './cache/cache-writes.js';
+export type { CacheWrites, CountArguments, CountOptions, SetOptions } from './cache/cache-writes.js';
 export type {
   CacheEntryOptions,
   CacheLockOptions,
   CacheOptions,
   CompressionOptions,
   FirstLevelOptions,
+  MemoryCacheOptions,
+  ReadOptions,
 } from './cache/cache-options.js';
 export type { CachePipeline } from './cache/cache-pipeline.js';
 export type { CacheSerializer } from './cache/cache-serializer.js';
@@ -53,6 +55,7 @@ export type { BloomRebuildOptions } from './cache/bloom-rebuild.js';
 export type { IdSource } from './cache/id-source.js';
 export { instancesOf } from './cache/instances-of.js';
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/set-operations.js';
+export type { EndlessDuration } from './cache/duration.js';
 export { typedSerializer } from './cache/typed-serializer.js';
 export type {
   BitsRequest,

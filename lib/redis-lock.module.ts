@@ -1,7 +1,7 @@
 import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
-import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
 import { redis } from './backends/redis/redis-lock-backend.js';
+import { openCacheStore } from './cache-store-opening.js';
 import { startCacheStore } from './cache/cache-store-start.js';
 import { CacheRuntime } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
@@ -42,10 +42,7 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
       inject: [MODULE_OPTIONS_TOKEN, LockBackends],
       useFactory: (given: RedisLockModuleOptions, backends: LockBackends) => {
         const { cache, prefix } = resolveModuleOptions(given);
-        const store =
-          cache?.redis !== undefined
-            ? openRedisCacheStore(cache.redis, prefix)
-            : cache && backends.main.calls.backend.openCacheStore?.(prefix);
+        const store = cache && openCacheStore(cache, prefix, backends.main.calls.backend);
         const runtime = new CacheRuntime(store, cache, backends.logger, given.cache);
         if (store && given.cache)
           backends.whenStarting(() =>

@@ -149,7 +149,7 @@ export interface CacheStore {
 
   /** As `invalidate`, with a new value; `false` when `ifAbsent` found one, or a barrier stands; 'late' when it was not in time. */
   set(request: SetRequest): Pending<boolean | 'late'>;
-  /** Adds to the number under the key, which begins at 0 and then lives for `ttl` ms. */
+  /** Adds to the number under the key, which begins at 0 and then lives for `ttl` ms, `Infinity` for without end. */
   increment(request: KeyRequest & { readonly by: number; readonly ttl: number }): Pending<number>;
   /** `false` when there is no value. */
   expire(request: KeyRequest & { readonly ttl: number }): Pending<boolean>;
@@ -186,7 +186,7 @@ export interface CacheStore {
 
 /** Sets of strings. */
 export interface CacheSets {
-  /** Answers how many are new. `ttl` (ms) counts anew for the whole set. */
+  /** Answers how many are new. `ttl` (ms, `Infinity` for no end) counts anew for the whole set. */
   add(key: string, members: readonly string[], ttl: number): Pending<number>;
   /** Answers how many there were. */
   remove(key: string, members: readonly string[]): Pending<number>;

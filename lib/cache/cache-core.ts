@@ -6,6 +6,7 @@ import type { FirstLevel } from './first-level.js';
 import type { Flights } from './flights.js';
 import type { LoadWaiters } from './load-waiters.js';
 import type { Loads } from './loads.js';
+import type { Rests } from './rests.js';
 import type { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import type { StoreCalls } from './store-calls.js';
 import type { Turns } from './turns.js';
@@ -18,6 +19,7 @@ export interface CacheCore {
   readonly firstLevel: FirstLevel | undefined;
   readonly flights: Flights;
   readonly waiters: LoadWaiters;
+  readonly rests: Rests;
   readonly loads: Loads;
   readonly turns: Turns;
   readonly unconfirmed: Unconfirmed;

@@ -7,9 +7,9 @@ import type { Loader } from './cache-loader.js';
 import type { CacheSettings } from './cache-settings.js';
 import { CacheCounters, type CacheStats } from './cache-stats.js';
 import { Complaints } from './complaints.js';
-import { Envelopes, type Entry } from './envelope.js';
+import { Envelopes } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
-import { FirstLevel, type Kept } from './first-level.js';
+import { bears, FirstLevel, type Kept } from './first-level.js';
 import { FirstLevelTracking } from './first-level-tracking.js';
 import { Flights, type Flight } from './flights.js';
 import { Invalidations } from './invalidations.js';
@@ -20,6 +20,7 @@ import type { LoadRendezvous } from './load-rendezvous.js';
 import { Read } from './read.js';
 import { currentReport, type ReadReport } from './read-report.js';
 import { Refresher } from './refresher.js';
+import { Rests } from './rests.js';
 import { revived } from './revival.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import { StoreCalls } from './store-calls.js';
@@ -34,6 +35,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly flights = new Flights();
   readonly waiters = new LoadWaiters();
   readonly turns = new Turns();
+  readonly rests = new Rests();
   readonly counters = new CacheCounters();
   readonly complaints: Complaints;
   readonly loads: Loads;
@@ -91,7 +93,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   /** The value; the promise of one caller may be that of others, too. */
   fetch(key: string, loader: Loader<unknown>, settings: EntrySettings, rendezvous?: LoadRendezvous): Promise<unknown> {
     const report = currentReport();
-    if (this.firstLevel && !settings.strong) {
+    if (this.firstLevel && !settings.strong && !settings.forceFresh) {
       const kept = this.firstLevel.get(key);
       if (kept && bears(kept.entry, settings.tags)) {
         if (!settings.revive) {
@@ -124,8 +126,9 @@ export class CacheEngine implements CacheCore, CacheListener {
     report: ReadReport | undefined,
     rendezvous: LoadRendezvous | undefined,
   ): Promise<unknown> {
-    const current = this.flights.get(key);
-    if (!current) return alone(this.begin(this.flights.start(key), loader, settings, rendezvous), report);
+    const { forceFresh } = settings;
+    const current = this.flights.get(key, forceFresh);
+    if (!current) return alone(this.begin(this.flights.start(key, forceFresh), loader, settings, rendezvous), report);
     if (this.loads.scopes.wouldWaitForItself(key)) {
       return alone(this.begin(this.flights.alone(key), loader, settings, rendezvous), report);
     }
@@ -137,7 +140,7 @@ export class CacheEngine implements CacheCore, CacheListener {
     }
     // What the one under way finds may be older than an invalidation that ended before this call began.
     const caller = new AsyncResource('CacheRead');
-    const begin = (strong: boolean) => this.begin(this.flights.start(key), loader, { ...settings, strong });
+    const begin = (strong: boolean) => this.begin(this.flights.start(key, forceFresh), loader, { ...settings, strong });
     const following = current.next((strong) => caller.runInAsyncScope(begin, undefined, strong), settings.strong);
     const answer = following.then((flight) => reported(flight, flight.joined(), report));
     this.loads.scopes.wait(key, answer);
@@ -219,11 +222,6 @@ export class CacheEngine implements CacheCore, CacheListener {
     if (wantsRefresh(entry, settings)) this.refresher.refresh(key, loader, settings, { entry, value }, rendezvous);
     return answer;
   }
-}
-
-/** A value that was stored before the code named a tag does not go with it. */
-function bears({ tags }: Entry, required: readonly string[]): boolean {
-  return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
 }
 
 function alone(flight: Flight, report: ReadReport | undefined): Promise<unknown> {

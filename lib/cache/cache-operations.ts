@@ -1,5 +1,5 @@
 import type { CacheEngine } from './cache-engine.js';
-import { cacheKey, cacheKeys, keyBeginning } from './cache-keys.js';
+import { cacheKey, keyBeginning } from './cache-keys.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { CachePipeline } from './cache-pipeline.js';
 import { CacheWrites } from './cache-writes.js';
@@ -67,14 +67,14 @@ export class CacheOperations extends CacheWrites {
     return engine.invalidations.mutate(this.full(keys), write, entrySettings(options, engine.settings.entries));
   }
 
-  /** Deletes every value that bears one of the tags, and does not let loads that began before store any. Tags have no prefix. */
+  /** Deletes every value that bears one of the tags, and does not let loads that began before store any. The tags of a namespace are its own. */
   async deleteByTag(
     tags: string | readonly string[],
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<void> {
     const engine = this.engineOf();
     const { failOpen } = entrySettings(options, engine.settings.entries);
-    await engine.invalidations.deleteByTag(cacheKeys(tags), failOpen);
+    await engine.invalidations.deleteByTag(this.full(tags), failOpen);
   }
 
   /**

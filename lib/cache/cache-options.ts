@@ -30,6 +30,13 @@ export interface CacheEntryOptions {
    * @default false
    */
   refreshAhead?: boolean | number | { beta: number };
+  /**
+   * How long nothing is loaded for a key in this process after its load has failed, where there is a stale value, or one to refresh: that is
+   * the answer meanwhile, without a load. It begins with the failure, and ends with an invalidation. 0 loads again with the next read. Not
+   * where `staleIfError` is `false`.
+   * @default '1s'
+   */
+  restAfterError?: Duration;
   /** How long a call waits for the loader where it has a stale value to fall back on. The load goes on. @default 0 */
   softTimeout?: Duration;
   /** How long a loader may take; then its `signal` is aborted, its lease is freed, and `CacheTimeoutError` thrown. @default '30s' */
@@ -71,6 +78,20 @@ export interface CacheEntryOptions {
   revive?: (stored: unknown) => unknown;
 }
 
+/** What one call of `getOrSet` takes beside the entry options. */
+export interface ReadOptions extends CacheEntryOptions {
+  /**
+   * Gives up this call's wait, which then rejects with `signal.reason`. The load goes on, for others who wait for it and to be stored. @default none
+   */
+  signal?: AbortSignal | undefined;
+  /**
+   * Loads anew whatever is stored, and stores it: under the lease, so that an invalidation meanwhile keeps it from being stored, and shared by
+   * the calls of one process that ask for it at the same time. When its loader fails the call rejects, and what is stored stays. The first
+   * levels of other processes may keep the value before for their `l1.ttl`. @default false
+   */
+  forceFresh?: boolean | undefined;
+}
+
 /** `lock` of `CacheEntryOptions`. */
 export interface CacheLockOptions {
   /** How long a loader that died keeps others from loading, from when it was given. At least 100 ms. @default '5s' */
@@ -89,6 +110,15 @@ export interface CacheOptions {
   redis?: RedisConnection;
   /** What entry options are unless a call says otherwise. */
   defaults?: CacheEntryOptions;
+  /**
+   * `false`: a cache that is always empty, and needs no Redis. Reads run their loaders (those of one process that ask at the same time share
+   * one), writes and deletions do nothing, and counting, sets and Bloom filters, of which nothing would be true, reject with
+   * `CacheBackendError`. Other processes do not hear of deletions here.
+   * @default true
+   */
+  enabled?: boolean;
+  /** Keeps the values in the memory of this process alone, instead of in Redis. Not together with `redis`. @default none */
+  memory?: MemoryCacheOptions;
   /** Values kept in the memory of the process, in front of Redis. @default false */
   l1?: false | FirstLevelOptions;
   /** How values become bytes. @default `typedSerializer()` */
@@ -103,6 +133,14 @@ export interface CacheOptions {
    * @default { errors: 5, open: '5s' }
    */
   breaker?: { errors?: number; open?: Duration };
+}
+
+/** `memory` of `CacheOptions`. */
+export interface MemoryCacheOptions {
+  /** The greatest number of values; those used least recently leave. Sets and Bloom filters are not counted. @default 10_000 */
+  max?: number;
+  /** The greatest size of all values together, in bytes as stored. @default 64 MiB */
+  maxBytes?: number;
 }
 
 /** `compression` of `CacheOptions`. */
@@ -136,6 +174,13 @@ export interface FirstLevelOptions {
    * @default 'pubsub'
    */
   bus?: 'pubsub' | 'tracking';
+  /**
+   * How long a fresh value that is here goes on being served while Redis fails, although changes by other processes are not heard of. It
+   * begins when the connection for messages is seen to have ended, and a value then stays until its own `ttl` ends, whatever `ttl` says here.
+   * 0 serves none. Never for `consistency: 'strong'`.
+   * @default 0
+   */
+  whileAway?: Duration;
   /** `false` hands out the same object again and again instead of copies: faster, and callers must not change it. @default true */
   serialize?: boolean;
 }

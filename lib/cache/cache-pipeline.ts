@@ -1,6 +1,5 @@
 import type { CacheOperations, InvalidateOptions } from './cache-operations.js';
-import type { CacheEntryOptions } from './cache-options.js';
-import type { SetOptions } from './cache-writes.js';
+import type { CountArguments, CountOptions, SetOptions } from './cache-writes.js';
 import type { Duration } from './duration.js';
 
 /**
@@ -24,13 +23,17 @@ export class CachePipeline<Results extends unknown[] = []> {
   }
 
   /** `incr` of the cache. */
-  incr(key: string, by?: number, options?: Pick<CacheEntryOptions, 'ttl'>): CachePipeline<[...Results, number]> {
-    return this.with(() => this.cache.incr(key, by, options));
+  incr(key: string, options: CountOptions): CachePipeline<[...Results, number]>;
+  incr(key: string, by: number | undefined, options: CountOptions): CachePipeline<[...Results, number]>;
+  incr(key: string, ...given: CountArguments): CachePipeline<[...Results, number]> {
+    return this.with(() => this.cache.incr(key, ...(given as [number, CountOptions])));
   }
 
   /** `decr` of the cache. */
-  decr(key: string, by?: number, options?: Pick<CacheEntryOptions, 'ttl'>): CachePipeline<[...Results, number]> {
-    return this.with(() => this.cache.decr(key, by, options));
+  decr(key: string, options: CountOptions): CachePipeline<[...Results, number]>;
+  decr(key: string, by: number | undefined, options: CountOptions): CachePipeline<[...Results, number]>;
+  decr(key: string, ...given: CountArguments): CachePipeline<[...Results, number]> {
+    return this.with(() => this.cache.decr(key, ...(given as [number, CountOptions])));
   }
 
   /** `del` of the cache. */

@@ -1,11 +1,12 @@
+import { abandonable } from './abandonable.js';
 import { BatchLoad } from './batch-load.js';
 import { inBatches, valuesOf } from './batches.js';
 import type { CacheEngine } from './cache-engine.js';
 import { CacheBackendError } from './cache-errors.js';
 import { cacheKey, cacheKeys, composedKey } from './cache-keys.js';
 import type { BatchLoader, Loader } from './cache-loader.js';
-import type { CacheEntryOptions } from './cache-options.js';
-import { entrySettings, type EntrySettings } from './entry-settings.js';
+import type { CacheEntryOptions, ReadOptions } from './cache-options.js';
+import { entrySettings, readSettings, type EntrySettings } from './entry-settings.js';
 import { decode, hasCurrentTags, isFresh } from './lookup.js';
 import { keyThing } from './turns.js';
 
@@ -35,15 +36,18 @@ export abstract class CacheReads {
    *
    * Callers of one process that ask for a key at the same time get the same object: treat it as read-only.
    *
+   * @throws `signal.reason` once the signal is aborted; the load goes on
    * @throws what the loader throws, unless there is a stale value to fall back on
    * @throws CacheTimeoutError when the loader takes longer than `loaderTimeout`
    * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'
    */
-  getOrSet<T>(key: string, loader: Loader<T>, options?: CacheEntryOptions): Promise<T> {
+  getOrSet<T>(key: string, loader: Loader<T>, options?: ReadOptions): Promise<T> {
     try {
       const engine = this.engineOf();
-      const settings = entrySettings(options, engine.settings.entries);
-      return engine.fetch(this.keyPrefix + cacheKey(key), loader, settings) as Promise<T>;
+      const settings = readSettings(options, engine.settings.entries, this.keyPrefix);
+      const full = this.keyPrefix + cacheKey(key);
+      if (!options?.signal) return engine.fetch(full, loader, settings) as Promise<T>;
+      return abandonable(options.signal, () => engine.fetch(full, loader, settings) as Promise<T>);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -55,9 +59,14 @@ export abstract class CacheReads {
    *
    * @throws what `getOrSet` throws
    */
-  async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: CacheEntryOptions): Promise<T[]> {
+  async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]> {
+    const settings = readSettings(options, this.engineOf().settings.entries, this.keyPrefix);
+    if (!options?.signal) return this.loadMany(keys, loader, settings);
+    return abandonable(options.signal, () => this.loadMany(keys, loader, settings));
+  }
+
+  private async loadMany<T>(keys: readonly string[], loader: BatchLoader<T>, settings: EntrySettings): Promise<T[]> {
     const engine = this.engineOf();
-    const settings = entrySettings(options, engine.settings.entries);
     const unique = cacheKeys(keys);
     const batch = new BatchLoad(unique, loader, engine.loads.scopes, this.keyPrefix);
     const read: Parameters<BatchLoad['run']>[0] = (key, loading, rendezvous) =>
@@ -96,6 +105,8 @@ export abstract class CacheReads {
       engine.counters.secondLevelHits += 1;
       return found.value as T;
     } catch (error) {
+      const spare = settings.strong || doubt ? undefined : engine.firstLevel?.spare(full);
+      if (spare) return spare.value as T;
       return this.withoutRedis(error, settings);
     }
   }

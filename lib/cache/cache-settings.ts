@@ -1,5 +1,5 @@
 import { CacheConfigError } from './cache-errors.js';
-import type { CacheOptions, CompressionOptions, FirstLevelOptions } from './cache-options.js';
+import type { CacheOptions, CompressionOptions, FirstLevelOptions, MemoryCacheOptions } from './cache-options.js';
 import type { CacheSerializer } from './cache-serializer.js';
 import { LONGEST_DELAY, milliseconds, refused } from './duration.js';
 import { entrySettings, type EntrySettings } from './entry-settings.js';
@@ -10,6 +10,9 @@ import { typedSerializer } from './typed-serializer.js';
 /** `CacheOptions` checked and complete. */
 export interface CacheSettings {
   readonly entries: EntrySettings;
+  readonly enabled: boolean;
+  /** Where the values are kept in the memory of this process alone. */
+  readonly memory: Required<MemoryCacheOptions> | undefined;
   readonly firstLevel: FirstLevelSettings | undefined;
   readonly serializer: CacheSerializer;
   readonly compression: Compression;
@@ -18,7 +21,9 @@ export interface CacheSettings {
 }
 
 const OPTION_NAMES = new Set<string>([
+  'enabled',
   'redis',
+  'memory',
   'defaults',
   'l1',
   'serializer',
@@ -32,8 +37,11 @@ const FIRST_LEVEL_NAMES = new Set<string>([
   'maxBytes',
   'ttl',
   'bus',
+  'whileAway',
   'serialize',
 ] satisfies (keyof FirstLevelOptions)[]);
+
+const MEMORY_NAMES = new Set<string>(['max', 'maxBytes'] satisfies (keyof MemoryCacheOptions)[]);
 
 const COMPRESSION_NAMES = new Set<string>(['threshold', 'maxBytes'] satisfies (keyof CompressionOptions)[]);
 
@@ -42,6 +50,8 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
   if (typeof options !== 'object' || options === null)
     throw refused('cache', options, 'an object of cache options, or false');
   requireKnown('cache', options, OPTION_NAMES);
+  const { enabled = true } = options;
+  if (typeof enabled !== 'boolean') throw refused('cache.enabled', enabled, 'true or false');
   const { serializer = typedSerializer(), compression = false, breaker = {} } = options;
   if (typeof serializer?.serialize !== 'function' || typeof serializer.deserialize !== 'function') {
     throw refused('cache.serializer', serializer, 'an object with serialize and deserialize');
@@ -52,7 +62,10 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
   if (typeof breaker !== 'object' || breaker === null) throw refused('cache.breaker', breaker, '{ errors, open }');
   return {
     entries: entrySettings(options.defaults),
-    firstLevel: firstLevelSettings(options.l1 ?? false),
+    enabled,
+    memory: memorySettings(options),
+    // Nothing is ever found to keep there.
+    firstLevel: enabled ? firstLevelSettings(options.l1 ?? false) : undefined,
     serializer,
     compression: compressionSettings(compression),
     commandTimeout: milliseconds('cache.commandTimeout', options.commandTimeout ?? 250, 1, LONGEST_DELAY),
@@ -60,6 +73,18 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
       errors: whole('cache.breaker.errors', breaker.errors ?? 5),
       open: milliseconds('cache.breaker.open', breaker.open ?? 5_000, 1, LONGEST_DELAY),
     },
+  };
+}
+
+function memorySettings({ memory, redis }: CacheOptions): CacheSettings['memory'] {
+  if (memory === undefined) return undefined;
+  if (typeof memory !== 'object' || memory === null) throw refused('cache.memory', memory, '{ max, maxBytes }');
+  requireKnown('cache.memory', memory, MEMORY_NAMES);
+  if (redis !== undefined)
+    throw new CacheConfigError('Options "cache.memory" and "cache.redis" are both set; give one');
+  return {
+    max: whole('cache.memory.max', memory.max ?? 10_000),
+    maxBytes: whole('cache.memory.maxBytes', memory.maxBytes ?? 64 * 1_024 * 1_024),
   };
 }
 
@@ -76,6 +101,7 @@ function firstLevelSettings(options: false | FirstLevelOptions): CacheSettings['
     maxBytes: whole('cache.l1.maxBytes', options.maxBytes ?? 64 * 1_024 * 1_024),
     ttl: milliseconds('cache.l1.ttl', options.ttl ?? 10_000, 1),
     bus,
+    whileAway: milliseconds('cache.l1.whileAway', options.whileAway ?? 0, 0),
     serialize,
   };
 }

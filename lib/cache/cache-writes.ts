@@ -3,14 +3,23 @@ import { CacheConfigError } from './cache-errors.js';
 import { cacheKey } from './cache-keys.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { CacheReads } from './cache-reads.js';
-import { milliseconds, refused, type Duration } from './duration.js';
-import { entrySettings } from './entry-settings.js';
-import { jittered } from './leased-load.js';
+import { endlessMilliseconds, milliseconds, refused, type Duration, type EndlessDuration } from './duration.js';
+import { entrySettings, withTagsOf } from './entry-settings.js';
+import { jittered, staleTtlOf } from './leased-load.js';
 import { keyThing } from './turns.js';
 import { ValueWrite } from './value-write.js';
 
 /** What `set` takes. */
-export type SetOptions = Pick<CacheEntryOptions, 'ttl' | 'jitter' | 'nullTtl' | 'tags' | 'onRedisError'>;
+export type SetOptions = Pick<CacheEntryOptions, 'ttl' | 'jitter' | 'nullTtl' | 'staleTtl' | 'tags' | 'onRedisError'>;
+
+/** What `incr` and `decr` take. */
+export interface CountOptions {
+  /** How long a number lives that this begins, from then on; `Infinity` for one that never ends by itself. */
+  ttl: EndlessDuration;
+}
+
+/** What is counted by, if not by 1, and the options. */
+export type CountArguments = [options: CountOptions] | [by: number | undefined, options: CountOptions];
 
 /** What stores values by hand, and counts. */
 export abstract class CacheWrites extends CacheReads {
@@ -38,16 +47,34 @@ export abstract class CacheWrites extends CacheReads {
   }
 
   /**
-   * Adds to the number under the key, and answers the sum. A number begins at 0, and lives for `ttl` from then on.
+   * Adds `by` (1), to the number under the key, and answers the sum. A number begins at 0, and lives for `ttl` from then on, however
+   * often it is counted.
    *
+   * @throws CacheConfigError without a `ttl`: a number that ends must not do so by surprise
    * @throws CacheConfigError when what is there is no whole number that `set` or `incr` stored
    * @throws CacheBackendError when Redis fails
    */
-  async incr(key: string, by = 1, options?: Pick<CacheEntryOptions, 'ttl'>): Promise<number> {
+  async incr(key: string, options: CountOptions): Promise<number>;
+  async incr(key: string, by: number | undefined, options: CountOptions): Promise<number>;
+  async incr(key: string, ...given: CountArguments): Promise<number> {
+    return this.count(key, 1, given);
+  }
+
+  /** As `incr`, the other way. */
+  async decr(key: string, options: CountOptions): Promise<number>;
+  async decr(key: string, by: number | undefined, options: CountOptions): Promise<number>;
+  async decr(key: string, ...given: CountArguments): Promise<number> {
+    return this.count(key, -1, given);
+  }
+
+  private async count(key: string, sign: 1 | -1, given: CountArguments): Promise<number> {
     const engine = this.engineOf();
-    if (!Number.isSafeInteger(by)) throw refused('by', by, 'a whole number');
+    const [first, second] = given;
+    const { amount = 1, options } = typeof first === 'object' ? { options: first } : { amount: first, options: second };
+    if (!Number.isSafeInteger(amount)) throw refused('by', amount, 'a whole number');
+    const by = sign * amount;
     const full = this.keyPrefix + cacheKey(key);
-    const { ttl } = entrySettings(options, engine.settings.entries);
+    const ttl = endlessMilliseconds('ttl', options?.ttl);
     engine.invalidations.forget(full);
     const claims = [{ thing: keyThing(full), shared: 'increment' }];
     try {
@@ -61,11 +88,6 @@ export abstract class CacheWrites extends CacheReads {
     } finally {
       engine.invalidations.forget(full);
     }
-  }
-
-  /** As `incr`, the other way. */
-  async decr(key: string, by = 1, options?: Pick<CacheEntryOptions, 'ttl'>): Promise<number> {
-    return this.incr(key, -by, options);
   }
 
   /**
@@ -98,14 +120,14 @@ export abstract class CacheWrites extends CacheReads {
   ): Promise<boolean> {
     const engine = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    const settings = entrySettings(options, engine.settings.entries);
+    const settings = withTagsOf(this.keyPrefix, entrySettings(options, engine.settings.entries));
     const most = value === null || value === undefined ? Math.min(settings.ttl, settings.nullTtl) : settings.ttl;
     const ttl = jittered(most, settings.jitter);
     if (ttl === 0) {
       if (!ifAbsent) await engine.invalidations.invalidate([full], settings);
       return !ifAbsent;
     }
-    const write = new ValueWrite(engine, full, value, ttl, settings.tags);
+    const write = new ValueWrite(engine, full, value, ttl, staleTtlOf(value, settings), settings.tags);
     try {
       return await write.store(ifAbsent, go);
     } catch (error) {

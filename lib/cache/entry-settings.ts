@@ -1,6 +1,6 @@
 import { whyNotAName } from '../keys/key-part.js';
 import { CacheConfigError } from './cache-errors.js';
-import type { CacheEntryOptions } from './cache-options.js';
+import type { CacheEntryOptions, ReadOptions } from './cache-options.js';
 import { LONGEST_DELAY, milliseconds, refused } from './duration.js';
 
 /** `CacheEntryOptions` checked, complete, and in ms. */
@@ -12,6 +12,7 @@ export interface EntrySettings {
   readonly staleIfError: boolean;
   /** XFetch with this beta, or once this part of the ttl has passed. */
   readonly refreshAhead: { readonly beta: number } | { readonly part: number } | undefined;
+  readonly restAfterError: number;
   readonly softTimeout: number;
   readonly loaderTimeout: number;
   readonly lease: number;
@@ -24,6 +25,9 @@ export interface EntrySettings {
   readonly failOpen: boolean;
   readonly bloom: CacheEntryOptions['bloom'];
   readonly revive: ((stored: unknown) => unknown) | undefined;
+  readonly forceFresh: boolean;
+  /** What tags that the loader names begin with in the store; those above have it already. */
+  readonly tagPrefix: string;
 }
 
 const DEFAULTS: EntrySettings = {
@@ -33,6 +37,7 @@ const DEFAULTS: EntrySettings = {
   staleTtl: 0,
   staleIfError: true,
   refreshAhead: undefined,
+  restAfterError: 1_000,
   softTimeout: 0,
   loaderTimeout: 30_000,
   lease: 5_000,
@@ -45,6 +50,8 @@ const DEFAULTS: EntrySettings = {
   failOpen: true,
   bloom: undefined,
   revive: undefined,
+  forceFresh: false,
+  tagPrefix: '',
 };
 
 const OPTION_NAMES = new Set<string>([
@@ -54,6 +61,7 @@ const OPTION_NAMES = new Set<string>([
   'staleTtl',
   'staleIfError',
   'refreshAhead',
+  'restAfterError',
   'softTimeout',
   'loaderTimeout',
   'lock',
@@ -65,13 +73,22 @@ const OPTION_NAMES = new Set<string>([
   'revive',
 ] satisfies (keyof CacheEntryOptions)[]);
 
+const READ_OPTION_NAMES = new Set<string>([
+  ...OPTION_NAMES,
+  ...(['signal', 'forceFresh'] satisfies (keyof ReadOptions)[]),
+]);
+
 const LEAST_LEASE = 100;
 
 /** What is `undefined` counts as not given. @throws CacheConfigError naming the option, the value and the remedy */
-export function entrySettings(options: CacheEntryOptions | undefined, base: EntrySettings = DEFAULTS): EntrySettings {
+export function entrySettings(
+  options: CacheEntryOptions | undefined,
+  base: EntrySettings = DEFAULTS,
+  names: ReadonlySet<string> = OPTION_NAMES,
+): EntrySettings {
   if (options === undefined) return base;
   if (typeof options !== 'object' || options === null) throw refused('options', options, 'an object of cache options');
-  for (const name in options) if (!OPTION_NAMES.has(name)) throw unknownOption(name);
+  for (const name in options) if (!names.has(name)) throw unknownOption(name, names);
   const { lock, jitter, staleIfError, refreshAhead, consistency, tags, onRedisError, revive } = options;
   const settings: EntrySettings = {
     ttl: options.ttl === undefined ? base.ttl : milliseconds('ttl', options.ttl, 1),
@@ -80,6 +97,8 @@ export function entrySettings(options: CacheEntryOptions | undefined, base: Entr
     staleTtl: options.staleTtl === undefined ? base.staleTtl : milliseconds('staleTtl', options.staleTtl, 0),
     staleIfError: staleIfError ?? base.staleIfError,
     refreshAhead: refreshAhead === undefined ? base.refreshAhead : refresh(refreshAhead),
+    restAfterError:
+      options.restAfterError === undefined ? base.restAfterError : timer('restAfterError', options.restAfterError, 0),
     softTimeout: options.softTimeout === undefined ? base.softTimeout : timer('softTimeout', options.softTimeout, 0),
     loaderTimeout:
       options.loaderTimeout === undefined ? base.loaderTimeout : timer('loaderTimeout', options.loaderTimeout, 1),
@@ -90,9 +109,26 @@ export function entrySettings(options: CacheEntryOptions | undefined, base: Entr
     failOpen: onRedisError === undefined ? base.failOpen : onRedisError === 'open',
     bloom: options.bloom ?? base.bloom,
     revive: revive ?? base.revive,
+    forceFresh: base.forceFresh,
+    tagPrefix: base.tagPrefix,
   };
   check(settings, options);
   return settings;
+}
+
+/** As `entrySettings`, for a read of keys that begin with `keyPrefix`. */
+export function readSettings(options: ReadOptions | undefined, base: EntrySettings, keyPrefix: string): EntrySettings {
+  const settings = withTagsOf(keyPrefix, entrySettings(options, base, READ_OPTION_NAMES));
+  const { forceFresh = false, signal } = options ?? {};
+  if (typeof forceFresh !== 'boolean') throw refused('forceFresh', forceFresh, 'true or false');
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw refused('signal', signal, 'an AbortSignal');
+  return forceFresh ? { ...settings, forceFresh } : settings;
+}
+
+/** The tags are those of a namespace, as its keys are. */
+export function withTagsOf(keyPrefix: string, settings: EntrySettings): EntrySettings {
+  if (keyPrefix === '') return settings;
+  return { ...settings, tags: settings.tags.map((tag) => keyPrefix + tag), tagPrefix: keyPrefix };
 }
 
 function check(
@@ -160,6 +196,6 @@ function locking(
   };
 }
 
-function unknownOption(name: string): CacheConfigError {
-  return new CacheConfigError(`Unknown cache option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
+function unknownOption(name: string, names: ReadonlySet<string>): CacheConfigError {
+  return new CacheConfigError(`Unknown cache option "${name}"; give any of ${[...names].join(', ')}`);
 }

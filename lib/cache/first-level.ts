@@ -6,6 +6,8 @@ export interface FirstLevelSettings {
   readonly maxBytes: number;
   readonly ttl: number;
   readonly serialize: boolean;
+  /** Milliseconds that fresh values are served for after messages began to be missed, where the store fails. */
+  readonly whileAway: number;
   readonly bus: 'pubsub' | 'tracking';
 }
 
@@ -26,6 +28,11 @@ interface KeptUntil extends Kept {
 /** What an entry costs beside its payload, roughly. */
 const OVERHEAD = 200;
 
+/** A value that was stored before the code named a tag does not go with it. */
+export function bears({ tags }: Entry, required: readonly string[]): boolean {
+  return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
+}
+
 /**
  * Values in the memory of the process, in front of Redis. It is empty while messages of changes may be missed: whoever reads it
  * relies on having heard of every one.
@@ -36,6 +43,8 @@ export class FirstLevel {
   /** Those who tell nothing at present. */
   private readonly silent: Set<Informant>;
   private trusted = false;
+  /** Since when messages may be missed, on the monotonic clock. */
+  private awaySince: number | undefined;
   /** Grows whenever messages may have been missed. */
   generation = 0;
   evictions = 0;
@@ -67,11 +76,22 @@ export class FirstLevel {
     const kept = this.entries.get(key);
     if (!kept) return undefined;
     if (performance.now() >= kept.until) {
-      this.entries.delete(key);
+      if (this.settings.whileAway === 0) this.entries.delete(key);
       return undefined;
     }
-    if (!this.settings.serialize) return kept;
-    return this.withValue(kept.entry);
+    return this.answer(kept);
+  }
+
+  /** What is there and fresh, where the store fails: changes may have been missed for as long as `whileAway` allows. */
+  spare(key: string): Kept | undefined {
+    const { whileAway } = this.settings;
+    if (whileAway === 0 || performance.now() >= (this.awaySince ?? Infinity) + whileAway) return undefined;
+    const kept = this.entries.get(key);
+    return kept && Date.now() < kept.entry.expiresAt ? this.answer(kept) : undefined;
+  }
+
+  private answer(kept: Kept): Kept | undefined {
+    return this.settings.serialize ? this.withValue(kept.entry) : kept;
   }
 
   /** Never beyond the ttl that it was stored with. The payload must not be a slice of what a client received, which it would keep. */
@@ -105,17 +125,21 @@ export class FirstLevel {
   distrust(informant: Informant): void {
     this.silent.add(informant);
     this.trusted = false;
-    this.flush();
+    this.generation += 1;
+    if (this.settings.whileAway === 0) return this.flush();
+    this.awaySince ??= performance.now();
   }
 
   trust(informant: Informant): void {
     this.silent.delete(informant);
-    this.flush();
+    this.generation += 1;
+    // What is kept may be served until all is heard again.
+    if (this.settings.whileAway === 0 || this.silent.size === 0) this.flush();
     this.trusted = this.silent.size === 0;
+    if (this.trusted) this.awaySince = undefined;
   }
 
   private flush(): void {
-    this.generation += 1;
     this.flushes += 1;
     this.entries.clear();
   }

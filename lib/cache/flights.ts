@@ -20,6 +20,8 @@ export class Flight {
   constructor(
     private readonly flights: Flights,
     readonly key: string,
+    /** It loads anew whatever is stored: only those who ask for that join it. */
+    readonly forced: boolean,
   ) {
     this.promise = new Promise((resolve, reject) => {
       this.resolve = resolve;
@@ -78,38 +80,46 @@ export class Flights {
   // Not a Map: V8 links each table that one outgrew to the next, and so keeps the flights of before from the young generation's
   // garbage collector.
   private readonly byKey = Object.create(null) as Record<string, Flight>;
+  private readonly forced = Object.create(null) as Record<string, Flight>;
 
-  get(key: string): Flight | undefined {
-    return this.byKey[key];
+  get(key: string, forced = false): Flight | undefined {
+    return this.of(forced)[key];
   }
 
-  start(key: string): Flight {
-    const flight = new Flight(this, key);
-    this.byKey[key] = flight;
+  start(key: string, forced = false): Flight {
+    const flight = new Flight(this, key, forced);
+    this.of(forced)[key] = flight;
     return flight;
   }
 
   /** One that nobody joins. */
   alone(key: string): Flight {
-    return new Flight(this, key);
+    return new Flight(this, key, false);
   }
 
   /** @internal for `Flight` */
   leave(flight: Flight): void {
-    if (this.byKey[flight.key] === flight) delete this.byKey[flight.key];
+    const byKey = this.of(flight.forced);
+    if (byKey[flight.key] === flight) delete byKey[flight.key];
   }
 
   detach(key: string): void {
     this.byKey[key]?.detach();
+    this.forced[key]?.detach();
   }
 
   /** Others still join: what it answers is as true as when it began. */
-  outdate(key: string): void {
-    const flight = this.byKey[key];
-    if (flight) flight.outdated = true;
+  outdate(key: string, forced = true): void {
+    for (const flight of [this.byKey[key], forced && this.forced[key]]) if (flight) flight.outdated = true;
   }
 
   detachMatching(matches: (key: string) => boolean): void {
-    for (const flight of Object.values(this.byKey)) if (matches(flight.key)) flight.detach();
+    for (const byKey of [this.byKey, this.forced]) {
+      for (const flight of Object.values(byKey)) if (matches(flight.key)) flight.detach();
+    }
+  }
+
+  private of(forced: boolean): Record<string, Flight> {
+    return forced ? this.forced : this.byKey;
   }
 }

@@ -127,8 +127,9 @@ export class Invalidations {
 
   /** What this process knows of the key may be old. */
   forget(key: string): void {
-    const { firstLevel, flights, waiters } = this.core;
+    const { firstLevel, flights, waiters, rests } = this.core;
     firstLevel?.delete(key);
+    rests.end(key);
     flights.detach(key);
     waiters.wake(key);
   }

@@ -137,7 +137,7 @@ export class LeasedLoad implements Expiring {
       return done({ value });
     }
     const { store } = core.calls;
-    const request = { key, token, data, ttl: ttl + this.staleTtlOf(value) };
+    const request = { key, token, data, ttl: ttl + staleTtlOf(value, this.settings) };
     core.calls.send(
       'storing',
       key,
@@ -156,18 +156,13 @@ export class LeasedLoad implements Expiring {
     );
   }
 
-  /** That there is nothing is not served beyond its time. */
-  private staleTtlOf(value: unknown): number {
-    return isAbsent(value) ? 0 : this.settings.staleTtl;
-  }
-
   /** Resolves to `undefined` where a tag that the loader named was invalidated since it began. */
   private seal(loaded: Loaded, ttl: number, loadTime: number): StoredData | Promise<StoredData | undefined> {
     const { settings } = this;
     const { refreshAhead } = settings;
     const mark = {
       expiresAt: Date.now() + ttl,
-      keptStale: this.staleTtlOf(loaded.value) > 0,
+      keptStale: staleTtlOf(loaded.value, settings) > 0,
       loadTime: refreshAhead && 'beta' in refreshAhead ? Math.round(loadTime) : undefined,
       tags: undefined,
     };
@@ -182,7 +177,8 @@ export class LeasedLoad implements Expiring {
     for (const [index, tag] of this.settings.tags.entries()) {
       stamp[tag] = this.tagVersions[index]?.version ?? 0;
     }
-    const further = named.filter((tag) => !Object.hasOwn(stamp, tag));
+    const { tagPrefix } = this.settings;
+    const further = named.map((tag) => tagPrefix + tag).filter((tag) => !Object.hasOwn(stamp, tag));
     if (further.length === 0) return stamp;
     const { calls } = this.core;
     const memory = ttl + this.settings.staleTtl + TAG_MARGIN;
@@ -220,6 +216,11 @@ function timeToLive(loaded: Loaded, { ttl, nullTtl, jitter }: EntrySettings): nu
   let most = loaded.ttl ?? ttl;
   if (isAbsent(loaded.value)) most = Math.min(most, nullTtl);
   return jittered(most, jitter);
+}
+
+/** Milliseconds that the value is kept beyond its time: that there is nothing is not served then. */
+export function staleTtlOf(value: unknown, { staleTtl }: Pick<EntrySettings, 'staleTtl'>): number {
+  return isAbsent(value) ? 0 : staleTtl;
 }
 
 function isAbsent(value: unknown): boolean {

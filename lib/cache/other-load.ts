@@ -45,6 +45,7 @@ export async function endOfOtherLoad(
         if (vainReads > 0) await wait.untilWoken(Infinity);
         vainReads += 1;
       }
+      if (settings.forceFresh) continue;
       const data = await core.calls.run('read', key, () => core.calls.store.read(key));
       const found = decode(core, key, data);
       if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) {

@@ -4,6 +4,7 @@ import { CacheBackendError, CacheTimeoutError } from './cache-errors.js';
 import type { Loader } from './cache-loader.js';
 import type { Entry, TagStamp } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
+import { bears, type Kept } from './first-level.js';
 import type { Flight } from './flights.js';
 import { askForLease } from './lease-taking.js';
 import { LeasedLoad, type LoadResult } from './leased-load.js';
@@ -12,6 +13,9 @@ import type { Loaded } from './loads.js';
 import { revived, type Revived } from './revival.js';
 import { beginningOf, decode, hasCurrentTags, isFresh, isServableStale, wantsRefresh, type Found } from './lookup.js';
 import { endOfOtherLoad, type OtherLoadEnd } from './other-load.js';
+
+/** What every stored value begins with. */
+const WHATEVER = Buffer.alloc(0);
 
 /** One read of one key, which others share: looks it up, and loads it where that finds nothing. */
 export class Read {
@@ -46,6 +50,7 @@ export class Read {
     const { core, key, settings } = this;
     if (core.loads.scopes.wouldWaitForItself(key)) return this.loadUnstored();
     if (core.unconfirmed.size > 0 && core.unconfirmed.coversKey(key)) return this.doWithoutDoubted();
+    if (settings.forceFresh) return this.fill(WHATEVER, undefined);
     if (settings.tags.length > 0) return this.follow(this.lookUpTagged());
     const { calls } = core;
     calls.send('read', key, () => calls.store.read(key), this.onData, this.onFailure);
@@ -59,8 +64,23 @@ export class Read {
   };
 
   private readonly onFailure = (error: CacheBackendError): void => {
-    this.doWithoutStore(error, undefined);
+    const { core, key, settings } = this;
+    const spare = settings.strong ? undefined : core.firstLevel?.spare(key);
+    if (!spare || !bears(spare.entry, settings.tags)) return this.doWithoutStore(error, undefined);
+    core.counters.redisErrors += 1;
+    this.follow(this.landSpare(spare, error));
   };
+
+  /** What is in memory while the store is away. */
+  private async landSpare({ entry, value }: Kept, error: CacheBackendError): Promise<void> {
+    const { core, key, settings, flight } = this;
+    const made = settings.revive ? await revived(core, key, settings.revive, value) : { value };
+    if (!made) return this.doWithoutStore(error, undefined);
+    core.counters.firstLevelHits += 1;
+    flight.outcome = 'hit';
+    flight.freshUntil = entry.expiresAt;
+    flight.land(made.value);
+  }
 
   private follow(steps: Promise<void>): void {
     steps.catch((error: unknown) => this.flight.fail(error));
@@ -87,8 +107,10 @@ export class Read {
       return this.landFound(found);
     }
     const stale = isServableStale(found, settings) ? found : undefined;
-    if (!stale || settings.softTimeout > 0) return this.fill(found.data, stale);
-    this.caller.runInAsyncScope(this.refresh, undefined, stale);
+    if (!stale) return this.fill(found.data, undefined);
+    const rests = settings.staleIfError && core.rests.has(this.key);
+    if (settings.softTimeout > 0 && !rests) return this.fill(found.data, stale);
+    if (!rests) this.caller.runInAsyncScope(this.refresh, undefined, stale);
     this.landStale(stale);
   }
 
@@ -251,11 +273,14 @@ export class Read {
 
   private landLoaded({ value, entry, freshUntil }: LoadResult): void {
     this.flight.freshUntil = freshUntil;
+    // What an ordinary read has found by now is older.
+    if (this.settings.forceFresh) this.core.flights.outdate(this.key, false);
     if (entry) this.keep(entry);
     this.flight.land(value);
   }
 
   private landFailed(error: unknown, stale: Found | undefined): void {
+    if (stale) this.core.rests.begin(this.key, this.settings.restAfterError);
     if (this.answeredEarly) {
       return this.core.complaints.warn(`The loader of "${this.key}" failed in the background: ${String(error)}`);
     }

@@ -6,9 +6,6 @@ import { LeasedLoad } from './leased-load.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
 import { beginningOf, type Found } from './lookup.js';
 
-/** How long (ms) a refresh that failed is not repeated. */
-const REST = 1_000;
-
 /** Loads anew what is still served, in the background: one load at a time for each key over all processes. */
 export class Refresher {
   private readonly underWay = new Set<string>();
@@ -22,7 +19,7 @@ export class Refresher {
     current: Found,
     rendezvous?: LoadRendezvous,
   ): void {
-    if (this.underWay.has(key)) return;
+    if (this.underWay.has(key) || this.core.rests.has(key)) return;
     this.underWay.add(key);
     rendezvous?.refreshes();
     this.load(key, loader, settings, current).then(
@@ -33,7 +30,8 @@ export class Refresher {
       (error: unknown) => {
         rendezvous?.refreshed();
         this.core.complaints.warn(`The refresh of "${key}" failed: ${String(error)}`);
-        setTimeout(() => this.underWay.delete(key), REST).unref();
+        this.underWay.delete(key);
+        this.core.rests.begin(key, settings.restAfterError);
       },
     );
   }

@@ -1,7 +1,7 @@
 import { whyNotText } from '../keys/key-part.js';
 import type { CacheEngine } from './cache-engine.js';
 import { cacheKey } from './cache-keys.js';
-import { milliseconds, refused, type Duration } from './duration.js';
+import { endlessMilliseconds, milliseconds, refused, type Duration, type EndlessDuration } from './duration.js';
 
 type Members = string | readonly string[];
 
@@ -14,13 +14,14 @@ export class CacheSetOperations {
   ) {}
 
   /**
-   * Answers how many of them are new. The whole set then lives for `ttl` from now. @default ttl of the module's `cache.defaults`
+   * Answers how many of them are new. The whole set then lives for `ttl` from now; with `Infinity` it never ends by itself.
    *
+   * @throws CacheConfigError without a `ttl`: a set that ends must not do so by surprise
    * @throws CacheBackendError when Redis fails
    */
-  async add(key: string, members: Members, options: { ttl?: Duration } = {}): Promise<number> {
-    const { calls, settings, turns } = this.engineOf();
-    const ttl = options.ttl === undefined ? settings.entries.ttl : milliseconds('ttl', options.ttl, 1);
+  async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
+    const { calls, turns } = this.engineOf();
+    const ttl = endlessMilliseconds('ttl', options?.ttl);
     const full = this.keyPrefix + cacheKey(key);
     const claims = [{ thing: `s${full}`, shared: 'addition' }];
     const all = list(members);

@@ -21,10 +21,11 @@ export class ValueWrite {
     private readonly key: string,
     value: unknown,
     private readonly ttl: number,
+    private readonly staleTtl: number,
     private readonly tags: readonly string[],
   ) {
     if (value instanceof Promise) throw refused('value', value, 'what the promise resolves to: await it');
-    this.content = tags.length === 0 && countable(value) ? String(value) : this.serialized(value);
+    this.content = tags.length === 0 && staleTtl === 0 && countable(value) ? String(value) : this.serialized(value);
   }
 
   /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
@@ -50,8 +51,9 @@ export class ValueWrite {
   }
 
   private async send(ifAbsent: boolean): Promise<boolean> {
-    const { engine, key, ttl } = this;
+    const { engine, key } = this;
     const { calls, invalidations } = engine;
+    const ttl = this.ttl + this.staleTtl;
     const data = await this.sealed();
     const within = calls.options.commandTimeout;
     const request = { key, data, ttl, ifAbsent, within };
@@ -80,9 +82,9 @@ export class ValueWrite {
 
   private async sealed(): Promise<StoredData> {
     if (typeof this.content === 'string') return this.content;
-    const { engine, key, ttl, content } = this;
+    const { engine, key, ttl, staleTtl, content } = this;
     const tags = this.tags.length > 0 ? await this.stamp() : undefined;
-    const mark = { expiresAt: Date.now() + ttl, keptStale: false, loadTime: undefined, tags };
+    const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, tags };
     try {
       return await engine.envelopes.sealSerialized(content, mark);
     } catch (error) {
@@ -92,7 +94,7 @@ export class ValueWrite {
 
   private async stamp(): Promise<TagStamp> {
     const stamp = emptyStamp();
-    const versions = await this.engine.beginTags(this.key, this.tags, this.ttl + TAG_MARGIN);
+    const versions = await this.engine.beginTags(this.key, this.tags, this.ttl + this.staleTtl + TAG_MARGIN);
     for (const [index, tag] of this.tags.entries()) stamp[tag] = versions[index]?.version ?? 0;
     return stamp;
   }

@@ -68,7 +68,7 @@ export function CachePut(
   { value, tags, condition, unless, ...options }: CachePutOptions = {},
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
   requireFunctions({ value, condition, unless });
-  requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'onRedisError']);
+  requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'staleTtl', 'onRedisError']);
   entrySettings(options);
   const interceptor = new CachePutInterceptor({
     keyOf: singleKeyFunction(key, CacheKeyError),

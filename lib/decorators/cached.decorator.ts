@@ -25,10 +25,14 @@ export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
   condition?: OfArguments<boolean>;
   /** Of the result and the arguments: where `true`, the result is not stored. @default none */
   unless?: OfResult<boolean>;
+  /** Of the method's arguments: where `true`, the method runs whatever is stored, and its result is stored: `forceFresh` of `getOrSet`. @default none */
+  forceFresh?: OfArguments<boolean>;
+  /** Of the method's arguments: the signal that gives up the wait of this call: `signal` of `getOrSet`. @default none */
+  signal?: OfArguments<AbortSignal | undefined>;
 }
 
 type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  OptionsTakeArguments<Method, Options, 'tags' | 'condition'> &
+  OptionsTakeArguments<Method, Options, 'tags' | 'condition' | 'forceFresh' | 'signal'> &
   OptionsTakeResult<Method, Options, 'unless'>;
 
 /**
@@ -67,8 +71,8 @@ export function Cached(
   key: string | ((...args: never[]) => string),
   options: CachedOptions = {},
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
-  const { tags, condition, unless, ...entry } = options;
-  requireFunctions({ condition, unless });
+  const { tags, condition, unless, forceFresh, signal, ...entry } = options;
+  requireFunctions({ condition, unless, forceFresh, signal });
   entrySettings(entry);
   const interceptor = new CachedInterceptor({
     keyOf: singleKeyFunction(key, CacheKeyError),
@@ -76,6 +80,8 @@ export function Cached(
     tagsOf: namesFunction(tags),
     condition,
     unless,
+    forceFresh,
+    signal,
   });
   const decorate = cacheDecoration('Cached', interceptor);
   return (target, propertyKey, descriptor) => {

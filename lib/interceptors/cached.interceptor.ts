@@ -1,5 +1,5 @@
 import { CacheConfigError } from '../cache/cache-errors.js';
-import type { CacheEntryOptions } from '../cache/cache-options.js';
+import type { CacheEntryOptions, ReadOptions } from '../cache/cache-options.js';
 import { CacheService } from '../cache/cache.service.js';
 import { cacheServiceOf, mockedCache } from './cache-service-property.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
@@ -13,6 +13,8 @@ export interface CachedMethod {
   readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
   readonly condition: ((...args: unknown[]) => boolean) | undefined;
   readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
+  readonly forceFresh: ((...args: unknown[]) => boolean) | undefined;
+  readonly signal: ((...args: unknown[]) => AbortSignal | undefined) | undefined;
 }
 
 /** Answers from the cache, or runs the method as the loader. */
@@ -20,7 +22,7 @@ export class CachedInterceptor implements MethodInterceptor {
   constructor(private readonly method: CachedMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
-    const { options, tagsOf, condition, unless } = this.method;
+    const { condition, unless } = this.method;
     const cache = cacheServiceOf(call);
     if (condition && !condition(...call.args)) return call.proceed();
     let ran = false;
@@ -33,10 +35,21 @@ export class CachedInterceptor implements MethodInterceptor {
         if (unless?.(result, ...call.args)) context.skip();
         return result;
       },
-      tagsOf ? { ...options, tags: tagsOf(call.args) } : options,
+      this.optionsOf(call.args),
     );
     if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedCache(call);
     return value;
+  }
+
+  private optionsOf(args: readonly unknown[]): ReadOptions {
+    const { options, tagsOf, forceFresh, signal } = this.method;
+    if (!tagsOf && !forceFresh && !signal) return options;
+    return {
+      ...options,
+      ...(tagsOf && { tags: tagsOf(args) }),
+      ...(forceFresh && { forceFresh: forceFresh(...args) }),
+      ...(signal && { signal: signal(...args) }),
+    };
   }
 }
 

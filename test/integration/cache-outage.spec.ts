@@ -72,7 +72,7 @@ const throwing: Record<string, (cache: CacheService) => Promise<unknown>> = {
   mutate: (cache) => cache.mutate('elsewhere', async () => 1, { onRedisError: 'throw' }),
   deleteByTag: (cache) => cache.deleteByTag('elsewhere', { onRedisError: 'throw' }),
   deleteByPrefix: (cache) => cache.deleteByPrefix('elsewhere', { onRedisError: 'throw' }),
-  incr: (cache) => cache.incr('elsewhere'),
+  incr: (cache) => cache.incr('elsewhere', { ttl: '1h' }),
   has: (cache) => cache.has('unknown'),
 };
 

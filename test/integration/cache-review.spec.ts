@@ -223,7 +223,7 @@ describe('The first level', () => {
 
   it('remembers no tags of what is too large for it', () => {
     const level = new FirstLevel(
-      { max: 10, maxBytes: 1_000, ttl: 10_000, serialize: true, bus: 'pubsub' as const },
+      { max: 10, maxBytes: 1_000, ttl: 10_000, serialize: true, whileAway: 0, bus: 'pubsub' as const },
       () => undefined,
     );
     level.trust('messages');

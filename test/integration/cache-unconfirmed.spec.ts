@@ -59,12 +59,12 @@ describe('what a deletion covers that was refused', () => {
     for (const key of ['n', 'absent', 'there']) await cache.set(key, 100);
     const refused = refuse(store, 'invalidate');
     await cache.del(['n', 'absent', 'there']);
-    await expect(cache.incr('n')).rejects.toBeInstanceOf(CacheBackendError);
+    await expect(cache.incr('n', { ttl: '1h' })).rejects.toBeInstanceOf(CacheBackendError);
     await expect(cache.ttl('there')).rejects.toBeInstanceOf(CacheBackendError);
     await expect(cache.expire('there', '1m')).rejects.toBeInstanceOf(CacheBackendError);
     expect(await cache.setIfAbsent('absent', 1)).toBe(false);
     refused.allow();
-    expect(await Promise.all([cache.incr('n'), cache.incr('n')])).toEqual([1, 2]);
+    expect(await Promise.all([cache.incr('n', { ttl: '1h' }), cache.incr('n', { ttl: '1h' })])).toEqual([1, 2]);
     expect(await cache.setIfAbsent('absent', 'mine')).toBe(true);
     expect(await cache.has('there')).toBe(false);
     expect(scripted.engine.stats().unconfirmedInvalidations).toBe(0);

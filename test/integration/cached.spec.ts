@@ -594,7 +594,7 @@ describe('at decoration', () => {
     () => CacheEvict('x', untyped({ ttl: 1 })),
     () => CachePut('x', { ttl: 0 }),
     () => CachePut('x', untyped({ value: 1 })),
-    () => CachePut('x', untyped({ staleTtl: 1 })),
+    () => CachePut('x', untyped({ softTimeout: 1 })),
   ])('options are refused: %s', (decorate) => {
     expect(decorate).toThrow(CacheConfigError);
   });

@@ -52,6 +52,14 @@ export class CachedAccepted {
   @Cached('anything', { unless: (result: Product) => result.id === 0 })
   async anyResult(): Promise<any> {}
 
+  @Cached('product:<0>', {
+    forceFresh: (_id: number, fresh: boolean) => fresh,
+    signal: (_id: number, _fresh: boolean, signal?: AbortSignal) => signal,
+  })
+  async perCall(_id: number, _fresh: boolean, _signal?: AbortSignal): Promise<string> {
+    return '';
+  }
+
   @Cached('bytes')
   async bytes(): Promise<Buffer> {
     return Buffer.alloc(0);
@@ -147,6 +155,10 @@ export class CachedRefused {
   @Cached('product', { tll: '5m' })
   async option(): Promise<void> {}
 
+  // @ts-expect-error it takes a string where the method takes a boolean
+  @Cached('product', { forceFresh: (fresh: string) => fresh === '' })
+  async forced(_fresh: boolean): Promise<void> {}
+
   // @ts-expect-error no such duration
   @Cached('product', { ttl: '5 minutes' })
   async duration(): Promise<void> {}
@@ -206,7 +218,7 @@ export class EvictRefused {
 }
 
 export class PutAccepted {
-  @CachePut('product:<0.id>', { ttl: '5m', jitter: 0, tags: ['all'] })
+  @CachePut('product:<0.id>', { ttl: '5m', jitter: 0, staleTtl: '1h', tags: ['all'] })
   async result(product: Product): Promise<Product> {
     return product;
   }
@@ -245,7 +257,7 @@ export class PutRefused {
   async eachElement(_product: Product): Promise<void> {}
 
   // @ts-expect-error an option of @Cached only
-  @CachePut('product', { staleTtl: '5m' })
+  @CachePut('product', { softTimeout: '5m' })
   async option(): Promise<void> {}
 }
 

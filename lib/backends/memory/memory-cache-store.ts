@@ -13,12 +13,14 @@ import type {
   StoredData,
   TagVersion,
 } from '../cache-store.js';
+import { BoundedValues, type MemoryBounds } from './bounded-values.js';
 import { ExpiringMap } from './expiring-map.js';
 import { ExpiringMembers } from './expiring-members.js';
 import { MemoryCacheBits } from './memory-cache-bits.js';
 import { MemoryCacheExpiringSets, MemoryCacheSets } from './memory-cache-sets.js';
 import { MemoryConnection } from './memory-connection.js';
 import { MemoryScheduledDeletions } from './memory-scheduled-deletions.js';
+import { refusal } from './refusal.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 
 interface Lease {
@@ -33,12 +35,12 @@ const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 
 /**
  * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation fences. For
- * tests, and for applications of a single process. What has not expired is kept, however much it is.
+ * tests, and for applications of a single process. What has not expired is kept, however much it is, unless there are bounds.
  *
  * Modules that are given the same instance share its keys and hear of each other's changes; every instance is a world of its own.
  */
-export function memoryCacheStore(): CacheStore {
-  return new MemoryCacheStore();
+export function memoryCacheStore(bounds?: MemoryBounds): CacheStore {
+  return new MemoryCacheStore(bounds ? new BoundedValues(bounds) : new ExpiringMap());
 }
 
 class MemoryCacheStore implements CacheStore {
@@ -49,11 +51,12 @@ class MemoryCacheStore implements CacheStore {
   readonly bits = new MemoryCacheBits(this.connection);
   readonly deletions = new MemoryScheduledDeletions(this.connection);
 
-  private readonly values = new ExpiringMap<Buffer>();
   private readonly leases = new ExpiringMap<Lease>();
   private readonly barriers = new ExpiringMembers();
   private readonly tags = new ExpiringMap<TagVersion>();
   private lastMoment = 0;
+
+  constructor(private readonly values: ExpiringMap<Buffer> | BoundedValues) {}
   private tagInvalidatedAt: number | null = null;
 
   listen(listener: CacheListener): void {
@@ -238,11 +241,6 @@ function sumOf(key: string, value: Buffer | undefined, by: number): bigint {
 
 function fits(number: bigint): boolean {
   return BigInt.asIntN(64, number) === number;
-}
-
-/** Named as what ioredis throws when the server refuses a command: the store is well, and has answered. */
-function refusal(message: string): Error {
-  return Object.assign(new Error(message), { name: 'ReplyError' });
 }
 
 function beginsWith(value: Buffer, beginning: StoredData = ''): boolean {

@@ -11,7 +11,7 @@ export class RedisCacheSets implements CacheSets {
   ) {}
 
   async add(key: string, members: readonly string[], ttl: number): Promise<number> {
-    return Number(await this.scripts.run(ADD_TO_SET, [this.keys.set(key)], [ttl, ...members]));
+    return Number(await this.scripts.run(ADD_TO_SET, [this.keys.set(key)], [ttl === Infinity ? '' : ttl, ...members]));
   }
 
   async remove(key: string, members: readonly string[]): Promise<number> {

@@ -149,7 +149,7 @@ export class RedisCacheStore implements CacheStore {
   increment({ key, by, ttl }: KeyRequest & { by: number; ttl: number }): Pending<number> {
     const keys = this.keys.valueAndLease(key);
     this.reads.sendThoseOf(keys[0]);
-    return this.increments.run(this.keys.channel, keys, [by, ttl, key], Number);
+    return this.increments.run(this.keys.channel, keys, [by, ttl === Infinity ? '' : ttl, key], Number);
   }
 
   async expire({ key, ttl }: KeyRequest & { ttl: number }): Promise<boolean> {

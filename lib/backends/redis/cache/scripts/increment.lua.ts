@@ -6,13 +6,14 @@ import { batchOf, redisScript } from '../../scripts/redis-script.js';
  * Only who waits for the end of the lease is told: numbers are never in a first level.
  *
  * KEYS, for each call: value, lease.
- * ARGV: channel; for each call what to add, the time to live in ms of a new number, and the name of the key in messages.
+ * ARGV: channel; for each call what to add, the time to live in ms of a new number (empty: no end), and the name of the key in messages.
  * Returns for each call the sum.
  */
 export const INCREMENT = redisScript(`
 local function increment(k, a)
+  local begins = redis.call('EXISTS', KEYS[k]) == 0
   local sum = redis.call('INCRBY', KEYS[k], ARGV[a])
-  if redis.call('PTTL', KEYS[k]) == -1 then redis.call('PEXPIRE', KEYS[k], ARGV[a + 1]) end
+  if begins and ARGV[a + 1] ~= '' then redis.call('PEXPIRE', KEYS[k], ARGV[a + 1]) end
   local held = redis.call('GET', KEYS[k + 1])
   if held then
     redis.call('DEL', KEYS[k + 1])

@@ -1,0 +1,17 @@
+import type { CacheStore } from './backends/cache-store.js';
+import type { LockBackend } from './backends/lock-backend.js';
+import { emptyCacheStore } from './backends/memory/empty-cache-store.js';
+import { memoryCacheStore } from './backends/memory/memory-cache-store.js';
+import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
+import type { ResolvedModuleOptions } from './redis-lock.options.js';
+
+/** Where the cache of a module keeps its values: where its options say, or else with the locks, if these can. */
+export function openCacheStore(
+  { enabled, memory, redis }: NonNullable<ResolvedModuleOptions['cache']>,
+  prefix: string | undefined,
+  locks: LockBackend,
+): CacheStore | undefined {
+  if (!enabled) return emptyCacheStore();
+  if (memory) return memoryCacheStore(memory);
+  return redis !== undefined ? openRedisCacheStore(redis, prefix) : locks.openCacheStore?.(prefix);
+}
