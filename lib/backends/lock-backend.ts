@@ -36,6 +36,12 @@ export interface LockBackend {
   /** Frees those of the names that this ticket owns, and no others. */
   release(request: TicketRequest): Pending<ReleaseAnswer>;
 
+  /**
+   * Lets the lease of those of the names that this ticket owns end `rest` ms from now; never lengthens one. They stay owned by
+   * it until then, and answered as `released`. A backend without it cannot be asked for `minHold`.
+   */
+  keep?(request: KeepRequest): Pending<ReleaseAnswer>;
+
   /** `null` when nobody owns the name. */
   inspect(request: NameRequest): Promise<LockState | null>;
 
@@ -120,6 +126,12 @@ export interface RenewRequest extends TicketRequest {
   readonly ttl: number;
 }
 
+/** Gives names back that are to stay taken for a while. */
+export interface KeepRequest extends TicketRequest {
+  /** Milliseconds from the moment of the request, whole. */
+  readonly rest: number;
+}
+
 /** Granted, with its fencing token; or busy, with what is known of the holder. */
 export type AcquireAnswer =
   | { readonly granted: true; readonly fencingToken: number }
@@ -199,7 +211,8 @@ export interface QueueListener {
   onReconnect(): void;
 }
 
-/** `grant`: a waiter owns the name now. `wanted`: another process waits for it. `revoked`: it was released by force. */
+/** `grant`: a waiter owns the name now. `wanted`: another process waits for it. `revoked`: it was released by force.
+ * `ends`: the lease of the owner ends sooner than the first waiter was told. */
 export type QueueMessage =
   | {
       readonly kind: 'grant';
@@ -212,7 +225,14 @@ export type QueueMessage =
       readonly waiting: number;
     }
   | { readonly kind: 'wanted'; readonly ticket: string; readonly name: string }
-  | { readonly kind: 'revoked'; readonly ticket: string };
+  | { readonly kind: 'revoked'; readonly ticket: string }
+  | {
+      readonly kind: 'ends';
+      readonly ticket: string;
+      readonly name: string;
+      /** Milliseconds until the owner's lease ends, from the moment of the message. */
+      readonly remaining: number;
+    };
 
 /** Consecutive fencing tokens that no other process gets. */
 export interface TokenRange {

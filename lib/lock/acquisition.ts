@@ -3,7 +3,7 @@ import { currentInstant } from './lease-clock.js';
 import { Grant } from './grant.js';
 import { Lease } from './lease.js';
 import { LockBackendError, LockTimeoutError } from './lock-errors.js';
-import type { ResolvedLockOptions } from './lock-options.js';
+import { leaseOf, type ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
 import { delaysOf, exponentialBackoff, nextDelay } from './retry-strategy.js';
 import type { WaitBudget } from './wait-budget.js';
@@ -61,8 +61,9 @@ export async function tryOnce(
   const ticketed = { names, ticket: backend.nextTicket() };
   const { calls, releaser } = backend;
   const limit = budget.limitOf(calls.commandTimeout);
+  const lease = leaseOf(options);
   const sentAt = currentInstant();
-  const sent = calls.acquire(ticketed, options.ttl, leastToken);
+  const sent = calls.acquire(ticketed, lease, leastToken);
   let answer: AcquireAnswer | undefined;
   try {
     answer = await budget.until(sent, limit);
@@ -76,19 +77,19 @@ export async function tryOnce(
   }
   if (!answer.granted) return answer;
   const tokens = { first: answer.fencingToken, count: 1 };
-  const lease = new Lease(new Grant(names, ticketed.ticket, sentAt, options.ttl, tokens), backend, options, sentAt);
-  if (lease.held) {
-    backend.watchdog.watch(lease.grant);
-    return lease;
+  const granted = new Lease(new Grant(names, ticketed.ticket, sentAt, lease, tokens), backend, options, sentAt);
+  if (granted.held) {
+    backend.watchdog.watch(granted.grant);
+    return granted;
   }
-  releaser.abandon(ticketed, options.ttl);
+  releaser.abandon(ticketed, lease);
   throw grantedTooLate(backend, names, options.ttl);
 
   /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
   function giveBack(): void {
-    releaser.abandon(ticketed, options.ttl);
+    releaser.abandon(ticketed, lease);
     sent.then(
-      (late) => late.granted && releaser.abandon(ticketed, options.ttl),
+      (late) => late.granted && releaser.abandon(ticketed, lease),
       () => {},
     );
   }

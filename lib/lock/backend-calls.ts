@@ -15,6 +15,8 @@ import { Timeouts } from '../timing/timeouts.js';
 export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
+  /** Until when (monotonic, ms) the names stay taken although their holder has ended; 0 or absent: not at all. */
+  readonly keptUntil?: number;
 }
 
 /** How many calls after each other a backend may make at its start. */
@@ -55,12 +57,17 @@ export class BackendCalls {
   }
 
   sendRelease(
-    { names, ticket }: Ticketed,
+    { names, ticket, keptUntil = 0 }: Ticketed,
     limit: number,
     answered: (answer: ReleaseAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const call = this.backend.release({ prefix: this.prefix, names, ticket });
+    const { backend, prefix } = this;
+    const rest = keptUntil === 0 ? 0 : Math.ceil(keptUntil - performance.now());
+    const call =
+      rest > 0 && backend.keep
+        ? backend.keep({ prefix, names, ticket, rest })
+        : backend.release({ prefix, names, ticket });
     this.send('release', names, call, answered, failed, limit);
   }
 

@@ -25,6 +25,8 @@ export class Grant {
   listener: GrantListener | undefined;
   /** The longest lease (ms) that was asked for: the backend may have carried out a request that it did not answer. */
   longest: number;
+  /** Until when (monotonic, ms) the names stay taken although their holder has ended; 0: not at all. */
+  keptUntil = 0;
   private confirmedAt: Instant;
   private span: number;
   /** How many tokens the backend reserved the last time. */
@@ -57,6 +59,24 @@ export class Grant {
   /** Whether a renewal is under way: its answer may have arrived, and not been read yet. */
   get renewing(): boolean {
     return this.watch?.value.underWay === true;
+  }
+
+  /**
+   * The names stay taken for `minHold` ms from now, whenever the holder ends. From now, and not from the send of the request:
+   * the grant was made before now.
+   */
+  keepFor(minHold: number): void {
+    this.keptUntil = Math.max(this.keptUntil, performance.now() + minHold);
+  }
+
+  /** Whether the names stay taken when their holder ends now. */
+  get isKept(): boolean {
+    return this.keptUntil !== 0 && this.keptUntil > performance.now();
+  }
+
+  /** Whether the backend keeps the names for `minHold` ms more though nobody renews them. */
+  outlasts(minHold: number): boolean {
+    return this.remaining() + driftOf(minHold) >= minHold;
   }
 
   /** When (monotonic, ms) `interval` of `ttl` has passed, or the same share of a shorter lease. */

@@ -1,4 +1,4 @@
-import { acquireLease } from './acquisition.js';
+import { acquireLease, grantedTooLate } from './acquisition.js';
 import { HeldLock, type HeldPart } from './held-lock.js';
 import type { HoldContext } from './hold-context.js';
 import type { HoldRegistry } from './hold-registry.js';
@@ -7,7 +7,7 @@ import { LinkedList, type Place } from '../timing/linked-list.js';
 import type { LockBackends } from './lock-backends.js';
 import { LockBackendError, LockTimeoutError, type LockLostError } from './lock-errors.js';
 import { logOnce } from './lock-error-log.js';
-import type { ResolvedLockOptions } from './lock-options.js';
+import { leaseOf, type ResolvedLockOptions } from './lock-options.js';
 import type { NamedBackend } from './named-backend.js';
 import type { LockQueues } from './queue/lock-queues.js';
 import { SeveralNames } from './queue/several-names.js';
@@ -34,7 +34,8 @@ export class HoldTaker implements LossObserver {
     if (inside && !options.reentrant) this.refuseToWaitForItself(backend, names);
     const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
     wait.place = this.waits.push(wait);
-    if (inside || names.length > 1 || options.retry || !backend.queues) return this.takeParts(wait, options);
+    if (inside || names.length > 1 || options.minHold > 0 || options.retry || !backend.queues)
+      return this.takeParts(wait, options);
     return this.takeQueued(wait, backend.queues, options);
   }
 
@@ -79,6 +80,7 @@ export class HoldTaker implements LossObserver {
       if (parts.length > 1 && missing.length < names.length) {
         await showOneToken(backend, parts, wait.budget.limitOf(backend.calls.commandTimeout));
       }
+      if (options.minHold > 0) await this.keep(wait, parts, options);
       // The hold around the caller may have been lost while the rest was waited for.
       for (const { lease } of parts) if (lease.lost) throw lease.lost;
       return this.hold(names, parts);
@@ -187,6 +189,16 @@ export class HoldTaker implements LossObserver {
     if (!queues || options.retry) return [await acquireLease(backend, names, options, budget)];
     if (names.length > 1) return new SeveralNames(backend, queues, names, options, budget).take();
     return [await queues.take(names[0] as string, options, budget)];
+  }
+
+  /** The backend must keep the names by itself for so long: they may have been handed over for less. */
+  private async keep({ names, inside }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): Promise<void> {
+    for (const { backend, lease, endTurn } of parts) {
+      if (!lease.grant.outlasts(options.minHold)) await backend.keep(lease, leaseOf(options));
+      if (!lease.held) throw (endTurn && lease.lost) ?? grantedTooLate(backend, lease.grant.names, options.ttl);
+    }
+    if (this.closing && !inside) throw shuttingDown(names);
+    for (const { lease } of parts) lease.grant.keepFor(options.minHold);
   }
 
   /** A nested hold that asks for more than is left of a lease which nobody renews gets it. */

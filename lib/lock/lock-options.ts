@@ -1,5 +1,6 @@
 import { LONGEST_DELAY, millisecondsOf, type Duration } from '../options/duration.js';
 import { refusedOption } from '../options/refused-option.js';
+import { driftOf } from './lease-clock.js';
 import { LockConfigError } from './lock-errors.js';
 import type { RetryStrategy } from './retry-strategy.js';
 
@@ -30,6 +31,13 @@ export interface LockOptions {
    * @default none
    */
   maxHold?: Duration;
+  /**
+   * How long the name stays taken at least, from the grant: the backend keeps it, also when the holder ends sooner or dies.
+   * Above the difference of the machines' clocks it makes a scheduled job run once, however short it is. Others wait, or find it
+   * busy, until then. The first lease is at least so long; a nested hold counts from its own beginning.
+   * @default none
+   */
+  minHold?: Duration;
   /**
    * Whether a call inside the scope of `withLock` or of a decorated method that holds the same name enters at once.
    * @default true
@@ -66,6 +74,8 @@ export interface ResolvedLockOptions {
   readonly wait: number;
   readonly renewal: { readonly interval: number; readonly timeout: number | undefined } | undefined;
   readonly maxHold: number | undefined;
+  /** 0: none. */
+  readonly minHold: number;
   readonly reentrant: boolean;
   readonly order: 'batched' | 'fifo';
   readonly retry: RetryStrategy | undefined;
@@ -80,6 +90,7 @@ const OPTION_NAMES = new Set<string>([
   'wait',
   'renew',
   'maxHold',
+  'minHold',
   'reentrant',
   'order',
   'retry',
@@ -97,6 +108,8 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
   const wait = waits === Infinity ? Infinity : duration('wait', waits, 0);
   const holds = given(options.maxHold, defaults.maxHold);
   const maxHold = holds === undefined ? undefined : duration('maxHold', holds, 1);
+  const keeps = given(options.minHold, defaults.minHold);
+  const minHold = keeps === undefined ? 0 : duration('minHold', keeps, 1);
   const reentrant = given(options.reentrant, defaults.reentrant) ?? true;
   const order = given(options.order, defaults.order) ?? 'batched';
   const retry = given(options.retry, defaults.retry);
@@ -117,12 +130,18 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
     wait,
     renewal: resolveRenewal(given(options.renew, defaults.renew), ttl),
     maxHold,
+    minHold,
     reentrant,
     order,
     retry,
     signal,
     backend,
   };
+}
+
+/** The lease (ms) to ask for: the backend must keep the name for `minHold` by itself, by whichever clock. */
+export function leaseOf({ ttl, minHold }: ResolvedLockOptions): number {
+  return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
 }
 
 /** What is `undefined` counts as not given. */

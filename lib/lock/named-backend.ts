@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { LoggerService } from '@nestjs/common';
 import type { LockBackend, RenewAnswer } from '../backends/lock-backend.js';
 import { BackendCalls } from './backend-calls.js';
-import { currentInstant } from './lease-clock.js';
+import { currentInstant, type Instant } from './lease-clock.js';
 import type { Lease, LeaseKeeper } from './lease.js';
 import { LockConfigError } from './lock-errors.js';
 import type { ResolvedLockOptions } from './lock-options.js';
@@ -37,13 +37,18 @@ export class NamedBackend implements LeaseKeeper {
   }
 
   /** @throws LockConfigError when the backend cannot do what is asked for */
-  requireSupport(names: readonly string[], { order, retry }: ResolvedLockOptions): void {
-    const { name, capabilities } = this.calls.backend;
+  requireSupport(names: readonly string[], { order, retry, minHold }: ResolvedLockOptions): void {
+    const { name, capabilities, keep } = this.calls.backend;
     if (order === 'fifo' && !capabilities.serverQueue) {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
     }
     if (order === 'fifo' && retry) {
       throw new LockConfigError('Option "order" is "fifo", but "retry" tries again in no order; leave one of them out');
+    }
+    if (minHold > 0 && !keep) {
+      throw new LockConfigError(
+        `Option "minHold" is ${minHold}, but backend "${name}" cannot keep a name whose holder has ended; leave it out`,
+      );
     }
     if (names.length > 1 && !capabilities.severalKeys) {
       throw new LockConfigError(
@@ -81,16 +86,24 @@ export class NamedBackend implements LeaseKeeper {
    * @throws LockBackendError when the backend did not confirm it in time
    */
   async extend(lease: Lease, ttl = lease.options.ttl): Promise<void> {
+    const sentAt = currentInstant();
+    if (await this.renew(lease, ttl, sentAt)) lease.extended(sentAt, ttl);
+  }
+
+  /** Lets the backend keep the names for `ms` from now; for how long the holder may trust them stays as it is. */
+  async keep(lease: Lease, ms: number): Promise<void> {
+    await this.renew(lease, ms, currentInstant());
+  }
+
+  private async renew(lease: Lease, ttl: number, sentAt: Instant): Promise<boolean> {
     const { grant } = lease;
     const { names, ticket } = grant;
-    const sentAt = currentInstant();
     grant.longest = Math.max(grant.longest, ttl);
     const [pending] = this.calls.renew([{ names, ticket, ttl }]);
     const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
-    if (answer.status === 'renewed') {
-      grant.renewed(sentAt, answer.remaining);
-      lease.extended(sentAt, ttl);
-    } else lease.lose('taken');
+    if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+    else lease.lose('taken');
+    return answer.status === 'renewed';
   }
 
   async stop(): Promise<void> {

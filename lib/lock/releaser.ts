@@ -16,6 +16,8 @@ const LIMIT_STEP = 50;
 export class Releaser {
   private readonly underWay = new Set<Promise<unknown>>();
   private readonly unconfirmed: UnconfirmedReleases;
+  /** The tickets whose names stay taken, and until when: a late message or answer must not free them. */
+  private readonly kept = new Map<string, number>();
 
   constructor(
     private readonly calls: BackendCalls,
@@ -28,6 +30,7 @@ export class Releaser {
   /** Gives the grant back. Waits for the first send only, and never beyond the lease. */
   release(grant: Grant): Promise<ReleaseOutcome> {
     this.watchdog.unwatch(grant);
+    if (grant.isKept) this.remember(grant);
     return new Promise((resolve) => {
       this.calls.sendRelease(
         grant,
@@ -51,22 +54,35 @@ export class Releaser {
 
   /** Goes on asking to free what this ticket owns, until the lease ends. */
   repeatUntilConfirmed(grant: Grant): void {
-    const { names, ticket } = grant;
-    this.track(this.unconfirmed.repeat({ names, ticket, until: performance.now() + grant.longest, held: true }));
+    const { names, ticket, keptUntil } = grant;
+    this.track(
+      this.unconfirmed.repeat({ names, ticket, keptUntil, until: performance.now() + grant.longest, held: true }),
+    );
   }
 
   /**
    * Asks to free what this ticket may own, for at most `lease` ms more: its grant was never used, or its lease is lost. Asks
    * until it is answered.
    */
-  abandon({ names, ticket }: Ticketed, lease: number): void {
+  abandon({ names, ticket, keptUntil = this.kept.get(ticket) ?? 0 }: Ticketed, lease: number): void {
     const until = performance.now() + lease;
+    const abandoned = { names, ticket, keptUntil };
+    if (keptUntil > 0) this.remember(abandoned);
     this.track(
-      this.calls.release({ names, ticket }).then(
+      this.calls.release(abandoned).then(
         () => {},
-        () => this.unconfirmed.repeat({ names, ticket, until, held: false }),
+        () => this.unconfirmed.repeat({ ...abandoned, until, held: false }),
       ),
     );
+  }
+
+  private remember({ ticket, keptUntil }: Required<Ticketed>): void {
+    const now = performance.now();
+    for (const [other, until] of this.kept) {
+      if (until > now) break;
+      this.kept.delete(other);
+    }
+    this.kept.set(ticket, keptUntil);
   }
 
   /** Resolves when nothing is under way any more, at the latest after `limit` ms; then repeats nothing. */

@@ -4,6 +4,7 @@ import { memoryCacheStore } from './memory-cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  KeepRequest,
   LabelRequest,
   LockBackend,
   LockBackendCapabilities,
@@ -84,6 +85,18 @@ class MemoryLockBackend implements LockBackend {
       else if (status === 'released') status = 'gone';
     }
     return { status, resent: false };
+  }
+
+  async keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
+    const entries = this.owned(request);
+    const now = performance.now();
+    for (const entry of entries) entry.expiresAt = Math.min(entry.expiresAt, now + rest);
+    if (entries.length === request.names.length) return { status: 'released', resent: false };
+    const taken = request.names.some((name) => {
+      const entry = this.live(keyOf(request.prefix, name));
+      return entry && entry.owner !== request.ticket;
+    });
+    return { status: taken ? 'taken' : 'gone', resent: false };
   }
 
   async inspect({ prefix, name }: NameRequest): Promise<LockState | null> {

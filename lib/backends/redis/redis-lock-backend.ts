@@ -8,6 +8,7 @@ import type {
   AcquireRequest,
   LabelRequest,
   LockBackend,
+  KeepRequest,
   LockBackendCapabilities,
   LockState,
   NameRequest,
@@ -30,6 +31,7 @@ import { rightsOfLocks } from './start-up/rights.js';
 import { checkServers } from './start-up/server-check.js';
 import { fencingScripts, type FencingScripts } from './scripts/fencing-scripts.js';
 import { INSPECT } from './scripts/inspect.lua.js';
+import { KEEP } from './scripts/keep.lua.js';
 import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
 
 /**
@@ -105,6 +107,14 @@ class RedisLockBackend implements LockBackend {
     return others.length === 0 ? this.releaseOne(request, name) : this.releaseEach(request);
   }
 
+  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    const { scripts } = this;
+    const { disconnects } = scripts;
+    const args = [request.ticket, request.rest, channelPrefix(request), scripts.counted];
+    const reply = await scripts.run(KEEP, this.keysOf(request), args);
+    return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
+  }
+
   async inspect(request: NameRequest): Promise<LockState | null> {
     const [owner, ttl, unissued, waiting] = (await this.scripts.run(INSPECT, keysOf(request), [])) as [
       string?,
@@ -168,9 +178,7 @@ class RedisLockBackend implements LockBackend {
     const { scripts } = this;
     const { disconnects } = scripts;
     return this.releases.run(channelPrefix({ prefix }), keysOf({ prefix, name }), [ticket], (reply) => {
-      const answer = Number(reply);
-      const status = answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
-      return { status, resent: scripts.disconnects !== disconnects };
+      return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
     });
   }
 
@@ -198,6 +206,11 @@ class RedisLockBackend implements LockBackend {
     if (this.scripts.client.isCluster) requireOneSlot(this.scripts.client.options.keyPrefix, prefix, names);
     return names.flatMap((name) => keysOf({ prefix, name }));
   }
+}
+
+function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
+  const answer = Number(reply);
+  return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
 }
 
 function requireOneSlot(keyPrefix = '', prefix: string | undefined, names: readonly string[]): void {

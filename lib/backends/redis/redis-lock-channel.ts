@@ -45,11 +45,12 @@ export class RedisLockChannel extends WatchedSubscriber {
   protected onDisconnected(): void {}
 }
 
-/** `revoked ticket`, `wanted ticket name` or `grant ticket first-token tokens claim waiting name`; a name may have spaces. */
+/** `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim waiting name`; a name may have spaces. */
 function parseMessage(text: string): QueueMessage | undefined {
   const [kind = '', ticket = '', ...rest] = text.split(' ');
   if (kind === 'revoked') return { kind, ticket };
   if (kind === 'wanted') return { kind, ticket, name: rest.join(' ') };
+  if (kind === 'ends') return { kind, ticket, remaining: Number(rest[0]), name: rest.slice(1).join(' ') };
   if (kind !== 'grant') return undefined;
   const [first, count, claim, waiting, ...name] = rest;
   return {

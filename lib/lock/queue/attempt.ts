@@ -1,4 +1,7 @@
-import type { Instant } from '../lease-clock.js';
+import { currentInstant, type Instant } from '../lease-clock.js';
+
+const FIRST_BACKOFF = 25;
+const LONGEST_BACKOFF = 1_000;
 
 /** One ticket that asks for the name. */
 export interface Attempt {
@@ -14,4 +17,14 @@ export interface Attempt {
   /** A message with a token below this tells of an earlier grant. */
   unissued: number;
   heartbeat: NodeJS.Timeout | undefined;
+}
+
+/** It asks from now on. */
+export function newAttempt(ticket: string, queues: boolean, lease: number): Attempt {
+  return { ticket, queues, lease, answered: false, base: currentInstant(), unissued: 0, heartbeat: undefined };
+}
+
+/** Milliseconds to pause after a request failed, and `failures` before it. */
+export function backOffAfter(failures: number): number {
+  return Math.min(FIRST_BACKOFF * 2 ** failures, LONGEST_BACKOFF);
 }

@@ -26,7 +26,10 @@ export function leastToEnter(ttl: number): number {
  * When (ms from now) a waiter says again that it lives: so often that a lost message costs it half of its claim only, and less
  * often where its turn is far away. The first one says so when the lease of the owner ends.
  */
-export function nextBeat(ttl: number, { first, far, unreached, remaining }: Busy): number {
+export function nextBeat(
+  ttl: number,
+  { first, far, unreached, remaining }: Pick<Busy, 'first' | 'far' | 'unreached' | 'remaining'>,
+): number {
   const near = Math.max(claimOf(ttl) / 2, SHORTEST_PERIOD);
   if (unreached) return Math.min(near, UNREACHED_PERIOD);
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;

@@ -4,8 +4,9 @@ import { Lease, type LeaseKeeper } from '../lease.js';
 import { currentInstant, type Instant } from '../lease-clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { LockBackendError, LockLostReason, LockTimeoutError } from '../lock-errors.js';
+import { leaseOf } from '../lock-options.js';
 import { RELEASED, type ReleaseOutcome } from '../releaser.js';
-import type { Attempt } from './attempt.js';
+import { backOffAfter, newAttempt, type Attempt } from './attempt.js';
 import type { Caller, CallerHost } from './caller.js';
 import { claimOf, leastToEnter, nextBeat } from './claim.js';
 import type { LockQueues } from './lock-queues.js';
@@ -22,8 +23,6 @@ const LONGEST_TURN = 50;
 const FEW_TOKENS = 16;
 /** While callers wait behind a holder of this process, the backend is asked at this period (ms) who owns the name. */
 const CHECK_PERIOD = 500;
-const FIRST_BACKOFF = 25;
-const LONGEST_BACKOFF = 1_000;
 
 const GONE = Promise.resolve<ReleaseOutcome>('gone');
 
@@ -98,6 +97,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     }
     lease.markReleased();
     grant.holder = undefined;
+    if (grant.isKept) return this.keep(grant);
     this.passes += 1;
     const turnEnds = this.wanted && (this.passes >= TURN || performance.now() - this.grantedAt >= LONGEST_TURN);
     if (this.callers.first) {
@@ -134,7 +134,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     const { grant } = this;
     if (!grant || grant.holder !== lease) return;
     this.drop(grant);
-    if (reason !== 'taken') this.queues.abandon(this.name, grant.ticket, grant.longest);
+    if (reason !== 'taken') this.queues.releaser.abandon(grant, grant.longest);
     this.goOn();
   }
 
@@ -152,6 +152,14 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
 
   wantedElsewhere(ticket: string): void {
     if (this.grant?.ticket === ticket) this.wanted = true;
+  }
+
+  /** The lease of the owner ends sooner than this waiter was told. */
+  leaseEnds(ticket: string, remaining: number): void {
+    const { attempt, callers } = this;
+    if (attempt?.ticket !== ticket || !attempt.heartbeat || !callers.first) return;
+    const { ttl } = callers.first.options;
+    this.beatAfter(attempt, nextBeat(ttl, { first: true, far: false, unreached: false, remaining }));
   }
 
   /** Messages may have been lost: asks now. */
@@ -192,7 +200,8 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   private enqueue(): void {
     const caller = this.callers.first as Caller;
     const { ttl } = caller.options;
-    const attempt = this.begin(!caller.triesOnce && this.queues.listening, ttl);
+    const lease = leaseOf(caller.options);
+    const attempt = this.begin(!caller.triesOnce && this.queues.listening, lease);
     this.queues.send(
       'acquire',
       this.names,
@@ -200,7 +209,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
         prefix: this.queues.prefix,
         name: this.name,
         ticket: attempt.ticket,
-        ttl,
+        ttl: lease,
         claim: attempt.queues ? claimOf(ttl) : undefined,
       }),
       (answer) => this.answered(attempt, attempt.base, answer),
@@ -210,15 +219,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
 
   private begin(queues: boolean, lease: number): Attempt {
     const ticket = this.queues.ticketFor(this);
-    this.attempt = {
-      ticket,
-      queues,
-      lease,
-      answered: false,
-      base: currentInstant(),
-      unissued: 0,
-      heartbeat: undefined,
-    };
+    this.attempt = newAttempt(ticket, queues, lease);
     return this.attempt;
   }
 
@@ -470,6 +471,13 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.queues.releaser.track(this.release(grant));
   }
 
+  /** The name stays taken: no caller has it next, and those who wait ask anew. */
+  private keep(grant: Grant): Promise<ReleaseOutcome> {
+    const outcome = this.release(grant);
+    this.goOn();
+    return outcome;
+  }
+
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     this.queues.forgetIdle(this);
@@ -526,7 +534,6 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
   }
 
   private backOff(): number {
-    this.failures += 1;
-    return Math.min(FIRST_BACKOFF * 2 ** (this.failures - 1), LONGEST_BACKOFF);
+    return backOffAfter(this.failures++);
   }
 }

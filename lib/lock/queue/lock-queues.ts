@@ -151,7 +151,8 @@ export class LockQueues {
     if (message.kind === 'revoked') return this.watchdog.revoke(message.ticket);
     const { ticket, name } = message;
     const contender = this.singles.get(ticket) ?? this.contenders.get(name);
-    if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
+    if (message.kind === 'ends') contender?.leaseEnds(ticket, message.remaining);
+    else if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
     else if (contender?.knows(ticket)) contender.onGrant(message);
     else this.abandon(name, ticket, message.claim);
   }

@@ -97,7 +97,11 @@ export class SeveralNames {
     const wait = Math.ceil(this.budget.remaining());
     if (wait === 0) throw this.timedOut();
     try {
-      return await this.queues.take(name, { ...this.options, renewal, maxHold: undefined, wait }, this.budget);
+      return await this.queues.take(
+        name,
+        { ...this.options, renewal, maxHold: undefined, minHold: 0, wait },
+        this.budget,
+      );
     } catch (error) {
       if (!(error instanceof LockTimeoutError)) throw error;
       this.busy = { remaining: error.remaining };
