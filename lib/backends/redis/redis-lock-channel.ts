@@ -45,7 +45,10 @@ export class RedisLockChannel extends WatchedSubscriber {
   protected onDisconnected(): void {}
 }
 
-/** `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim waiting name`; a name may have spaces. */
+/**
+ * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim waiting name`; a
+ * name may have spaces.
+ */
 function parseMessage(text: string): QueueMessage | undefined {
   const [kind = '', ticket = '', ...rest] = text.split(' ');
   if (kind === 'revoked') return { kind, ticket };
