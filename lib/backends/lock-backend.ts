@@ -51,6 +51,12 @@ export interface LockBackend {
   /** Frees the name whoever owns it, and answers who did; `null` when nobody. */
   forceRelease(request: NameRequest): Promise<string | null>;
 
+  /**
+   * From now until `close`, calls `listener` whenever a connection is there, again or for the first time: the store may have
+   * restarted, and have lost what it kept.
+   */
+  whenConnected?(listener: () => void): void;
+
   /** A store for cached values in the same place, where there is one; whoever opened it closes it, before the backend. */
   openCacheStore?(prefix: string | undefined): CacheStore;
 

@@ -6,11 +6,11 @@ import { LockBackends } from '../lock/lock-backends.js';
 import { LockError, LockTimeoutError } from '../lock/lock-errors.js';
 import { logOnce } from '../lock/lock-error-log.js';
 
+/** In seconds. */
 const LONGEST_RETRY_AFTER = 30;
 
 /**
- * What Nest leaves undone for our errors when they leave a handler: a busy answer says when to come back (`Retry-After`,
- * the holder's remaining lease in s), and a 5xx is logged, once.
+ * What Nest leaves undone for our errors when they leave a handler: a busy answer says when to come back (`Retry-After`), and a 5xx is logged, once.
  *
  * An interceptor and not a filter, because the application's own filter, which would hide ours, still answers the error.
  */
@@ -36,7 +36,15 @@ export class LockErrorInterceptor implements NestInterceptor {
     const adapter = this.host.httpAdapter;
     const response: unknown = context.switchToHttp().getResponse();
     if (adapter.isHeadersSent(response)) return;
-    const seconds = Math.min(LONGEST_RETRY_AFTER, Math.max(1, Math.ceil(error.remaining / 1_000)));
-    adapter.setHeader(response, 'Retry-After', String(seconds));
+    adapter.setHeader(response, 'Retry-After', String(retryAfter(error)));
   }
+}
+
+/**
+ * How long it may take, in s: what was busy for as long as the caller waited may well be so for as long again, and no longer
+ * than the lease, unless that is renewed.
+ */
+function retryAfter({ waited, remaining }: LockTimeoutError): number {
+  const seconds = Math.round(Math.min(waited, remaining) / 1_000);
+  return Math.min(LONGEST_RETRY_AFTER, Math.max(1, seconds));
 }

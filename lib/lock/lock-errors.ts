@@ -58,6 +58,8 @@ export abstract class LockError extends HttpException {
 export class LockTimeoutError extends LockError {
   /** Milliseconds that were left of the holder's lease when it was last seen; `Infinity` where it has no expiry. */
   readonly remaining: number;
+  /** Milliseconds that the caller waited. */
+  readonly waited: number;
 
   constructor(
     keys: readonly string[],
@@ -73,6 +75,7 @@ export class LockTimeoutError extends LockError {
       keys,
     });
     this.remaining = remaining;
+    this.waited = waited;
   }
 }
 

@@ -33,6 +33,7 @@ export class NamedBackend implements LeaseKeeper {
     this.label = new ProcessLabel(this.calls, this.instance, options.label);
     this.watchdog = new Watchdog(this.calls, logger);
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
+    backend.whenConnected?.(() => this.watchdog.renewAll());
     this.queues = backend.queue && new LockQueues(backend.queue, this, options.prefix);
   }
 

@@ -1,6 +1,7 @@
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls } from './backend-calls.js';
 import type { Grant } from './grant.js';
+import type { Lease } from './lease.js';
 import { currentInstant } from './lease-clock.js';
 import { LinkedList } from '../timing/linked-list.js';
 import { onceRead } from '../timing/once-read.js';
@@ -60,6 +61,12 @@ export class Watchdog {
     for (const { grant } of this.watches.toArray()) if (grant.ticket === ticket) grant.lose('taken');
   }
 
+  /** The backend may have lost what it kept: asks for all leases at once, also for those that nobody renews. */
+  renewAll(): void {
+    const held = this.watches.toArray().filter(({ grant }) => remainingOf(grant) > 0);
+    this.renewInBatches(held.map(({ grant }) => grant));
+  }
+
   stop(): void {
     clearTimeout(this.timer);
     for (const { grant } of this.watches.toArray()) this.unwatch(grant);
@@ -92,8 +99,12 @@ export class Watchdog {
       else if (!watch.underWay) next = Math.min(next, watch.dueAt);
       next = Math.min(next, now + remaining);
     }
-    for (const batch of batchesOf(due)) this.renew(batch);
+    this.renewInBatches(due);
     if (this.watches.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
+  }
+
+  private renewInBatches(grants: readonly Grant[]): void {
+    for (const batch of batchesOf(grants)) this.renew(batch);
   }
 
   private renew(grants: readonly Grant[]): void {
@@ -107,7 +118,11 @@ export class Watchdog {
     };
     const timer = setTimeout(() => onceRead(giveUp), limit).unref();
 
-    const requests = grants.map(({ names, ticket, holder }) => ({ names, ticket, ttl: holder?.options.ttl ?? 0 }));
+    const requests = grants.map(({ names, ticket, holder }) => ({
+      names,
+      ticket,
+      ttl: holder ? leaseWanted(holder) : 1,
+    }));
     const failures: Grant[] = [];
     const answers = this.calls.renew(requests).map(async (pending, index) => {
       const grant = grants[index] as Grant;
@@ -205,6 +220,11 @@ function dueAt(grant: Grant): number {
   const { renewal, ttl } = holder.options;
   if (renewal) return grant.dueAfter(renewal.interval, ttl);
   return holder.outlastsGrant ? performance.now() : Infinity;
+}
+
+/** Milliseconds of lease to ask for: a lease that nobody renews is only asked about, once it is as long as was promised. */
+function leaseWanted(holder: Lease): number {
+  return holder.options.renewal || holder.outlastsGrant ? holder.options.ttl : 1;
 }
 
 function remainingOf({ holder }: Grant): number {

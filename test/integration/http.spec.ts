@@ -1,4 +1,5 @@
 import 'reflect-metadata';
+import { jest } from '@jest/globals';
 import {
   Catch,
   ConflictException,
@@ -16,7 +17,7 @@ import {
 import { APP_FILTER, HttpAdapterHost, NestFactory } from '@nestjs/core';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
-import { DistributedLock, LockService, RedisLockModule } from 'nest-redis-lock';
+import { DistributedLock, LockService, LockTimeoutError, RedisLockModule } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
@@ -125,7 +126,7 @@ describe.each([
     const held = await locks.acquire('work:1', { ttl: 7_500 });
     const response = await fetch(`${base}/${path}/1`);
     expect(response.status).toBe(423);
-    expect(response.headers.get('retry-after')).toBe('8');
+    expect(response.headers.get('retry-after')).toBe('1');
     const text = await response.text();
     expect(JSON.parse(text)).toEqual({
       statusCode: 423,
@@ -140,13 +141,17 @@ describe.each([
   });
 
   it.each([
-    [100_000, '30'],
-    [100, '1'],
-  ])('says to come back after a lease of %i ms in %s s', async (ttl, seconds) => {
+    [{ waited: 0, remaining: 30_000 }, '1'],
+    [{ waited: 5_020, remaining: 30_000 }, '5'],
+    [{ waited: 5_020, remaining: 2_900 }, '3'],
+    [{ waited: 90_000, remaining: Infinity }, '30'],
+    [{ waited: 90_000, remaining: 0 }, '1'],
+  ])('after %p it says to come back in %s s', async (details, seconds) => {
     await start('none');
-    const held = await locks.acquire('work:2', { ttl });
-    expect((await fetch(`${base}/service/2`)).headers.get('retry-after')).toBe(seconds);
-    await held.release();
+    const busy = new LockTimeoutError(['work:2'], details);
+    const acquire = jest.spyOn(locks, 'withLock').mockRejectedValue(busy);
+    expect((await fetch(`${base}/lock-above/2`)).headers.get('retry-after')).toBe(seconds);
+    acquire.mockRestore();
   });
 
   it('answers 503 while Redis is down, and logs it once', async () => {
@@ -188,7 +193,7 @@ describe.each([
     const busy = await fetch(`${base}/service/4`);
     expect(busy.status).toBe(423);
     expect(await busy.json()).toEqual({ caught: 423 });
-    expect(busy.headers.get('retry-after')).toBe('5');
+    expect(busy.headers.get('retry-after')).toBe('1');
     await held.release();
     const lost = await fetch(`${base}/lost`);
     expect(await lost.json()).toEqual({ caught: 500 });

@@ -140,6 +140,10 @@ class RedisLockBackend implements LockBackend {
     return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | null>;
   }
 
+  whenConnected(listener: () => void): void {
+    this.scripts.whenConnected(listener);
+  }
+
   openCacheStore(prefix: string | undefined): CacheStore {
     return new RedisCacheStore(this.link, prefix);
   }

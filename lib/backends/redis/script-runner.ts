@@ -12,6 +12,7 @@ const QUEUED =
   'the client is inside of a MULTI that its owner has begun with { pipeline: false }, and queues what is sent; give locks and cache ' +
   'a client of their own, such as client.duplicate()';
 
+const CONNECT_EVENTS = ['ready', '+node'] as const;
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
 /** What else a connection may need. */
@@ -24,6 +25,7 @@ export interface ConnectionCare {
 /** Runs scripts on a client. */
 export class ScriptRunner {
   private disconnectCount = 0;
+  private readonly connectListeners: (() => void)[] = [];
   private readonly guard: SilenceGuard | undefined;
   private readonly scriptClient: RedisClient;
   private readonly countDisconnect = () => {
@@ -42,6 +44,12 @@ export class ScriptRunner {
   /** Grows whenever a connection ends: ioredis then resends what was not answered. */
   get disconnects(): number {
     return this.disconnectCount;
+  }
+
+  /** Calls `listener` whenever a connection is there, also one of a Cluster to a node. */
+  whenConnected(listener: () => void): void {
+    this.connectListeners.push(listener);
+    for (const event of CONNECT_EVENTS) this.client.on(event, listener);
   }
 
   /** What scripts are told of PUBLISH: in a Cluster its answer counts the subscribers of one node only. */
@@ -125,5 +133,8 @@ export class ScriptRunner {
   close(): void {
     this.guard?.close();
     for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
+    for (const listener of this.connectListeners.splice(0)) {
+      for (const event of CONNECT_EVENTS) this.client.off(event, listener);
+    }
   }
 }
