@@ -39,14 +39,15 @@ export class NamedBackend implements LeaseKeeper {
 
   /** @throws LockConfigError when the backend cannot do what is asked for */
   requireSupport(names: readonly string[], { order, retry, minHold }: ResolvedLockOptions): void {
-    const { name, capabilities, keep } = this.calls.backend;
+    const { backend } = this.calls;
+    const { name, capabilities } = backend;
     if (order === 'fifo' && !capabilities.serverQueue) {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
     }
     if (order === 'fifo' && retry) {
       throw new LockConfigError('Option "order" is "fifo", but "retry" tries again in no order; leave one of them out');
     }
-    if (minHold > 0 && !keep) {
+    if (minHold > 0 && !backend.keep) {
       throw new LockConfigError(
         `Option "minHold" is ${minHold}, but backend "${name}" cannot keep a name whose holder has ended; leave it out`,
       );

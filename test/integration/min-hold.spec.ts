@@ -44,7 +44,7 @@ const backends: [string, () => LockBackend][] = [
   ['memory', () => memory()],
 ];
 
-describe.each(backends)('minHold on %s', (_, open) => {
+describe.each(backends)('minHold on %s', (_backend, open) => {
   let one: LockApp;
   let two: LockApp;
 
@@ -73,7 +73,7 @@ describe.each(backends)('minHold on %s', (_, open) => {
   it.each([
     ['elsewhere', () => two],
     ['here', () => one],
-  ])('lets whoever waits %s in when it is over, and not before', async (_, where) => {
+  ])('lets whoever waits %s in when it is over, and not before', async (_place, where) => {
     const lock = await one.locks.acquire('x', { ttl: LONG, minHold: 700 });
     const granted = performance.now();
     const waiting = where().locks.acquire('x', { ttl: LONG, wait: 20_000 });
