@@ -1,5 +1,5 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -17,6 +17,13 @@ beforeAll(async () => {
   servers = await startShopServers();
 }, 120_000);
 afterAll(() => servers.stop());
+
+/** PostgreSQL, which does not run as root, must get into it. */
+function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'demo-faults-'));
+  chmodSync(folder, 0o755);
+  return folder;
+}
 
 interface Ended {
   code: number | null;
@@ -111,7 +118,7 @@ it('says at once where a given Redis does not answer', async () => {
 }, 120_000);
 
 it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'demo-faults-'));
+  const folder = newFolder();
   const { code } = await new Demo(['--strategy', 'lock', '--orders', '10'], { TMPDIR: folder }).ended;
   expect(code).toBe(0);
   expect(readdirSync(folder)).toEqual([]);
@@ -122,9 +129,9 @@ it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
 }, 120_000);
 
 it.each([['SIGINT', 'SIGINT'], ['SIGKILL']] as const)(
-  'leaves nothing in the temporary folder after %s %s',
+  'leaves nothing in the temporary folder after %s',
   async (...signals: NodeJS.Signals[]) => {
-    const folder = mkdtempSync(join(tmpdir(), 'demo-faults-'));
+    const folder = newFolder();
     const demo = new Demo(['--orders', '100000'], { TMPDIR: folder, REDIS_URL: '', DATABASE_URL: '' });
     await demo.shopsAre(3);
     expect(readdirSync(folder).length).toBeGreaterThan(0);

@@ -66,7 +66,10 @@ export class Environment implements AsyncDisposable {
 
   private async begin(instances: number): Promise<void> {
     const name = `nest_redis_lock_demo_${randomBytes(4).toString('hex')}`;
-    const [redisUrl, databaseUrl] = await Promise.all([this.redis(name), this.postgres(name)]);
+    const servers = [this.redis(name), this.postgres(name)] as const;
+    // Also where one fails: what starts later than the end would never be ended.
+    await Promise.allSettled(servers);
+    const [redisUrl, databaseUrl] = await Promise.all(servers);
     if (this.ended) return;
     this.redisUrl = redisUrl;
     this.database = new pg.Pool({ connectionString: databaseUrl, max: 2, ...DATABASE_LIMITS });
@@ -78,7 +81,9 @@ export class Environment implements AsyncDisposable {
       DATABASE_CONNECTIONS: String(Math.max(1, Math.floor(CONNECTIONS / instances))),
       LOCK_PREFIX: name,
     };
-    await Promise.all(Array.from({ length: instances }, async () => void this.shops.push(await this.startShop())));
+    const shops = Array.from({ length: instances }, async () => void this.shops.push(await this.startShop()));
+    await Promise.allSettled(shops);
+    await Promise.all(shops);
   }
 
   private async redis(prefix: string): Promise<string> {
