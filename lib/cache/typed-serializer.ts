@@ -1,5 +1,5 @@
-import { Packr } from 'msgpackr';
 import type { CacheSerializer } from './cache-serializer.js';
+import { packer } from './packer.js';
 
 /** No text begins with this byte in UTF-8, and MessagePack does not use it. */
 const PACKED = 0xc1;
@@ -9,7 +9,7 @@ const PACKED = 0xc1;
  * keeps as it is becomes JSON, which is quick to read and can be read by others; the rest becomes MessagePack.
  */
 export function typedSerializer(): CacheSerializer {
-  const packr = new Packr({ structuredClone: true, useBigIntExtension: true, copyBuffers: true });
+  const packr = packer();
   const serializer: CacheSerializer = {
     name: 'typed',
     serialize(value) {
