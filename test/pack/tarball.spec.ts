@@ -30,19 +30,27 @@ it('contains the build of every source, twice, and nothing else', async () => {
     ['dist', 'dist/cjs'].flatMap((folder) => [`${folder}/${module}.js`, `${folder}/${module}.d.ts`]),
   );
   const docs = (await filesBelow(`${REPOSITORY}docs`)).map((file) => `docs/${file}`);
-  const others = ['LICENSE', 'README.md', 'CHANGELOG.md', 'package.json', 'dist/cjs/package.json', ...docs];
+  const others = [
+    'LICENSE',
+    'README.md',
+    'CHANGELOG.md',
+    'CONTRIBUTING.md',
+    'package.json',
+    'dist/cjs/package.json',
+    ...docs,
+  ];
   expect(await filesBelow(workplace('tarball/package'))).toEqual([...built, ...others].toSorted());
 });
 
 it('has the pages and images that its pages link to, of the sources only the build', async () => {
-  const root = `${workplace('tarball/package')}/`;
+  const root = workplace('tarball/package');
   const pages = [
     'README.md',
-    ...(await filesBelow(`${root}docs`)).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`),
+    ...(await filesBelow(join(root, 'docs'))).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`),
   ];
   const links = await Promise.all(
     pages.map(async (page) => {
-      const text = await readFile(root + page, 'utf8');
+      const text = await readFile(join(root, page), 'utf8');
       return Array.from(text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g), ([, link = '']) =>
         normalize(join(dirname(page), link)),
       );
@@ -73,6 +81,7 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
       'node:async_hooks',
       'node:crypto',
       'node:http',
+      'node:os',
       'node:stream',
       'node:stream/promises',
       'node:timers/promises',
@@ -87,6 +96,12 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
     expect(await index('index.d.ts')).toEqual(['@nestjs/common', 'ioredis', 'node:stream', 'rxjs']);
     expect(await index('testing/index.d.ts')).toEqual(['@nestjs/common', 'ioredis']);
   });
+});
+
+it.each(['dist', 'dist/cjs'])('has msgpackr in %s, with its licence', async (dist) => {
+  const packer = await readFile(workplace('tarball/package', dist, 'cache/packer.js'), 'utf8');
+  const licence = await readFile(join(REPOSITORY, 'node_modules/msgpackr/LICENSE'), 'utf8');
+  expect(packer).toContain(licence.trim());
 });
 
 it('declares the packages that it reaches', async () => {
