@@ -11,6 +11,7 @@ import type { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import type { StoreCalls } from './store-calls.js';
 import type { Turns } from './turns.js';
 import type { Unconfirmed } from './unconfirmed.js';
+import type { UnkeptClasses } from './unkept-classes.js';
 
 /** What the parts of one cache share. */
 export interface CacheCore {
@@ -26,6 +27,7 @@ export interface CacheCore {
   readonly scheduled: ScheduledDeletionsRunner;
   readonly counters: CacheCounters;
   readonly complaints: Complaints;
+  readonly unkeptClasses: UnkeptClasses;
   /** Whether every invalidation of another process is heard of. */
   readonly hears: boolean;
   /** Grows whenever a tag was invalidated, as far as this process knows, or it may have missed that. */

@@ -25,6 +25,7 @@ import { revived } from './revival.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import { StoreCalls } from './store-calls.js';
 import { Turns } from './turns.js';
+import { UnkeptClasses } from './unkept-classes.js';
 import { Unconfirmed } from './unconfirmed.js';
 
 /** The cache over one store: reads through it, and what keeps them right. */
@@ -38,6 +39,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly rests = new Rests();
   readonly counters = new CacheCounters();
   readonly complaints: Complaints;
+  readonly unkeptClasses: UnkeptClasses;
   readonly loads: Loads;
   readonly unconfirmed: Unconfirmed;
   readonly invalidations: Invalidations;
@@ -55,8 +57,9 @@ export class CacheEngine implements CacheCore, CacheListener {
     logger: Pick<LoggerService, 'warn' | 'error'>,
   ) {
     this.complaints = new Complaints(logger);
+    this.unkeptClasses = new UnkeptClasses(logger);
     this.calls = new StoreCalls(store, settings, this.complaints);
-    this.envelopes = new Envelopes(settings.serializer, settings.compression);
+    this.envelopes = new Envelopes(settings.serializer, settings.compression, settings.maxValueBytes);
     const { firstLevel } = settings;
     this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.copyOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);

@@ -8,7 +8,7 @@ export interface LoaderContext {
   readonly stale: unknown;
   /** Does not store what this loader returns. */
   skip(): void;
-  /** Stores it for another time than the options say. */
+  /** Stores it for another time than the options say; 0 does not store it. */
   setTtl(ttl: Duration): void;
   /** Adds tags to those of the options, in the same namespace. One that was invalidated since the loader began keeps the result from being stored. */
   setTags(tags: readonly string[]): void;

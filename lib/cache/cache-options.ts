@@ -125,6 +125,13 @@ export interface CacheOptions {
   serializer?: CacheSerializer;
   /** Compresses large values. What was compressed while it was on counts as absent when it is off. @default false */
   compression?: false | CompressionOptions;
+  /**
+   * The greatest size of one value in bytes as stored. A larger one is not stored: `set` rejects with `CacheConfigError`; what a loader
+   * returned reaches its callers, and a line in the log says so. The default is what a link of 1 Gbit/s carries in half of
+   * `commandTimeout`: a command that takes longer counts as Redis that does not answer.
+   * @default 16 MiB
+   */
+  maxValueBytes?: number;
   /** How long one command may take, from its send. @default '250ms' */
   commandTimeout?: Duration;
   /**

@@ -16,6 +16,7 @@ export interface CacheSettings {
   readonly firstLevel: FirstLevelSettings | undefined;
   readonly serializer: CacheSerializer;
   readonly compression: Compression;
+  readonly maxValueBytes: number;
   readonly commandTimeout: number;
   readonly breaker: { readonly errors: number; readonly open: number };
 }
@@ -28,6 +29,7 @@ const OPTION_NAMES = new Set<string>([
   'l1',
   'serializer',
   'compression',
+  'maxValueBytes',
   'commandTimeout',
   'breaker',
 ] satisfies (keyof CacheOptions)[]);
@@ -68,6 +70,7 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
     firstLevel: enabled ? firstLevelSettings(options.l1 ?? false) : undefined,
     serializer,
     compression: compressionSettings(compression),
+    maxValueBytes: whole('cache.maxValueBytes', options.maxValueBytes ?? 16 * 1_024 * 1_024),
     commandTimeout: milliseconds('cache.commandTimeout', options.commandTimeout ?? 250, 1, LONGEST_DELAY),
     breaker: {
       errors: whole('cache.breaker.errors', breaker.errors ?? 5),

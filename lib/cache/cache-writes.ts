@@ -127,7 +127,7 @@ export abstract class CacheWrites extends CacheReads {
       if (!ifAbsent) await engine.invalidations.invalidate([full], settings);
       return !ifAbsent;
     }
-    const write = new ValueWrite(engine, full, value, ttl, staleTtlOf(value, settings), settings.tags);
+    const write = new ValueWrite(engine, full, value, ttl, staleTtlOf(value, settings), settings);
     try {
       return await write.store(ifAbsent, go);
     } catch (error) {

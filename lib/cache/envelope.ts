@@ -78,6 +78,7 @@ export class Envelopes {
   constructor(
     private readonly serializer: CacheSerializer,
     private readonly compression: Compression,
+    private readonly greatest: number,
   ) {
     this.sharesBytes = !isTypedSerializer(serializer);
     this.serializedBy = this.sharesBytes ? SERIALIZED_BY + digestOf(serializer) : '';
@@ -102,11 +103,19 @@ export class Envelopes {
       const size = Buffer.byteLength(payload);
       if (size >= threshold && size <= maxBytes) return this.compressed(payload, this.head(kind | COMPRESSED, mark));
     }
-    return joined(this.head(kind, mark), payload);
+    return this.bounded(joined(this.head(kind, mark), payload));
   }
 
   private async compressed(payload: string | Buffer, first: string): Promise<StoredData> {
-    return joined(first, await compress(payload));
+    return this.bounded(joined(first, await compress(payload)));
+  }
+
+  /** One command with more would keep all others waiting for longer than they may take. */
+  private bounded(data: StoredData): StoredData {
+    // A character takes at most 3 bytes for each unit of its length.
+    if (data.length * 3 <= this.greatest || Buffer.byteLength(data) <= this.greatest) return data;
+    const size = `${Buffer.byteLength(data)} bytes, more than cache.maxValueBytes (${this.greatest})`;
+    throw new RangeError(`it has ${size}; store less of it, compress it, or raise that and cache.commandTimeout`);
   }
 
   /** `undefined` for what is not ours, of another version, or made by another serializer. */

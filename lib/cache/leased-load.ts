@@ -116,6 +116,7 @@ export class LeasedLoad implements Expiring {
       else done(unstored);
     };
     try {
+      core.unkeptClasses.look(key, loaded.value, settings.revive);
       const sealed = this.seal(loaded, ttl, loadTime);
       if (!(sealed instanceof Promise)) return this.commit(sealed, loaded.value, ttl, done, giveUp);
       sealed.then((data) => this.commit(data, loaded.value, ttl, done, giveUp), giveUp);

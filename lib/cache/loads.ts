@@ -90,7 +90,7 @@ class RunningLoad implements Loaded, LoaderContext, ScopedLoad, Expiring {
 
   get setTtl() {
     return (ttl: Duration): void => {
-      this.ttl = milliseconds('ttl', ttl, 1);
+      this.ttl = milliseconds('ttl', ttl, 0);
     };
   }
 

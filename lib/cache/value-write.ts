@@ -4,6 +4,7 @@ import type { CacheEngine } from './cache-engine.js';
 import { CacheBackendError, CacheConfigError } from './cache-errors.js';
 import { refused } from './duration.js';
 import { countable, emptyStamp, type Serialized, type TagStamp } from './envelope.js';
+import type { EntrySettings } from './entry-settings.js';
 import { TAG_MARGIN } from './leased-load.js';
 import { keyThing, tagThing, type Claim } from './turns.js';
 
@@ -14,6 +15,7 @@ const MOST_TIMES = 4;
 export class ValueWrite {
   /** The digits of a number that can be counted up, or what the envelope is to hold. */
   private readonly content: string | Serialized;
+  private readonly tags: readonly string[];
 
   /** @throws CacheConfigError for what cannot be stored */
   constructor(
@@ -22,10 +24,12 @@ export class ValueWrite {
     value: unknown,
     private readonly ttl: number,
     private readonly staleTtl: number,
-    private readonly tags: readonly string[],
+    { tags, revive }: EntrySettings,
   ) {
+    this.tags = tags;
     if (value instanceof Promise) throw refused('value', value, 'what the promise resolves to: await it');
-    this.content = tags.length === 0 && staleTtl === 0 && countable(value) ? String(value) : this.serialized(value);
+    const counts = tags.length === 0 && staleTtl === 0 && countable(value);
+    this.content = counts ? String(value) : this.serialized(value, revive);
   }
 
   /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
@@ -99,8 +103,9 @@ export class ValueWrite {
     return stamp;
   }
 
-  private serialized(value: unknown): Serialized {
+  private serialized(value: unknown, revive: EntrySettings['revive']): Serialized {
     try {
+      this.engine.unkeptClasses.look(this.key, value, revive);
       return this.engine.envelopes.serialize(value);
     } catch (error) {
       throw unstorable(this.key, error);

@@ -1,0 +1,89 @@
+import { types } from 'node:util';
+import type { LoggerService } from '@nestjs/common';
+
+/** How many objects of one value are looked at: elements of a list are mostly of one class. */
+const MOST = 500;
+
+type Class = abstract new (...args: never[]) => unknown;
+
+/**
+ * Looks through values that are about to be stored. A promise cannot be stored. An instance of a class comes back as a plain object: without its methods,
+ * and without what decorators of its class say of it, such as that a password is not to be sent.
+ */
+export class UnkeptClasses {
+  private readonly told = new WeakSet<Class>();
+
+  constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
+
+  /** Warns once for each class, unless there is a `revive`. @throws TypeError for a promise inside of the value */
+  look(key: string, value: unknown, revive: unknown): void {
+    if (!isObject(value)) return;
+    const found = new Look();
+    found.visit(value, '');
+    if (revive !== undefined) return;
+    for (const [type, path] of found.classes) {
+      if (this.told.has(type)) continue;
+      this.told.add(type);
+      const what = path === '' ? `is an instance of ${type.name}` : `holds an instance of ${type.name} (${path})`;
+      const remedy =
+        path === '' ? `"revive: instancesOf(${type.name})"` : '"revive" with a function that makes it again';
+      this.logger.warn(
+        `What is stored for "${key}" ${what}, and comes back as a plain object, without methods and without what @Exclude() hides: ` +
+          `read it with ${remedy}, or cache plain data`,
+      );
+    }
+  }
+}
+
+class Look {
+  readonly classes = new Map<Class, string>();
+  private left = MOST;
+
+  visit(value: object, path: string): void {
+    if (this.left === 0) return;
+    this.left -= 1;
+    if (Array.isArray(value)) return this.visitAll(value, path);
+    const prototype: unknown = Object.getPrototypeOf(value);
+    if (!isRoot(prototype)) {
+      if (types.isPromise(value)) {
+        throw new TypeError(`${path === '' ? 'it' : path} is a promise; await it`);
+      }
+      if (types.isMap(value) || types.isSet(value)) return this.visitAll(value.values(), path);
+      if (isKept(value)) return;
+      const { constructor } = value;
+      if (!this.classes.has(constructor as Class)) this.classes.set(constructor as Class, path);
+    }
+    for (const name of Object.keys(value)) {
+      const each = (value as Record<string, unknown>)[name];
+      if (isObject(each)) this.visit(each, `${path}.${name}`);
+    }
+  }
+
+  private visitAll(values: Iterable<unknown>, path: string): void {
+    let index = 0;
+    for (const value of values) {
+      if (index === MOST) return;
+      if (isObject(value)) this.visit(value, `${path}[${index}]`);
+      index += 1;
+    }
+  }
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
+
+/** Of plain objects, of whichever realm. */
+function isRoot(prototype: unknown): boolean {
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
+function isKept(value: object): boolean {
+  return (
+    types.isDate(value) ||
+    types.isRegExp(value) ||
+    types.isNativeError(value) ||
+    types.isAnyArrayBuffer(value) ||
+    ArrayBuffer.isView(value)
+  );
+}
