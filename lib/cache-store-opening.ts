@@ -6,12 +6,15 @@ import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js
 import type { ResolvedModuleOptions } from './redis-lock.options.js';
 
 /** Where the cache of a module keeps its values: where its options say, or else with the locks, if these can. */
-export function openCacheStore(
+export async function openCacheStore(
   { enabled, memory, redis }: NonNullable<ResolvedModuleOptions['cache']>,
   prefix: string | undefined,
   locks: LockBackend,
-): CacheStore | undefined {
+): Promise<CacheStore | undefined> {
   if (!enabled) return emptyCacheStore();
-  if (memory) return memoryCacheStore(memory);
+  if (memory) {
+    const { BoundedValues } = await import('./backends/memory/bounded-values.js');
+    return memoryCacheStore(new BoundedValues(memory));
+  }
   return redis !== undefined ? openRedisCacheStore(redis, prefix) : locks.openCacheStore?.(prefix);
 }

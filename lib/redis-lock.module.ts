@@ -2,6 +2,7 @@ import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
 import { redis } from './backends/redis/redis-lock-backend.js';
 import { openCacheStore } from './cache-store-opening.js';
+import { openCacheEngine } from './cache/cache-engine-opening.js';
 import { startCacheStore } from './cache/cache-store-start.js';
 import { CacheRuntime } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
@@ -40,10 +41,11 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
     {
       provide: CacheRuntime,
       inject: [MODULE_OPTIONS_TOKEN, LockBackends],
-      useFactory: (given: RedisLockModuleOptions, backends: LockBackends) => {
+      useFactory: async (given: RedisLockModuleOptions, backends: LockBackends) => {
         const { cache, prefix } = resolveModuleOptions(given);
-        const store = cache && openCacheStore(cache, prefix, backends.main.calls.backend);
-        const runtime = new CacheRuntime(store, cache, backends.logger, given.cache);
+        const store = cache && (await openCacheStore(cache, prefix, backends.main.calls.backend));
+        const engine = store && (await openCacheEngine(store, cache, backends.logger));
+        const runtime = new CacheRuntime(engine, backends.logger, given.cache);
         if (store && given.cache)
           backends.whenStarting(() =>
             startCacheStore(store, {

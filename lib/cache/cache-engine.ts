@@ -9,13 +9,13 @@ import { CacheCounters, type CacheStats } from './cache-stats.js';
 import { Complaints } from './complaints.js';
 import { Envelopes } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
-import { bears, FirstLevel, type Kept } from './first-level.js';
+import type { FirstLevel, Kept } from './first-level.js';
 import { FirstLevelTracking } from './first-level-tracking.js';
 import { Flights, type Flight } from './flights.js';
 import { Invalidations } from './invalidations.js';
 import { LoadWaiters } from './load-waiters.js';
 import { Loads } from './loads.js';
-import { wantsRefresh, type Found } from './lookup.js';
+import { bears, wantsRefresh, type Found } from './lookup.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
 import { Read } from './read.js';
 import { currentReport, type ReadReport } from './read-report.js';
@@ -25,8 +25,9 @@ import { revived } from './revival.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
 import { StoreCalls } from './store-calls.js';
 import { Turns } from './turns.js';
-import { UnkeptClasses } from './unkept-classes.js';
+import { typedSerializer } from './typed-serializer.js';
 import { Unconfirmed } from './unconfirmed.js';
+import { UnkeptClasses } from './unkept-classes.js';
 
 /** The cache over one store: reads through it, and what keeps them right. */
 export class CacheEngine implements CacheCore, CacheListener {
@@ -51,17 +52,21 @@ export class CacheEngine implements CacheCore, CacheListener {
   private readonly instance = randomBytes(12).toString('base64url');
   private tokens = 0;
 
+  /** With the class of the first level if the settings have one: it is loaded only then. */
   constructor(
     store: CacheStore,
     readonly settings: CacheSettings,
     logger: Pick<LoggerService, 'warn' | 'error'>,
+    FirstLevelClass: typeof FirstLevel | undefined,
   ) {
     this.complaints = new Complaints(logger);
     this.unkeptClasses = new UnkeptClasses(logger);
     this.calls = new StoreCalls(store, settings, this.complaints);
-    this.envelopes = new Envelopes(settings.serializer, settings.compression, settings.maxValueBytes);
+    const { serializer = typedSerializer(), compression, maxValueBytes } = settings;
+    this.envelopes = new Envelopes(serializer, compression, maxValueBytes);
     const { firstLevel } = settings;
-    this.firstLevel = firstLevel && new FirstLevel(firstLevel, (entry) => this.envelopes.copyOf(entry));
+    this.firstLevel =
+      firstLevel && FirstLevelClass && new FirstLevelClass(firstLevel, (entry) => this.envelopes.copyOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);
     this.invalidations = new Invalidations(this);
     this.unconfirmed = new Unconfirmed(this.calls, this.turns, this.counters, logger, ({ key, tag, matches }) => {

@@ -1,9 +1,7 @@
 import type { LoggerService } from '@nestjs/common';
-import type { CacheStore } from '../backends/cache-store.js';
-import { CacheEngine } from './cache-engine.js';
+import type { CacheEngine } from './cache-engine.js';
 import { CacheConfigError } from './cache-errors.js';
 import type { CacheOptions } from './cache-options.js';
-import type { CacheSettings } from './cache-settings.js';
 import { secondsTakenByModule } from './seconds-taken.js';
 
 /**
@@ -11,18 +9,14 @@ import { secondsTakenByModule } from './seconds-taken.js';
  * else from its first use on: an application that only locks pays nothing for it.
  */
 export class CacheRuntime {
-  private readonly present: CacheEngine | undefined;
   private started = false;
   private stopped = false;
 
   constructor(
-    store: CacheStore | undefined,
-    settings: CacheSettings | undefined,
+    private readonly present: CacheEngine | undefined,
     private readonly logger: Pick<LoggerService, 'warn' | 'error'>,
     private readonly given: CacheOptions | false | undefined,
-  ) {
-    this.present = store && settings && new CacheEngine(store, settings, logger);
-  }
+  ) {}
 
   /** @throws CacheConfigError when the module has none */
   engine(): CacheEngine {

@@ -5,7 +5,6 @@ import { LONGEST_DELAY, milliseconds, refused } from './duration.js';
 import { entrySettings, type EntrySettings } from './entry-settings.js';
 import { NO_COMPRESSION, type Compression } from './envelope.js';
 import type { FirstLevelSettings } from './first-level.js';
-import { typedSerializer } from './typed-serializer.js';
 
 /** `CacheOptions` checked and complete. */
 export interface CacheSettings {
@@ -14,7 +13,8 @@ export interface CacheSettings {
   /** Where the values are kept in the memory of this process alone. */
   readonly memory: Required<MemoryCacheOptions> | undefined;
   readonly firstLevel: FirstLevelSettings | undefined;
-  readonly serializer: CacheSerializer;
+  /** Without one it is `typedSerializer()`. */
+  readonly serializer: CacheSerializer | undefined;
   readonly compression: Compression;
   readonly maxValueBytes: number;
   readonly commandTimeout: number;
@@ -54,13 +54,8 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
   requireKnown('cache', options, OPTION_NAMES);
   const { enabled = true } = options;
   if (typeof enabled !== 'boolean') throw refused('cache.enabled', enabled, 'true or false');
-  const { serializer = typedSerializer(), compression = false, breaker = {} } = options;
-  if (typeof serializer?.serialize !== 'function' || typeof serializer.deserialize !== 'function') {
-    throw refused('cache.serializer', serializer, 'an object with serialize and deserialize');
-  }
-  if (serializer.name !== undefined && (typeof serializer.name !== 'string' || serializer.name === '')) {
-    throw refused('cache.serializer.name', serializer.name, 'a string of one character or more, or leave it out');
-  }
+  const { serializer, compression = false, breaker = {} } = options;
+  if (serializer !== undefined) requireSerializer(serializer);
   if (typeof breaker !== 'object' || breaker === null) throw refused('cache.breaker', breaker, '{ errors, open }');
   return {
     entries: entrySettings(options.defaults),
@@ -89,6 +84,15 @@ function memorySettings({ memory, redis }: CacheOptions): CacheSettings['memory'
     max: whole('cache.memory.max', memory.max ?? 10_000),
     maxBytes: whole('cache.memory.maxBytes', memory.maxBytes ?? 64 * 1_024 * 1_024),
   };
+}
+
+function requireSerializer(serializer: CacheSerializer): void {
+  if (typeof serializer?.serialize !== 'function' || typeof serializer.deserialize !== 'function') {
+    throw refused('cache.serializer', serializer, 'an object with serialize and deserialize');
+  }
+  if (serializer.name !== undefined && (typeof serializer.name !== 'string' || serializer.name === '')) {
+    throw refused('cache.serializer.name', serializer.name, 'a string of one character or more, or leave it out');
+  }
 }
 
 function firstLevelSettings(options: false | FirstLevelOptions): CacheSettings['firstLevel'] {

@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
 import type { StoredData } from '../backends/cache-store.js';
 import type { CacheSerializer } from './cache-serializer.js';
-import { isTypedSerializer } from './typed-serializer.js';
+import { OWN_SERIALIZERS } from './own-serializers.js';
 
 /** The tags of a value, and the version that each had before it was loaded. */
 export type TagStamp = Readonly<Record<string, number>>;
@@ -80,7 +80,7 @@ export class Envelopes {
     private readonly compression: Compression,
     private readonly greatest: number,
   ) {
-    this.sharesBytes = !isTypedSerializer(serializer);
+    this.sharesBytes = !OWN_SERIALIZERS.has(serializer);
     this.serializedBy = this.sharesBytes ? SERIALIZED_BY + digestOf(serializer) : '';
     this.serializedByBytes = Buffer.from(this.serializedBy);
   }

@@ -28,11 +28,6 @@ interface KeptUntil extends Kept {
 /** What an entry costs beside its payload, roughly. */
 const OVERHEAD = 200;
 
-/** A value that was stored before the code named a tag does not go with it. */
-export function bears({ tags }: Entry, required: readonly string[]): boolean {
-  return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
-}
-
 /**
  * Values in the memory of the process, in front of Redis. It is empty while messages of changes may be missed: whoever reads it
  * relies on having heard of every one.

@@ -36,6 +36,11 @@ export function decode(core: CacheCore, key: string, data: Buffer | null): Found
   }
 }
 
+/** A value that was stored before the code named a tag does not go with it. */
+export function bears({ tags }: Entry, required: readonly string[]): boolean {
+  return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
+}
+
 /**
  * Whether no tag of the value was invalidated since it was loaded, and it bears those that are required: it may have been
  * stored before the code named them.

@@ -4,14 +4,23 @@ import { CacheBackendError, CacheTimeoutError } from './cache-errors.js';
 import type { Loader } from './cache-loader.js';
 import type { Entry, TagStamp } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
-import { bears, type Kept } from './first-level.js';
+import type { Kept } from './first-level.js';
 import type { Flight } from './flights.js';
 import { askForLease } from './lease-taking.js';
 import { LeasedLoad, type LoadResult } from './leased-load.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
 import type { Loaded } from './loads.js';
 import { revived, type Revived } from './revival.js';
-import { beginningOf, decode, hasCurrentTags, isFresh, isServableStale, wantsRefresh, type Found } from './lookup.js';
+import {
+  bears,
+  beginningOf,
+  decode,
+  hasCurrentTags,
+  isFresh,
+  isServableStale,
+  wantsRefresh,
+  type Found,
+} from './lookup.js';
 import { endOfOtherLoad, type OtherLoadEnd } from './other-load.js';
 
 /** What every stored value begins with. */

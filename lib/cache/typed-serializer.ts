@@ -1,4 +1,5 @@
 import type { CacheSerializer } from './cache-serializer.js';
+import { OWN_SERIALIZERS } from './own-serializers.js';
 import { packer } from './packer.js';
 
 /** No text begins with this byte in UTF-8, and MessagePack does not use it. */
@@ -20,15 +21,8 @@ export function typedSerializer(): CacheSerializer {
       return data[0] === PACKED ? packr.unpack(data.subarray(1)) : JSON.parse(data.toString());
     },
   };
-  MADE_HERE.add(serializer);
+  OWN_SERIALIZERS.add(serializer);
   return serializer;
-}
-
-const MADE_HERE = new WeakSet<CacheSerializer>();
-
-/** Whether it is one of `typedSerializer()`: what that makes of bytes shares none of them. */
-export function isTypedSerializer(serializer: CacheSerializer): boolean {
-  return MADE_HERE.has(serializer);
 }
 
 /** Deeper ones may have cycles, which the packer can tell. */

@@ -1,6 +1,8 @@
 import { memory } from '../backends/memory/memory-lock-backend.js';
+import { CacheEngine } from '../cache/cache-engine.js';
 import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
+import { FirstLevel } from '../cache/first-level.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import { LOCK_SERVICE } from '../interceptors/distributed-lock.interceptor.js';
 import { LockBackends } from '../lock/lock-backends.js';
@@ -20,12 +22,9 @@ export interface TestServices {
 export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}): TestServices {
   const { redis: _none, backend, cache, prefix, ...others } = resolveModuleOptions({ backend: memory(), ...options });
   const backends = new LockBackends({ ...others, prefix, main: backend ?? memory() });
-  const runtime = new CacheRuntime(
-    cache && backends.main.calls.backend.openCacheStore?.(prefix),
-    cache,
-    backends.logger,
-    options.cache,
-  );
+  const store = cache && backends.main.calls.backend.openCacheStore?.(prefix);
+  const engine = store && new CacheEngine(store, cache, backends.logger, FirstLevel);
+  const runtime = new CacheRuntime(engine, backends.logger, options.cache);
   backends.whenStopping(() => runtime.stop());
   const locks = new LockService(backends);
   return { locks, cache: new CacheService(runtime), close: () => locks.onApplicationShutdown() };

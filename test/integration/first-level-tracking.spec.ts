@@ -4,6 +4,7 @@ import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { cacheSettings } from '../../lib/cache/cache-settings.js';
+import { FirstLevel } from '../../lib/cache/first-level.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { cacheApp } from '../support/cache-app.js';
 import { eventually } from '../support/eventually.js';
@@ -24,7 +25,7 @@ describe('a tracked first level', () => {
     store = memoryCacheStore();
     store.track = (given) => (tracker = given);
     logger = new RecordingLogger();
-    engine = new CacheEngine(store, cacheSettings(TRACKED), logger);
+    engine = new CacheEngine(store, cacheSettings(TRACKED), logger, FirstLevel);
     engine.start();
     await eventually(() => engine.hears);
   });

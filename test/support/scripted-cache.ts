@@ -4,6 +4,7 @@ import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.j
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheOperations } from '../../lib/cache/cache-operations.js';
 import { cacheSettings } from '../../lib/cache/cache-settings.js';
+import { FirstLevel } from '../../lib/cache/first-level.js';
 import { RecordingLogger } from './recording-logger.js';
 
 export interface ScriptedCache extends Disposable {
@@ -17,7 +18,7 @@ export interface ScriptedCache extends Disposable {
 /** A cache over a store whose steps take the time, and fail, as a test says. */
 export function scriptedCache(options: CacheOptions = {}, store = memoryCacheStore()): ScriptedCache {
   const logger = new RecordingLogger();
-  const engine = new CacheEngine(store, cacheSettings(options), logger);
+  const engine = new CacheEngine(store, cacheSettings(options), logger, FirstLevel);
   engine.start();
   return {
     cache: new CacheOperations(() => engine, ''),

@@ -13,7 +13,7 @@ import type {
   StoredData,
   TagVersion,
 } from '../cache-store.js';
-import { BoundedValues, type MemoryBounds } from './bounded-values.js';
+import type { BoundedValues } from './bounded-values.js';
 import { ExpiringMap } from './expiring-map.js';
 import { ExpiringMembers } from './expiring-members.js';
 import { MemoryCacheBits } from './memory-cache-bits.js';
@@ -35,12 +35,12 @@ const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 
 /**
  * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation fences. For
- * tests, and for applications of a single process. What has not expired is kept, however much it is, unless there are bounds.
+ * tests, and for applications of a single process. What has not expired is kept, however much it is, unless it is given bounded values.
  *
  * Modules that are given the same instance share its keys and hear of each other's changes; every instance is a world of its own.
  */
-export function memoryCacheStore(bounds?: MemoryBounds): CacheStore {
-  return new MemoryCacheStore(bounds ? new BoundedValues(bounds) : new ExpiringMap());
+export function memoryCacheStore(values: ExpiringMap<Buffer> | BoundedValues = new ExpiringMap()): CacheStore {
+  return new MemoryCacheStore(values);
 }
 
 class MemoryCacheStore implements CacheStore {

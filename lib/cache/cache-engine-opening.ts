@@ -1,0 +1,17 @@
+import type { LoggerService } from '@nestjs/common';
+import type { CacheStore } from '../backends/cache-store.js';
+import type { CacheEngine } from './cache-engine.js';
+import type { CacheSettings } from './cache-settings.js';
+
+/** Loads the code of the cache, and of its first level if it has one: an application that only locks does without both. */
+export async function openCacheEngine(
+  store: CacheStore,
+  settings: CacheSettings,
+  logger: Pick<LoggerService, 'warn' | 'error'>,
+): Promise<CacheEngine> {
+  const [engine, firstLevel] = await Promise.all([
+    import('./cache-engine.js'),
+    settings.firstLevel && import('./first-level.js'),
+  ]);
+  return new engine.CacheEngine(store, settings, logger, firstLevel?.FirstLevel);
+}
