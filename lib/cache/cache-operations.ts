@@ -122,7 +122,7 @@ export class CacheOperations extends CacheWrites {
     }
   }
 
-  /** Gathers operations that are sent together: `const [a, n] = await cache.pipeline().get('a').incr('n').exec()`. */
+  /** Gathers operations that are sent together: `await cache.pipeline().get('a').incr('n', { ttl: '1d' }).exec()`. */
   pipeline(): CachePipeline {
     return new CachePipeline(this);
   }

@@ -24,7 +24,8 @@ export type CountArguments = [options: CountOptions] | [by: number | undefined, 
 /** What stores values by hand, and counts. */
 export abstract class CacheWrites extends CacheReads {
   /**
-   * Stores the value, whatever was there. A load that is under way does not overwrite it.
+   * Stores the value, whatever was there. A load that is under way does not overwrite it. While a `mutate` or a
+   * barrier of the key stands, nothing is stored.
    *
    * With `onRedisError: 'open'`, and Redis away, nothing is stored, and what is there is deleted as soon as Redis is back.
    */
@@ -32,7 +33,7 @@ export abstract class CacheWrites extends CacheReads {
     await this.write(key, value, options, false);
   }
 
-  /** Stores the value if there is none; `false` when there was one. */
+  /** Stores the value if there is none; `false` when there was one, or a `mutate` or a barrier of the key stands. */
   async setIfAbsent(key: string, value: unknown, options?: SetOptions): Promise<boolean> {
     return this.write(key, value, options, true);
   }
@@ -47,8 +48,8 @@ export abstract class CacheWrites extends CacheReads {
   }
 
   /**
-   * Adds `by` (1), to the number under the key, and answers the sum. A number begins at 0, and lives for `ttl` from then on, however
-   * often it is counted.
+   * Adds `by` (default 1) to the number under the key, and answers the sum. A number begins at 0, and lives for `ttl`
+   * from then on, however often it is counted.
    *
    * @throws CacheConfigError without a `ttl`: a number that ends must not do so by surprise
    * @throws CacheConfigError when what is there is no whole number that `set` or `incr` stored

@@ -123,7 +123,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * Who holds the name, whoever it is; `null` when nobody does.
+   * Who holds the name, also a foreign client; `null` when nobody does.
    *
    * @throws LockBackendError when the backend fails
    */
@@ -140,8 +140,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * Frees the name whoever holds it; `false` when nobody did. A holder in this instance loses the lock at once, one
-   * elsewhere with its next renewal.
+   * Frees the name, also of another holder; `false` when nobody held it. A holder in this instance loses the lock at
+   * once, one elsewhere when the backend's message reaches it, at the latest with its next renewal.
    *
    * @throws LockBackendError when the backend fails
    */

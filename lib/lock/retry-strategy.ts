@@ -15,7 +15,7 @@ export interface RetryState {
 
 /** Iterates over delays in ms. `next` is given the state of the wait; `done` gives up before `wait` has passed. */
 export interface RetryDelays {
-  /** Called after each try that found the lock busy. */
+  /** Called after each try that found the lock busy, or failed. */
   next(state: RetryState): IteratorResult<number, unknown>;
 }
 
