@@ -4,6 +4,8 @@ export type {
   EnqueueRequest,
   LockBackend,
   LockBackendCapabilities,
+  KeepRequest,
+  LabelRequest,
   LockQueue,
   LockState,
   NameRequest,
