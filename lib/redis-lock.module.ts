@@ -54,7 +54,7 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
               report: backends.report,
             }),
           );
-        // Who still holds a lock may have to invalidate something.
+        // A method that still holds a lock may have to invalidate something.
         backends.whenStopping(() => runtime.stop());
         return runtime;
       },

@@ -48,7 +48,7 @@ export interface LockBackend {
   /** Keeps who a process is for `ttl` ms, which `inspect` then says of each ticket of it; with a `ttl` of 0, forgets it. */
   label?(request: LabelRequest): Promise<void>;
 
-  /** Frees the name whoever owns it, and answers who did; `null` when nobody. */
+  /** Frees the name, and answers who owned it; `null` when nobody did. */
   forceRelease(request: NameRequest): Promise<string | null>;
 
   /**
@@ -82,7 +82,7 @@ export interface LockBackendCapabilities {
   readonly lease: 'ttl' | 'session';
   /** `strict`: every grant's token is above all earlier ones of that name. `quorum`: as far as a majority survives. */
   readonly fencing: 'strict' | 'quorum';
-  /** Whether a waiter is told when its name falls free; otherwise it tries again. */
+  /** Whether a waiter gets a message when its name falls free; otherwise it tries again. */
   readonly push: boolean;
   /** Whether several names can be taken in one step. */
   readonly severalKeys: boolean;
@@ -205,7 +205,7 @@ export interface LockQueue {
   mint(request: WaiterRequest & { readonly leastToken: number }): Promise<TokenRange | null>;
 }
 
-/** The process that listens, and what it is told. */
+/** The process that listens, and what it does with a message. */
 export interface QueueListener {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;

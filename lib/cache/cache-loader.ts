@@ -1,6 +1,6 @@
 import type { Duration } from './duration.js';
 
-/** What a loader is told, and can say beside its result. */
+/** What a loader gets, and can say beside its result. */
 export interface LoaderContext {
   /** Aborted when the loader has run for `loaderTimeout`. */
   readonly signal: AbortSignal;

@@ -17,7 +17,7 @@ export interface CacheEntryOptions {
   nullTtl?: Duration;
   /**
    * How long a value is kept beyond its `ttl`. Meanwhile it is served at once, and one caller of all processes loads anew in the
-   * background; with `softTimeout`, callers first wait so long for the fresh one.
+   * background; with `softTimeout`, callers first wait for the fresh one, that long at most.
    * @default 0
    */
   staleTtl?: Duration;
@@ -135,7 +135,7 @@ export interface CacheOptions {
   /** How long one command may take, from its send. @default '250ms' */
   commandTimeout?: Duration;
   /**
-   * After so many `errors` in a row, or when Redis says nothing for `commandTimeout`, it is left alone for `open`, or until it answers
+   * After `errors` errors in a row, or when Redis says nothing for `commandTimeout`, it is not asked for `open`, or until it answers
    * a PING.
    * @default { errors: 5, open: '5s' }
    */
@@ -152,7 +152,7 @@ export interface MemoryCacheOptions {
 
 /** `compression` of `CacheOptions`. */
 export interface CompressionOptions {
-  /** Compresses what is serialised to so many bytes or more. @default 4_096 */
+  /** Compresses what is serialised to this number of bytes or more. @default 4_096 */
   threshold?: number;
   /**
    * The greatest size of one value in bytes before it is compressed. A larger one is stored as it is, and what would inflate to more, which

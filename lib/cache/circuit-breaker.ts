@@ -4,7 +4,7 @@ import type { Pending } from '../backends/pending.js';
 const PROBE_INTERVAL = 250;
 
 /**
- * Leaves a store alone that does not answer: so long, or until it answers a PING.
+ * Keeps calls from a store that does not answer: for `open` ms, or until it answers a PING.
  *
  * The pattern is Nygard's ("Release It!", 2007).
  */

@@ -3,7 +3,7 @@ interface Waiter {
   wake(): void;
 }
 
-/** Between so many ms and so many it is looked again, in case the message was lost. */
+/** A waiter looks again after this time (ms), at first and at last, in case the message was lost. */
 const FIRST_LOOK = 25;
 const LATEST_LOOK = 250;
 

@@ -6,13 +6,13 @@ import { PendingDeletions, type Deletion } from './pending-deletions.js';
 import type { StoreCalls } from './store-calls.js';
 import { keyThing, type Turns } from './turns.js';
 
-/** More than so many are not remembered one by one. */
+/** More deletions than these are not remembered: the next one is given up. */
 const MOST = 100_000;
 const FIRST_DELAY = 100;
 const LONGEST_DELAY = 2_000;
 /** How long (ms) the end of the application tries to have confirmed what is not, and how soon it tries again. */
 const LAST_TRY = { most: 500, every: 25 };
-/** So many are sent at once. */
+/** Deletions that are sent at once. */
 const BATCH = 64;
 
 /**
@@ -198,7 +198,7 @@ export class Unconfirmed {
     this.onConfirmed(deletion);
   }
 
-  /** For so many ms, or until the store answers again. */
+  /** For `delay` ms, or until the store answers again. */
   private restUntilBack(delay: number): Promise<void> {
     return new Promise((resolve) => {
       const wake = () => {

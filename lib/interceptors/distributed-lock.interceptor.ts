@@ -12,7 +12,7 @@ import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
 /** The property that holds the `LockService` of an instance: a symbol, so that no name of the class is taken. */
 export const LOCK_SERVICE = Symbol.for('nest-redis-lock:lock-service');
 
-/** What `onBusy` is told. */
+/** What `onBusy` is called with. */
 export interface BusyCall {
   readonly keys: readonly string[];
   readonly args: readonly unknown[];

@@ -5,7 +5,7 @@ import type { Place } from '../timing/linked-list.js';
 import type { LockLostReason } from './lock-errors.js';
 import type { Watch } from './watchdog.js';
 
-/** Whoever passes a grant from holder to holder. */
+/** Passes a grant from holder to holder. */
 export interface GrantListener {
   wantedElsewhere(ticket: string): void;
 }

@@ -2,7 +2,7 @@ import type { HeldLock, HoldObserver } from './held-lock.js';
 import type { HoldContext } from './hold-context.js';
 import { LinkedList } from '../timing/linked-list.js';
 
-/** The holds of one instance. A lost one leaves, so that whoever never releases it leaks nothing. */
+/** The holds of one instance. A lost one leaves, so that a caller which never releases it leaks nothing. */
 export class HoldRegistry implements HoldObserver {
   private readonly live = new LinkedList<HeldLock>();
   private idle: (() => void)[] = [];

@@ -41,7 +41,7 @@ export class ProcessLabel {
     try {
       await this.calls.label(this.process, this.text, ttl);
     } catch {
-      // The next time.
+      // It is written again a minute later.
     }
   }
 }

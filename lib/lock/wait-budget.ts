@@ -1,7 +1,7 @@
 import { listenToAbort } from '../timing/abort-listeners.js';
 import { onceRead } from '../timing/once-read.js';
 
-/** Whoever is to hear that a wait was cancelled. */
+/** Learns that a wait was cancelled. */
 export interface CancellationListener {
   cancelled(reason: unknown): void;
 }

@@ -82,7 +82,7 @@ export class RedisLockQueue implements LockQueue {
     this.channel?.close();
   }
 
-  /** Whoever is handed a lock renews it soon, and has no time to lose: Redis must know the script by then. */
+  /** A process that is handed a lock renews it soon, and has no time to lose: Redis must know the script by then. */
   private prepareRenewals(): void {
     this.scripts.command((client) => client.eval(RENEW.lua, 0)).catch(() => {});
   }

@@ -4,7 +4,7 @@ import type { ResolvedLockOptions } from '../lock-options.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { CancellationListener, WaitBudget } from '../wait-budget.js';
 
-/** Whoever a caller waits with. */
+/** The queue that a caller waits in. */
 export interface CallerHost {
   /** The time of the caller is over; or its wait was cancelled, for a reason. */
   leave(caller: Caller, cancelled?: { reason: unknown }): void;

@@ -82,7 +82,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     return this.attempt?.queues === true;
   }
 
-  /** What a caller is told that would not or cannot wait any longer. */
+  /** The error for a caller that would not or cannot wait any longer. */
   refusal(waited: number): LockTimeoutError | LockBackendError {
     const { error, grant, busy } = this;
     return refusalOf(this.name, waited, { error, grant, busy }, this.queues);
@@ -255,7 +255,7 @@ export class Contender implements LeaseKeeper, CallerHost, GrantListener {
     this.beatAfter(attempt, nextBeat(caller.options.ttl, answer));
   }
 
-  /** One try found it busy. Whoever wants to wait does so in the queue. */
+  /** One try found it busy. Callers that want to wait do so in the queue. */
   private refused(attempt: Attempt, answer: Busy): void {
     this.busy = lastOwnerOf(answer);
     this.end(attempt);

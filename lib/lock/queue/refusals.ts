@@ -23,7 +23,7 @@ interface Known {
   readonly busy: LastOwner | undefined;
 }
 
-/** What a caller is told that would not or cannot wait any longer. */
+/** The error for a caller that would not or cannot wait any longer. */
 export function refusalOf(
   name: string,
   waited: number,

@@ -8,7 +8,7 @@ import type { WaitBudget } from '../wait-budget.js';
 import { raiseTokens } from '../shared-token.js';
 import type { LockQueues } from './lock-queues.js';
 
-/** After so many refusals the names are taken one by one. */
+/** After this number of refusals the names are taken one by one. */
 const REFUSALS = 3;
 const PAUSE_AFTER_ERROR = 50;
 

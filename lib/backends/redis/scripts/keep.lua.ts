@@ -1,7 +1,7 @@
 import { lockAt, QUEUE } from './queue.lua.js';
 import { redisScript } from './redis-script.js';
 
-/** Waiters that are told at most, until one was reached. */
+/** Waiters that are sent a message at most, until one was reached. */
 const TOLD = 8;
 
 /**

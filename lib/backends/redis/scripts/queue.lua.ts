@@ -2,11 +2,11 @@
 const TURN_TOKENS = 128;
 /** Tokens that a process gets which asks for more: nobody else wants the lock, or its turn is long. */
 export const MORE_TOKENS = 1_024;
-/** A waiter that has not been heard of for so long (ms) is dropped. Five heartbeats at their longest period. */
+/** A waiter that was silent for this time (ms) is dropped. Five heartbeats at their longest period. */
 const WAITER_TTL = 5_000;
-/** A waiter that has not been heard of for so long (ms) is passed over: it stands still. More than its longest period. */
+/** A waiter that was silent for this time (ms) is passed over: it stands still. More than its longest period. */
 const SILENCE = 1_500;
-/** A waiter that no message reaches asks every 50 ms: it lives if it was heard of within so long (ms). */
+/** A waiter that no message reaches asks every 50 ms: it lives if its last request is no older than this (ms). */
 const FRESH = 200;
 /** How many places from the head of the queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;

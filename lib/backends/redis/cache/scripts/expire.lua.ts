@@ -1,7 +1,7 @@
 import { redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Lets a value live for so long from now, and tells everybody: a first level may have it for longer.
+ * Lets a value live for its new `ttl` from now, and tells everybody: a first level may have it for longer.
  *
  * KEYS: value.
  * ARGV: channel, time to live in ms, the name of the key in messages.
