@@ -28,8 +28,8 @@ export interface RedisLockModuleOptions {
   /** Who holds a lock, for `inspect`: kept once for the process, beside the locks. @default host name and process id */
   label?: string;
   /**
-   * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each name. Tokens rise
-   * also without it. With `backend`, give it to `redis(connection, { fenceTtl })`.
+   * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each
+   * name. Tokens rise also without it. With `backend`, give it to `redis(connection, { fenceTtl })`.
    * @default '10m'
    */
   fenceTtl?: Duration;
@@ -41,7 +41,10 @@ export interface RedisLockModuleOptions {
    * @default false
    */
   failFast?: boolean;
-  /** The cache: on unless `false`. Without `redis` here and in these options, it needs a backend that keeps one, as `memory()` does. */
+  /**
+   * The cache: on unless `false`. Without `redis` here and in these options, it needs a backend that keeps one, as
+   * `memory()` does.
+   */
   cache?: CacheOptions | false;
 }
 

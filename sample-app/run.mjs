@@ -1,5 +1,5 @@
-// Runs a program of dist-sample in this process, and builds first what is out of date. Without a shell in between, which
-// would not pass signals on: node sample-app/run.mjs main.js
+// Runs a program of dist-sample in this process, and builds first what is out of date. Without a shell in between,
+// which would not pass signals on: node sample-app/run.mjs main.js
 import { spawn } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -12,15 +12,17 @@ interface Asked {
   reject(error: unknown): void;
 }
 
-/** So many keys are looked up, or stored, at once, so that each is answered in time, and others are served in between. */
+/**
+ * So many keys are looked up, or stored, at once, so that each is answered in time, and others are served in between.
+ */
 const MOST_AT_ONCE = 512;
 /** How long (ms) it is waited for more keys whose load failed elsewhere, and for what was loaded to be stored. */
 const GATHERING = 25;
 const STORING = 250;
 
 /**
- * Calls one loader for many keys: when it is known of each whether it has to be loaded. Those that are loaded later, to be refreshed, or as
- * another process failed to, are gathered for one more call.
+ * Calls one loader for many keys: when it is known of each whether it has to be loaded. Those that are loaded later, to
+ * be refreshed, or as another process failed to, are gathered for one more call.
  */
 export class BatchLoad {
   /** Of which it is not known yet. */

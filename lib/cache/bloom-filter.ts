@@ -8,8 +8,8 @@ import type { StoreCalls } from './store-calls.js';
 /** How large a filter is, and how long it is kept. */
 export interface BloomFilterOptions {
   /**
-   * How many ids it is made for. With more it errs more often. Another capacity is another filter, to which processes that still have the
-   * old one do not add: rebuild it when they have ended.
+   * How many ids it is made for. With more it errs more often. Another capacity is another filter, to which processes
+   * that still have the old one do not add: rebuild it when they have ended.
    */
   capacity: number;
   /** The part of the ids never added of which it says that they may be there. From 1e-9 to 0.5. @default 0.01 */
@@ -19,13 +19,15 @@ export interface BloomFilterOptions {
 }
 
 /**
- * Knows which ids there are not, in about ten bits for each that there is, so that nobody looks in the database for what it never had.
+ * Knows which ids there are not, in about ten bits for each that there is, so that nobody looks in the database for
+ * what it never had.
  *
- * "There is none" is sure as long as each id was added *before its row became visible*, in or before the transaction that
- * inserts it, and Redis keeps what it was told. A failover of Redis that loses its last writes loses ids with them: rebuild then. An id
- * cannot be removed; a rebuild leaves out those that are gone.
+ * "There is none" is sure as long as each id was added *before its row became visible*, in or before the transaction
+ * that inserts it, and Redis keeps what it was told. A failover of Redis that loses its last writes loses ids with
+ * them: rebuild then. An id cannot be removed; a rebuild leaves out those that are gone.
  *
- * It knows nothing, and says of each id that it may be there, until `rebuild` ran to its end once, and again after Redis lost the filter.
+ * It knows nothing, and says of each id that it may be there, until `rebuild` ran to its end once, and again after
+ * Redis lost the filter.
  */
 export class BloomFilter {
   private readonly shape: BloomShape;
@@ -50,7 +52,8 @@ export class BloomFilter {
 
   /**
    * Before the row of the id becomes visible.
-   * @throws CacheBackendError when Redis does not confirm it: the filter could then deny the id, so do not make the row visible
+   * @throws CacheBackendError when Redis does not confirm it: the filter could then deny the id, so do not make the row
+   * visible
    */
   add(id: string): Promise<void> {
     return this.addAll([id]);
@@ -79,12 +82,13 @@ export class BloomFilter {
   }
 
   /**
-   * Makes the filter anew of all ids that there are, beside the one in use, whose place it takes at the end. Ids that any
-   * process adds meanwhile are in it. `read` answers all ids, and is called when that has begun, so that none slips through: let it
-   * read then, not before.
+   * Makes the filter anew of all ids that there are, beside the one in use, whose place it takes at the end. Ids that
+   * any process adds meanwhile are in it. `read` answers all ids, and is called when that has begun, so that none slips
+   * through: let it read then, not before.
    *
    * `false` when another process is rebuilding it: then `read` is not called.
-   * @throws CacheBackendError when Redis fails or loses it on the way, or what `read` throws; the filter in use is then left as it is
+   * @throws CacheBackendError when Redis fails or loses it on the way, or what `read` throws; the filter in use is then
+   * left as it is
    */
   rebuild(read: () => IdSource | Promise<IdSource>, options: BloomRebuildOptions = {}): Promise<boolean> {
     const { name, key, shape, ttl, calls } = this;

@@ -8,8 +8,8 @@ import type { StoreCalls } from './store-calls.js';
 /** How `BloomFilter.rebuild` goes about it. */
 export interface BloomRebuildOptions {
   /**
-   * How long the row of an id that was added to the filter may take to become visible: the longest transaction that inserts one. So long
-   * is waited before the ids are read.
+   * How long the row of an id that was added to the filter may take to become visible: the longest transaction that
+   * inserts one. So long is waited before the ids are read.
    * @default '10s'
    */
   settle?: Duration;

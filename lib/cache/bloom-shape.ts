@@ -7,8 +7,8 @@ const MOST_BITS = 2 ** 32;
 const BITS_PER_CALL = 4_000;
 
 /**
- * How large a Bloom filter is, and which bits are an id's. Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970:
- * for n ids and an error rate p, -n ln p / (ln 2)^2 bits, of which each id sets -log2 p.
+ * How large a Bloom filter is, and which bits are an id's. Bloom, "Space/time trade-offs in hash coding with allowable
+ * errors", 1970: for n ids and an error rate p, -n ln p / (ln 2)^2 bits, of which each id sets -log2 p.
  */
 export class BloomShape {
   readonly bits: number;
@@ -29,8 +29,9 @@ export class BloomShape {
   }
 
   /**
-   * Two hashes make them all: Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006; with the step growing as in Dillinger and
-   * Manolios, "Bloom Filters in Probabilistic Verification", 2004, so that no two ids with the same step share all their bits.
+   * Two hashes make them all: Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006; with the step growing as
+   * in Dillinger and Manolios, "Bloom Filters in Probabilistic Verification", 2004, so that no two ids with the same
+   * step share all their bits.
    */
   positions(id: string): number[] {
     const digest = hash('sha1', id, 'buffer');

@@ -3,7 +3,9 @@ import type { CacheStore } from '../backends/cache-store.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { CacheSettings } from './cache-settings.js';
 
-/** Loads the code of the cache, and of its first level if it has one: an application that only locks does without both. */
+/**
+ * Loads the code of the cache, and of its first level if it has one: an application that only locks does without both.
+ */
 export async function openCacheEngine(
   store: CacheStore,
   settings: CacheSettings,

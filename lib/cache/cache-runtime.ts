@@ -5,8 +5,8 @@ import type { CacheOptions } from './cache-options.js';
 import { secondsTakenByModule } from './seconds-taken.js';
 
 /**
- * The cache of one module instance, if it has one. It listens to the others from the boot on where the module is given options for it, and
- * else from its first use on: an application that only locks pays nothing for it.
+ * The cache of one module instance, if it has one. It listens to the others from the boot on where the module is given
+ * options for it, and else from its first use on: an application that only locks pays nothing for it.
  */
 export class CacheRuntime {
   private started = false;

@@ -32,7 +32,10 @@ export interface CacheStats {
   redisErrors: number;
   /** Times that Redis was left alone. */
   breakerOpened: number;
-  /** Values in the first level, those that had to leave for lack of room, and times that it was emptied for lack of messages. */
+  /**
+   * Values in the first level, those that had to leave for lack of room, and times that it was emptied for lack of
+   * messages.
+   */
   firstLevelSize: number;
   firstLevelEvictions: number;
   firstLevelFlushes: number;

@@ -4,7 +4,10 @@ import { CacheOperations } from './cache-operations.js';
 import { CacheRuntime } from './cache-runtime.js';
 import type { CacheStats } from './cache-stats.js';
 
-/** Cached values: read through, invalidated, and kept in Redis and, where the module says so, in the memory of the process. */
+/**
+ * Cached values: read through, invalidated, and kept in Redis and, where the module says so, in the memory of the
+ * process.
+ */
 @Injectable()
 export class CacheService extends CacheOperations implements OnModuleInit {
   /** @internal */
@@ -13,7 +16,8 @@ export class CacheService extends CacheOperations implements OnModuleInit {
   }
 
   /**
-   * A filter that knows which ids there are not, over plain bits in Redis; of one name and capacity, it is the same in every process.
+   * A filter that knows which ids there are not, over plain bits in Redis; of one name and capacity, it is the same in
+   * every process.
    *
    * @throws CacheConfigError for an option it cannot take
    */

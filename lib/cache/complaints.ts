@@ -10,8 +10,8 @@ interface Quiet {
 }
 
 /**
- * Warnings of what may happen thousands of times a second: one line of each kind now and then. What stands before the first quotation mark
- * is the kind, so that a key which cannot be read does not hide that Redis is away.
+ * Warnings of what may happen thousands of times a second: one line of each kind now and then. What stands before the
+ * first quotation mark is the kind, so that a key which cannot be read does not hide that Redis is away.
  */
 export class Complaints {
   private readonly quiet = new Map<string, Quiet>();

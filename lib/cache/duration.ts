@@ -4,7 +4,9 @@ import { CacheConfigError } from './cache-errors.js';
 
 export { LONGEST_DELAY, type Duration } from '../options/duration.js';
 
-/** Whole milliseconds; fractions are rounded up. @throws CacheConfigError naming the option, the value and the remedy */
+/**
+ * Whole milliseconds; fractions are rounded up. @throws CacheConfigError naming the option, the value and the remedy
+ */
 export function milliseconds(option: string, value: unknown, least: number, most?: number): number {
   return millisecondsOf(CacheConfigError, option, value, least, most);
 }

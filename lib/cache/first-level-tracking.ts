@@ -7,8 +7,8 @@ import type { Invalidations } from './invalidations.js';
 /**
  * Drops from the first level what changes in the store, whoever changed it.
  *
- * What this process stores is told as well, and dropped: its message looks like that of another writer, and one message may stand for
- * both.
+ * What this process stores is told as well, and dropped: its message looks like that of another writer, and one message
+ * may stand for both.
  */
 export class FirstLevelTracking implements CacheTracker {
   constructor(

@@ -29,8 +29,8 @@ interface KeptUntil extends Kept {
 const OVERHEAD = 200;
 
 /**
- * Values in the memory of the process, in front of Redis. It is empty while messages of changes may be missed: whoever reads it
- * relies on having heard of every one.
+ * Values in the memory of the process, in front of Redis. It is empty while messages of changes may be missed: whoever
+ * reads it relies on having heard of every one.
  */
 export class FirstLevel {
   private readonly entries: LRUCache<string, KeptUntil>;
@@ -89,7 +89,10 @@ export class FirstLevel {
     return this.settings.serialize ? this.withValue(kept.entry) : kept;
   }
 
-  /** Never beyond the ttl that it was stored with. The payload must not be a slice of what a client received, which it would keep. */
+  /**
+   * Never beyond the ttl that it was stored with. The payload must not be a slice of what a client received, which it
+   * would keep.
+   */
   keep(key: string, entry: Entry): void {
     if (!this.trusted) return;
     const left = Math.min(this.settings.ttl, entry.expiresAt - Date.now());

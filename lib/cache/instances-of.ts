@@ -1,8 +1,9 @@
 import type { Type } from '@nestjs/common';
 
 /**
- * For `revive`: makes what was stored an instance of the class again, and so each element of a list, without calling the constructor.
- * What is inside of it stays plain: for that, give a function such as `(stored) => plainToInstance(Product, stored)`.
+ * For `revive`: makes what was stored an instance of the class again, and so each element of a list, without calling
+ * the constructor. What is inside of it stays plain: for that, give a function such as `(stored) =>
+ * plainToInstance(Product, stored)`.
  */
 export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) => unknown {
   return function revive(stored: unknown): unknown {

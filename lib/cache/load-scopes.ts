@@ -38,7 +38,10 @@ export class LoadScopes implements Expiring {
     if (this.underWay === 0) this.idle ??= this.timeouts.start(IDLE, this);
   }
 
-  /** Before Node.js 24 each promise of the process costs more while such a storage is in use, those of reads that find a value too. */
+  /**
+   * Before Node.js 24 each promise of the process costs more while such a storage is in use, those of reads that find a
+   * value too.
+   */
   expire(): void {
     this.idle = undefined;
     if (this.underWay === 0) this.scopes.disable();
@@ -56,7 +59,10 @@ export class LoadScopes implements Expiring {
     }
   }
 
-  /** Whether who waited for the load of `key` here would wait for himself: inside of its loader, or of one that it waits for. */
+  /**
+   * Whether who waited for the load of `key` here would wait for himself: inside of its loader, or of one that it waits
+   * for.
+   */
   wouldWaitForItself(key: string): boolean {
     if (this.underWay === 0) return false;
     const around = this.around();

@@ -28,7 +28,10 @@ export class Loads {
     this.scopes = new LoadScopes(timeouts);
   }
 
-  /** Calls one of the two, once: `failed` with what the loader throws, or CacheTimeoutError when it takes longer than `timeout` ms. */
+  /**
+   * Calls one of the two, once: `failed` with what the loader throws, or CacheTimeoutError when it takes longer than
+   * `timeout` ms.
+   */
   run(
     key: string,
     loader: Loader<unknown>,

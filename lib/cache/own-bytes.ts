@@ -1,6 +1,9 @@
 import { types } from 'node:util';
 
-/** Whether there are bytes in it that one caller could change for another: itself, or in lists, maps, sets and plain objects. */
+/**
+ * Whether there are bytes in it that one caller could change for another: itself, or in lists, maps, sets and plain
+ * objects.
+ */
 export function holdsBytes(value: unknown, seen = new Set<object>()): boolean {
   if (typeof value !== 'object' || value === null || seen.has(value)) return false;
   if (isBytes(value)) return true;

@@ -7,7 +7,10 @@ export interface Packer {
   unpack(data: Buffer): unknown;
 }
 
-/** The build compiles msgpackr into this file: as a dependency it would bring a native addon, which some installers refuse. */
+/**
+ * The build compiles msgpackr into this file: as a dependency it would bring a native addon, which some installers
+ * refuse.
+ */
 export function packer(): Packer {
   return new Packr({ structuredClone: true, useBigIntExtension: true, copyBuffers: true });
 }

@@ -5,7 +5,9 @@ export type ReadOutcome = 'hit' | 'miss' | 'stale';
 /** What one read of the cache did. */
 export interface CacheRead {
   readonly outcome: ReadOutcome;
-  /** How long the value is still fresh, in ms; of a miss, once it is stored. Absent when it is not known, or not stored. */
+  /**
+   * How long the value is still fresh, in ms; of a miss, once it is stored. Absent when it is not known, or not stored.
+   */
   readonly remaining?: number;
 }
 

@@ -1,4 +1,7 @@
-/** The keys of which a load failed a moment ago, and which are not loaded for a while where something else can be answered. */
+/**
+ * The keys of which a load failed a moment ago, and which are not loaded for a while where something else can be
+ * answered.
+ */
 export class Rests {
   private readonly keys = new Map<string, NodeJS.Timeout>();
 

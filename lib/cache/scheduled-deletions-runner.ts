@@ -6,14 +6,17 @@ import { LONGEST_DELAY } from './duration.js';
 const BATCH = 100;
 /** How long (ms) a process that died over what it deletes keeps others from it. */
 const CLAIM = 10_000;
-/** What another process has scheduled is looked after this much later (ms), at least and at most: usually it has done it by then. */
+/**
+ * What another process has scheduled is looked after this much later (ms), at least and at most: usually it has done it
+ * by then.
+ */
 const SLACK = { least: 250, most: 750 };
 const FIRST_BACKOFF = 100;
 const LONGEST_BACKOFF = 5_000;
 
 /**
- * Carries scheduled deletions out when they are due, those of processes that died, too. It asks the store only when something falls
- * due, and its timer never keeps the process alive.
+ * Carries scheduled deletions out when they are due, those of processes that died, too. It asks the store only when
+ * something falls due, and its timer never keeps the process alive.
  */
 export class ScheduledDeletionsRunner {
   private timer: NodeJS.Timeout | undefined;

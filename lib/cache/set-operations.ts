@@ -14,7 +14,8 @@ export class CacheSetOperations {
   ) {}
 
   /**
-   * Answers how many of them are new. The whole set then lives for `ttl` from now; with `Infinity` it never ends by itself.
+   * Answers how many of them are new. The whole set then lives for `ttl` from now; with `Infinity` it never ends by
+   * itself.
    *
    * @throws CacheConfigError without a `ttl`: a set that ends must not do so by surprise
    * @throws CacheBackendError when Redis fails
@@ -65,7 +66,10 @@ export class CacheExpiringSetOperations {
     private readonly keyPrefix: string,
   ) {}
 
-  /** Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis fails */
+  /**
+   * Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis
+   * fails
+   */
   async add(key: string, members: Members, ttl: Duration): Promise<number> {
     const { calls, turns } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);

@@ -13,8 +13,8 @@ export interface StoreCallsOptions {
 }
 
 /**
- * The calls to the store, each bounded in time whatever its client does, and none while the store is known to be away. A call
- * that ran out of time may still be carried out later.
+ * The calls to the store, each bounded in time whatever its client does, and none while the store is known to be away.
+ * A call that ran out of time may still be carried out later.
  */
 export class StoreCalls {
   readonly breaker: CircuitBreaker;
@@ -50,8 +50,8 @@ export class StoreCalls {
   }
 
   /**
-   * Settles once, within `commandTimeout` of the send. `late` is told of an answer that came after that: it may have changed what
-   * somebody must know of.
+   * Settles once, within `commandTimeout` of the send. `late` is told of an answer that came after that: it may have
+   * changed what somebody must know of.
    */
   send<T>(
     operation: string,
@@ -78,8 +78,8 @@ export class StoreCalls {
   }
 
   /**
-   * What takes many commands: it may take as long as it needs while the store answers a PING within `commandTimeout`. Given up, it may
-   * still go on.
+   * What takes many commands: it may take as long as it needs while the store answers a PING within `commandTimeout`.
+   * Given up, it may still go on.
    */
   async runLong<T>(operation: string, work: () => Promise<T>): Promise<T> {
     await this.run(operation, '', () => this.store.ping());

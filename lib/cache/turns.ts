@@ -1,4 +1,7 @@
-/** What a step changes, or relies on: a key, a tag, a set. Steps that share a thing in the same way may be under way at once. */
+/**
+ * What a step changes, or relies on: a key, a tag, a set. Steps that share a thing in the same way may be under way at
+ * once.
+ */
 export interface Claim {
   readonly thing: string;
   readonly shared?: string;
@@ -50,16 +53,18 @@ class Turn {
 }
 
 /**
- * The changes that this process has under way, so that what is called later takes effect later: on the way to the store, changes may
- * overtake each other. Nothing that a user gave is called within a turn, or it could wait for itself.
+ * The changes that this process has under way, so that what is called later takes effect later: on the way to the
+ * store, changes may overtake each other. Nothing that a user gave is called within a turn, or it could wait for
+ * itself.
  */
 export class Turns {
   /** The last ones of each thing: who comes now comes after them. */
   private readonly last = new Map<string, Turn>();
 
   /**
-   * When the changes of the key have ended that were called by now; `undefined` where there are none. What is sent as soon as that is there
-   * comes before the changes that were called later; where there is nothing to wait for, it must be sent in the same turn of the event loop.
+   * When the changes of the key have ended that were called by now; `undefined` where there are none. What is sent as
+   * soon as that is there comes before the changes that were called later; where there is nothing to wait for, it must
+   * be sent in the same turn of the event loop.
    */
   afterKey(key: string): Promise<void> | undefined {
     return this.last.size > 0 ? this.last.get(keyThing(key))?.close() : undefined;

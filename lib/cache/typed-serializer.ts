@@ -6,8 +6,9 @@ import { packer } from './packer.js';
 const PACKED = 0xc1;
 
 /**
- * Keeps `Date`, `Map`, `Set`, `bigint`, `undefined`, `NaN`, `Buffer`, typed arrays, regular expressions, errors and cycles. What JSON
- * keeps as it is becomes JSON, which is quick to read and can be read by others; the rest becomes MessagePack.
+ * Keeps `Date`, `Map`, `Set`, `bigint`, `undefined`, `NaN`, `Buffer`, typed arrays, regular expressions, errors and
+ * cycles. What JSON keeps as it is becomes JSON, which is quick to read and can be read by others; the rest becomes
+ * MessagePack.
  */
 export function typedSerializer(): CacheSerializer {
   const packr = packer();

@@ -7,8 +7,9 @@ const MOST = 500;
 type Class = abstract new (...args: never[]) => unknown;
 
 /**
- * Looks through values that are about to be stored. A promise cannot be stored. An instance of a class comes back as a plain object: without its methods,
- * and without what decorators of its class say of it, such as that a password is not to be sent.
+ * Looks through values that are about to be stored. A promise cannot be stored. An instance of a class comes back as a
+ * plain object: without its methods, and without what decorators of its class say of it, such as that a password is not
+ * to be sent.
  */
 export class UnkeptClasses {
   private readonly told = new WeakSet<Class>();

@@ -36,9 +36,9 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
 /**
  * Runs the method every time, and once it has succeeded stores its result: `CacheService.set`.
  *
- * `@CacheEvict` is the safer choice: of two calls that write at once, the values may be stored in another order than the rows were,
- * and the older one then stays for its `ttl`. Use this where one writer at a time is sure (`@DistributedLock` above it), or
- * the older value does no harm.
+ * `@CacheEvict` is the safer choice: of two calls that write at once, the values may be stored in another order than
+ * the rows were, and the older one then stays for its `ttl`. Use this where one writer at a time is sure
+ * (`@DistributedLock` above it), or the older value does no harm.
  *
  * The key is made from the arguments before the method runs: a template (`'product:<0.id>'`) or a function of them.
  *

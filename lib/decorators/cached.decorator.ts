@@ -21,13 +21,20 @@ import type {
 export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
   /** Key templates, or a function of the method's arguments. @default none */
   tags?: readonly string[] | OfArguments<readonly string[]>;
-  /** Of the method's arguments: where `false`, the method runs, and the cache is neither read nor written. @default none */
+  /**
+   * Of the method's arguments: where `false`, the method runs, and the cache is neither read nor written. @default none
+   */
   condition?: OfArguments<boolean>;
   /** Of the result and the arguments: where `true`, the result is not stored. @default none */
   unless?: OfResult<boolean>;
-  /** Of the method's arguments: where `true`, the method runs whatever is stored, and its result is stored: `forceFresh` of `getOrSet`. @default none */
+  /**
+   * Of the method's arguments: where `true`, the method runs whatever is stored, and its result is stored: `forceFresh`
+   * of `getOrSet`. @default none
+   */
   forceFresh?: OfArguments<boolean>;
-  /** Of the method's arguments: the signal that gives up the wait of this call: `signal` of `getOrSet`. @default none */
+  /**
+   * Of the method's arguments: the signal that gives up the wait of this call: `signal` of `getOrSet`. @default none
+   */
   signal?: OfArguments<AbortSignal | undefined>;
 }
 
@@ -36,11 +43,11 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
   OptionsTakeResult<Method, Options, 'unless'>;
 
 /**
- * Answers with the value under the key, and runs the method only where there is none: `CacheService.getOrSet`, with the method as the
- * loader. Of all processes, one runs it for a key at a time.
+ * Answers with the value under the key, and runs the method only where there is none: `CacheService.getOrSet`, with the
+ * method as the loader. Of all processes, one runs it for a key at a time.
  *
- * The key is a template (`'product:<0>'`, `'price:<0.id>:<1>'`) or a function of the method's arguments. It names all that the
- * result depends on: a result that differs by user needs the user in its key.
+ * The key is a template (`'product:<0>'`, `'price:<0.id>:<1>'`) or a function of the method's arguments. It names all
+ * that the result depends on: a result that differs by user needs the user in its key.
  *
  * The method's own error reaches the caller, and is not stored.
  *

@@ -1,7 +1,7 @@
 /**
- * What other libraries and languages write for an argument. In a template of ours it would be text, and all calls would share one key.
- * A `#` or `$` behind a letter or digit (`c#`) is text, and so is a `{tag}` at the beginning with something behind it: the hash tag of
- * Redis Cluster.
+ * What other libraries and languages write for an argument. In a template of ours it would be text, and all calls would
+ * share one key. A `#` or `$` behind a letter or digit (`c#`) is text, and so is a `{tag}` at the beginning with
+ * something behind it: the hash tag of Redis Cluster.
  */
 const FOREIGN: readonly RegExp[] = [
   /\$\{[^}]*\}?/gu,

@@ -3,7 +3,9 @@ import { compileKeyTemplate, compileSingleKeyTemplate, type KeyErrorClass } from
 /** A key template, several, or a function of the method's arguments. */
 export type AnyKey = string | readonly string[] | ((...args: never[]) => string | readonly string[]);
 
-/** What makes the keys of a call from its arguments. @throws KeyError for a template that cannot be read, and for none */
+/**
+ * What makes the keys of a call from its arguments. @throws KeyError for a template that cannot be read, and for none
+ */
 export function keyFunction(
   key: AnyKey,
   KeyError: KeyErrorClass,

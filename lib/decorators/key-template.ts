@@ -24,8 +24,8 @@ const SEPARATOR = /[^\p{L}\p{N}%]/u;
  * Reads a template such as `order:<0>` or `sku:<0.items.*.sku>` once, and answers what builds the names from the
  * arguments of a call.
  *
- * Value parts are percent-encoded at `%`, `:` and braces, and, where another separator stands between two of them (`<0>-<1>`), at that,
- * so that no value can forge another name.
+ * Value parts are percent-encoded at `%`, `:` and braces, and, where another separator stands between two of them
+ * (`<0>-<1>`), at that, so that no value can forge another name.
  *
  * @throws KeyError when the template cannot be read, and for a value that would name the wrong thing
  */
@@ -70,8 +70,8 @@ function compile(
 }
 
 /**
- * The separators, other than those that are encoded in every value, which tell the value at `index` from its neighbours: of each text
- * between here and the next `:` or brace on either side, the first character that separates.
+ * The separators, other than those that are encoded in every value, which tell the value at `index` from its
+ * neighbours: of each text between here and the next `:` or brace on either side, the first character that separates.
  */
 function softSeparators(parts: readonly Part[], index: number): string[] {
   const separators: string[] = [];

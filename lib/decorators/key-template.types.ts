@@ -3,7 +3,8 @@ type Scalar = string | number | bigint | boolean;
 
 /**
  * Compares the placeholders of a key template with the parameters of the method that it stands on, at compile time:
- * `unknown` when they fit (or when the types do not tell, as with `any`), else a type whose property says what is wrong.
+ * `unknown` when they fit (or when the types do not tell, as with `any`), else a type whose property says what is
+ * wrong.
  */
 export type FitsKeyTemplate<Method extends (...args: never[]) => unknown, Templates> = [
   Problem<Parameters<Method>, TextOf<Templates>>,
@@ -101,7 +102,10 @@ type FitsAs<Value, Why> = Why extends NotScalar
     ? true
     : false;
 
-/** What names an argument in other libraries is text here: see `foreignPlaceholder`, which finds more of it at decoration. */
+/**
+ * What names an argument in other libraries is text here: see `foreignPlaceholder`, which finds more of it at
+ * decoration.
+ */
 type ForeignProblem<Template extends string> =
   | (Template extends `${string}$\{${string}` | `{${number}}${string}` ? OneKeyForAll<Template> : never)
   | (Template extends `${infer Head}{${infer First}${string}`

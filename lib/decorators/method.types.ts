@@ -9,15 +9,17 @@ export type PromiseMethod = (...args: never[]) => Promise<unknown>;
 type AnyMethod = (...args: never[]) => unknown;
 
 /**
- * An option that is a function of the method's arguments. Written as a method, whose parameters may be narrower: the decorator
- * compares them with those of the method.
+ * An option that is a function of the method's arguments. Written as a method, whose parameters may be narrower: the
+ * decorator compares them with those of the method.
  */
 export type OfArguments<Answer> = { of(...args: unknown[]): Answer }['of'];
 
 /** The same with the method's result before its arguments. */
 export type OfResult<Answer> = { of(result: unknown, ...args: unknown[]): Answer }['of'];
 
-/** `unknown` where the promise of a method resolves to nothing of `Refused` (or the types do not tell), else `Problem`. */
+/**
+ * `unknown` where the promise of a method resolves to nothing of `Refused` (or the types do not tell), else `Problem`.
+ */
 export type ResolvesToNo<Refused, Method extends AnyMethod, Problem> =
   ReturnType<Method> extends Promise<infer Value>
     ? 0 extends 1 & Value
@@ -37,7 +39,9 @@ export type ResultCanBeStored<Method extends PromiseMethod> = ResolvesToNo<
   { theCacheCannotStoreWhatThisPromiseResolvesTo: never }
 >;
 
-/** `unknown` where a key function can be called with the arguments of the method, else a type whose property says so. */
+/**
+ * `unknown` where a key function can be called with the arguments of the method, else a type whose property says so.
+ */
 export type TakesArguments<Method extends AnyMethod, Arguments extends unknown[]> =
   Parameters<Method> extends [...Arguments, ...infer _Rest] ? unknown : { keyFunctionDoesNotMatchTheMethod: never };
 

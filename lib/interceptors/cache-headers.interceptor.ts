@@ -12,8 +12,8 @@ export interface CacheHeadersOptions {
   /** Whether a weak `ETag` of the body is sent, and `If-None-Match` answered with 304. @default true */
   etag?: boolean;
   /**
-   * `true`: `Cache-Control: private, max-age=<s>`, with the time that the value is still fresh, 0 when it is stale or not stored.
-   * A string is sent as it is. One that is set already (`@Header`) stays.
+   * `true`: `Cache-Control: private, max-age=<s>`, with the time that the value is still fresh, 0 when it is stale or
+   * not stored. A string is sent as it is. One that is set already (`@Header`) stays.
    * @default true
    */
   cacheControl?: boolean | string;
@@ -39,11 +39,12 @@ interface HttpResponse {
 }
 
 /**
- * Tells the client of a GET or HEAD handler what the cache did for it: `@UseInterceptors(CacheHeadersInterceptor)`, or with options,
- * `@UseInterceptors(new CacheHeadersInterceptor({ etag: false }))`. On Express and on Fastify.
+ * Tells the client of a GET or HEAD handler what the cache did for it: `@UseInterceptors(CacheHeadersInterceptor)`, or
+ * with options, `@UseInterceptors(new CacheHeadersInterceptor({ etag: false }))`. On Express and on Fastify.
  *
- * It speaks of all reads of the cache that the handler makes, also in the services it calls, and adds nothing where it makes
- * none, where it fails, and to a stream. It goes above other interceptors that change the body, which the `ETag` is made of.
+ * It speaks of all reads of the cache that the handler makes, also in the services it calls, and adds nothing where it
+ * makes none, where it fails, and to a stream. It goes above other interceptors that change the body, which the `ETag`
+ * is made of.
  */
 // Not @Injectable(): Nest would look for a provider of the options.
 export class CacheHeadersInterceptor implements NestInterceptor {

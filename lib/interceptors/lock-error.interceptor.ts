@@ -10,9 +10,11 @@ import { logOnce } from '../lock/lock-error-log.js';
 const LONGEST_RETRY_AFTER = 30;
 
 /**
- * What Nest leaves undone for our errors when they leave a handler: a busy answer says when to come back (`Retry-After`), and a 5xx is logged, once.
+ * What Nest leaves undone for our errors when they leave a handler: a busy answer says when to come back
+ * (`Retry-After`), and a 5xx is logged, once.
  *
- * An interceptor and not a filter, because the application's own filter, which would hide ours, still answers the error.
+ * An interceptor and not a filter, because the application's own filter, which would hide ours, still answers the
+ * error.
  */
 @Injectable()
 export class LockErrorInterceptor implements NestInterceptor {
@@ -41,8 +43,8 @@ export class LockErrorInterceptor implements NestInterceptor {
 }
 
 /**
- * How long it may take, in s: what was busy for as long as the caller waited may well be so for as long again, and no longer
- * than the lease, unless that is renewed.
+ * How long it may take, in s: what was busy for as long as the caller waited may well be so for as long again, and no
+ * longer than the lease, unless that is renewed.
  */
 function retryAfter({ waited, remaining }: LockTimeoutError): number {
   const seconds = Math.round(Math.min(waited, remaining) / 1_000);

@@ -31,8 +31,8 @@ export function noteMethod(
 }
 
 /**
- * The noted methods that instances of the application have, each once; one that several classes inherit from a class of which there is
- * no instance itself, such as an abstract one, once for each of those.
+ * The noted methods that instances of the application have, each once; one that several classes inherit from a class of
+ * which there is no instance itself, such as an abstract one, once for each of those.
  */
 export function notedMethods(discovery: DiscoveryService): PresentMethod[] {
   const found = new Map<NotedMethod, { declaring: object; present: Set<object> }>();

@@ -2,7 +2,10 @@ import { Stream } from 'node:stream';
 import { StreamableFile } from '@nestjs/common';
 import { isObservable } from 'rxjs';
 
-/** What kind of stream a method has returned: something that can be read once, or has not begun. `undefined` for a value. */
+/**
+ * What kind of stream a method has returned: something that can be read once, or has not begun. `undefined` for a
+ * value.
+ */
 export function streamKindOf(result: unknown): string | undefined {
   if (typeof result !== 'object' || result === null) return undefined;
   if (isObservable(result)) return 'an Observable';

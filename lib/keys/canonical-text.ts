@@ -1,12 +1,12 @@
 import { types } from 'node:util';
 
 /**
- * One text for all values that are equal as data, and another for all others: JSON with sorted keys, and with marks for what JSON
- * has no word for. An instance of a class counts as its own enumerable properties, or as what its `toJSON` makes of it; properties that are
- * `undefined` count as absent.
+ * One text for all values that are equal as data, and another for all others: JSON with sorted keys, and with marks for
+ * what JSON has no word for. An instance of a class counts as its own enumerable properties, or as what its `toJSON`
+ * makes of it; properties that are `undefined` count as absent.
  *
- * None of the well-kept libraries fits: they write a Map or a Set as `{}`, NaN as `null`, and leave functions out, so that values that
- * differ would share a key.
+ * None of the well-kept libraries fits: they write a Map or a Set as `{}`, NaN as `null`, and leave functions out, so
+ * that values that differ would share a key.
  *
  * @throws TypeError for what is no data, naming where it is
  */

@@ -2,8 +2,9 @@
 const STRUCTURE: readonly string[] = ['%', ':', '{', '}'];
 
 /**
- * Makes what percent-encodes the characters of a value that separate the parts of a key: `%`, `:`, braces, and `separators`, so
- * that no value can forge another key. All else stays as it is, so that a key made by hand is the same key.
+ * Makes what percent-encodes the characters of a value that separate the parts of a key: `%`, `:`, braces, and
+ * `separators`, so that no value can forge another key. All else stays as it is, so that a key made by hand is the same
+ * key.
  */
 export function keyPartEncoder(separators: readonly string[] = []): (value: string) => string {
   const chars = [...new Set([...STRUCTURE, ...separators])].map((char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
@@ -37,7 +38,10 @@ export function whyNotAName(value: unknown): string | undefined {
   return value === '' ? 'an empty string' : `${String(value)} (${typeof value})`;
 }
 
-/** `undefined` unless the text has half a surrogate pair: UTF-8, as sent to a server, has one character for all of those. */
+/**
+ * `undefined` unless the text has half a surrogate pair: UTF-8, as sent to a server, has one character for all of
+ * those.
+ */
 export function whyNotText(text: string): string | undefined {
   return text.isWellFormed() ? undefined : `${JSON.stringify(text)}, which has half a surrogate pair`;
 }

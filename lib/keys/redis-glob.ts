@@ -1,6 +1,6 @@
 /**
- * What matches a glob of Redis (`stringmatchlen` in its util.c): `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is meant literally.
- * As there, `?` and `[...]` stand for one byte, of which a letter outside ASCII has several.
+ * What matches a glob of Redis (`stringmatchlen` in its util.c): `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is
+ * meant literally. As there, `?` and `[...]` stand for one byte, of which a letter outside ASCII has several.
  */
 export function redisGlob(pattern: string): (text: string) => boolean {
   const expression = new RegExp(`^${translated(bytesOf(pattern))}$`);

@@ -49,7 +49,10 @@ export async function acquireLease(
   }
 }
 
-/** One step for all names. @throws LockBackendError when it is not answered in time, if need be beyond the end of the wait */
+/**
+ * One step for all names. @throws LockBackendError when it is not answered in time, if need be beyond the end of the
+ * wait
+ */
 export async function tryOnce(
   backend: NamedBackend,
   names: readonly string[],

@@ -5,9 +5,9 @@ import { nearestOpen, type HoldScope } from './hold-scope.js';
 const LONGEST_CHAIN = 16;
 
 /**
- * One bare `acquire` of an async context. What runs after it in that context, and in the calls that it makes, may release
- * by name what it got; each chain is that of one context. It refers to the hold and never to the `Lock` that the caller has, which
- * could else not be seen to be dropped.
+ * One bare `acquire` of an async context. What runs after it in that context, and in the calls that it makes, may
+ * release by name what it got; each chain is that of one context. It refers to the hold and never to the `Lock` that
+ * the caller has, which could else not be seen to be dropped.
  */
 export class BareAcquisition {
   private hold: HeldLock | undefined;
@@ -51,7 +51,10 @@ export class BareAcquisition {
     return this.waiting || (this.hold !== undefined && !this.hold.isLost);
   }
 
-  /** Drops those before it that are over, but for the last one of a name that an earlier one has: it stands in front of that. */
+  /**
+   * Drops those before it that are over, but for the last one of a name that an earlier one has: it stands in front of
+   * that.
+   */
   private shorten(): void {
     const chain: BareAcquisition[] = [];
     for (let each = this.before; each; each = each.before) chain.push(each);

@@ -12,8 +12,8 @@ interface Watched {
 const FRAMES = 8;
 
 /**
- * Tells of a lock that is held while nothing refers to its `Lock` any more: nobody will release it. From then on it is not renewed,
- * so that its lease ends it.
+ * Tells of a lock that is held while nothing refers to its `Lock` any more: nobody will release it. From then on it is
+ * not renewed, so that its lease ends it.
  */
 export class DroppedLocks {
   private readonly origins = process.env.NODE_ENV !== 'production';
@@ -21,7 +21,9 @@ export class DroppedLocks {
 
   constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
 
-  /** The stack of the running code, to be called before it first awaits; nothing in production, where it costs too much. */
+  /**
+   * The stack of the running code, to be called before it first awaits; nothing in production, where it costs too much.
+   */
   origin(): Watched['origin'] {
     if (!this.origins) return undefined;
     const { stackTraceLimit } = Error;

@@ -52,7 +52,9 @@ export class LockBackends {
     return [this.main, ...this.named.values()];
   }
 
-  /** With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting. */
+  /**
+   * With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting.
+   */
   async check(): Promise<void> {
     const locks = this.all().map(({ calls }) => calls.start(this.report));
     const checks = [...locks, ...this.startListeners.map((listener) => listener())];

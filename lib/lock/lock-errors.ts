@@ -8,7 +8,8 @@ export type LockErrorCode =
 /**
  * Why a lock was lost.
  * - `expired`: the lease could not be renewed before its local deadline.
- * - `taken`: the backend says that the key is not ours any more (deleted, released by force, or owned by somebody else).
+ * - `taken`: the backend says that the key is not ours any more (deleted, released by force, or owned by somebody
+ *   else).
  * - `maxHold`: the lock was held for as long as `maxHold` allows.
  * - `shutdown`: the application ended before the holder did.
  */
@@ -117,7 +118,9 @@ export class LockBackendError extends LockError {
   }
 }
 
-/** A lock name or key template that would lock the wrong thing, or a name that this instance does not hold. HTTP 500. */
+/**
+ * A lock name or key template that would lock the wrong thing, or a name that this instance does not hold. HTTP 500.
+ */
 export class LockKeyError extends LockError {
   constructor(message: string, keys: readonly string[] = []) {
     super({ code: 'LOCK_KEY', status: 500, publicMessage: 'Internal server error', message, keys });

@@ -7,8 +7,8 @@ export interface Lock extends AsyncDisposable {
   /** The names held, sorted and without duplicates. */
   readonly keys: readonly string[];
   /**
-   * Exactly what the backend stores as the owner. Holders of one process to whom the lock is passed on without a request
-   * to the backend share it; `fencingToken` tells them apart.
+   * Exactly what the backend stores as the owner. Holders of one process to whom the lock is passed on without a
+   * request to the backend share it; `fencingToken` tells them apart.
    */
   readonly owner: string;
   /**
@@ -45,8 +45,8 @@ export interface Lock extends AsyncDisposable {
   extend(ttl?: Duration): Promise<void>;
 
   /**
-   * Gives the lock back. A second call answers as the first did. While the backend does not confirm, it is sent again in
-   * the background until the lease ends; this call waits for the first send only.
+   * Gives the lock back. A second call answers as the first did. While the backend does not confirm, it is sent again
+   * in the background until the lease ends; this call waits for the first send only.
    *
    * @throws LockLostError when it had been lost before
    */
@@ -57,13 +57,15 @@ export interface Lock extends AsyncDisposable {
 export interface LockInfo {
   /** The owner as stored, also that of a foreign client. */
   readonly owner: string;
-  /** The `label` of the application that holds it; absent where it is no application of this library, or did not say. */
+  /**
+   * The `label` of the application that holds it; absent where it is no application of this library, or did not say.
+   */
   readonly label?: string;
   /** Milliseconds left of its lease; `Infinity` where it has no expiry. */
   readonly ttl: number;
   /**
-   * The newest token issued for the name; `null` when there is none, as for a key that a foreign client set, or where none
-   * was issued for longer than `fenceTtl`.
+   * The newest token issued for the name; `null` when there is none, as for a key that a foreign client set, or where
+   * none was issued for longer than `fenceTtl`.
    */
   readonly fencingToken: number | null;
   /** How many callers of this instance wait for it, and how many are in the queue of a backend that keeps one. */

@@ -3,9 +3,9 @@ import type { LockBackendError } from './lock-errors.js';
 import type { Expiring, Timeout } from '../timing/timeouts.js';
 
 /**
- * One request to a backend, which counts as failed after `limit` ms. An answer that comes later still goes to `answered`: it
- * may be a grant that nobody wants any more. Callbacks rather than promises: with `AsyncLocalStorage` each promise of the
- * path that every lock takes has its price.
+ * One request to a backend, which counts as failed after `limit` ms. An answer that comes later still goes to
+ * `answered`: it may be a grant that nobody wants any more. Callbacks rather than promises: with `AsyncLocalStorage`
+ * each promise of the path that every lock takes has its price.
  */
 export class PendingCall<T> implements Expiring {
   private readonly timeout: Timeout;

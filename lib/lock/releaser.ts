@@ -61,8 +61,8 @@ export class Releaser {
   }
 
   /**
-   * Asks to free what this ticket may own, for at most `lease` ms more: its grant was never used, or its lease is lost. Asks
-   * until it is answered.
+   * Asks to free what this ticket may own, for at most `lease` ms more: its grant was never used, or its lease is lost.
+   * Asks until it is answered.
    */
   abandon({ names, ticket, keptUntil = this.kept.get(ticket) ?? 0 }: Ticketed, lease: number): void {
     const until = performance.now() + lease;

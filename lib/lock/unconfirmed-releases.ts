@@ -14,12 +14,17 @@ interface Entry extends Unconfirmed {
   readonly settled: () => void;
 }
 
-/** Sent at once: few, so that an outage is not answered with a flood, and several, lest one dead node of a Cluster stop all. */
+/**
+ * Sent at once: few, so that an outage is not answered with a flood, and several, lest one dead node of a Cluster stop
+ * all.
+ */
 const AT_ONCE = 16;
 const FIRST_BACKOFF = 25;
 const LONGEST_BACKOFF = 1_000;
 
-/** Releases that the backend did not answer: sent again, a few at a time, until each is answered or its lease is over. */
+/**
+ * Releases that the backend did not answer: sent again, a few at a time, until each is answered or its lease is over.
+ */
 export class UnconfirmedReleases {
   private readonly entries = new LinkedList<Entry>();
   private repeating = false;

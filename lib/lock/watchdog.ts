@@ -26,8 +26,8 @@ const FIRST_BACKOFF = 25;
 const LONGEST_BACKOFF = 1_000;
 
 /**
- * Keeps the grants of one backend: renews those that ask for it, many in one round trip, and ends each lease at its local
- * deadline whether or not the backend answers. One timer for all, which never keeps the process alive.
+ * Keeps the grants of one backend: renews those that ask for it, many in one round trip, and ends each lease at its
+ * local deadline whether or not the backend answers. One timer for all, which never keeps the process alive.
  */
 export class Watchdog {
   private readonly watches = new LinkedList<Watch>();
@@ -222,7 +222,9 @@ function dueAt(grant: Grant): number {
   return holder.outlastsGrant ? performance.now() : Infinity;
 }
 
-/** Milliseconds of lease to ask for: a lease that nobody renews is only asked about, once it is as long as was promised. */
+/**
+ * Milliseconds of lease to ask for: a lease that nobody renews is only asked about, once it is as long as was promised.
+ */
 function leaseWanted(holder: Lease): number {
   return holder.options.renewal || holder.outlastsGrant ? holder.options.ttl : 1;
 }

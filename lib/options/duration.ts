@@ -12,7 +12,9 @@ const LONGEST = Number.MAX_SAFE_INTEGER;
 /** The longest delay that a timer of Node.js takes: about 24.8 days. */
 export const LONGEST_DELAY = 2 ** 31 - 1;
 
-/** Whole milliseconds; fractions are rounded up. @throws the ConfigError, naming the option, the value and the remedy */
+/**
+ * Whole milliseconds; fractions are rounded up. @throws the ConfigError, naming the option, the value and the remedy
+ */
 export function millisecondsOf(
   ConfigError: ConfigErrorClass,
   option: string,

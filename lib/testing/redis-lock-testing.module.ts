@@ -4,8 +4,8 @@ import { RedisLockModule } from '../redis-lock.module.js';
 import type { RedisLockModuleOptions } from '../redis-lock.options.js';
 
 /**
- * `RedisLockModule` without a server, for unit tests of decorated classes: the locks are real, and live in the memory of
- * the application under test. Every application that imports it has locks of its own.
+ * `RedisLockModule` without a server, for unit tests of decorated classes: the locks are real, and live in the memory
+ * of the application under test. Every application that imports it has locks of its own.
  */
 @Module({
   imports: [RedisLockModule.forRootAsync({ useFactory: () => ({ backend: memory() }) })],

@@ -20,8 +20,9 @@ export class Place<T> {
 }
 
 /**
- * Values in the order in which they came. A `Set` or a `Map` does the same, but V8 links each table that it outgrew to the
- * next one: what thousands of short-lived objects go through keeps them all from the young generation's garbage collector.
+ * Values in the order in which they came. A `Set` or a `Map` does the same, but V8 links each table that it outgrew to
+ * the next one: what thousands of short-lived objects go through keeps them all from the young generation's garbage
+ * collector.
  */
 export class LinkedList<T> {
   private head: Place<T> | undefined;

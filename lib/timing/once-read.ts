@@ -2,8 +2,8 @@
 const LATE = 10;
 
 /**
- * Runs `late` when what has arrived by now was read. After the event loop stood still, timers come before sockets: the answer that a timer
- * gives up may be there.
+ * Runs `late` when what has arrived by now was read. After the event loop stood still, timers come before sockets: the
+ * answer that a timer gives up may be there.
  */
 export function onceRead(late: () => void): void {
   setImmediate(late);

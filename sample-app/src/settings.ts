@@ -17,10 +17,11 @@ export const SETTINGS = Symbol('SETTINGS');
 export const DATABASE_CONNECTIONS = 20;
 
 /**
- * Milliseconds of lease of a lock in the shop. A process that dies while it holds the lock of a product stops the sale of
- * that product until the lease has ended: so it is a few seconds, and less than the 5 s for which an order waits. It
- * must not be much less either: a pause of the process (garbage collection, a busy machine) that is longer than the lease costs the holder its
- * lock. How long an order takes does not matter, because the lease is renewed while the holder lives.
+ * Milliseconds of lease of a lock in the shop. A process that dies while it holds the lock of a product stops the sale
+ * of that product until the lease has ended: so it is a few seconds, and less than the 5 s for which an order waits. It
+ * must not be much less either: a pause of the process (garbage collection, a busy machine) that is longer than the
+ * lease costs the holder its lock. How long an order takes does not matter, because the lease is renewed while the
+ * holder lives.
  */
 export const LOCK_TTL = 3_000;
 

@@ -10,7 +10,10 @@ export interface MemoryBounds {
 /** What a value costs beside its bytes, roughly. */
 const OVERHEAD = 200;
 
-/** As `ExpiringMap`, and bounded: what was used least recently leaves. One value that is greater than all may be is not kept. */
+/**
+ * As `ExpiringMap`, and bounded: what was used least recently leaves. One value that is greater than all may be is not
+ * kept.
+ */
 export class BoundedValues {
   private readonly values: LRUCache<string, Buffer>;
 

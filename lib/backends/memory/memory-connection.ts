@@ -1,6 +1,9 @@
 import type { CacheListener } from '../cache-store.js';
 
-/** What stands for the connection to a server: steps are answered and messages heard later, in their order, until it is closed. */
+/**
+ * What stands for the connection to a server: steps are answered and messages heard later, in their order, until it is
+ * closed.
+ */
 export class MemoryConnection {
   private readonly listeners: CacheListener[] = [];
   private closed = false;

@@ -25,8 +25,8 @@ interface Entry {
 const FIRST_SWEEP = 1_024;
 
 /**
- * Locks within one process, with the semantics of the Redis backend: leases that end by themselves, owner checks, tokens
- * that rise. For tests, and for applications of a single process.
+ * Locks within one process, with the semantics of the Redis backend: leases that end by themselves, owner checks,
+ * tokens that rise. For tests, and for applications of a single process.
  *
  * Modules that are given the same instance exclude each other; every instance is a world of its own.
  */
@@ -144,7 +144,9 @@ class MemoryLockBackend implements LockBackend {
     return undefined;
   }
 
-  /** Leases that ended unreleased and were never asked for again: swept when the map has doubled, so the cost is O(1). */
+  /**
+   * Leases that ended unreleased and were never asked for again: swept when the map has doubled, so the cost is O(1).
+   */
   private sweepWhenGrown(): void {
     if (this.entries.size < this.sweepAt) return;
     for (const key of this.entries.keys()) this.live(key);

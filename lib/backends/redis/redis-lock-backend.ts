@@ -48,9 +48,9 @@ export function redis(connection: RedisConnection, { fenceTtl }: RedisBackendOpt
 
 export interface RedisBackendOptions {
   /**
-   * How long the counter of the fencing tokens of a name stays at Redis after its last grant: about 124 bytes for each name. Tokens
-   * rise also without it, as they begin at the time of Redis; it bridges the difference of two servers' clocks when a name is moved. At
-   * least 1 s.
+   * How long the counter of the fencing tokens of a name stays at Redis after its last grant: about 124 bytes for each
+   * name. Tokens rise also without it, as they begin at the time of Redis; it bridges the difference of two servers'
+   * clocks when a name is moved. At least 1 s.
    * @default '10m'
    */
   fenceTtl?: Duration;

@@ -46,8 +46,8 @@ export class RedisLockChannel extends WatchedSubscriber {
 }
 
 /**
- * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim waiting name`; a
- * name may have spaces.
+ * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim
+ * waiting name`; a name may have spaces.
  */
 function parseMessage(text: string): QueueMessage | undefined {
   const [kind = '', ticket = '', ...rest] = text.split(' ');

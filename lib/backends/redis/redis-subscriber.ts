@@ -16,9 +16,9 @@ const SUBSCRIBER = {
 } satisfies RedisOptions;
 
 /**
- * Another connection to the same server, or to one master of the Cluster, of which every loss is told: that of a Cluster as a whole moves to
- * another node without a word, and what is published meanwhile is missed. `undefined` where no node is known yet; one to a Cluster
- * ends when it is lost.
+ * Another connection to the same server, or to one master of the Cluster, of which every loss is told: that of a
+ * Cluster as a whole moves to another node without a word, and what is published meanwhile is missed. `undefined` where
+ * no node is known yet; one to a Cluster ends when it is lost.
  */
 export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): Redis | undefined {
   const subscriber = client.isCluster

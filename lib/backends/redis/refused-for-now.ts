@@ -1,4 +1,7 @@
-/** With these a server refuses what it will take soon: it loads its data, or a slot of a Cluster is moved or has no master. */
+/**
+ * With these a server refuses what it will take soon: it loads its data, or a slot of a Cluster is moved or has no
+ * master.
+ */
 const FOR_NOW = /^(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
 const PAUSE = 50;
 /** As long as a command takes at most, unless the user says otherwise. */

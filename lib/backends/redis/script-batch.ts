@@ -3,12 +3,16 @@ import { BatchedCall } from './batched-call.js';
 import type { ScriptArgument, ScriptRunner } from './script-runner.js';
 import type { RedisScript } from './scripts/redis-script.js';
 
-/** Calls in one run of a script: the server works on it while the next one is gathered. Measured: 24 gives 1.2 times what 64 does. */
+/**
+ * Calls in one run of a script: the server works on it while the next one is gathered. Measured: 24 gives 1.2 times
+ * what 64 does.
+ */
 const MOST_CALLS = 24;
 
 /**
- * Runs a script that takes many calls at once, on those of one turn of the event loop together: a command costs the client
- * and the server more than what it asks for. A call is sent at once when no other is under way, so that one alone never waits.
+ * Runs a script that takes many calls at once, on those of one turn of the event loop together: a command costs the
+ * client and the server more than what it asks for. A call is sent at once when no other is under way, so that one
+ * alone never waits.
  *
  * In a Redis Cluster, where a script may touch one slot only, each call is sent alone.
  */

@@ -103,7 +103,9 @@ export class ScriptRunner {
     });
   }
 
-  /** For a call that finds the client not ready: whether `send` waits here, as the client would keep the call for long. */
+  /**
+   * For a call that finds the client not ready: whether `send` waits here, as the client would keep the call for long.
+   */
   defers(send: () => void, failed: (error: unknown) => void): boolean {
     return this.care.queue?.take(send, failed) ?? false;
   }

@@ -4,9 +4,9 @@ import { onceRead } from '../../timing/once-read.js';
 const PERIOD = 2_500;
 
 /**
- * Ends a connection on which nothing comes although something was asked, so that the client makes a new one: a server that
- * neither answers nor closes the connection would otherwise keep it for ever. `socketTimeout` of ioredis does the same at the
- * price of a timer and a listener for every command.
+ * Ends a connection on which nothing comes although something was asked, so that the client makes a new one: a server
+ * that neither answers nor closes the connection would otherwise keep it for ever. `socketTimeout` of ioredis does the
+ * same at the price of a timer and a listener for every command.
  */
 export class SilenceGuard {
   private unanswered = 0;

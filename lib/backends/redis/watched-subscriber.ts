@@ -27,8 +27,8 @@ export interface SubscriberPurpose {
 /**
  * A connection for messages of which it is known whether they arrive.
  *
- * A connection can be dead without a word; so each process sends itself a message on a channel of its own, through `client`, and
- * counts as disconnected while that does not come back.
+ * A connection can be dead without a word; so each process sends itself a message on a channel of its own, through
+ * `client`, and counts as disconnected while that does not come back.
  */
 export abstract class WatchedSubscriber {
   private readonly own: string;
@@ -41,7 +41,9 @@ export abstract class WatchedSubscriber {
   private refusalTold = false;
   private told = false;
   private readonly onNode = () => this.start();
-  /** What cut the connection of the commands may have moved the server: a name leads to another one after a failover. */
+  /**
+   * What cut the connection of the commands may have moved the server: a name leads to another one after a failover.
+   */
   private readonly onClientClose = () => this.subscriber?.stream?.destroy();
 
   /** `channel` is what the channel of its own begins with. */

@@ -1,8 +1,8 @@
 import type { QueueAnswer } from '../../backends/lock-backend.js';
 
 /**
- * The lease of a waiter whose turn comes (ms), until it is renewed: what a dead next-in-line costs the others, and how long a
- * healthy process may take to notice.
+ * The lease of a waiter whose turn comes (ms), until it is renewed: what a dead next-in-line costs the others, and how
+ * long a healthy process may take to notice.
  */
 const LONGEST_CLAIM = 1_000;
 const SHORTEST_PERIOD = 25;
@@ -23,8 +23,8 @@ export function leastToEnter(ttl: number): number {
 }
 
 /**
- * When (ms from now) a waiter says again that it lives: so often that a lost message costs it half of its claim only, and less
- * often where its turn is far away. The first one says so when the lease of the owner ends.
+ * When (ms from now) a waiter says again that it lives: so often that a lost message costs it half of its claim only,
+ * and less often where its turn is far away. The first one says so when the lease of the owner ends.
  */
 export function nextBeat(
   ttl: number,

@@ -11,8 +11,8 @@ export class DatabaseUnavailableException extends HttpException {
 }
 
 /**
- * Classes of SQLSTATE that blame the server and not the statement: connections, resources, "the operator intervened" (which
- * statement_timeout is, too), the system; and the end of a transaction that was idle for too long.
+ * Classes of SQLSTATE that blame the server and not the statement: connections, resources, "the operator intervened"
+ * (which statement_timeout is, too), the system; and the end of a transaction that was idle for too long.
  */
 const BLAMES_THE_SERVER = /^(08|53|57|58|25P0[34])/;
 

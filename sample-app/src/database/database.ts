@@ -22,8 +22,8 @@ const TIME_LIMITS = {
   /** A server that is well gives up first, and lets go of what the statement waits for. */
   statement_timeout: 9_000,
   /**
-   * A process that stands still within a transaction keeps its row locked for no longer than this. It is less than the lease of a lock, so that
-   * the next holder finds the row free.
+   * A process that stands still within a transaction keeps its row locked for no longer than this. It is less than the
+   * lease of a lock, so that the next holder finds the row free.
    */
   idle_in_transaction_session_timeout: 2_500,
 };

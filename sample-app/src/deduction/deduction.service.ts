@@ -36,7 +36,8 @@ export class DeductionService {
       changed = !isRefusal(error);
       throw error;
     } finally {
-      // An order that was accepted before counts as well: the process that accepted it may have died before it came here.
+      // An order that was accepted before counts as well: the process that accepted it may have died before it came
+      // here.
       if (changed) await this.products.changed(sku);
     }
   }

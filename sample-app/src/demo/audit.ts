@@ -11,8 +11,8 @@ export interface Audit {
   /** Pieces sold that were not there, or that the stock does not know of. */
   readonly oversoldBy: number;
   /**
-   * I1: no more sold than was there. I2: the stock left is what was there less what was sold. I3: accepted means a row, and a row means
-   * accepted, but for orders that failed: whether they were accepted, their clients cannot know.
+   * I1: no more sold than was there. I2: the stock left is what was there less what was sold. I3: accepted means a row,
+   * and a row means accepted, but for orders that failed: whether they were accepted, their clients cannot know.
    */
   readonly invariants: { readonly I1: boolean; readonly I2: boolean; readonly I3: boolean };
 }

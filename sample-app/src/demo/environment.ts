@@ -10,8 +10,9 @@ import { removeKeys, requireRedis } from './given-redis.js';
 import { startShop, type Shop } from './shop-process.js';
 
 /**
- * Connections to the database that all processes of the shop open together. Few, because PostgreSQL does not keep to the order in which
- * they wait for one row, and the processes do: of 60, some waited for seconds where the others took milliseconds.
+ * Connections to the database that all processes of the shop open together. Few, because PostgreSQL does not keep to
+ * the order in which they wait for one row, and the processes do: of 60, some waited for seconds where the others took
+ * milliseconds.
  */
 const CONNECTIONS = 24;
 /** Milliseconds. */

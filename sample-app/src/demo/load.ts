@@ -44,14 +44,22 @@ export interface Load {
   readonly signal?: AbortSignal;
 }
 
-/** Milliseconds after which an order counts as not answered: more than the shop waits for locks and for its database. */
+/**
+ * Milliseconds after which an order counts as not answered: more than the shop waits for locks and for its database.
+ */
 const PATIENCE = 15_000;
-/** The same where there is a reason to send it again: more than the lease of a lock, which delays the shops that are well. */
+/**
+ * The same where there is a reason to send it again: more than the lease of a lock, which delays the shops that are
+ * well.
+ */
 const PATIENCE_AMID_FAULTS = 4_000;
 /** Milliseconds before an order is sent for a third time, and so on. */
 const PAUSE = 100;
 
-/** Sends orders of one piece, each with a number of its own, to all processes at once. The latencies are in microseconds. */
+/**
+ * Sends orders of one piece, each with a number of its own, to all processes at once. The latencies are in
+ * microseconds.
+ */
 export async function sendOrders(load: Load): Promise<{ result: LoadResult; latency: Histogram }> {
   return new Sale(load).run();
 }
@@ -128,7 +136,10 @@ class Sale {
     this.errorKinds[kind] = (this.errorKinds[kind] ?? 0) + times;
   }
 
-  /** One try. An order that will be sent again leaves its request open: what the shop does with it must be over at the end. */
+  /**
+   * One try. An order that will be sent again leaves its request open: what the shop does with it must be over at the
+   * end.
+   */
   private async ask(shop: Shop, orderId: string): Promise<Reply | Error> {
     const { strategy, sku, sendAgain } = this.load;
     const url = `${shop.url}/products/${encodeURIComponent(sku)}/deduct?strategy=${strategy}`;

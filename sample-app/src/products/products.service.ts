@@ -30,10 +30,11 @@ export class ProductsService {
   }
 
   /**
-   * Strong, because whoever was told of an order must not see the stock from before it, whichever process of the shop answers. An
-   * eventual read may for a few milliseconds, until the word of the change has reached its process.
+   * Strong, because whoever was told of an order must not see the stock from before it, whichever process of the shop
+   * answers. An eventual read may for a few milliseconds, until the word of the change has reached its process.
    *
-   * "There is none" is kept as well, if not for long: asking for products that never were must not cost a query each time.
+   * "There is none" is kept as well, if not for long: asking for products that never were must not cost a query each
+   * time.
    */
   @Cached('product:<0>', { consistency: 'strong', condition: (_sku: string, cached: boolean) => cached })
   async lookUp(sku: string, _cached: boolean): Promise<ProductDto | null> {

@@ -10,8 +10,8 @@ let removedAtExit = false;
 let janitor: Writable | undefined;
 
 /**
- * Reads the names of folders until we are gone, however we went, and removes those that are left: again and again for some seconds,
- * because a server that ends at the same time may still write.
+ * Reads the names of folders until we are gone, however we went, and removes those that are left: again and again for
+ * some seconds, because a server that ends at the same time may still write.
  */
 const JANITOR = `
 trap '' INT TERM HUP

@@ -7,8 +7,8 @@ import { SETTINGS, type Settings } from '../settings.js';
 const TIMER = 'stock-report';
 
 /**
- * Counts the stock once in each period, however many processes of the shop have a timer for it: the lock sends the others
- * away while one is at it, and the row of the period those that come when it is done.
+ * Counts the stock once in each period, however many processes of the shop have a timer for it: the lock sends the
+ * others away while one is at it, and the row of the period those that come when it is done.
  */
 @Injectable()
 export class StockReportService implements OnApplicationBootstrap, OnApplicationShutdown {

@@ -10,10 +10,12 @@ const MOST_SCANS = 5;
 /**
  * Deletes the values of all keys that match, on every master of a Cluster, and answers how many there were.
  *
- * First the leases, so that no load which is under way now can store what it read before; then the values, which include those that
- * were stored while the leases were looked for. SCAN promises to return what was there all the time, and nothing else.
+ * First the leases, so that no load which is under way now can store what it read before; then the values, which
+ * include those that were stored while the leases were looked for. SCAN promises to return what was there all the time,
+ * and nothing else.
  *
- * @throws Error of ioredis; what was deleted by then stays deleted. While slots move from one master to another, SCAN may miss keys.
+ * @throws Error of ioredis; what was deleted by then stays deleted. While slots move from one master to another, SCAN
+ * may miss keys.
  */
 export async function deleteMatching(
   client: RedisClient,
@@ -33,7 +35,10 @@ async function deleteAll(client: RedisClient, glob: string, batch: number, spare
   return deleted.reduce((sum, count) => sum + count, 0);
 }
 
-/** A cursor is of no use to another server, nor to the same one after it was started again: each connection has a stream of its own. */
+/**
+ * A cursor is of no use to another server, nor to the same one after it was started again: each connection has a stream
+ * of its own.
+ */
 async function deleteOn(
   node: Redis,
   client: RedisClient,

@@ -6,8 +6,8 @@ import { connectionForMessages } from '../redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../watched-subscriber.js';
 
 /**
- * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag, `p` prefix, `d` milliseconds (deletions are
- * scheduled).
+ * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag, `p` prefix, `d` milliseconds
+ * (deletions are scheduled).
  */
 export class RedisCacheBus extends WatchedSubscriber {
   private readonly listeners: CacheListener[] = [];

@@ -1,7 +1,7 @@
 /**
- * Where things are in Redis: a value is the string `cache:<key>`, behind the prefix. What belongs to it lies in the same Cluster
- * slot: `lease:{cache:<key>}`, with the key as its hash tag, or `lease:cache:{tag}...` where the key begins with a tag of its own. Any
- * other `}` would end our tag, and is percent-encoded.
+ * Where things are in Redis: a value is the string `cache:<key>`, behind the prefix. What belongs to it lies in the
+ * same Cluster slot: `lease:{cache:<key>}`, with the key as its hash tag, or `lease:cache:{tag}...` where the key
+ * begins with a tag of its own. Any other `}` would end our tag, and is percent-encoded.
  */
 export class RedisCacheKeys {
   /** Every message of the cache. */

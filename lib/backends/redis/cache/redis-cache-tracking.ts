@@ -10,8 +10,8 @@ import type { RedisCacheKeys } from './redis-cache-keys.js';
 const INVALIDATE = '__redis__:invalidate';
 
 /**
- * ioredis 6 drops what a connection of RESP3 hears of changes; ioredis 5 has no such option, and needs none. Nothing is sent on another
- * connection than it was meant for: the id of the client changes with it.
+ * ioredis 6 drops what a connection of RESP3 hears of changes; ioredis 5 has no such option, and needs none. Nothing is
+ * sent on another connection than it was meant for: the id of the client changes with it.
  */
 const TRACKING = {
   protocol: 2,

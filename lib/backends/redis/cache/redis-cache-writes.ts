@@ -8,8 +8,9 @@ import { SET } from './scripts/set.lua.js';
 import { aheadBy, ServerClock } from './server-clock.js';
 
 /**
- * Stores values in time or not at all: what the network delivers later could undo an invalidation that was confirmed meanwhile. The
- * server compares its clock with a time that is sent along, which takes one round trip; a lease for each value would take two.
+ * Stores values in time or not at all: what the network delivers later could undo an invalidation that was confirmed
+ * meanwhile. The server compares its clock with a time that is sent along, which takes one round trip; a lease for each
+ * value would take two.
  */
 export class RedisCacheWrites {
   readonly clock: ServerClock;

@@ -1,7 +1,9 @@
 import type { Cluster, Redis } from 'ioredis';
 import type { ScriptRunner } from '../script-runner.js';
 
-/** How long (ms) the clocks are taken to run at one rate; they are read anew, beside what is asked, from half of it on. */
+/**
+ * How long (ms) the clocks are taken to run at one rate; they are read anew, beside what is asked, from half of it on.
+ */
 const TRUSTED = 30_000;
 
 interface Reading {
@@ -11,8 +13,8 @@ interface Reading {
 }
 
 /**
- * How many ms the clock of the server is ahead of the monotonic one here, rather less than more; in a Cluster that of the master which is
- * the most behind.
+ * How many ms the clock of the server is ahead of the monotonic one here, rather less than more; in a Cluster that of
+ * the master which is the most behind.
  */
 export class ServerClock {
   private known: Reading | undefined;

@@ -3,15 +3,17 @@ import type { Notice } from '../../notice.js';
 import type { RedisClient } from '../redis-client.js';
 import { serverOf } from './server-address.js';
 
-/** How long (ms) until the connection is made anew again, where it still leads to the replica; twice as long each time. */
+/**
+ * How long (ms) until the connection is made anew again, where it still leads to the replica; twice as long each time.
+ */
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8_000;
 /** How long (ms) after the last such reply the next one is another event. */
 const QUIET = 60_000;
 
 /**
- * Connects anew where Redis says that it became a replica. A name or an address that always leads to the primary leads to another server
- * then, but the connection to the former one stays open.
+ * Connects anew where Redis says that it became a replica. A name or an address that always leads to the primary leads
+ * to another server then, but the connection to the former one stays open.
  */
 export class PrimarySeeker {
   private pause = 0;

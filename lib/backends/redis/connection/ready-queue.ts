@@ -9,8 +9,9 @@ interface WaitingCall {
 const ON_THE_WAY = new Set(['connecting', 'connect', 'close', 'reconnecting', 'disconnecting']);
 
 /**
- * Calls that wait for the connection. The offline queue of a client that retries for long keeps every call until Redis is back, and
- * sends it then, when nobody waits for its answer any more; here they wait for `patience` after the first one, and later ones not at all.
+ * Calls that wait for the connection. The offline queue of a client that retries for long keeps every call until Redis
+ * is back, and sends it then, when nobody waits for its answer any more; here they wait for `patience` after the first
+ * one, and later ones not at all.
  */
 export class ReadyQueue {
   /** Milliseconds that a call waits for the connection at most. */

@@ -9,8 +9,8 @@ import { PrimarySeeker } from './primary-seeker.js';
 import { queuesForLong, ReadyQueue } from './ready-queue.js';
 
 /**
- * A client of the user's, which stays open, or one of our own, which is watched for silence and closed; with what runs scripts on it, and
- * what is known of its connection.
+ * A client of the user's, which stays open, or one of our own, which is watched for silence and closed; with what runs
+ * scripts on it, and what is known of its connection.
  */
 export class RedisLink {
   readonly client: RedisClient;

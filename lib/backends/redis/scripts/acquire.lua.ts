@@ -2,15 +2,16 @@ import { lockAt, QUEUE } from './queue.lua.js';
 import { fencingScript } from './redis-script.js';
 
 /**
- * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits and can be reached.
+ * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits and can
+ * be reached.
  *
  * KEYS: lock, fence, queue and waiters of each name.
  * ARGV: 1 ticket, 2 lease in ms, 3 what channels begin with, 4 whether PUBLISH counts, 5 the least token.
  * Returns {1, token}, or {0, index of the first name found taken, its owner, its PTTL}.
  *
  * The token is the largest of the first tokens not yet issued and Redis TIME in µs, so that it rises also after a fence
- * expired or was lost. A lock that holds our own ticket was granted to an earlier send of this very request: it is granted
- * again.
+ * expired or was lost. A lock that holds our own ticket was granted to an earlier send of this very request: it is
+ * granted again.
  */
 export const ACQUIRE = fencingScript(`
 local me, channels, counted = ARGV[1], ARGV[3], ARGV[4] == '1'

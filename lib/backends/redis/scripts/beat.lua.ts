@@ -2,8 +2,9 @@ import { lockAt, QUEUE } from './queue.lua.js';
 import { fencingScript } from './redis-script.js';
 
 /**
- * The heartbeat of a waiter. It takes a lock that has fallen free, and tells the owner again that somebody waits; it never
- * puts a ticket into the queue. A waiter without its place in the list, as after an eviction, is told to queue anew.
+ * The heartbeat of a waiter. It takes a lock that has fallen free, and tells the owner again that somebody waits; it
+ * never puts a ticket into the queue. A waiter without its place in the list, as after an eviction, is told to queue
+ * anew.
  *
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 ticket, 2 what channels begin with, 3 whether PUBLISH counts.
  * Returns what ENQUEUE returns, or {-1} when the ticket is not in the queue any more.

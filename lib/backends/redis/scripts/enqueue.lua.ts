@@ -5,11 +5,12 @@ import { batchOf, fencingScript } from './redis-script.js';
  * Takes the lock if it is free and nobody waits for it; else joins its queue, or hands it on to the first who waits.
  *
  * KEYS of each call: lock, fence, queue, waiters.
- * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket, ms of lease when it is
- * granted at once, and `claim:name` with ms of lease when it is handed on later, or an empty string to try once and never queue.
- * Returns for each call the token, where the lock was free and nobody waits; else {1, first token, tokens, PTTL, waiters} when it
- * is granted, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head), PTTL, owner, whether no
- * message reaches it (0: as far as is known, one does)}.
+ * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket, ms of lease when
+ * it is granted at once, and `claim:name` with ms of lease when it is handed on later, or an empty string to try once
+ * and never queue.
+ * Returns for each call the token, where the lock was free and nobody waits; else {1, first token, tokens, PTTL,
+ * waiters} when it is granted, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head),
+ * PTTL, owner, whether no message reaches it (0: as far as is known, one does)}.
  *
  * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
  */
@@ -58,7 +59,9 @@ end
 ${batchOf('enqueue', { keys: 4, args: 3 })}
 `);
 
-/** Text rather than a function: to make one for the single call that is the usual case costs more than the call itself. */
+/**
+ * Text rather than a function: to make one for the single call that is the usual case costs more than the call itself.
+ */
 function takeIfFree(key: string, arg: string): string {
   return `
 if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then

@@ -2,7 +2,8 @@ import { redisScript } from './redis-script.js';
 
 /**
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
- * Returns {owner, PTTL, first token not yet issued or an empty string, waiters}, or an empty list when the lock is free.
+ * Returns {owner, PTTL, first token not yet issued or an empty string, waiters}, or an empty list when the lock is
+ * free.
  */
 export const INSPECT = redisScript(`
 local owner = redis.call('GET', KEYS[1])

@@ -11,9 +11,10 @@ export function redisScript(lua: string): RedisScript {
 }
 
 /**
- * How long (ms) the counter of the fencing tokens of a name stays after the last grant. Tokens begin at the time of Redis, so that they
- * rise also without it: it need only outlive what they may run ahead of the clock, which is a millisecond, and what the clock
- * of another server may be behind to which a name is moved. Ten minutes is twice what Kerberos puts up with.
+ * How long (ms) the counter of the fencing tokens of a name stays after the last grant. Tokens begin at the time of
+ * Redis, so that they rise also without it: it need only outlive what they may run ahead of the clock, which is a
+ * millisecond, and what the clock of another server may be behind to which a name is moved. Ten minutes is twice what
+ * Kerberos puts up with.
  */
 export const FENCE_TTL = 10 * 60 * 1_000;
 
@@ -32,10 +33,10 @@ function withTtl(fenceTtl: number): string {
 }
 
 /**
- * Calls the Lua function `each(first key, first argument)` for every call of a batch, of so many keys and arguments, and
- * returns what each answered. The first argument is common to all: whether PUBLISH counts
- * (1 or 0), and after it what channels begin with. An error is the answer to its own call only. A call
- * that is alone is answered without a list around it.
+ * Calls the Lua function `each(first key, first argument)` for every call of a batch, of so many keys and arguments,
+ * and returns what each answered. The first argument is common to all: whether PUBLISH counts (1 or 0), and after it
+ * what channels begin with. An error is the answer to its own call only. A call that is alone is answered without a
+ * list around it.
  */
 export function batchOf(each: string, { keys, args }: { keys: number; args: number }): string {
   return `

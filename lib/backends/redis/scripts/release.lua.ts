@@ -2,7 +2,8 @@ import { lockAt, QUEUE } from './queue.lua.js';
 import { batchOf, fencingScript } from './redis-script.js';
 
 /**
- * Frees the lock if it holds the ticket, and hands it on to the first who waits for it. A ticket that waits leaves the queue.
+ * Frees the lock if it holds the ticket, and hands it on to the first who waits for it. A ticket that waits leaves the
+ * queue.
  *
  * KEYS of each call: lock, fence, queue, waiters.
  * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket.

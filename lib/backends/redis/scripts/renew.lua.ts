@@ -38,8 +38,9 @@ return answers
 `);
 
 /**
- * RENEW of one lock, for a Redis Cluster: it names only the key that exists. While a slot is moved to another node, a script that
- * also names a key that does not exist, as that of a queue mostly is, is refused until the whole slot has moved.
+ * RENEW of one lock, for a Redis Cluster: it names only the key that exists. While a slot is moved to another node, a
+ * script that also names a key that does not exist, as that of a queue mostly is, is refused until the whole slot has
+ * moved.
  *
  * KEYS: 1 lock. ARGV: 1 ticket, 2 ttl in ms.
  * Returns the ms left of the lease, or -1 when it is not ours any more.

@@ -10,8 +10,8 @@ import type { DeductionStrategy } from '../strategy.js';
  * Under the lock, and the row itself refuses a holder whose lock has passed on: one that was paused beyond its lease
  * cannot know it before it writes.
  *
- * The token is presented at the read, which raises the row's fence, and again at the write. Were it checked at the write
- * only, a stale write could still slip in between the read and the write of the new holder.
+ * The token is presented at the read, which raises the row's fence, and again at the write. Were it checked at the
+ * write only, a stale write could still slip in between the read and the write of the new holder.
  */
 @Injectable()
 export class FencedDeduction implements DeductionStrategy {

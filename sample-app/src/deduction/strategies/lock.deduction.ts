@@ -12,10 +12,11 @@ import type { DeductionStrategy } from '../strategy.js';
  * The lock is outside and the transaction inside: were it the other way round, the next request would read the stock
  * before this one is committed.
  *
- * A process that stands still for longer than its lease (a machine that is suspended, a long garbage collection) loses the lock without
- * knowing it, and what it read is out of date when it goes on. `assertHeld` throws then, and the transaction undoes its
- * work; what counts is the check right before COMMIT. One window is left: a standstill that begins between this check and
- * the COMMIT, no longer than the send of one packet, and lasts until the lease has ended. `FencedDeduction` closes it as well.
+ * A process that stands still for longer than its lease (a machine that is suspended, a long garbage collection) loses
+ * the lock without knowing it, and what it read is out of date when it goes on. `assertHeld` throws then, and the
+ * transaction undoes its work; what counts is the check right before COMMIT. One window is left: a standstill that
+ * begins between this check and the COMMIT, no longer than the send of one packet, and lasts until the lease has ended.
+ * `FencedDeduction` closes it as well.
  */
 @Injectable()
 export class LockDeduction implements DeductionStrategy {

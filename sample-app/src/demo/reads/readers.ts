@@ -36,7 +36,9 @@ interface ReadContext {
   answered: number;
 }
 
-/** Reads products from all processes at once, each reader one after the other, and the first of the products most often. */
+/**
+ * Reads products from all processes at once, each reader one after the other, and the first of the products most often.
+ */
 export async function readProducts(load: ReadLoad): Promise<ReadLoadResult> {
   const { readers, onAnswer } = load;
   const seen = { reads: 0, errors: 0, staleReads: 0 };

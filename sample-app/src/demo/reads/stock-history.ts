@@ -1,6 +1,6 @@
 /**
- * What the stock of one product was, write by write. No stock comes twice, and one writer sends one write after the other: so a stock
- * that was read tells after which write it was read.
+ * What the stock of one product was, write by write. No stock comes twice, and one writer sends one write after the
+ * other: so a stock that was read tells after which write it was read.
  */
 export class StockHistory {
   private readonly writeOf = new Map<number, number>();

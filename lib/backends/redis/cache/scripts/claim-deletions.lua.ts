@@ -1,8 +1,8 @@
 import { redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Claims deletions that are due: see SCHEDULE_DELETIONS for how they are kept. What is claimed by a request whose answer was lost is
- * due again when the claim ends.
+ * Claims deletions that are due: see SCHEDULE_DELETIONS for how they are kept. What is claimed by a request whose
+ * answer was lost is due again when the claim ends.
  *
  * KEYS: 1 deletions. ARGV: 1 how many at most, 2 duration of the claim in ms.
  * Returns {{cache key, ...}, ms until the next is due, or -1 when there is none}.

@@ -1,6 +1,6 @@
 /**
- * What each script on an expiring set begins with. The set is a sorted set, by the time (ms of Redis TIME) until which each member
- * lives.
+ * What each script on an expiring set begins with. The set is a sorted set, by the time (ms of Redis TIME) until which
+ * each member lives.
  */
 export const DROP_EXPIRED = `
 local time = redis.call('TIME')

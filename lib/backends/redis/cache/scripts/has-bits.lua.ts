@@ -1,7 +1,8 @@
 import { redisScript } from '../../scripts/redis-script.js';
 
 /**
- * KEYS: 1 bits. ARGV: 1 time to live in ms, 2 how many positions one list has, then the positions of one list after the other.
+ * KEYS: 1 bits. ARGV: 1 time to live in ms, 2 how many positions one list has, then the positions of one list after the
+ * other.
  * Returns for each list 1 when all its bits are set, else 0; or nil when there are no bits.
  */
 export const HAS_BITS = redisScript(`

@@ -6,7 +6,8 @@ import { batchOf, redisScript } from '../../scripts/redis-script.js';
  * Only who waits for the end of the lease is told: numbers are never in a first level.
  *
  * KEYS, for each call: value, lease.
- * ARGV: channel; for each call what to add, the time to live in ms of a new number (empty: no end), and the name of the key in messages.
+ * ARGV: channel; for each call what to add, the time to live in ms of a new number (empty: no end), and the name of the
+ * key in messages.
  * Returns for each call the sum.
  */
 export const INCREMENT = redisScript(`

@@ -8,8 +8,8 @@ import { batchOf, redisScript } from '../../scripts/redis-script.js';
  * KEYS, for each call: value, lease, barrier.
  * ARGV: channel; for each call the token, the lease in ms, 1 to refresh a value that is there (else
  * empty), what that value begins with (or empty), and 1 to be told when the lease of another load ends (else empty).
- * Returns for each call: the time in µs when the lease began; 0 there is a value; -1 a write is under way; -2 and less: the other
- * lease ends in that many ms after 2.
+ * Returns for each call: the time in µs when the lease began; 0 there is a value; -1 a write is under way; -2 and less:
+ * the other lease ends in that many ms after 2.
  *
  * Sent twice it answers the same, as the token is its own.
  */

@@ -1,13 +1,15 @@
 import { batchOf, redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Stores a value, takes the lease from whoever loads one, and tells everybody; unless it comes too late, or a write is under way.
+ * Stores a value, takes the lease from whoever loads one, and tells everybody; unless it comes too late, or a write is
+ * under way.
  *
  * KEYS, for each call: value, lease, barrier.
- * ARGV: channel; for each call the name of the key in messages, the time to live in ms, 1 to leave a value that is there (else empty),
- * the time in ms by the clock of the server from which on it must not be carried out (or empty), and the value.
- * Returns for each call 1; 0 when there was a value to leave; 2 when a write is under way; or when it came too late, the time in ms, as a
- * negative number.
+ * ARGV: channel; for each call the name of the key in messages, the time to live in ms, 1 to leave a value that is
+ * there (else empty), the time in ms by the clock of the server from which on it must not be carried out (or empty),
+ * and the value.
+ * Returns for each call 1; 0 when there was a value to leave; 2 when a write is under way; or when it came too late,
+ * the time in ms, as a negative number.
  */
 export const SET = redisScript(`
 local time = redis.call('TIME')
