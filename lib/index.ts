@@ -38,7 +38,7 @@ export {
 export type { BatchLoader, Loader, LoaderContext } from './cache/cache-loader.js';
 export type { CacheOperations, DeleteMatchingOptions, InvalidateOptions } from './cache/cache-operations.js';
 export type { CacheReads } from './cache/cache-reads.js';
-export type { CacheWrites, CountArguments, CountOptions, SetOptions } from './cache/cache-writes.js';
+export type { CacheWrites, CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache/cache-writes.js';
 export type {
   CacheEntryOptions,
   CacheLockOptions,

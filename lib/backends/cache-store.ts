@@ -45,8 +45,10 @@ export interface CommitRequest extends LoadRequest {
   readonly ttl: number;
 }
 
-/** The deletion of one value. */
+/** The deletion of one value, or its soft expiry. */
 export interface InvalidateRequest extends KeyRequest {
+  /** Keeps a value that has an envelope (see `HEADER`), stale since then, in ms of the wall clock. */
+  readonly staleSince?: number;
   /** Also keeps loads from storing for `ttl` ms, or until `lift` names this token. */
   readonly barrier?: { readonly token: string; readonly ttl: number };
   /** Ends the barrier of this token. */
@@ -71,6 +73,12 @@ export interface TagVersion {
   /** It was never invalidated since it began. */
   readonly begun: boolean;
 }
+
+/**
+ * The version of a tag; `null` where there is none. An object where it was expired softly: what was stored with a version from `least` on,
+ * and before `version`, is stale.
+ */
+export type TagState = number | { readonly version: number; readonly least: number } | null;
 
 /** What a process hears of the others; it hears of its own steps, too. */
 export interface CacheListener {
@@ -142,8 +150,8 @@ export interface CacheStore {
   /** Ends the lease without a value, if it is this load's. */
   release(request: LoadRequest): Pending<void>;
 
-  /** Deletes the value, takes the lease from whoever loads, and tells everybody. */
-  invalidate(request: InvalidateRequest): Pending<void>;
+  /** Deletes the value or lets it be stale, takes the lease from whoever loads, and tells everybody. Answers whether there was one. */
+  invalidate(request: InvalidateRequest): Pending<boolean>;
   /** Lets the barrier run for at least so long from now; `false` when it had ended. */
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
@@ -158,15 +166,14 @@ export interface CacheStore {
 
   /** The version of each tag, which begins one where there is none, and keeps it for at least `ttl` ms more. */
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]>;
-  /** The version of each tag, `null` where there is none. */
-  readTags(tags: readonly string[]): Pending<readonly (number | null)[]>;
+  readTags(tags: readonly string[]): Pending<readonly TagState[]>;
   /**
    * When any tag was invalidated last, in µs by the clock of the store; `null` where that is not remembered. It tells that a tag which has
    * just begun was not invalidated, and forgotten, before.
    */
   lastTagInvalidation(): Pending<number | null>;
-  /** Gives the tag a version that it never had, and tells everybody. */
-  invalidateTag(tag: string): Pending<void>;
+  /** Gives the tag a version that it never had, and tells everybody. `softly`: what has had the one before is stale. */
+  invalidateTag(tag: string, softly?: boolean): Pending<void>;
 
   /** Answers how many values were deleted. Whatever was being loaded when it began is not stored. */
   deleteMatching(request: DeleteMatchingRequest): Promise<number>;

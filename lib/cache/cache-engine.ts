@@ -74,7 +74,9 @@ export class CacheEngine implements CacheCore, CacheListener {
       if (tag !== undefined) this.invalidations.forgetTag(tag);
       if (matches) this.invalidations.forgetMatching(matches);
     });
-    const deleteNow = (keys: readonly string[]) => this.invalidations.invalidate(keys, { barrier: 0, failOpen: false });
+    const deleteNow = async (keys: readonly string[]) => {
+      await this.invalidations.invalidate(keys, { barrier: 0, failOpen: false });
+    };
     this.scheduled = new ScheduledDeletionsRunner(store, deleteNow, logger);
     this.refresher = new Refresher(this);
   }

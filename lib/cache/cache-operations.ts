@@ -78,6 +78,19 @@ export class CacheOperations extends CacheWrites {
   }
 
   /**
+   * As `deleteByTag`, but what bears one of the tags is kept, and stale at once: a read loads, and falls back on it for its `staleTtl`, from
+   * the last expiry of the tag on and as long as Redis keeps it.
+   */
+  async expireByTag(
+    tags: string | readonly string[],
+    options?: Pick<CacheEntryOptions, 'onRedisError'>,
+  ): Promise<void> {
+    const engine = this.engineOf();
+    const { failOpen } = entrySettings(options, engine.settings.entries);
+    await engine.invalidations.deleteByTag(this.full(tags), failOpen, true);
+  }
+
+  /**
    * Deletes every value whose key begins with the prefix, and answers how many there were. It looks at every key of the server, a few
    * at a time; loads that began before it store nothing.
    */

@@ -1,5 +1,5 @@
 import type { CacheOperations, InvalidateOptions } from './cache-operations.js';
-import type { CountArguments, CountOptions, SetOptions } from './cache-writes.js';
+import type { CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache-writes.js';
 import type { Duration } from './duration.js';
 
 /**
@@ -42,8 +42,10 @@ export class CachePipeline<Results extends unknown[] = []> {
   }
 
   /** `expire` of the cache. */
-  expire(key: string, ttl: Duration): CachePipeline<[...Results, boolean]> {
-    return this.with(() => this.cache.expire(key, ttl));
+  expire(key: string, ttl: Duration): CachePipeline<[...Results, boolean]>;
+  expire(keys: string | readonly string[], options: SoftExpiryOptions): CachePipeline<[...Results, number]>;
+  expire(keys: string | readonly string[], how: Duration | SoftExpiryOptions): CachePipeline<[...Results, unknown]> {
+    return this.with(() => this.cache.expire(keys as string, how as Duration));
   }
 
   /** `ttl` of the cache. */

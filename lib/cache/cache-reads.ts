@@ -7,7 +7,7 @@ import { cacheKey, cacheKeys, composedKey } from './cache-keys.js';
 import type { BatchLoader, Loader } from './cache-loader.js';
 import type { CacheEntryOptions, ReadOptions } from './cache-options.js';
 import { entrySettings, readSettings, type EntrySettings } from './entry-settings.js';
-import { decode, hasCurrentTags, isFresh } from './lookup.js';
+import { decode, isFresh, judgedByTags, type Found } from './lookup.js';
 import { keyThing } from './turns.js';
 
 /** What reads the values under keys that begin with one prefix, and loads them. */
@@ -97,8 +97,8 @@ export abstract class CacheReads {
     try {
       if (doubt) throw doubt;
       const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
-      const found = decode(engine, full, data);
-      if (!found || !isFresh(found) || !(await hasCurrentTags(engine, full, found, []))) {
+      const found = await this.fresh(engine, full, data);
+      if (!found) {
         engine.counters.misses += 1;
         return undefined;
       }
@@ -147,8 +147,14 @@ export abstract class CacheReads {
     if (changes) await changes;
     if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
     const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
+    return (await this.fresh(engine, full, data)) !== undefined;
+  }
+
+  private async fresh(engine: CacheEngine, full: string, data: Buffer | null): Promise<Found | undefined> {
     const found = decode(engine, full, data);
-    return found !== undefined && isFresh(found) && hasCurrentTags(engine, full, found, []);
+    if (!found?.entry?.tags) return found && isFresh(found) ? found : undefined;
+    const judged = isFresh(found) ? await judgedByTags(engine, full, found, []) : undefined;
+    return judged && isFresh(judged) ? judged : undefined;
   }
 
   /** @internal */

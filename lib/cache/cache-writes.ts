@@ -21,6 +21,12 @@ export interface CountOptions {
 /** What is counted by, if not by 1, and the options. */
 export type CountArguments = [options: CountOptions] | [by: number | undefined, options: CountOptions];
 
+/** What a soft expiry takes. */
+export interface SoftExpiryOptions extends Pick<CacheEntryOptions, 'barrier' | 'onRedisError'> {
+  /** What is there is kept, and stale at once. */
+  soft: true;
+}
+
 /** What stores values by hand, and counts. */
 export abstract class CacheWrites extends CacheReads {
   /**
@@ -97,7 +103,32 @@ export abstract class CacheWrites extends CacheReads {
    *
    * @throws CacheBackendError when Redis fails
    */
-  async expire(key: string, ttl: Duration): Promise<boolean> {
+  async expire(key: string, ttl: Duration): Promise<boolean>;
+  /**
+   * Makes the values stale at once, as if their `ttl` had ended: a read loads, and falls back on them for its `staleTtl`, as long as Redis
+   * keeps them. Loads that began before store nothing. Answers how many values there were; numbers that are counted are deleted.
+   *
+   * Where Redis does not confirm it, they are deleted as soon as it is back, and not read by this process until then.
+   *
+   * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'
+   */
+  async expire(keys: string | readonly string[], options: SoftExpiryOptions): Promise<number>;
+  async expire(keys: string | readonly string[], how: Duration | SoftExpiryOptions): Promise<boolean | number> {
+    if (typeof how === 'object' && how !== null) return this.expireSoftly(keys, how);
+    return this.endAfter(keys as string, how);
+  }
+
+  private async expireSoftly(
+    keys: string | readonly string[],
+    { soft, ...options }: SoftExpiryOptions,
+  ): Promise<number> {
+    const engine = this.engineOf();
+    if (!soft) throw refused('soft', soft, 'true; a hard expiry is del');
+    const settings = { ...entrySettings(options, engine.settings.entries), softly: true };
+    return engine.invalidations.invalidate(this.full(keys), settings);
+  }
+
+  private async endAfter(key: string, ttl: Duration): Promise<boolean> {
     const { calls, invalidations, turns, unconfirmed } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const request = { key: full, ttl: milliseconds('ttl', ttl, 1) };

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
 import type { StoredData } from '../backends/cache-store.js';
+import { HEADER } from '../backends/value-header.js';
 import type { CacheSerializer } from './cache-serializer.js';
 import { OWN_SERIALIZERS } from './own-serializers.js';
 
@@ -36,13 +37,10 @@ export interface Serialized {
   readonly payload?: string | Buffer;
 }
 
-const VERSION = 1;
 const NULL = 1;
 const UNDEFINED = 2;
 const COMPRESSED = 4;
-const KEPT_STALE = 8;
 const MORE = 16;
-const KIND_BASE = 64;
 const NEW_LINE = 10;
 /** What the mark of a serializer begins with. */
 const SERIALIZED_BY = '/';
@@ -96,7 +94,7 @@ export class Envelopes {
   }
 
   sealSerialized({ absent = 0, payload }: Serialized, mark: EntryMark): StoredData | Promise<StoredData> {
-    const kind = absent | (mark.keptStale ? KEPT_STALE : 0);
+    const kind = absent | (mark.keptStale ? HEADER.keptStale : 0);
     if (payload === undefined) return this.head(kind, mark);
     const { threshold, maxBytes } = this.compression;
     if (threshold !== Infinity) {
@@ -120,8 +118,8 @@ export class Envelopes {
 
   /** `undefined` for what is not ours, of another version, or made by another serializer. */
   open(data: Buffer): Entry | undefined {
-    if (data[0] !== VERSION) return undefined;
-    const kind = (data[1] ?? 0) - KIND_BASE;
+    if (data[0] !== HEADER.version) return undefined;
+    const kind = (data[1] ?? 0) - HEADER.flags;
     let expiresAt = 0;
     let at = 2;
     for (; at < data.length; at++) {
@@ -167,7 +165,7 @@ export class Envelopes {
 
   private head(kind: number, { expiresAt, loadTime, tags }: EntryMark): string {
     const more = loadTime !== undefined || tags !== undefined;
-    const flags = String.fromCharCode(VERSION, KIND_BASE + (more ? kind | MORE : kind));
+    const flags = String.fromCharCode(HEADER.version, HEADER.flags + (more ? kind | MORE : kind));
     const by = (kind & (NULL | UNDEFINED)) === 0 ? this.serializedBy : '';
     const rest = more ? JSON.stringify({ t: loadTime, g: tags }) : '';
     return `${flags}${Math.max(0, Math.round(expiresAt)).toString(36)}${by}${rest}\n`;
@@ -180,6 +178,16 @@ function digestOf(serializer: CacheSerializer): string {
   const texts = ['serialize', 'deserialize'].map((method) => String(Reflect.get(serializer, method)));
   const identity = name === undefined ? texts.join('\n') : `name:${name}`;
   return createHash('sha1').update(identity).digest('base64url').slice(0, DIGEST_LENGTH);
+}
+
+/** Whether it was expired softly: it is fresh no more, whatever the clock says. */
+export function isExpired({ kind }: Entry): boolean {
+  return (kind & HEADER.expired) !== 0;
+}
+
+/** That there is nothing. */
+export function isNothing({ kind }: Entry): boolean {
+  return (kind & (NULL | UNDEFINED)) !== 0;
 }
 
 /** A whole number that can be counted up. */
@@ -205,5 +213,5 @@ function entry(
   more: { t?: number; g?: TagStamp } | undefined,
   payload: Buffer,
 ): Entry {
-  return { kind, expiresAt, keptStale: (kind & KEPT_STALE) !== 0, loadTime: more?.t, tags: more?.g, payload };
+  return { kind, expiresAt, keptStale: (kind & HEADER.keptStale) !== 0, loadTime: more?.t, tags: more?.g, payload };
 }

@@ -1,4 +1,5 @@
 import type { DeleteMatchingRequest, InvalidateRequest } from '../backends/cache-store.js';
+import type { Pending } from '../backends/pending.js';
 import { inBatches, valuesOf } from './batches.js';
 import type { CacheCore } from './cache-core.js';
 import { CacheBackendError } from './cache-errors.js';
@@ -15,7 +16,17 @@ const STORED_OTHERWISE = /\}|%(?=25|7D)/;
 export interface InvalidateSettings {
   /** Milliseconds after it during which nothing is stored. */
   readonly barrier: number;
+  /** What is there is kept, and stale at once. */
+  readonly softly?: boolean;
   readonly failOpen: boolean;
+}
+
+/** What a deletion came to. */
+interface Outcome {
+  /** Whether there was a value. */
+  readonly found: boolean;
+  /** Why it is repeated. */
+  readonly failure?: CacheBackendError;
 }
 
 /** Deletes values, and fences whatever loads them: here, in the store, and through it in other processes. */
@@ -25,9 +36,11 @@ export class Invalidations {
 
   constructor(private readonly core: CacheCore) {}
 
-  async invalidate(keys: readonly string[], { barrier, failOpen }: InvalidateSettings): Promise<void> {
+  /** Answers how many values there were, as far as the store has confirmed it. */
+  async invalidate(keys: readonly string[], { barrier, failOpen, softly }: InvalidateSettings): Promise<number> {
     const renewed = barrier > 0 ? { barrier: { token: this.core.nextToken(), ttl: barrier } } : {};
-    await this.deleteEach(keys, (key) => ({ key, ...renewed }), failOpen);
+    const stale = softly ? { staleSince: Date.now() } : {};
+    return this.deleteEach(keys, (key) => ({ key, ...renewed, ...stale }), failOpen);
   }
 
   /**
@@ -74,24 +87,21 @@ export class Invalidations {
     }
   }
 
-  async deleteByTag(tags: readonly string[], failOpen: boolean): Promise<void> {
-    const { core } = this;
+  /** `softly`: what bears one of them is kept, and stale at once. */
+  async deleteByTag(tags: readonly string[], failOpen: boolean, softly = false): Promise<void> {
+    const { turns, calls } = this.core;
     for (const tag of tags) this.forgetTag(tag);
-    const failures = await Promise.all(
-      tags.map((tag) =>
-        core.turns.take([{ thing: tagThing(tag), shared: 'deletion' }], () =>
-          this.confirm({
-            what: `deletion by tag "${tag}"`,
-            operation: `deletion by tag "${tag}"`,
-            name: `t${tag}`,
-            tag,
-            send: () => core.calls.store.invalidateTag(tag),
-          }),
-        ),
-      ),
+    const outcomes = await Promise.all(
+      tags.map((tag) => {
+        const operation = `deletion by tag "${tag}"`;
+        const send = () => calls.store.invalidateTag(tag);
+        const deletion = { what: operation, operation, name: `t${tag}`, tag, send };
+        const expiry = softly ? () => calls.store.invalidateTag(tag, true) : undefined;
+        return turns.take([{ thing: tagThing(tag), shared: 'deletion' }], () => this.confirm(deletion, expiry));
+      }),
     );
     for (const tag of tags) this.forgetTag(tag);
-    if (!failOpen) throwFirst(failures);
+    if (!failOpen) throwFirst(outcomes);
   }
 
   /** Takes as many steps as the store has keys, and is given up where the store does not answer. */
@@ -191,22 +201,26 @@ export class Invalidations {
     keys: readonly string[],
     requestOf: (key: string) => InvalidateRequest,
     failOpen: boolean,
-  ): Promise<void> {
-    const { turns } = this.core;
+  ): Promise<number> {
+    const { turns, calls } = this.core;
     // Those after one that fails are to be repeated as well.
-    const failures = await inBatches(keys, (key, go) => {
-      const deletion = this.deletion(requestOf(key));
+    const settled = await inBatches(keys, (key, go) => {
+      const { staleSince, ...request } = requestOf(key);
+      const deletion = this.deletion(request);
+      const expiry = staleSince === undefined ? undefined : () => calls.store.invalidate({ ...request, staleSince });
       const claim = { thing: keyThing(key), ...(deletion.plain && { shared: 'deletion' }) };
       this.forget(key);
       return turns.take([claim], async () => {
         if (go) await go;
-        const failure = await this.confirm(deletion);
+        const outcome = await this.confirm(deletion, expiry);
         // What was read in between may be from before.
         this.forget(key);
-        return failure;
+        return outcome;
       });
     });
-    if (!failOpen) throwFirst(valuesOf(failures));
+    const outcomes = valuesOf(settled);
+    if (!failOpen) throwFirst(outcomes);
+    return outcomes.filter(({ found }) => found).length;
   }
 
   private deletion(request: InvalidateRequest): Deletion {
@@ -223,19 +237,23 @@ export class Invalidations {
     };
   }
 
-  /** Repeats it until the store confirms it. Answers why it has to. */
-  private async confirm(deletion: Deletion): Promise<CacheBackendError | undefined> {
+  /**
+   * Repeats it until the store confirms it. `expiry` is sent in its place first: what it leaves, no other deletion may count as deleted, and
+   * where it is not confirmed, nothing is to be left.
+   */
+  private async confirm(deletion: Deletion, expiry?: () => Pending<unknown>): Promise<Outcome> {
     const { core } = this;
     core.counters.invalidations += 1;
-    const before = core.unconfirmed.coveredBy(deletion);
+    const before = expiry ? [] : core.unconfirmed.coveredBy(deletion);
+    const send = expiry ?? (() => deletion.send());
     try {
-      await core.calls.run(deletion.operation, deletion.key ?? '', () => deletion.send());
+      const found = await core.calls.run(deletion.operation, deletion.key ?? '', send);
       core.unconfirmed.confirmed(before);
-      return undefined;
+      return { found: found === true };
     } catch (error) {
       core.counters.redisErrors += 1;
       core.unconfirmed.add(deletion);
-      return error as CacheBackendError;
+      return { found: false, failure: error as CacheBackendError };
     }
   }
 
@@ -265,7 +283,7 @@ function matching(match: DeleteMatchingRequest['match']): (key: string) => boole
   return (key) => matches(key) || STORED_OTHERWISE.test(key);
 }
 
-function throwFirst(failures: readonly (CacheBackendError | undefined)[]): void {
-  const failure = failures.find((each) => each !== undefined);
-  if (failure) throw failure;
+function throwFirst(outcomes: readonly Outcome[]): void {
+  const failed = outcomes.find(({ failure }) => failure !== undefined);
+  if (failed) throw failed.failure;
 }

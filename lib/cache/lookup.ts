@@ -1,5 +1,6 @@
+import type { TagState } from '../backends/cache-store.js';
 import type { CacheCore } from './cache-core.js';
-import { countedNumber, type Entry, type TagStamp } from './envelope.js';
+import { countedNumber, isExpired, isNothing, type Entry, type TagStamp } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
 import type { Revived } from './revival.js';
 
@@ -12,6 +13,8 @@ export interface Found {
   readonly entry: Entry | undefined;
   /** As it is stored; absent where it comes from the first level. */
   readonly data?: Buffer;
+  /** Since when one of its tags has been expired softly, in ms of the wall clock. */
+  readonly staleSince?: number;
 }
 
 /** So many bytes tell a value from the next one: the time when it expires is among them. */
@@ -42,36 +45,53 @@ export function bears({ tags }: Entry, required: readonly string[]): boolean {
 }
 
 /**
- * Whether no tag of the value was invalidated since it was loaded, and it bears those that are required: it may have been
- * stored before the code named them.
+ * What its tags make of the value: `undefined` where one of them was invalidated since it was loaded, or it does not bear those that are
+ * required, as it may have been stored before the code named them.
  *
  * @throws CacheBackendError when the store does not tell, or has not confirmed a deletion of what was found
  */
-export async function hasCurrentTags(
+export async function judgedByTags(
   core: CacheCore,
   key: string,
-  { entry }: Found,
+  found: Found,
   required: readonly string[],
-): Promise<boolean> {
-  const stamp: TagStamp = entry?.tags ?? {};
+): Promise<Found | undefined> {
+  const stamp: TagStamp = found.entry?.tags ?? {};
   const tags = Object.keys(stamp);
-  if (!required.every((tag) => tags.includes(tag))) return false;
-  if (tags.length === 0) return true;
+  if (!required.every((tag) => tags.includes(tag))) return undefined;
+  if (tags.length === 0) return found;
   const changes = core.turns.afterTags(tags);
   if (changes) await changes;
   const doubt = core.unconfirmed.doubtAbout(key, stamp);
   if (doubt) throw doubt;
-  const versions = await core.calls.run('read of the tags', key, () => core.calls.store.readTags(tags));
-  return tags.every((tag, index) => stamp[tag] === versions[index]);
+  const states = await core.calls.run('read of the tags', key, () => core.calls.store.readTags(tags));
+  return judgedBy(tags, states, found);
 }
 
-export function isFresh({ entry }: Found): boolean {
+/** As `judgedByTags`, where the tags are known. */
+export function judgedBy(tags: readonly string[], states: readonly TagState[], found: Found): Found | undefined {
+  let staleSince: number | undefined;
+  for (const [index, tag] of tags.entries()) {
+    const state = states[index] ?? null;
+    const version = found.entry?.tags?.[tag];
+    if (version === undefined || state === null) return undefined;
+    if (state === version) continue;
+    if (typeof state === 'number' || !(version >= state.least && version <= state.version)) return undefined;
+    if (version < state.version) staleSince = Math.min(staleSince ?? Infinity, state.version / 1_000);
+  }
+  return staleSince === undefined ? found : { ...found, staleSince };
+}
+
+export function isFresh({ entry, staleSince }: Found): boolean {
+  if (staleSince !== undefined) return false;
   // Redis itself ends what is not kept beyond its ttl: clocks that differ then do no harm.
-  return !entry?.keptStale || Date.now() < entry.expiresAt;
+  return !entry?.keptStale || (Date.now() < entry.expiresAt && !isExpired(entry));
 }
 
-export function isServableStale({ entry }: Found, { staleTtl, strong }: EntrySettings): boolean {
-  return !strong && entry !== undefined && Date.now() < entry.expiresAt + staleTtl;
+/** That there is nothing is never served stale. */
+export function isServableStale({ entry, staleSince = Infinity }: Found, { staleTtl, strong }: EntrySettings): boolean {
+  if (strong || entry === undefined || isNothing(entry)) return false;
+  return Date.now() < Math.min(entry.expiresAt, staleSince) + staleTtl;
 }
 
 /** XFetch, or a part of the ttl. */

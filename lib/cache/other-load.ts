@@ -3,7 +3,7 @@ import type { EntrySettings } from './entry-settings.js';
 import { takeLease } from './lease-taking.js';
 import { LeasedLoad } from './leased-load.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
-import { beginningOf, decode, hasCurrentTags, isFresh, type Found } from './lookup.js';
+import { beginningOf, decode, isFresh, judgedByTags, type Found } from './lookup.js';
 import { revived } from './revival.js';
 
 /**
@@ -47,8 +47,9 @@ export async function endOfOtherLoad(
       }
       if (settings.forceFresh) continue;
       const data = await core.calls.run('read', key, () => core.calls.store.read(key));
-      const found = decode(core, key, data);
-      if (found && isFresh(found) && (await hasCurrentTags(core, key, found, settings.tags))) {
+      const stored = decode(core, key, data);
+      const found = stored && isFresh(stored) ? await judgedByTags(core, key, stored, settings.tags) : undefined;
+      if (found && isFresh(found)) {
         const made = settings.revive && (await revived(core, key, settings.revive, found.value));
         if (made || !settings.revive) return { ...found, revived: made };
       }

@@ -2,6 +2,7 @@ import { AsyncResource } from 'node:async_hooks';
 import type { CacheCore } from './cache-core.js';
 import { CacheBackendError, CacheTimeoutError } from './cache-errors.js';
 import type { Loader } from './cache-loader.js';
+import type { TagState } from '../backends/cache-store.js';
 import type { Entry, TagStamp } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
 import type { Kept } from './first-level.js';
@@ -15,9 +16,10 @@ import {
   bears,
   beginningOf,
   decode,
-  hasCurrentTags,
   isFresh,
   isServableStale,
+  judgedBy,
+  judgedByTags,
   wantsRefresh,
   type Found,
 } from './lookup.js';
@@ -128,11 +130,11 @@ export class Read {
     const { core, key, settings } = this;
     const { calls } = core;
     let data: Buffer | null;
-    let versions: readonly (number | null)[];
+    let states: readonly TagState[];
     const changes = core.turns.afterTags(settings.tags);
     if (changes) await changes;
     try {
-      [data, versions] = await Promise.all([
+      [data, states] = await Promise.all([
         calls.run('read', key, () => calls.store.read(key)),
         calls.run('read of the tags', key, () => calls.store.readTags(settings.tags)),
       ]);
@@ -141,22 +143,24 @@ export class Read {
     }
     const found = decode(core, key, data);
     const stamp = found?.entry?.tags;
-    const current = stamp && settings.tags.every((tag, index) => stamp[tag] === versions[index]);
-    if (!found || !current) return this.fill(data ?? undefined, undefined);
+    const judged = found && stamp && judgedBy(settings.tags, states, found);
+    if (!judged) return this.fill(data ?? undefined, undefined);
     if (Object.keys(stamp).length > settings.tags.length) return this.checkTags(found);
     if (core.unconfirmed.coversTags(stamp)) return this.doWithoutDoubted(stamp);
-    this.judge(found);
+    this.judge(judged);
   }
 
   private async checkTags(found: Found): Promise<void> {
     const { core, key, settings } = this;
     if (core.unconfirmed.coversTags(found.entry?.tags)) return this.doWithoutDoubted(found.entry?.tags);
+    let judged: Found | undefined;
     try {
-      if (!(await hasCurrentTags(core, key, found, settings.tags))) return this.fill(found.data, undefined);
+      judged = await judgedByTags(core, key, found, settings.tags);
     } catch (error) {
       return this.onFailure(error as CacheBackendError);
     }
-    this.judge(found);
+    if (judged) this.judge(judged);
+    else this.fill(found.data, undefined);
   }
 
   /**

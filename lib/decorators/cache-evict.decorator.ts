@@ -26,6 +26,11 @@ export interface CacheEvictOptions extends InvalidateOptions {
    * @default 'after'
    */
   when?: EvictMoment;
+  /**
+   * Whether values are kept, and stale at once: `CacheService.expire` with `{ soft: true }`, and `expireByTag`. Not with `prefix`.
+   * @default false
+   */
+  soft?: boolean;
   /** Key templates, or a function of the method's arguments: the values with these tags are deleted. @default none */
   tags?: readonly string[] | OfArguments<readonly string[]>;
   /**
@@ -78,9 +83,11 @@ export function CacheEvict<
 ) => void;
 export function CacheEvict(
   keys: AnyKey,
-  { when = 'after', tags, prefix, ...options }: CacheEvictOptions = {},
+  { when = 'after', soft = false, tags, prefix, ...options }: CacheEvictOptions = {},
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
   if (!MOMENTS.includes(when)) throw refused('when', when, "'after', 'before' or 'both'");
+  if (typeof soft !== 'boolean') throw refused('soft', soft, 'true or false');
+  if (soft && prefix !== undefined) throw refused('prefix', prefix, 'no prefix with soft: it takes keys and tags');
   requireOnly('CacheEvict', options, ['barrier', 'onRedisError']);
   entrySettings(options);
   const keysOf = namesFunction(keys);
@@ -89,5 +96,5 @@ export function CacheEvict(
   if (!keysOf && !tagsOf && !prefixOf) {
     throw new CacheKeyError('@CacheEvict has no keys, no tags and no prefix; give one of them');
   }
-  return cacheDecoration('CacheEvict', new CacheEvictInterceptor({ keysOf, tagsOf, prefixOf, when, options }));
+  return cacheDecoration('CacheEvict', new CacheEvictInterceptor({ keysOf, tagsOf, prefixOf, when, soft, options }));
 }

@@ -17,6 +17,8 @@ export interface EvictingMethod {
   readonly tagsOf: NamesOf | undefined;
   readonly prefixOf: ((args: readonly unknown[]) => string) | undefined;
   readonly when: EvictMoment;
+  /** What it evicts is kept, and stale. */
+  readonly soft: boolean;
   readonly options: InvalidateOptions;
 }
 
@@ -44,15 +46,15 @@ export class CacheEvictInterceptor implements MethodInterceptor {
 
   /** Made before the method runs, which may change its arguments. */
   private evictionOf(cache: CacheService, args: readonly unknown[]): () => Promise<void> {
-    const { options } = this.method;
+    const { options, soft } = this.method;
     const { barrier: _, ...redis } = options;
     const keys = this.method.keysOf?.(args) ?? [];
     const tags = this.method.tagsOf?.(args) ?? [];
     const prefix = this.method.prefixOf?.(args);
     return async () => {
       await Promise.all([
-        keys.length > 0 && cache.invalidate(keys, options),
-        tags.length > 0 && cache.deleteByTag(tags, redis),
+        keys.length > 0 && (soft ? cache.expire(keys, { soft, ...options }) : cache.invalidate(keys, options)),
+        tags.length > 0 && (soft ? cache.expireByTag(tags, redis) : cache.deleteByTag(tags, redis)),
         prefix !== undefined && cache.deleteByPrefix(prefix, redis),
       ]);
     };

@@ -43,7 +43,7 @@ class EmptyCacheStore implements CacheStore {
   commit = async (): Promise<boolean> => true;
   renew = async (): Promise<boolean> => true;
   release = async (): Promise<void> => {};
-  invalidate = async (): Promise<void> => {};
+  invalidate = async (): Promise<boolean> => false;
   renewBarrier = async (): Promise<boolean> => true;
   set = async (): Promise<boolean> => true;
   increment = refuse;

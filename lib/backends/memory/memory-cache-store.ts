@@ -11,6 +11,7 @@ import type {
   LoadRequest,
   SetRequest,
   StoredData,
+  TagState,
   TagVersion,
 } from '../cache-store.js';
 import type { BoundedValues } from './bounded-values.js';
@@ -18,9 +19,11 @@ import { ExpiringMap } from './expiring-map.js';
 import { ExpiringMembers } from './expiring-members.js';
 import { MemoryCacheBits } from './memory-cache-bits.js';
 import { MemoryCacheExpiringSets, MemoryCacheSets } from './memory-cache-sets.js';
+import { MemoryCacheTags } from './memory-cache-tags.js';
 import { MemoryConnection } from './memory-connection.js';
 import { MemoryScheduledDeletions } from './memory-scheduled-deletions.js';
 import { refusal } from './refusal.js';
+import { expiredSoftly } from '../value-header.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 
 interface Lease {
@@ -29,9 +32,6 @@ interface Lease {
   /** Somebody waits for its end. */
   awaited: boolean;
 }
-
-/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
-const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 
 /**
  * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation fences. For
@@ -53,11 +53,10 @@ class MemoryCacheStore implements CacheStore {
 
   private readonly leases = new ExpiringMap<Lease>();
   private readonly barriers = new ExpiringMembers();
-  private readonly tags = new ExpiringMap<TagVersion>();
+  private readonly tags = new MemoryCacheTags(() => this.moment());
   private lastMoment = 0;
 
   constructor(private readonly values: ExpiringMap<Buffer> | BoundedValues) {}
-  private tagInvalidatedAt: number | null = null;
 
   listen(listener: CacheListener): void {
     this.connection.listen(listener);
@@ -106,12 +105,16 @@ class MemoryCacheStore implements CacheStore {
     });
   }
 
-  invalidate({ key, barrier, lift }: InvalidateRequest): Promise<void> {
+  invalidate({ key, barrier, lift, staleSince }: InvalidateRequest): Promise<boolean> {
     return this.connection.run(() => {
-      this.values.delete(key);
+      const value = this.values.get(key);
+      const stale = value && staleSince !== undefined ? expiredSoftly(value, staleSince) : undefined;
+      if (stale) this.values.set(key, stale, this.values.remaining(key) ?? 0);
+      else this.values.delete(key);
       if (lift !== undefined) this.barriers.remove(key, lift);
       if (barrier) this.barriers.add(key, barrier.token, barrier.ttl);
       this.changed(key);
+      return value !== undefined;
     });
   }
 
@@ -153,27 +156,20 @@ class MemoryCacheStore implements CacheStore {
   }
 
   beginTags(tags: readonly string[], ttl: number): Promise<readonly TagVersion[]> {
-    return this.connection.run(() =>
-      tags.map((tag) => {
-        if (!this.tags.prolong(tag, ttl)) this.tags.set(tag, { version: this.moment(), begun: true }, ttl);
-        return this.tags.get(tag) as TagVersion;
-      }),
-    );
+    return this.connection.run(() => this.tags.begin(tags, ttl));
   }
 
-  readTags(tags: readonly string[]): Promise<readonly (number | null)[]> {
-    return this.connection.run(() => tags.map((tag) => this.tags.get(tag)?.version ?? null));
+  readTags(tags: readonly string[]): Promise<readonly TagState[]> {
+    return this.connection.run(() => this.tags.read(tags));
   }
 
   lastTagInvalidation(): Promise<number | null> {
-    return this.connection.run(() => this.tagInvalidatedAt);
+    return this.connection.run(() => this.tags.lastInvalidation);
   }
 
-  invalidateTag(tag: string): Promise<void> {
+  invalidateTag(tag: string, softly = false): Promise<void> {
     return this.connection.run(() => {
-      const version = this.moment();
-      this.tagInvalidatedAt = version;
-      this.tags.set(tag, { version, begun: false }, Math.max(TAG_MEMORY, this.tags.remaining(tag) ?? 0));
+      this.tags.invalidate(tag, softly);
       this.connection.tell((listener) => listener.onTagInvalidated(tag));
     });
   }

@@ -10,6 +10,7 @@ import type {
   LeaseRequest,
   LoadRequest,
   SetRequest,
+  TagState,
   TagVersion,
 } from '../../cache-store.js';
 import type { Notice, StartRequest } from '../../notice.js';
@@ -28,23 +29,19 @@ import { RedisCacheBits } from './redis-cache-bits.js';
 import { RedisCacheBus } from './redis-cache-bus.js';
 import { RedisCacheKeys } from './redis-cache-keys.js';
 import { RedisCacheSets } from './redis-cache-sets.js';
+import { RedisCacheTags } from './redis-cache-tags.js';
 import { RedisCacheTracking } from './redis-cache-tracking.js';
 import { RedisCacheWrites } from './redis-cache-writes.js';
 import { RedisExpiringSets } from './redis-expiring-sets.js';
 import { RedisScheduledDeletions } from './redis-scheduled-deletions.js';
-import { BEGIN_TAG } from './scripts/begin-tag.lua.js';
 import { COMMIT } from './scripts/commit.lua.js';
 import { EXPIRE } from './scripts/expire.lua.js';
 import { INCREMENT } from './scripts/increment.lua.js';
 import { INVALIDATE } from './scripts/invalidate.lua.js';
-import { INVALIDATE_TAG } from './scripts/invalidate-tag.lua.js';
 import { LEASE } from './scripts/lease.lua.js';
 import { RELEASE_LEASE } from './scripts/release-lease.lua.js';
 import { RENEW_BARRIER } from './scripts/renew-barrier.lua.js';
 import { RENEW_LEASE } from './scripts/renew-lease.lua.js';
-
-/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
-const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 
 /** A store on a connection of its own, or on a client of the user's. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
@@ -75,7 +72,7 @@ export class RedisCacheStore implements CacheStore {
   private readonly invalidations: ScriptBatch;
   private readonly writing: RedisCacheWrites;
   private readonly increments: ScriptBatch;
-  private readonly tagBegins: ScriptBatch;
+  private readonly tags: RedisCacheTags;
 
   constructor(
     private readonly link: RedisLink,
@@ -101,7 +98,7 @@ export class RedisCacheStore implements CacheStore {
     this.expiringSets = new RedisExpiringSets(scripts, this.keys);
     this.bits = new RedisCacheBits(scripts, this.keys);
     this.deletions = new RedisScheduledDeletions(scripts, this.keys);
-    this.tagBegins = new ScriptBatch(scripts, BEGIN_TAG);
+    this.tags = new RedisCacheTags(scripts, this.keys, this.reads);
   }
 
   listen(listener: CacheListener): void {
@@ -131,11 +128,11 @@ export class RedisCacheStore implements CacheStore {
     await this.scripts.run(RELEASE_LEASE, [this.keys.lease(key)], [this.keys.channel, token, key]);
   }
 
-  invalidate({ key, barrier, lift }: InvalidateRequest): Pending<void> {
+  invalidate({ key, barrier, lift, staleSince }: InvalidateRequest): Pending<boolean> {
     const keys = this.keys.valueLeaseAndBarrier(key);
     this.reads.sendThoseOf(keys[0]);
-    const args = [key, barrier?.token ?? '', barrier?.ttl ?? 0, lift ?? ''];
-    return this.invalidations.run(this.keys.channel, keys, args, () => {});
+    const args = [key, barrier?.token ?? '', barrier?.ttl ?? 0, lift ?? '', staleSince?.toString(36) ?? ''];
+    return this.invalidations.run(this.keys.channel, keys, args, isOne);
   }
 
   async renewBarrier({ key, token, ttl }: KeyRequest & { token: string; ttl: number }): Promise<boolean> {
@@ -165,28 +162,19 @@ export class RedisCacheStore implements CacheStore {
   }
 
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]> {
-    const begun = tags.map((tag) => this.tagBegins.run(this.keys.channel, [this.keys.tag(tag)], [ttl], tagVersion));
-    return Promise.all(begun.map(promised));
+    return this.tags.begin(tags, ttl);
   }
 
-  readTags(tags: readonly string[]): Pending<readonly (number | null)[]> {
-    const versions = tags.map((tag) => this.reads.read(this.keys.tag(tag)));
-    return Promise.all(versions.map(promised)).then((all) =>
-      all.map((version) => (version === null ? null : Math.abs(Number(version)))),
-    );
+  readTags(tags: readonly string[]): Pending<readonly TagState[]> {
+    return this.tags.read(tags);
   }
 
   lastTagInvalidation(): Pending<number | null> {
-    return promised(this.reads.read(this.keys.lastTagInvalidation)).then((at) => (at === null ? null : Number(at)));
+    return this.tags.lastInvalidation();
   }
 
-  async invalidateTag(tag: string): Promise<void> {
-    const args = [this.keys.channel, tag, TAG_MEMORY];
-    const keys = [this.keys.tag(tag), this.keys.lastTagInvalidation] as const;
-    this.reads.sendThoseOf(keys[0]);
-    // In a Cluster they lie in two slots.
-    const runs = this.scripts.client.isCluster ? keys.map((key) => [key]) : [keys];
-    await Promise.all(runs.map((run) => this.scripts.run(INVALIDATE_TAG, run, args)));
+  invalidateTag(tag: string, softly = false): Pending<void> {
+    return this.tags.invalidate(tag, softly);
   }
 
   async deleteMatching(request: DeleteMatchingRequest): Promise<number> {
@@ -217,11 +205,6 @@ export class RedisCacheStore implements CacheStore {
   }
 }
 
-/** Listens in this turn, as such a call demands: `Promise.all` would in the next, and miss a failure that is there already. */
-function promised<T>(call: Pending<T>): Promise<T> {
-  return new Promise((resolve, reject) => void call.then(resolve, reject));
-}
-
 function caveatOf({ options }: RedisClient): string | undefined {
   const { scaleReads = 'master' } = options as { scaleReads?: unknown };
   if (scaleReads === 'master') return undefined;
@@ -242,10 +225,4 @@ function leaseAnswer(answer: unknown): LeaseAnswer {
   if (reply === 0) return { status: 'hit' };
   if (reply === -1) return { status: 'barrier' };
   return { status: 'busy', remaining: -2 - reply };
-}
-
-/** As the script BEGIN_TAG answers: negative when the tag was not invalidated since it began. */
-function tagVersion(reply: unknown): TagVersion {
-  const version = Number(reply);
-  return { version: Math.abs(version), begun: version < 0 };
 }

@@ -5,7 +5,7 @@ import { batchOf, redisScript } from '../../scripts/redis-script.js';
  *
  * KEYS, for each call: tag.
  * ARGV: channel (not used); for each call how long in ms the version must be remembered.
- * Returns for each call the version.
+ * Returns for each call the version: see INVALIDATE_TAG for what else is in it.
  */
 export const BEGIN_TAG = redisScript(`
 local now = redis.call('TIME')
@@ -13,7 +13,7 @@ local function begin(k, a)
   local version = redis.call('GET', KEYS[k])
   if version then
     if redis.call('PTTL', KEYS[k]) < tonumber(ARGV[a]) then redis.call('PEXPIRE', KEYS[k], ARGV[a]) end
-    return tonumber(version)
+    return tonumber(string.match(version, '^[^;]+'))
   end
   version = -(now[1] * 1000000 + now[2])
   redis.call('SET', KEYS[k], string.format('%.0f', version), 'PX', ARGV[a])

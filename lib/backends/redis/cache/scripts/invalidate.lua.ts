@@ -1,17 +1,20 @@
+import { EXPIRE_SOFTLY } from '../../../value-header.js';
 import { batchOf, redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Deletes the value, takes the lease from whoever loads it, and tells everybody; begins or ends a barrier.
+ * Deletes the value, or marks it as stale; takes the lease from whoever loads it, and tells everybody; begins or ends a barrier.
  *
  * A barrier is a sorted set of the tokens of the writes under way, by the time (ms) when each ends by itself.
  *
  * KEYS, for each call: value, lease, barrier.
- * ARGV: channel; for each call the name of the key in messages, the token of a barrier to begin (or empty), its duration in ms, and
- * the token of a barrier to end (or empty).
+ * ARGV: channel; for each call the name of the key in messages, the token of a barrier to begin (or empty), its duration in ms,
+ * the token of a barrier to end (or empty), and the time since when the value is to be stale (or empty: it is deleted).
+ * Returns for each call 1 when there was a value, else 0.
  */
-export const INVALIDATE = redisScript(`
+export const INVALIDATE = redisScript(`${EXPIRE_SOFTLY}
 local function invalidate(k, a)
-  redis.call('UNLINK', KEYS[k])
+  local found = 1
+  if ARGV[a + 4] == '' or not expire_softly(KEYS[k], ARGV[a + 4]) then found = redis.call('UNLINK', KEYS[k]) end
   redis.call('DEL', KEYS[k + 1])
   if ARGV[a + 3] ~= '' then redis.call('ZREM', KEYS[k + 2], ARGV[a + 3]) end
   if ARGV[a + 1] ~= '' then
@@ -20,6 +23,6 @@ local function invalidate(k, a)
     redis.call('PEXPIREAT', KEYS[k + 2], redis.call('ZRANGE', KEYS[k + 2], -1, -1, 'WITHSCORES')[2])
   end
   redis.call('PUBLISH', string.sub(ARGV[1], 2), 'i' .. ARGV[a])
-  return 1
+  return found
 end
-${batchOf('invalidate', { keys: 3, args: 4 })}`);
+${batchOf('invalidate', { keys: 3, args: 5 })}`);

@@ -1,0 +1,41 @@
+import type { TagState, TagVersion } from '../cache-store.js';
+import { ExpiringMap } from './expiring-map.js';
+
+/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
+const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+
+interface Tag extends TagVersion {
+  /** What was stored with a version from this one on is stale; `undefined` where no soft expiry was the last. */
+  readonly least?: number | undefined;
+}
+
+/** The versions of tags. `moment`: µs, greater each time. */
+export class MemoryCacheTags {
+  private readonly tags = new ExpiringMap<Tag>();
+  lastInvalidation: number | null = null;
+
+  constructor(private readonly moment: () => number) {}
+
+  begin(tags: readonly string[], ttl: number): readonly TagVersion[] {
+    return tags.map((tag) => {
+      if (!this.tags.prolong(tag, ttl)) this.tags.set(tag, { version: this.moment(), begun: true }, ttl);
+      const { version, begun } = this.tags.get(tag) as Tag;
+      return { version, begun };
+    });
+  }
+
+  read(tags: readonly string[]): readonly TagState[] {
+    return tags.map((tag) => {
+      const { version = null, least } = this.tags.get(tag) ?? {};
+      return version === null || least === undefined ? version : { version, least };
+    });
+  }
+
+  invalidate(tag: string, softly: boolean): void {
+    const last = this.tags.get(tag);
+    const version = this.moment();
+    const least = softly ? (last?.least ?? last?.version) : undefined;
+    this.lastInvalidation = version;
+    this.tags.set(tag, { version, begun: false, least }, Math.max(TAG_MEMORY, this.tags.remaining(tag) ?? 0));
+  }
+}

@@ -1,0 +1,73 @@
+import type { TagState, TagVersion } from '../../cache-store.js';
+import type { Pending } from '../../pending.js';
+import { ScriptBatch } from '../script-batch.js';
+import type { ScriptRunner } from '../script-runner.js';
+import type { ReadBatch } from './read-batch.js';
+import type { RedisCacheKeys } from './redis-cache-keys.js';
+import { BEGIN_TAG } from './scripts/begin-tag.lua.js';
+import { INVALIDATE_TAG } from './scripts/invalidate-tag.lua.js';
+
+/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
+const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+
+/** The versions of tags. */
+export class RedisCacheTags {
+  private readonly begins: ScriptBatch;
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+    private readonly reads: ReadBatch,
+  ) {
+    this.begins = new ScriptBatch(scripts, BEGIN_TAG);
+  }
+
+  begin(tags: readonly string[], ttl: number): Promise<readonly TagVersion[]> {
+    const begun = tags.map((tag) => this.begins.run(this.keys.channel, [this.keys.tag(tag)], [ttl], tagVersion));
+    return Promise.all(begun.map(promised));
+  }
+
+  read(tags: readonly string[]): Promise<readonly TagState[]> {
+    const states = tags.map((tag) => this.reads.read(this.keys.tag(tag)));
+    return Promise.all(states.map(promised)).then((all) => all.map(tagState));
+  }
+
+  async lastInvalidation(): Promise<number | null> {
+    const at = await promised(this.reads.read(this.keys.lastTagInvalidation));
+    return at === null ? null : Number(at);
+  }
+
+  async invalidate(tag: string, softly: boolean): Promise<void> {
+    const args = [this.keys.channel, tag, TAG_MEMORY];
+    const keys = [this.keys.tag(tag), this.keys.lastTagInvalidation] as const;
+    this.reads.sendThoseOf(keys[0]);
+    const soft = softly ? 1 : '';
+    // In a Cluster they lie in two slots.
+    await (this.scripts.client.isCluster
+      ? Promise.all([
+          this.scripts.run(INVALIDATE_TAG, [keys[0]], [...args, soft]),
+          this.scripts.run(INVALIDATE_TAG, [keys[1]], [...args, '']),
+        ])
+      : this.scripts.run(INVALIDATE_TAG, keys, [...args, soft]));
+  }
+}
+
+/** Listens in this turn, as such a call demands: `Promise.all` would in the next, and miss a failure that is there already. */
+function promised<T>(call: Pending<T>): Promise<T> {
+  return new Promise((resolve, reject) => void call.then(resolve, reject));
+}
+
+/** As the script BEGIN_TAG answers: negative when the tag was not invalidated since it began. */
+function tagVersion(reply: unknown): TagVersion {
+  const version = Number(reply);
+  return { version: Math.abs(version), begun: version < 0 };
+}
+
+/** As the script INVALIDATE_TAG writes it. */
+function tagState(data: Buffer | null): TagState {
+  if (data === null) return null;
+  const version = Number(data);
+  if (!Number.isNaN(version)) return Math.abs(version);
+  const [last, least] = data.toString('latin1').split(';');
+  return { version: Number(last), least: Number(least) };
+}
