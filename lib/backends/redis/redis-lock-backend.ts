@@ -76,7 +76,6 @@ class RedisLockBackend implements LockBackend {
   private readonly scripts: ScriptRunner;
   private readonly releases: ScriptBatch;
   private readonly link: RedisLink;
-
   private readonly fencing: FencingScripts;
 
   constructor(connection: RedisConnection, fenceTtl: number | undefined) {
