@@ -1,15 +1,15 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { BareAcquisition } from './bare-acquisition.js';
 import type { HeldLock } from './held-lock.js';
 import { HoldScope, nearestOpen } from './hold-scope.js';
 import type { NamedBackend } from './named-backend.js';
+import { RunStorage } from './run-storage.js';
 
 /**
- * Which holds the running code is inside of, and what it acquired itself, followed by `AsyncLocalStorage`; one for each
+ * Which holds the running code is inside of, and what it acquired itself, followed by `RunStorage`; one for each
  * module instance.
  */
 export class HoldContext {
-  private readonly storage = new AsyncLocalStorage<HoldScope | BareAcquisition>();
+  private readonly storage = new RunStorage<HoldScope | BareAcquisition>();
 
   /** Runs `body` in a scope of its own, which ends with the hold. */
   run<T>(hold: HeldLock, body: (hold: HeldLock) => T): T {
@@ -21,7 +21,7 @@ export class HoldContext {
   /** From here on the running code, and what it calls, has asked for these names by a bare `acquire`. */
   acquiring(names: readonly string[]): BareAcquisition {
     const acquisition = new BareAcquisition(names, this.scope, this.acquisition);
-    this.storage.enterWith(acquisition);
+    this.storage.enter(acquisition);
     return acquisition;
   }
 
@@ -38,7 +38,7 @@ export class HoldContext {
 
   /** The innermost open scope around the running code. */
   get scope(): HoldScope | undefined {
-    const store = this.storage.getStore();
+    const { store } = this.storage;
     return store instanceof HoldScope ? nearestOpen(store) : store?.scope;
   }
 
@@ -65,7 +65,7 @@ export class HoldContext {
   }
 
   private get acquisition(): BareAcquisition | undefined {
-    const store = this.storage.getStore();
+    const { store } = this.storage;
     return store instanceof HoldScope ? store.acquisition : store;
   }
 }

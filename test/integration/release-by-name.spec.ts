@@ -1,4 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
+import { Agent, createServer, get } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockKeyError, LockLostError, memory, type LockService } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
@@ -37,6 +40,48 @@ describe.each(['redis', 'memory'] as const)('release by name on %s', (kind) => {
     const told: unknown = await locks.release(name).catch((error: unknown) => error);
     return { told, running };
   }
+
+  it('frees nothing that an earlier request of the same connection has', async () => {
+    const http = createServer((request, response) => {
+      const call = request.url === '/take' ? locks.acquire('connected') : locks.release('connected');
+      call.then(
+        () => response.end('done'),
+        (error: Error) => response.end(error.constructor.name),
+      );
+    });
+    await new Promise<void>((resolve) => http.listen(0, resolve));
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const { port } = http.address() as AddressInfo;
+    const ask = (path: string) =>
+      new Promise<string>((resolve) => get({ port, path, agent }, (response) => resolve(text(response))));
+    expect(await ask('/take')).toBe('done');
+    expect(await ask('/release')).toBe('LockKeyError');
+    expect(await locks.isLocked('connected')).toBe(true);
+    agent.destroy();
+    await new Promise((resolve) => http.close(resolve));
+    await locks.forceRelease('connected');
+  });
+
+  it('frees nothing that an earlier tick of the same interval has, nor what was acquired before that', async () => {
+    const outcomes: Promise<unknown>[] = [];
+    await new Promise<void>((done) => {
+      const interval = setInterval(() => {
+        if (outcomes.length === 0) outcomes.push(locks.acquire('tick 1'), locks.acquire('tick 1 too'));
+        else if (outcomes.length === 2) outcomes.push(locks.release('tick 1 too').catch((error: unknown) => error));
+        else if (outcomes.length === 3) outcomes.push(locks.acquire('tick 3').then(() => locks.release('tick 3')));
+        else {
+          outcomes.push(locks.release('tick 1').catch((error: unknown) => error));
+          clearInterval(interval);
+          done();
+        }
+      }, 5);
+    });
+    const settled = await Promise.all(outcomes);
+    expect(settled[2]).toBeInstanceOf(LockKeyError);
+    expect(settled[4]).toBeInstanceOf(LockKeyError);
+    await Promise.all(['tick 1', 'tick 1 too'].map((name) => locks.forceRelease(name)));
+    expect(await locks.isLocked('tick 3')).toBe(false);
+  });
 
   it('frees nothing of the next holder when its own lock has expired, be that in a scope', async () => {
     const leave = new Gate();
