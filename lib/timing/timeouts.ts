@@ -51,7 +51,7 @@ class EqualTimeouts {
   }
 
   close(): void {
-    clearTimeout(this.timer);
+    forget(this.timer);
   }
 
   private arm(left: number, now: number): NodeJS.Timeout {
@@ -107,10 +107,15 @@ class SingleTimeout implements Timeout {
 
   leave(): boolean {
     if (!this.timer) return false;
-    clearTimeout(this.timer);
+    forget(this.timer);
     this.timer = undefined;
     return true;
   }
+}
+
+/** Node.js keeps what it has for each duration, until that has passed, where the last timer of it is cleared while it is unref'd. */
+function forget(timer: NodeJS.Timeout | undefined): void {
+  clearTimeout(timer?.ref());
 }
 
 /** More durations at once than these share no timer. */

@@ -1,5 +1,6 @@
 import { jest } from '@jest/globals';
 import { Timeouts } from '../../lib/timing/timeouts.js';
+import { collectGarbage } from '../support/collect-garbage.js';
 
 let timeouts: Timeouts;
 let expired: string[];
@@ -68,6 +69,19 @@ it('of more durations at once than share timers keep none once they have left', 
   expect(jest.getTimerCount()).toBe(timers);
   jest.advanceTimersByTime(11_000);
   expect(expired).toEqual(staying.map(String));
+});
+
+it('of durations that never come again leave nothing behind once they have left', async () => {
+  jest.useRealTimers();
+  const start = (from: number) => {
+    for (let each = from; each < from + 20_000; each++) timeouts.start(each, note('')).leave();
+  };
+  start(1_000_000);
+  await collectGarbage();
+  const before = process.memoryUsage().heapUsed;
+  start(2_000_000);
+  await collectGarbage();
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(1_000_000);
 });
 
 describe('that do not count standstills', () => {
