@@ -197,7 +197,6 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { lease } of this.parts) {
       if (lease.unshare(this)) outcomes.push(lease.keeper.takeBack(lease, atOnce));
     }
-    if (this.parts.length > 1) for (const { lease } of this.parts) lease.raiseHolders(this.token);
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;

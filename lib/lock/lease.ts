@@ -211,7 +211,7 @@ export class Lease {
     return this.allHolders().flatMap(({ leases }) => leases);
   }
 
-  /** A hold that rested on it, and on others, has ended: what it protects was shown this token. */
+  /** A hold that rests on it, and on others, shows this token to what it protects. */
   raiseHolders(token: number): void {
     for (const holder of this.allHolders()) holder.raiseToken(token);
   }

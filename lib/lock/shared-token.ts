@@ -16,7 +16,10 @@ export async function showOneToken(backend: NamedBackend, parts: readonly HeldPa
     const leases = connected(own);
     const largest = Math.max(...[...leases].map((lease) => lease.fencingToken));
     const smaller = [...leases].filter((lease) => lease.fencingToken < largest && !lease.isLost);
-    if (smaller.length === 0) return;
+    if (smaller.length === 0) {
+      for (const lease of leases) lease.raiseHolders(largest);
+      return;
+    }
     await Promise.all(smaller.map((lease) => raiseTokens(backend, lease, largest, limit)));
   }
 }

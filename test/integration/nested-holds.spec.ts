@@ -86,6 +86,26 @@ describe.each(['redis', 'memory', 'separate'] as const)('nested holds on %s', (k
     expect(resource.refused).toEqual([]);
   });
 
+  it('of further names show no token, while they last, that the holds around them fall behind', async () => {
+    const resource = new Resource();
+    await ahead('b');
+    await locks.withLock('a', async (outer) => {
+      const inner = await locks.acquire(['a', 'b']);
+      resource.write('inner', inner);
+      resource.write('outer beside it', outer);
+      await inner.release();
+      await ahead('b');
+      await locks.withLock('z', async (between) => {
+        await locks.withLock(['a', 'b', 'z'], async (innermost) => {
+          resource.write('innermost', innermost);
+          resource.write('between', between);
+          resource.write('outermost', outer);
+        });
+      });
+    });
+    expect(resource.refused).toEqual([]);
+  });
+
   it('of further names, one in another, show one token to all that each of them protects', async () => {
     const resources = { c: new Resource(), d: new Resource(), e: new Resource() };
     await ahead('d', 10);
