@@ -18,6 +18,8 @@ import { WaitBudget } from './wait-budget.js';
 export class HoldTaker implements LossObserver {
   private readonly waits = new LinkedList<Wait>();
   private closing = false;
+  /** Also for those inside of a hold: it was taken away. */
+  private closed = false;
 
   constructor(
     private readonly backends: LockBackends,
@@ -30,7 +32,7 @@ export class HoldTaker implements LossObserver {
     const backend = this.backends.get(options.backend);
     backend.requireSupport(names, options);
     const inside = this.context.inside;
-    if (this.closing && !inside) throw shuttingDown(names);
+    if (this.refuses(inside)) throw shuttingDown(names);
     if (inside && !options.reentrant) this.refuseToWaitForItself(backend, names);
     const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
     wait.place = this.waits.push(wait);
@@ -74,6 +76,7 @@ export class HoldTaker implements LossObserver {
     const { backend, names, inside } = wait;
     const parts: HeldPart[] = [];
     try {
+      wait.budget.throwIfCancelled();
       const missing = inside && options.reentrant ? await this.reenter(wait, parts) : names;
       if (parts.length > 0) await this.lengthen(parts, options);
       if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
@@ -127,8 +130,13 @@ export class HoldTaker implements LossObserver {
       new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve)),
     ]);
     clearTimeout(grace);
+    this.closed = true;
     for (const { names, budget } of this.waits.toArray()) budget.cancel(shuttingDown(names));
     for (const hold of this.registry.all()) hold.takeAway();
+  }
+
+  private refuses(inside: boolean): boolean {
+    return this.closed || (this.closing && !inside);
   }
 
   /** A call inside of a hold that must not re-enter it could only wait until that hold ends, which waits for the call. */
@@ -176,7 +184,7 @@ export class HoldTaker implements LossObserver {
       lease.observer = this;
       parts.push({ backend, lease });
     }
-    if (this.closing && !inside) throw shuttingDown(names);
+    if (this.refuses(inside)) throw shuttingDown(names);
   }
 
   private async leases(
@@ -197,7 +205,7 @@ export class HoldTaker implements LossObserver {
       if (!lease.grant.outlasts(options.minHold)) await backend.keep(lease, leaseOf(options));
       if (!lease.held) throw (endTurn && lease.lost) ?? grantedTooLate(backend, lease.grant.names, options.ttl);
     }
-    if (this.closing && !inside) throw shuttingDown(names);
+    if (this.refuses(inside)) throw shuttingDown(names);
     for (const { lease } of parts) lease.grant.keepFor(options.minHold);
   }
 

@@ -103,15 +103,15 @@ const RENEW_NAMES = new Set<string>(['interval', 'timeout'] satisfies (keyof Ren
 /** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
 export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
   requireKnownOptions(options);
-  const ttl = duration('ttl', given(options.ttl, defaults.ttl) ?? 30_000, LEAST_TTL);
-  const waits = given(options.wait, defaults.wait) ?? 5_000;
+  const ttl = duration('ttl', given(options.ttl, defaults.ttl, 30_000), LEAST_TTL);
+  const waits = given(options.wait, defaults.wait, 5_000);
   const wait = waits === Infinity ? Infinity : duration('wait', waits, 0);
   const holds = given(options.maxHold, defaults.maxHold);
   const maxHold = holds === undefined ? undefined : duration('maxHold', holds, 1);
   const keeps = given(options.minHold, defaults.minHold);
   const minHold = keeps === undefined ? 0 : duration('minHold', keeps, 1);
-  const reentrant = given(options.reentrant, defaults.reentrant) ?? true;
-  const order = given(options.order, defaults.order) ?? 'batched';
+  const reentrant = given(options.reentrant, defaults.reentrant, true);
+  const order = given(options.order, defaults.order, 'batched');
   const retry = given(options.retry, defaults.retry);
   const signal = given(options.signal, defaults.signal);
   const backend = given(options.backend, defaults.backend);
@@ -144,9 +144,12 @@ export function leaseOf({ ttl, minHold }: ResolvedLockOptions): number {
   return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
 }
 
-/** What is `undefined` counts as not given. */
-function given<T>(value: T | undefined, otherwise: T | undefined): T | undefined {
-  return value === undefined ? otherwise : value;
+/** What is `undefined` counts as not given; `null` is refused like any other value that the option does not take. */
+function given<T>(value: T | undefined, otherwise: T | undefined): T | undefined;
+function given<T>(value: T | undefined, otherwise: T | undefined, last: T): T;
+function given<T>(value: T | undefined, otherwise: T | undefined, last?: T): T | undefined {
+  if (value !== undefined) return value;
+  return otherwise === undefined ? last : otherwise;
 }
 
 /** Whole milliseconds from `least` to what a timer takes. @throws LockConfigError naming the option, value and remedy */

@@ -8,7 +8,7 @@ import type { Lock, LockInfo } from './lock.js';
 import { LockBackends } from './lock-backends.js';
 import { LockKeyError, LockTimeoutError } from './lock-errors.js';
 import { lockNames } from './lock-names.js';
-import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock-options.js';
+import { requireOption, resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock-options.js';
 
 /** Takes and inspects locks. Injected, from `RedisLockModule`. */
 @Injectable()
@@ -38,8 +38,25 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws the reason of `options.signal`
    */
   async acquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock> {
-    const names = lockNames(key);
-    const resolved = this.resolve(options);
+    return this.acquireAs(lockNames(key), this.resolve(options));
+  }
+
+  /**
+   * One try, unless this very call gives `wait`. `null` when it is busy.
+   *
+   * @throws LockBackendError when the backend fails
+   */
+  async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
+    const { defaults } = this.backends.options;
+    try {
+      return await this.acquireAs(lockNames(key), resolveLockOptions(options, { ...defaults, wait: 0 }));
+    } catch (error) {
+      if (error instanceof LockTimeoutError) return null;
+      throw error;
+    }
+  }
+
+  private async acquireAs(names: readonly string[], resolved: ResolvedLockOptions): Promise<Lock> {
     const acquisition = this.context.acquiring(names);
     const origin = resolved.renewal && this.dropped.origin();
     try {
@@ -56,20 +73,6 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * One try, unless this very call gives `wait`. `null` when it is busy.
-   *
-   * @throws LockBackendError when the backend fails
-   */
-  async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
-    try {
-      return await this.acquire(key, { ...options, wait: options.wait ?? 0 });
-    } catch (error) {
-      if (error instanceof LockTimeoutError) return null;
-      throw error;
-    }
-  }
-
-  /**
    * Runs `body` inside the lock and gives it back after. Calls for the same name inside the body enter at once.
    *
    * An error of the body passes through untouched. A result stands if the lock was still trusted when the body ended, and
@@ -79,14 +82,19 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws what `acquire` throws, before the body began
    */
   withLock<T>(key: string | readonly string[], body: (lock: Lock) => Promise<T>): Promise<T>;
-  withLock<T>(key: string | readonly string[], options: LockOptions, body: (lock: Lock) => Promise<T>): Promise<T>;
+  withLock<T>(
+    key: string | readonly string[],
+    options: LockOptions | undefined,
+    body: (lock: Lock) => Promise<T>,
+  ): Promise<T>;
   async withLock<T>(
     key: string | readonly string[],
-    optionsOrBody: LockOptions | ((lock: Lock) => Promise<T>),
+    optionsOrBody: LockOptions | ((lock: Lock) => Promise<T>) | undefined,
     bodyAfterOptions?: (lock: Lock) => Promise<T>,
   ): Promise<T> {
-    const options = bodyAfterOptions ? (optionsOrBody as LockOptions) : {};
+    const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : {};
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
+    requireOption(typeof body === 'function', 'body', body, 'the function that runs inside the lock');
     const lock = await this.taker.take(lockNames(key), this.resolve(options));
     let result: T;
     try {
@@ -170,7 +178,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     this.stopped = true;
   }
 
-  private resolve(options: LockOptions): ResolvedLockOptions {
+  private resolve(options: LockOptions = {}): ResolvedLockOptions {
     return resolveLockOptions(options, this.backends.options.defaults);
   }
 

@@ -3,6 +3,7 @@ import {
   LockKeyError,
   fixedDelay,
   memory,
+  type LockOptions,
   type LockService,
   type RetryStrategy,
 } from 'nest-redis-lock';
@@ -64,6 +65,58 @@ describe.each(['redis', 'memory'] as const)('what a caller gives to a lock on %s
     expect(lock.keys).toEqual(names.toSorted());
     await lock.release();
     for (const name of names) expect(await locks.isLocked(name)).toBe(false);
+  });
+
+  it('may be options of a class, with getters, or undefined, and is refused alike by each call', async () => {
+    class Options {
+      get ttl() {
+        return 700;
+      }
+    }
+    for (const lock of [await locks.acquire('o', new Options()), await locks.acquire('p', undefined)])
+      await lock.release();
+    const tried = await locks.tryAcquire('o', new Options());
+    expect(tried?.remaining()).toBeLessThanOrEqual(700);
+    await tried?.release();
+    await expect(locks.withLock('o', undefined, async () => 'ran')).resolves.toBe('ran');
+    for (const refused of [
+      null,
+      5,
+      'x',
+      () => {},
+      { ttl: null },
+      { wait: null },
+      { order: null },
+      { reentrant: null },
+    ]) {
+      const given = refused as unknown as LockOptions;
+      for (const call of [
+        () => locks.acquire('o', given),
+        () => locks.tryAcquire('o', given),
+        () => locks.withLock('o', given, async () => 'ran'),
+      ]) {
+        await expect(call()).rejects.toThrow(LockConfigError);
+      }
+    }
+    expect(await locks.isLocked('o')).toBe(false);
+  });
+
+  it('must have a function to run, without which no lock is taken', async () => {
+    const withLock = locks.withLock.bind(locks) as unknown as (...args: unknown[]) => Promise<unknown>;
+    for (const args of [['q'], ['q', { ttl: 1_000 }], ['q', {}, 'body']]) {
+      await expect(withLock(...args)).rejects.toThrow(
+        /Option "body" is .*; give the function that runs inside the lock/,
+      );
+    }
+  });
+
+  it('may be a signal that was aborted before, which refuses also what would re-enter', async () => {
+    const signal = AbortSignal.abort(new Error('gave up'));
+    await locks.withLock('r', async () => {
+      await expect(locks.withLock('r', { signal }, async () => 'ran')).rejects.toThrow('gave up');
+      await expect(locks.tryAcquire(['r', 's'], { signal })).rejects.toThrow('gave up');
+    });
+    expect([await locks.isLocked('r'), await locks.isLocked('s')]).toEqual([false, false]);
   });
 
   it('may have a thousand names, and no more', async () => {

@@ -1,3 +1,4 @@
+import { Redis } from 'ioredis';
 import 'reflect-metadata';
 import getPort from 'get-port';
 import { Inject, Injectable, Module } from '@nestjs/common';
@@ -187,6 +188,30 @@ describe('shutdown', () => {
     expect(error).toBeInstanceOf(LockLostError);
     expect(error).toMatchObject({ reason: 'shutdown' });
     expect(await other.locks.isLocked('stuck')).toBe(false);
+  });
+
+  it('refuses whoever is still inside of a lock after it', async () => {
+    const client = new Redis(server.url);
+    const app = await startLockApp({ redis: client, shutdownGrace: 10 });
+    const [began, closed] = [new Gate(), new Gate()];
+    const told: unknown[] = [];
+    const holding = app.locks.withLock('outlived', async () => {
+      began.open();
+      await closed.opened;
+      for (const name of ['outlived', 'further']) {
+        told.push(await app.locks.withLock(name, async () => 'ran').catch((error: unknown) => error));
+      }
+    });
+    await began.opened;
+    await app.close();
+    closed.open();
+    await expect(holding).rejects.toMatchObject({ reason: 'shutdown' });
+    for (const error of told) {
+      expect(error).toBeInstanceOf(LockBackendError);
+      expect((error as Error).message).toContain('shutting down');
+    }
+    expect(await client.exists('lock:{outlived}', 'lock:{further}')).toBe(0);
+    await client.quit();
   });
 
   it('happens on SIGTERM', async () => {
