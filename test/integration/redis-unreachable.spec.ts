@@ -83,13 +83,44 @@ it('names the code of the cause, and says it of further backends and of the cach
   await eventually(() => app.logger.matching(new RegExp(`ECONNREFUSED 127.0.0.1:${ports.nothing}`)).length >= 1);
 });
 
-it('says it of a Cluster', async () => {
-  const cluster = new Cluster([{ host: '127.0.0.1', port: ports.nothing }]);
-  cluster.on('error', () => {});
-  await using app = await startLockApp({ redis: cluster, commandTimeout: 400, cache: false });
-  const failing = app.locks.acquire('name', { wait: 0 });
-  await expect(failing).rejects.toThrow(new RegExp(`127.0.0.1:${ports.nothing}: .*; start Redis there`));
-  cluster.disconnect();
+describe('of a Cluster', () => {
+  const cases = CASES.filter(([what]) => /nothing listens|password/.test(what));
+  it.each(cases)(
+    'where %s, the warning and the error say so, with host and port',
+    async (_w, optionsOf, cause, remedy) => {
+      const { host = '127.0.0.1', port = 6379, ...access } = optionsOf();
+      const cluster = new Cluster([{ host, port }], { redisOptions: access as Pick<RedisOptions, 'password' | 'tls'> });
+      cluster.on('error', () => {});
+      await using app = await startLockApp({ redis: cluster, commandTimeout: 1_000, cache: false });
+      const error = await app.locks.acquire('name', { wait: 0 }).catch((caught: unknown) => caught as LockBackendError);
+      const [warning = ''] = await warnings(app);
+      for (const text of [warning, (error as LockBackendError).message]) {
+        expect(text).toContain(`${host}:${port}`);
+        expect(text).toMatch(cause);
+        expect(text).toMatch(remedy);
+        expect(text).not.toMatch(/Failed to refresh|secret|\n/);
+      }
+      cluster.disconnect();
+    },
+  );
+
+  it('that never answers, it says what to check', async () => {
+    const cluster = new Cluster([{ host: '127.0.0.1', port: ports.guarded }], { redisOptions: { tls: {} } });
+    cluster.on('error', () => {});
+    await using app = await startLockApp({ redis: cluster, commandTimeout: 2_000, cache: false });
+    const [warning = ''] = await warnings(app);
+    expect(warning).toContain(`127.0.0.1:${ports.guarded}: timeout; it does not answer: check host, port, firewall`);
+    cluster.disconnect();
+  });
+
+  it('that closes each connection, it says that', async () => {
+    const cluster = new Cluster([{ host: '127.0.0.1', port: ports.closing }]);
+    cluster.on('error', () => {});
+    await using app = await startLockApp({ redis: cluster, commandTimeout: 400, cache: false });
+    const failing = app.locks.acquire('name', { wait: 0 });
+    await expect(failing).rejects.toThrow(new RegExp(`127.0.0.1:${ports.closing}: .*; start Redis there`));
+    cluster.disconnect();
+  });
 });
 
 describe('a client of the user', () => {

@@ -40,7 +40,11 @@ async function onlyLine({ logger }: LockApp): Promise<string> {
 }
 
 describe('eviction', () => {
-  afterEach(() => admin.config('SET', 'maxmemory-policy', 'noeviction'));
+  beforeEach(() => admin.config('SET', 'maxmemory', '100mb'));
+  afterEach(async () => {
+    await admin.config('SET', 'maxmemory', '0');
+    await admin.config('SET', 'maxmemory-policy', 'noeviction');
+  });
 
   it.each(['allkeys-lru', 'volatile-ttl'])(
     'under %s is a warning with the remedy, also with failFast',
@@ -53,6 +57,16 @@ describe('eviction', () => {
       expect(await app.locks.withLock('works', async () => 'ran')).toBe('ran');
     },
   );
+
+  it('is a matter for debug where no maxmemory is set, as nothing is evicted then', async () => {
+    await admin.config('SET', 'maxmemory', '0');
+    await admin.config('SET', 'maxmemory-policy', 'allkeys-lru');
+    await using app = await startLockApp({ redis: server.url, cache: false });
+    await eventually(() =>
+      app.logger.details.some((line) => /has no maxmemory and evicts nothing; with one it may evict/.test(line)),
+    );
+    expect(app.logger.lines).toEqual([]);
+  });
 
   it('is told of further backends, and not of a cache', async () => {
     await admin.config('SET', 'maxmemory-policy', 'allkeys-lfu');
@@ -157,7 +171,10 @@ describe('of a Cluster', () => {
         `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS} +cluster${index === 1 ? ' -pexpire' : ''}`,
         node,
       );
-      if (index === 2) await node.config('SET', 'maxmemory-policy', 'allkeys-lru');
+      if (index === 2) {
+        await node.config('SET', 'maxmemory', '100mb');
+        await node.config('SET', 'maxmemory-policy', 'allkeys-lru');
+      }
       node.disconnect();
     }
     const client = new Cluster(

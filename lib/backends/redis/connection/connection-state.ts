@@ -1,6 +1,8 @@
+import type { Cluster } from 'ioredis';
 import type { RedisClient } from '../redis-client.js';
 import { causeOf, codeOf, remedyOf } from './diagnosis.js';
-import { serverOf } from './server-address.js';
+import { tryNode } from './node-trial.js';
+import { addressOf, serverOf } from './server-address.js';
 
 /** Listeners of ours: ioredis prints an error only where there is none. */
 const ours = new WeakSet<object>();
@@ -24,6 +26,7 @@ export class ConnectionState {
   /** Of a Cluster: whose error it was. */
   private lastNode: string | undefined;
   private closes = 0;
+  private trying = false;
 
   private readonly onError = (error: Error) => {
     this.lastError = error;
@@ -33,6 +36,7 @@ export class ConnectionState {
       console.error('[ioredis] Unhandled error event:', error.stack);
   };
   private readonly onNodeError = (error: Error, node: string) => {
+    if (isUninformative(error)) this.findReason(node);
     // The reason comes first, and then that the connection is closed.
     if (this.lastError && isUninformative(error)) return;
     this.lastError = error;
@@ -79,6 +83,20 @@ export class ConnectionState {
     client.off('ready', this.onReady);
     // Ours closes after this, with an error that nobody reads.
     if (!this.own) client.off('error', this.onError);
+  }
+
+  /** A Cluster looks at its nodes over connections whose errors it drops. */
+  private findReason(node: string): void {
+    if (this.trying || (this.lastError && !isUninformative(this.lastError))) return;
+    const tried = (this.client as Cluster).nodes('all').find(({ options }) => addressOf(options) === node);
+    if (!tried) return;
+    this.trying = true;
+    void tryNode(tried).then((error) => {
+      this.trying = false;
+      if (!error || this.client.status === 'ready') return;
+      this.lastError = error;
+      this.lastNode = node;
+    });
   }
 
   /** Where no error tells anything. */

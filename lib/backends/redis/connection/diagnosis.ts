@@ -5,6 +5,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/ENOENT/, 'there is no such socket: start Redis, or correct the path'],
   [/EACCES/, 'this process may not use the socket: give it the right to'],
   [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/, 'nothing answers there: check host, port and firewall'],
+  [/^timeout$/, 'it does not answer: check host, port, firewall, and whether it speaks TLS there'],
   [/ERR_SSL|EPROTO|before secure TLS connection/, 'it does not speak TLS there: give a redis:// URL, or no "tls"'],
   [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
   [/WRONGPASS|invalid password/, 'correct username and password'],

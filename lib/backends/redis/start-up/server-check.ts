@@ -3,7 +3,7 @@ import type { Cluster, Redis } from 'ioredis';
 import type { Notice } from '../../notice.js';
 import { remedyOf } from '../connection/diagnosis.js';
 import { RedisFailure } from '../connection/connection-state.js';
-import { serverOf } from '../connection/server-address.js';
+import { addressOf, serverOf } from '../connection/server-address.js';
 import type { ScriptRunner } from '../script-runner.js';
 import { MissingRights } from './missing-rights.js';
 import type { Rights } from './rights.js';
@@ -62,31 +62,36 @@ async function checkServer(
 }
 
 async function checkEviction(node: Redis, server: string, report: (notice: Notice) => void): Promise<void> {
-  let policy: string | undefined;
+  let memory: string;
   try {
-    policy = /^maxmemory_policy:([\w-]+)/m.exec(await node.info('memory'))?.[1];
+    memory = await node.info('memory');
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     report({ level: 'debug', message: `${server} does not tell whether it may evict locks: INFO answers ${why}` });
     return;
   }
+  const policy = /^maxmemory_policy:([\w-]+)/m.exec(memory)?.[1];
   if (policy === undefined) {
     report({
       level: 'debug',
       message: `${server} does not tell whether it may evict locks: INFO has no maxmemory_policy`,
     });
   } else if (policy !== 'noeviction') {
-    const message =
-      `${server} may evict held locks, as its maxmemory-policy is ${policy}: set it to noeviction ` +
-      '(CONFIG SET maxmemory-policy noeviction), or keep the locks on a Redis of their own';
-    report({ level: 'warn', message });
+    const unlimited = /^maxmemory:0\r?$/m.test(memory);
+    const remedy =
+      'set it to noeviction (CONFIG SET maxmemory-policy noeviction), or keep the locks on a Redis of their own';
+    const problem = `may evict held locks, as its maxmemory-policy is ${policy}`;
+    const message = unlimited
+      ? `${server} has no maxmemory and evicts nothing; with one it ${problem}: ${remedy}`
+      : `${server} ${problem}: ${remedy}`;
+    report({ level: unlimited ? 'debug' : 'warn', message });
   }
 }
 
 /** Keys in a slot of this node; `undefined` where it has none. */
 function keysOn(cluster: Cluster, { options }: Redis, rights: Rights): readonly string[] | undefined {
   const { keyPrefix = '' } = cluster.options;
-  const address = `${options.host}:${options.port}`;
+  const address = addressOf(options);
   for (let tries = 0; tries < MOST_NAMES; tries++) {
     const keys = rights.keys().map((key) => keyPrefix + key);
     if (cluster.slots[calculateSlot(keys[0] as string)]?.[0] === address) return keys;
