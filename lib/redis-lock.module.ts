@@ -9,6 +9,7 @@ import { CacheService } from './cache/cache.service.js';
 import { CachedMethodsCheck } from './interceptors/cached-methods-check.js';
 import { InstanceAdopter } from './interceptors/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
+import { notedAtBoot } from './interceptors/package-copy.js';
 import { LockBackends } from './lock/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
 import {
@@ -70,11 +71,11 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
 export class RedisLockModule extends ConfigurableModuleClass {
   /** With options that are known where the module is imported. @throws LockConfigError for an option it cannot take */
   static override forRoot(options: typeof OPTIONS_TYPE): DynamicModule {
-    return super.forRoot(options);
+    return notedAtBoot(super.forRoot(options));
   }
 
   /** With options from a factory, a class, or a provider, as `ConfigService`; `isGlobal` stands beside `useFactory`. */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
-    return super.forRootAsync(options);
+    return notedAtBoot(super.forRootAsync(options));
   }
 }

@@ -4,8 +4,9 @@ import { CacheService } from '../cache/cache.service.js';
 import { refused } from '../cache/duration.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
+import { injectProperty } from '../interceptors/package-copy.js';
 import { keyFunction, type AnyKey } from './key-function.js';
-import { injectProperty, wrapMethod } from './method-wrapping.js';
+import { wrapMethod } from './method-wrapping.js';
 
 type MethodDecoration = (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void;
 

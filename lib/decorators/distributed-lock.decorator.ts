@@ -5,13 +5,14 @@ import {
   type BusyCall,
   type OnBusy,
 } from '../interceptors/distributed-lock.interceptor.js';
+import { injectProperty } from '../interceptors/package-copy.js';
 import { LockConfigError, LockKeyError } from '../lock/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/lock-options.js';
 import { LockService } from '../lock/lock.service.js';
 import { keyFunction, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
 import type { BeginsAfterItsPromise, ResolvesToNo, TakesArguments } from './method.types.js';
-import { injectProperty, wrapMethod } from './method-wrapping.js';
+import { wrapMethod } from './method-wrapping.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 

@@ -1,4 +1,3 @@
-import { Inject, type Type } from '@nestjs/common';
 import { Observable } from 'rxjs';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
 
@@ -41,13 +40,6 @@ export function wrapMethod(
   Object.defineProperty(wrapper, 'name', { value: original.name, configurable: true });
   Object.defineProperty(wrapper, 'length', { value: original.length, configurable: true });
   (descriptor as PropertyDescriptor).value = wrapper;
-}
-
-/** Lets Nest inject `token` into the property `property` of the class, once. */
-export function injectProperty(target: object, property: symbol, token: Type): void {
-  if (Object.hasOwn(target, property)) return;
-  Object.defineProperty(target, property, { value: undefined, writable: true, configurable: true });
-  Inject(token)(target, property);
 }
 
 function requireMethod(

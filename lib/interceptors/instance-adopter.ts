@@ -7,6 +7,7 @@ import { LockConfigError } from '../lock/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
 import { CACHE_SERVICE } from './cache-service-property.js';
 import { LOCK_SERVICE } from './distributed-lock.interceptor.js';
+import { foreignDecoration, twoCopies } from './package-copy.js';
 
 type Provider = ReturnType<DiscoveryService['getProviders']>[number];
 type Service = LockService | CacheService;
@@ -75,6 +76,12 @@ export class InstanceAdopter implements OnModuleInit {
   }
 
   private async adopt(provider: Provider, instance: Adoptable, need: Need): Promise<void> {
+    const foreign = foreignDecoration(instance, need.property, need.service);
+    if (foreign) {
+      // The module of that copy gives it what it needs.
+      if (this.discovery.getProviders().some(({ token }) => token === foreign.token)) return;
+      throw new need.ConfigError(twoCopies(nameOf(provider), foreign.copy));
+    }
     const service = await serviceFor(provider, need);
     const present = instance[need.property];
     if (present === service) return;

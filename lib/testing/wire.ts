@@ -5,6 +5,7 @@ import { CacheService } from '../cache/cache.service.js';
 import { FirstLevel } from '../cache/first-level.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import { LOCK_SERVICE } from '../interceptors/distributed-lock.interceptor.js';
+import { foreignDecoration, twoCopies } from '../interceptors/package-copy.js';
 import { LockBackends } from '../lock/lock-backends.js';
 import { LockConfigError } from '../lock/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
@@ -34,7 +35,7 @@ export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}
  * Gives an instance that a unit test made with `new` what its decorated methods need: by default, locks and a cache in memory of its own.
  * Instances that are to exclude each other are given the same services.
  *
- * @throws LockConfigError when the instance has no decorated method
+ * @throws LockConfigError when the instance has no decorated method, or those of another copy of this package
  */
 export function wire<T extends object>(instance: T, { locks, cache }: Partial<TestServices> = testServices()): T {
   if (!(LOCK_SERVICE in instance) && !(CACHE_SERVICE in instance)) {
@@ -42,6 +43,9 @@ export function wire<T extends object>(instance: T, { locks, cache }: Partial<Te
       `An instance of ${instance.constructor.name} has no method with a decorator of nest-redis-lock; wire one that has`,
     );
   }
+  const foreign =
+    foreignDecoration(instance, LOCK_SERVICE, LockService) ?? foreignDecoration(instance, CACHE_SERVICE, CacheService);
+  if (foreign) throw new LockConfigError(twoCopies(`An instance of ${instance.constructor.name}`, foreign.copy));
   if (LOCK_SERVICE in instance) Reflect.set(instance, LOCK_SERVICE, locks);
   if (CACHE_SERVICE in instance) Reflect.set(instance, CACHE_SERVICE, cache);
   return instance;

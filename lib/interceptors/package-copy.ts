@@ -1,0 +1,77 @@
+import { dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Inject, type DynamicModule, type Type } from '@nestjs/common';
+import { LockConfigError } from '../lock/lock-errors.js';
+
+/** One copy of this package in the process: two versions, or the same one as CommonJS and as ES module. */
+interface PackageCopy {
+  /** The folder of its code. */
+  readonly path: string;
+  /** Whether an application has its module. */
+  configured: boolean;
+}
+
+/** What a decorator leaves on a class. */
+interface Decoration {
+  readonly token: Type;
+  readonly copy: PackageCopy;
+}
+
+const COPIES = Symbol.for('nest-redis-lock:copies');
+const INJECTED_PROPERTIES = 'self:properties_metadata';
+
+const copies = ((globalThis as { [COPIES]?: Map<string, PackageCopy> })[COPIES] ??= new Map());
+const thisCopy: PackageCopy = { path: pathOfThisFile(), configured: false };
+// What is loaded again from the same folder takes the place of the former, as after jest.resetModules().
+copies.set(thisCopy.path, thisCopy);
+
+/** The definition of the module, noted when an application takes it in: Nest reads the imports first. */
+export function notedAtBoot(definition: DynamicModule): DynamicModule {
+  return {
+    ...definition,
+    get imports() {
+      thisCopy.configured = true;
+      return definition.imports ?? [];
+    },
+  };
+}
+
+/** Lets Nest inject `token` into the property `property` of the class, once. */
+export function injectProperty(target: object, property: symbol, token: Type): void {
+  if (Object.hasOwn(target, property)) return;
+  Object.defineProperty(target, property, { value: undefined, writable: true, configurable: true });
+  Reflect.defineMetadata(property, { token, copy: thisCopy } satisfies Decoration, target);
+  Inject(token)(target, property);
+  // Nest asks for the type when it injects, and would say of another copy only that the property is not available.
+  const injected = Reflect.getMetadata(INJECTED_PROPERTIES, target.constructor) as { key: unknown }[] | undefined;
+  const entry = injected?.find(({ key }) => key === property);
+  if (entry) Object.defineProperty(entry, 'type', { enumerable: true, get: () => available(token, target) });
+}
+
+/** The token and copy of the decorators of an instance, where they are those of another copy. */
+export function foreignDecoration(instance: object, property: symbol, token: Type): Decoration | undefined {
+  const decoration = Reflect.getMetadata(property, instance) as Decoration | undefined;
+  return decoration?.token === token ? undefined : decoration;
+}
+
+/** For `name`, decorated with one copy where the module is that of another. */
+export function twoCopies(name: string, decorated: PackageCopy, configured: PackageCopy = thisCopy): string {
+  return (
+    `${name} is decorated with the copy of nest-redis-lock in ${decorated.path}, but RedisLockModule is imported from the copy in ` +
+    `${configured.path}; let both import one copy: the same version, and either require() or import for both`
+  );
+}
+
+/** @throws LockConfigError where only another copy has a module in an application */
+function available(token: Type, target: object): Type {
+  const other = thisCopy.configured ? undefined : [...copies.values()].find(({ configured }) => configured);
+  if (other) throw new LockConfigError(twoCopies(`The class ${target.constructor.name}`, thisCopy, other));
+  return token;
+}
+
+/** From the stack: the CommonJS build has no import.meta, the other no __dirname. */
+function pathOfThisFile(): string {
+  const place = /(?:\(|at )((?:file:|\/|[A-Za-z]:[\\/]).*?):\d+:\d+\)?$/m.exec(String(new Error('place').stack))?.[1];
+  if (place === undefined) return '(unknown folder)';
+  return dirname(dirname(place.startsWith('file:') ? fileURLToPath(place) : place));
+}

@@ -1,0 +1,77 @@
+import 'reflect-metadata';
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { Injectable, Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Test } from '@nestjs/testing';
+import * as esm from '../../../dist/index.js';
+import * as esmTesting from '../../../dist/testing/index.js';
+
+/** Prints, as JSON, what becomes of classes that one copy of the package decorates and another one serves. */
+const cjs = createRequire(import.meta.url)('../../../dist/cjs/index.js');
+const paths = { esm: fileURLToPath(new URL('../../../dist', import.meta.url)) };
+paths.cjs = `${paths.esm}/cjs`;
+
+function decorated({ DistributedLock, Cached }, which) {
+  class Service {
+    async call() {
+      return 'ran';
+    }
+  }
+  const decorator = which === 'lock' ? DistributedLock('name', { wait: 0, onBusy: 'skip' }) : Cached('name');
+  const descriptor = Object.getOwnPropertyDescriptor(Service.prototype, 'call');
+  decorator(Service.prototype, 'call', descriptor);
+  Object.defineProperty(Service.prototype, 'call', descriptor);
+  Injectable()(Service);
+  return Service;
+}
+
+async function start(copies, providers) {
+  class Root {}
+  const imports = copies.map(({ RedisLockModule, memory }) =>
+    RedisLockModule.forRoot({ backend: memory(), cache: {} }),
+  );
+  Module({ imports, providers })(Root);
+  return NestFactory.createApplicationContext(Root, { logger: ['fatal'], abortOnError: false });
+}
+
+async function outcome(run) {
+  try {
+    return await run();
+  } catch (error) {
+    return `${error.name}: ${error.message}`;
+  }
+}
+
+async function called(copies, Service, provider = Service) {
+  return outcome(async () => {
+    const app = await start(copies, [provider]);
+    try {
+      return await app.get(Service).call();
+    } finally {
+      await app.close();
+    }
+  });
+}
+
+const answers = { paths, distinct: cjs.LockService !== esm.LockService };
+const Unserved = decorated(cjs, 'lock');
+const mocks = [{ provide: cjs.LockService, useValue: { withLock: async (_key, _options, body) => body() } }];
+answers.mocked = await outcome(async () =>
+  (await Test.createTestingModule({ providers: [Unserved, ...mocks] }).compile()).get(Unserved).call(),
+);
+for (const which of ['lock', 'cache']) {
+  const Service = decorated(cjs, which);
+  answers[`${which} as a class`] = await called([esm], Service);
+  answers[`${which} as a value`] = await called([esm], Service, { provide: Service, useValue: new Service() });
+  answers[`${which} wired`] = await outcome(() => esmTesting.wire(new Service()).call());
+}
+const providers = {
+  'both modules, as a class': (Service) => Service,
+  'both modules, as a value': (Service) => ({ provide: Service, useValue: new Service() }),
+};
+for (const [name, providerOf] of Object.entries(providers)) {
+  const Service = decorated(cjs, 'lock');
+  answers[name] = await called([esm, cjs], Service, providerOf(Service));
+}
+console.log(`answers ${JSON.stringify(answers)}`);
