@@ -152,6 +152,8 @@ export interface CacheStore {
 
   /** Deletes the value or lets it be stale, takes the lease from whoever loads, and tells everybody. Answers whether there was one. */
   invalidate(request: InvalidateRequest): Pending<boolean>;
+  /** As `invalidate`, and answers the value; `null` when there was none, also where it is sent twice. */
+  take(key: string): Pending<Buffer | null>;
   /** Lets the barrier run for at least so long from now; `false` when it had ended. */
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 

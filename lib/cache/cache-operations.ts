@@ -35,9 +35,13 @@ export class CacheOperations extends CacheWrites {
     return new CacheOperations(this.engineOf, `${this.keyPrefix}${cacheKey(name)}:`);
   }
 
-  /** The same as `invalidate`. */
-  async del(keys: string | readonly string[], options?: InvalidateOptions): Promise<void> {
-    await this.invalidate(keys, options);
+  /**
+   * As `invalidate`, and answers how many values Redis had: also of those that were stale, or ended by a tag. What was deleted without its
+   * confirmation is not counted.
+   */
+  async del(keys: string | readonly string[], options?: InvalidateOptions): Promise<number> {
+    const engine = this.engineOf();
+    return engine.invalidations.invalidate(this.full(keys), entrySettings(options, engine.settings.entries));
   }
 
   /**
@@ -50,8 +54,7 @@ export class CacheOperations extends CacheWrites {
    * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'; it is repeated nevertheless
    */
   async invalidate(keys: string | readonly string[], options?: InvalidateOptions): Promise<void> {
-    const engine = this.engineOf();
-    await engine.invalidations.invalidate(this.full(keys), entrySettings(options, engine.settings.entries));
+    await this.del(keys, options);
   }
 
   /**

@@ -1,6 +1,7 @@
 import type { CacheOperations, InvalidateOptions } from './cache-operations.js';
 import type { CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache-writes.js';
 import type { Duration } from './duration.js';
+import { PipelineExpiringSets, PipelineSets } from './pipeline-sets.js';
 
 /**
  * Gathers operations and sends them together. They are not a transaction: others may come in between, and each succeeds or fails by
@@ -11,6 +12,14 @@ export class CachePipeline<Results extends unknown[] = []> {
 
   /** @internal */
   constructor(private readonly cache: CacheOperations) {}
+
+  get sets(): PipelineSets<Results> {
+    return new PipelineSets(this, this.cache.sets);
+  }
+
+  get expiringSet(): PipelineExpiringSets<Results> {
+    return new PipelineExpiringSets(this, this.cache.expiringSet);
+  }
 
   /** `get` of the cache. */
   get<T = unknown>(key: string): CachePipeline<[...Results, T | undefined]> {
@@ -37,8 +46,13 @@ export class CachePipeline<Results extends unknown[] = []> {
   }
 
   /** `del` of the cache. */
-  del(keys: string | readonly string[], options?: InvalidateOptions): CachePipeline<[...Results, void]> {
+  del(keys: string | readonly string[], options?: InvalidateOptions): CachePipeline<[...Results, number]> {
     return this.with(() => this.cache.del(keys, options));
+  }
+
+  /** `getDel` of the cache. */
+  getDel<T = unknown>(key: string): CachePipeline<[...Results, T | undefined]> {
+    return this.with(() => this.cache.getDel<T>(key));
   }
 
   /** `expire` of the cache. */
@@ -67,7 +81,8 @@ export class CachePipeline<Results extends unknown[] = []> {
     }) as Results;
   }
 
-  private with<T>(step: () => Promise<T>): CachePipeline<[...Results, T]> {
+  /** @internal */
+  with<T>(step: () => Promise<T>): CachePipeline<[...Results, T]> {
     this.steps.push(step);
     return this as unknown as CachePipeline<[...Results, T]>;
   }

@@ -150,7 +150,8 @@ export abstract class CacheReads {
     return (await this.fresh(engine, full, data)) !== undefined;
   }
 
-  private async fresh(engine: CacheEngine, full: string, data: Buffer | null): Promise<Found | undefined> {
+  /** @internal */
+  protected async fresh(engine: CacheEngine, full: string, data: Buffer | null): Promise<Found | undefined> {
     const found = decode(engine, full, data);
     if (!found?.entry?.tags) return found && isFresh(found) ? found : undefined;
     const judged = isFresh(found) ? await judgedByTags(engine, full, found, []) : undefined;

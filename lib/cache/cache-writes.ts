@@ -1,5 +1,5 @@
 import { inBatches, valuesOf } from './batches.js';
-import { CacheConfigError } from './cache-errors.js';
+import { CacheBackendError, CacheConfigError } from './cache-errors.js';
 import { cacheKey } from './cache-keys.js';
 import type { CacheEntryOptions } from './cache-options.js';
 import { CacheReads } from './cache-reads.js';
@@ -94,6 +94,36 @@ export abstract class CacheWrites extends CacheReads {
       throw new CacheConfigError(`"${full}" is no whole number that incr can add ${by} to: ${String(error)}`, [full]);
     } finally {
       engine.invalidations.forget(full);
+    }
+  }
+
+  /**
+   * The value as `get` answers it, which is deleted in the same step: of all who ask for it, one gets it. Loads that began before store
+   * nothing. It may be lost where the answer of Redis is: `undefined`, or an error, with `onRedisError: 'throw'`, says so, and the value
+   * is deleted all the same.
+   *
+   * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'
+   */
+  async getDel<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined> {
+    const engine = this.engineOf();
+    const { calls, counters, invalidations, turns, unconfirmed } = engine;
+    const full = this.keyPrefix + cacheKey(key);
+    const settings = entrySettings(options, engine.settings.entries);
+    counters.invalidations += 1;
+    invalidations.forget(full);
+    try {
+      const data = await turns.take([{ thing: keyThing(full) }], async () => {
+        if (unconfirmed.size > 0) await unconfirmed.settle(full);
+        return calls.run('get and deletion', full, () => calls.store.take(full));
+      });
+      const found = await this.fresh(engine, full, data);
+      counters[found ? 'secondLevelHits' : 'misses'] += 1;
+      return found?.value as T | undefined;
+    } catch (error) {
+      if (error instanceof CacheBackendError) invalidations.deleteLater(full);
+      return this.withoutRedis(error, settings);
+    } finally {
+      invalidations.forget(full);
     }
   }
 

@@ -44,6 +44,7 @@ class EmptyCacheStore implements CacheStore {
   renew = async (): Promise<boolean> => true;
   release = async (): Promise<void> => {};
   invalidate = async (): Promise<boolean> => false;
+  take = async (): Promise<null> => null;
   renewBarrier = async (): Promise<boolean> => true;
   set = async (): Promise<boolean> => true;
   increment = refuse;

@@ -118,6 +118,15 @@ class MemoryCacheStore implements CacheStore {
     });
   }
 
+  take(key: string): Promise<Buffer | null> {
+    return this.connection.run(() => {
+      const value = this.values.get(key) ?? null;
+      this.values.delete(key);
+      this.changed(key);
+      return value;
+    });
+  }
+
   renewBarrier({ key, token, ttl }: KeyRequest & { readonly token: string; readonly ttl: number }): Promise<boolean> {
     return this.connection.run(() => this.barriers.prolong(key, token, ttl));
   }

@@ -63,17 +63,34 @@ export class ScriptRunner {
     });
   }
 
+  /** As `run`, for a script that answers one string, which is not taken for text. */
+  runForBytes(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.send(script, keys, args, resolve, reject, true);
+    });
+  }
+
   send(
     script: RedisScript,
     keys: readonly string[],
     args: readonly ScriptArgument[],
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
+    bytes = false,
   ): void {
-    this.sendOnce(script, keys, args, answered, (error) => {
-      if (!RefusedForNow.is(error)) return failed(error);
-      new RefusedForNow((refused) => this.sendOnce(script, keys, args, answered, refused), failed).again(error);
-    });
+    this.sendOnce(
+      script,
+      keys,
+      args,
+      answered,
+      (error) => {
+        if (!RefusedForNow.is(error)) return failed(error);
+        new RefusedForNow((refused) => this.sendOnce(script, keys, args, answered, refused, bytes), failed).again(
+          error,
+        );
+      },
+      bytes,
+    );
   }
 
   private sendOnce(
@@ -82,16 +99,24 @@ export class ScriptRunner {
     args: readonly ScriptArgument[],
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
+    bytes: boolean,
   ): void {
+    const { scriptClient: client } = this;
     if (
       this.client.status !== 'ready' &&
-      this.defers(() => this.sendOnce(script, keys, args, answered, failed), failed)
+      this.defers(() => this.sendOnce(script, keys, args, answered, failed, bytes), failed)
     ) {
       return;
     }
-    this.ask(this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args), answered, (error) => {
+    const sent = bytes
+      ? client.callBuffer('EVALSHA', [script.sha1, keys.length, ...keys, ...args])
+      : client.evalsha(script.sha1, keys.length, ...keys, ...args);
+    this.ask(sent, answered, (error) => {
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) return failed(error);
-      this.ask(this.scriptClient.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
+      const whole = bytes
+        ? client.callBuffer('EVAL', [script.lua, keys.length, ...keys, ...args])
+        : client.eval(script.lua, keys.length, ...keys, ...args);
+      this.ask(whole, answered, failed);
     });
   }
 

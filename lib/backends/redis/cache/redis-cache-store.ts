@@ -42,6 +42,7 @@ import { LEASE } from './scripts/lease.lua.js';
 import { RELEASE_LEASE } from './scripts/release-lease.lua.js';
 import { RENEW_BARRIER } from './scripts/renew-barrier.lua.js';
 import { RENEW_LEASE } from './scripts/renew-lease.lua.js';
+import { TAKE } from './scripts/take.lua.js';
 
 /** A store on a connection of its own, or on a client of the user's. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
@@ -133,6 +134,12 @@ export class RedisCacheStore implements CacheStore {
     this.reads.sendThoseOf(keys[0]);
     const args = [key, barrier?.token ?? '', barrier?.ttl ?? 0, lift ?? '', staleSince?.toString(36) ?? ''];
     return this.invalidations.run(this.keys.channel, keys, args, isOne);
+  }
+
+  async take(key: string): Promise<Buffer | null> {
+    const keys = this.keys.valueAndLease(key);
+    this.reads.sendThoseOf(keys[0]);
+    return (await this.scripts.runForBytes(TAKE, keys, [this.keys.channel, key])) as Buffer | null;
   }
 
   async renewBarrier({ key, token, ttl }: KeyRequest & { token: string; ttl: number }): Promise<boolean> {
