@@ -4,6 +4,7 @@ import type { Complaints } from './complaints.js';
 import type { Envelopes } from './envelope.js';
 import type { FirstLevel } from './first-level.js';
 import type { Flights } from './flights.js';
+import type { ForgottenTags } from './forgotten-tags.js';
 import type { LoadWaiters } from './load-waiters.js';
 import type { Loads } from './loads.js';
 import type { Rests } from './rests.js';
@@ -30,8 +31,7 @@ export interface CacheCore {
   readonly unkeptClasses: UnkeptClasses;
   /** Whether every invalidation of another process is heard of. */
   readonly hears: boolean;
-  /** Grows whenever a tag was invalidated, as far as this process knows, or it may have missed that. */
-  tagsForgotten: number;
+  readonly forgottenTags: ForgottenTags;
   /** A token that no other load and no other write has. */
   nextToken(): string;
   beginTags(key: string, tags: readonly string[], memory: number): Promise<readonly TagVersion[]>;

@@ -1,4 +1,3 @@
-import { AsyncResource } from 'node:async_hooks';
 import { randomBytes } from 'node:crypto';
 import type { LoggerService } from '@nestjs/common';
 import type { CacheListener, CacheStore, TagVersion } from '../backends/cache-store.js';
@@ -11,18 +10,19 @@ import { Envelopes } from './envelope.js';
 import type { EntrySettings } from './entry-settings.js';
 import type { FirstLevel, Kept } from './first-level.js';
 import { FirstLevelTracking } from './first-level-tracking.js';
-import { Flights, type Flight } from './flights.js';
+import { Flights } from './flights.js';
+import { ForgottenTags } from './forgotten-tags.js';
 import { Invalidations } from './invalidations.js';
 import { LoadWaiters } from './load-waiters.js';
 import { Loads } from './loads.js';
-import { bears, wantsRefresh, type Found } from './lookup.js';
+import { bears, wantsRefresh } from './lookup.js';
 import type { LoadRendezvous } from './load-rendezvous.js';
-import { Read } from './read.js';
 import { currentReport, type ReadReport } from './read-report.js';
 import { Refresher } from './refresher.js';
 import { Rests } from './rests.js';
 import { revived } from './revival.js';
 import { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
+import { SharedReads } from './shared-reads.js';
 import { StoreCalls } from './store-calls.js';
 import { Turns } from './turns.js';
 import { typedSerializer } from './typed-serializer.js';
@@ -35,6 +35,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly envelopes: Envelopes;
   readonly firstLevel: FirstLevel | undefined;
   readonly flights = new Flights();
+  readonly forgottenTags = new ForgottenTags();
   readonly waiters = new LoadWaiters();
   readonly turns = new Turns();
   readonly rests = new Rests();
@@ -46,8 +47,8 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly invalidations: Invalidations;
   readonly scheduled: ScheduledDeletionsRunner;
   hears = false;
-  tagsForgotten = 0;
   private readonly refresher: Refresher;
+  private readonly sharedReads: SharedReads;
   /** What its tokens begin with: short, as each load sends one twice. */
   private readonly instance = randomBytes(12).toString('base64url');
   private tokens = 0;
@@ -79,6 +80,7 @@ export class CacheEngine implements CacheCore, CacheListener {
     };
     this.scheduled = new ScheduledDeletionsRunner(store, deleteNow, logger);
     this.refresher = new Refresher(this);
+    this.sharedReads = new SharedReads(this, this.refresher);
   }
 
   /** @throws CacheConfigError for a store that cannot do what the settings ask for */
@@ -112,7 +114,7 @@ export class CacheEngine implements CacheCore, CacheListener {
         return this.fetchRevived(key, loader, settings, kept, report, rendezvous);
       }
     }
-    return this.fetchFromStore(key, loader, settings, report, rendezvous);
+    return this.sharedReads.read(key, loader, settings, report, rendezvous);
   }
 
   private async fetchRevived(
@@ -126,35 +128,7 @@ export class CacheEngine implements CacheCore, CacheListener {
     const { revive } = settings;
     const made = revive && (await revived(this, key, revive, kept.value));
     if (made) return this.kept(key, loader, settings, kept, made.value, report, rendezvous);
-    return this.fetchFromStore(key, loader, settings, report, rendezvous);
-  }
-
-  private fetchFromStore(
-    key: string,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    report: ReadReport | undefined,
-    rendezvous: LoadRendezvous | undefined,
-  ): Promise<unknown> {
-    const { forceFresh } = settings;
-    const current = this.flights.get(key, forceFresh);
-    if (!current) return alone(this.begin(this.flights.start(key, forceFresh), loader, settings, rendezvous), report);
-    if (this.loads.scopes.wouldWaitForItself(key)) {
-      return alone(this.begin(this.flights.alone(key), loader, settings, rendezvous), report);
-    }
-    this.counters.sharedReads += 1;
-    rendezvous?.decided();
-    if (!settings.strong && this.hears) {
-      this.loads.scopes.wait(key, current.promise);
-      return reported(current, current.joined(), report);
-    }
-    // What the one under way finds may be older than an invalidation that ended before this call began.
-    const caller = new AsyncResource('CacheRead');
-    const begin = (strong: boolean) => this.begin(this.flights.start(key, forceFresh), loader, { ...settings, strong });
-    const following = current.next((strong) => caller.runInAsyncScope(begin, undefined, strong), settings.strong);
-    const answer = following.then((flight) => reported(flight, flight.joined(), report));
-    this.loads.scopes.wait(key, answer);
-    return answer;
+    return this.sharedReads.read(key, loader, settings, report, rendezvous);
   }
 
   nextToken(): string {
@@ -199,7 +173,7 @@ export class CacheEngine implements CacheCore, CacheListener {
 
   onDisconnected(): void {
     this.hears = false;
-    this.tagsForgotten += 1;
+    this.forgottenTags.addUnknown();
     this.firstLevel?.distrust('messages');
   }
 
@@ -209,13 +183,6 @@ export class CacheEngine implements CacheCore, CacheListener {
     this.firstLevel?.trust('messages');
     this.hears = true;
     this.scheduled.start();
-  }
-
-  private begin(flight: Flight, loader: Loader<unknown>, settings: EntrySettings, rendezvous?: LoadRendezvous): Flight {
-    const { key } = flight;
-    const refresh = (found: Found) => this.refresher.refresh(key, loader, settings, found, rendezvous);
-    new Read(this, flight, loader, settings, refresh, rendezvous).start();
-    return flight;
   }
 
   private kept(
@@ -232,18 +199,4 @@ export class CacheEngine implements CacheCore, CacheListener {
     if (wantsRefresh(entry, settings)) this.refresher.refresh(key, loader, settings, { entry, value }, rendezvous);
     return answer;
   }
-}
-
-function alone(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
-  return reported(flight, flight.promise, report);
-}
-
-/** The answer, which is told to the report of this caller. */
-function reported(flight: Flight, answer: Promise<unknown>, report: ReadReport | undefined): Promise<unknown> {
-  if (!report) return answer;
-  return answer.then((value) => {
-    const { outcome, freshUntil } = flight;
-    report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
-    return value;
-  });
 }

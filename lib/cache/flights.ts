@@ -22,6 +22,10 @@ export class Flight {
     readonly key: string,
     /** It loads anew whatever is stored: only those who ask for that join it. */
     readonly forced: boolean,
+    /** What `ForgottenTags` had counted when it began. */
+    readonly begun: number,
+    /** Of what it answers: until it lands, those that its options name. */
+    public tags: readonly string[],
   ) {
     this.promise = new Promise((resolve, reject) => {
       this.resolve = resolve;
@@ -86,15 +90,15 @@ export class Flights {
     return this.of(forced)[key];
   }
 
-  start(key: string, forced = false): Flight {
-    const flight = new Flight(this, key, forced);
+  start(key: string, forced: boolean, begun: number, tags: readonly string[]): Flight {
+    const flight = new Flight(this, key, forced, begun, tags);
     this.of(forced)[key] = flight;
     return flight;
   }
 
   /** One that nobody joins. */
-  alone(key: string): Flight {
-    return new Flight(this, key, false);
+  alone(key: string, begun: number, tags: readonly string[]): Flight {
+    return new Flight(this, key, false, begun, tags);
   }
 
   /** @internal for `Flight` */

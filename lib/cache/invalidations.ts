@@ -154,12 +154,11 @@ export class Invalidations {
     flights.outdate(key);
   }
 
-  /** Which of the reads under way will bear the tag is not known. */
+  /** Which of the reads under way will bear the tag is known when they land. */
   forgetTag(tag: string): void {
-    const { firstLevel, flights } = this.core;
-    this.core.tagsForgotten += 1;
+    const { firstLevel, forgottenTags } = this.core;
+    forgottenTags.add(tag);
     firstLevel?.deleteByTag(tag);
-    flights.detachMatching(() => true);
   }
 
   forgetMatching(matches: (key: string) => boolean): void {

@@ -28,7 +28,10 @@ export interface LoadResult {
 export class LeasedLoad implements Expiring {
   private renewal: Timeout | undefined;
   private over = false;
-  private readonly tagsForgotten: number;
+  /** The tags that the loader named. */
+  named: readonly string[] = [];
+  /** What `ForgottenTags` had counted when the lease was there. */
+  private readonly begun: number;
 
   constructor(
     private readonly core: CacheCore,
@@ -39,7 +42,7 @@ export class LeasedLoad implements Expiring {
     private readonly leasedAt: number,
     private readonly tagVersions: readonly TagVersion[],
   ) {
-    this.tagsForgotten = core.tagsForgotten;
+    this.begun = core.forgottenTags.count;
   }
 
   /** Calls one of the two, once: `failed` with what the loader throws, or CacheBackendError unless the settings go on without Redis. */
@@ -58,6 +61,7 @@ export class LeasedLoad implements Expiring {
       stale,
       (loaded) => {
         this.stopRenewal();
+        this.named = loaded.tags;
         this.store(loaded, performance.now() - begunAt, done, failed);
       },
       (error) => {
@@ -188,8 +192,7 @@ export class LeasedLoad implements Expiring {
       calls.run('read of the tags', this.key, () => calls.store.lastTagInvalidation()),
     ]);
     // A tag that has only just begun may have been invalidated since the lease, and evicted.
-    const some =
-      invalidatedAt === null ? this.core.tagsForgotten !== this.tagsForgotten : invalidatedAt > this.leasedAt;
+    const some = invalidatedAt === null ? this.core.forgottenTags.count !== this.begun : invalidatedAt > this.leasedAt;
     for (const [index, tag] of further.entries()) {
       const { version, begun } = versions[index] as TagVersion;
       if (version > this.leasedAt && (!begun || some)) {

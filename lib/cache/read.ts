@@ -221,6 +221,7 @@ export class Read {
     const soft = stale && softTimeout > 0 ? setTimeout(() => this.landEarly(stale), softTimeout) : undefined;
     const done = (result: LoadResult) => {
       clearTimeout(soft);
+      this.bear(load.named);
       this.landLoaded(result);
     };
     const failed = (error: unknown) => {
@@ -234,7 +235,10 @@ export class Read {
   private loadUnstored(stale?: Found): void {
     const { core, key, loader, settings } = this;
     core.counters.unstoredLoads += 1;
-    const done = ({ value }: Loaded) => this.flight.land(value);
+    const done = ({ value, tags }: Loaded) => {
+      this.bear(tags);
+      this.flight.land(value);
+    };
     const failed = (error: unknown) => this.landFailed(error, stale);
     this.caller.runInAsyncScope(() => core.loads.run(key, loader, settings.loaderTimeout, stale?.value, done, failed));
   }
@@ -275,8 +279,16 @@ export class Read {
     this.landStored(stale);
   }
 
-  private landStored({ value, revived: made }: Found): void {
+  private landStored({ entry, value, revived: made }: Found): void {
+    if (entry?.tags) this.flight.tags = Object.keys(entry.tags);
     this.flight.land(made ? made.value : value);
+  }
+
+  /** What is loaded has these tags, too. */
+  private bear(named: readonly string[]): void {
+    if (named.length === 0) return;
+    const { tags, tagPrefix } = this.settings;
+    this.flight.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
   }
 
   private landEarly(stale: Found): void {
@@ -303,8 +315,10 @@ export class Read {
 
   /** In the first level, unless it may be older than a message that was heard, or missed, since this read began. */
   private keep(entry: Entry): void {
-    const { firstLevel } = this.core;
-    if (!firstLevel || this.flight.outdated || this.answeredEarly || firstLevel.generation !== this.generation) return;
+    const { firstLevel, forgottenTags } = this.core;
+    const { outdated, begun } = this.flight;
+    if (!firstLevel || outdated || this.answeredEarly || firstLevel.generation !== this.generation) return;
+    if (entry.tags && forgottenTags.anySince(Object.keys(entry.tags), begun)) return;
     firstLevel.keep(this.key, entry);
   }
 }
