@@ -92,7 +92,7 @@ export class FaultProxy {
 
   reset(): void {
     for (const { client, server } of this.links) {
-      client.resetAndDestroy();
+      breakOff(client);
       server.destroy();
     }
   }
@@ -104,7 +104,7 @@ export class FaultProxy {
 
   private link(client: Socket): void {
     if (this.refusing) {
-      client.on('error', () => {}).resetAndDestroy();
+      breakOff(client.on('error', () => {}));
       return;
     }
     const server = connect({ host: '127.0.0.1', port: this.target, noDelay: true });
@@ -121,7 +121,7 @@ export class FaultProxy {
     });
     server.on('data', (bytes: Buffer) => {
       if (link.silent) return;
-      if (link.doomed) client.resetAndDestroy();
+      if (link.doomed) breakOff(client);
       else this.pass('reply', () => client.write(bytes));
     });
   }
@@ -133,7 +133,7 @@ export class FaultProxy {
       this.refusing ||= thenRefuses;
       link.doomed = true;
       if (carriedOut) link.server.write(bytes);
-      else link.client.resetAndDestroy();
+      else breakOff(link.client);
       sprung();
       return;
     }
@@ -145,4 +145,13 @@ export class FaultProxy {
     else if (this.delay[direction] > 0) setTimeout(send, this.delay[direction]);
     else send();
   }
+}
+
+/**
+ * Resets it, unless it ends already: Node.js does not close a socket that is reset in the turn in which it ends, and then spins for
+ * ever when the process ends.
+ */
+function breakOff(socket: Socket): void {
+  if (socket.writable) socket.resetAndDestroy();
+  else socket.destroy();
 }
