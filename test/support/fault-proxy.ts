@@ -148,8 +148,8 @@ export class FaultProxy {
 }
 
 /**
- * Resets it, unless it ends already: Node.js does not close a socket that is reset in the turn in which it ends, and then spins for
- * ever when the process ends.
+ * Resets it, unless it ends already: Node.js does not close a socket that is reset in the turn in which it ends, and
+ * then spins for ever when the process ends.
  */
 function breakOff(socket: Socket): void {
   if (socket.writable) socket.resetAndDestroy();
