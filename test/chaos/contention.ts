@@ -106,11 +106,11 @@ async function recovery(evidence: Evidence, note: (what: string) => void): Promi
   }
 }
 
-/** Locks and queues must be gone soon after the last caller; what may stay (the fences) must expire. */
+/** Locks and queues must be gone soon after the last caller; what may stay (fences, and labels of processes) must expire. */
 async function noteLeftovers(port: number, note: (what: string) => void): Promise<void> {
   const client = new Redis({ host: '127.0.0.1', port });
   try {
-    const leftovers = async () => (await client.keys('*')).filter((key) => !key.endsWith(':fence'));
+    const leftovers = async () => (await client.keys('*')).filter((key) => !/:(fence|label)$/.test(key));
     const until = performance.now() + BOUNDS.cleanup;
     while ((await leftovers()).length > 0 && performance.now() < until) await sleep(POLL);
     const left = await leftovers();
