@@ -15,7 +15,7 @@ export interface Lock extends AsyncDisposable {
    * Rises with every grant of a name. Present it to the protected resource at the read and at the write, and let the
    * resource refuse one that is lower than the highest it has seen. Several names have one token; re-entry keeps it.
    *
-   * Read it whenever you present it: where a nested hold takes further names, its token is larger, and from its end on
+   * Read it whenever you present it: where a nested hold takes further names, its token is larger, and from then on
    * that of the hold around it, too.
    */
   readonly fencingToken: number;
