@@ -88,16 +88,21 @@ export abstract class CacheReads {
     }
     const changes = engine.turns.afterKey(full);
     if (changes) await changes;
-    return this.find<T>(engine, full, settings);
+    const read = () => engine.calls.run('read', full, () => engine.calls.store.read(full));
+    return this.find<T>(engine, full, settings, read);
   }
 
-  private async find<T>(engine: CacheEngine, full: string, settings: EntrySettings): Promise<T | undefined> {
+  private async find<T>(
+    engine: CacheEngine,
+    full: string,
+    settings: EntrySettings,
+    read: () => Promise<Buffer | null>,
+  ): Promise<T | undefined> {
     const doubt = engine.unconfirmed.doubtAbout(full);
     if (doubt && settings.failOpen) return undefined;
     try {
       if (doubt) throw doubt;
-      const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));
-      const found = await this.fresh(engine, full, data);
+      const found = await this.fresh(engine, full, await read());
       if (!found) {
         engine.counters.misses += 1;
         return undefined;
@@ -117,16 +122,36 @@ export abstract class CacheReads {
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<(T | undefined)[]> {
     const engine = this.engineOf();
-    const found = await inBatches(keys, (key, go) => {
-      if (!go) return this.get<T>(key, options);
-      const full = this.keyPrefix + cacheKey(key);
-      const settings = entrySettings(options, engine.settings.entries);
-      return engine.turns.take([{ thing: keyThing(full), shared: 'read' }], async () => {
-        await go;
-        return this.find<T>(engine, full, settings);
-      });
-    });
+    // Tags are looked at when all have been read: they take turns as well, with changes that may wait for one of these keys.
+    const reads = await inBatches(keys, (key, go) => this.readOf<T>(engine, key, options, go));
+    const found = await Promise.allSettled(valuesOf(reads).map((judge) => judge()));
     return valuesOf(found);
+  }
+
+  /** Reads after `go`, before the changes that are called later. Answers, once it has read, what judges what it read. */
+  private async readOf<T>(
+    engine: CacheEngine,
+    key: string,
+    options: Pick<CacheEntryOptions, 'onRedisError'> | undefined,
+    go: Promise<unknown> | undefined,
+  ): Promise<() => Promise<T | undefined>> {
+    const full = this.keyPrefix + cacheKey(key);
+    const settings = entrySettings(options, engine.settings.entries);
+    const kept = settings.strong ? undefined : engine.firstLevel?.get(full);
+    if (kept) {
+      engine.counters.firstLevelHits += 1;
+      return async () => kept.value as T;
+    }
+    const read = () => engine.calls.run('read', full, () => engine.calls.store.read(full));
+    const inTurn = async () => {
+      await go;
+      return read();
+    };
+    const reading = go
+      ? engine.turns.take([{ thing: keyThing(full), shared: 'read' }], inTurn)
+      : (engine.turns.afterKey(full)?.then(read) ?? read());
+    await reading.catch(() => {});
+    return () => this.find<T>(engine, full, settings, () => reading);
   }
 
   /** Milliseconds that the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */

@@ -54,8 +54,8 @@ class Turn {
 
 /**
  * The changes that this process has under way, so that what is called later takes effect later: on the way to the
- * store, changes may overtake each other. Nothing that a user gave is called within a turn, or it could wait for
- * itself.
+ * store, changes may overtake each other. Nothing that a user gave is called within a turn, and no step awaits another
+ * turn, or it could wait for itself.
  */
 export class Turns {
   /** The last ones of each thing: who comes now comes after them. */

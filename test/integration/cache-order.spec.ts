@@ -207,6 +207,17 @@ describe.each(cacheStores)('on $name', (kind) => {
     expect(await cache.mget(keys)).toEqual(keys.map((key) => (key === last ? 2 : undefined)));
   });
 
+  it('a read of more keys than go at once, and a write with a tag called after it, do not wait for each other', async () => {
+    const { cache } = scripted;
+    const keys = namesOf(600);
+    const last = keys.at(-1) as string;
+    const tags = ['of all'];
+    await cache.mset(Object.fromEntries(keys.map((key) => [key, 'old'])), { ...LONG, tags });
+    const [values] = await Promise.all([cache.mget(keys), cache.set(last, 'new', { ...LONG, tags })]);
+    expect(values).toEqual(keys.map(() => 'old'));
+    expect(await cache.get(last)).toBe('new');
+  });
+
   it('a deletion by prefix or pattern takes what was stored before its call, and leaves what is stored after it', async () => {
     const { cache } = scripted;
     const [prefix, other] = namesOf(2) as [string, string];
