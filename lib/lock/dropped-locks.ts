@@ -13,10 +13,12 @@ const FRAMES = 8;
 
 /**
  * Tells of a lock that is held while nothing refers to its `Lock` any more: nobody will release it. From then on it is
- * not renewed, so that its lease ends it.
+ * not renewed, so that its lease ends it. An application that releases by name keeps no `Lock`: there, that one is
+ * dropped says nothing.
  */
 export class DroppedLocks {
   private readonly origins = process.env.NODE_ENV !== 'production';
+  private releasesByName = false;
   private readonly registry = new FinalizationRegistry<Watched>((watched) => this.dropped(watched));
 
   constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
@@ -38,8 +40,13 @@ export class DroppedLocks {
     this.registry.register(lock, { hold, origin });
   }
 
+  /** What an `acquire` got was released by its name. */
+  releasedByName(): void {
+    this.releasesByName = true;
+  }
+
   private dropped({ hold, origin }: Watched): void {
-    if (hold.isReleased || hold.isLost) return;
+    if (this.releasesByName || hold.isReleased || hold.isLost) return;
     hold.orphan();
     const shown = hold.keys.map((name) => `"${name}"`).join(', ');
     const where = origin?.stack?.replace(/^.*\n/, '') ?? 'run it with NODE_ENV other than "production" to see where';

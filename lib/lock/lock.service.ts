@@ -31,7 +31,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * It opens no scope: a second call for the same name waits, also within the same function. See `withLock`.
    *
    * Keep the `Lock` for as long as it is to be held: one that is garbage-collected without a release is not
-   * renewed any more, with a warning, so that its lease ends it.
+   * renewed any more, with a warning, so that its lease ends it. Once this service has released by name what an `acquire`
+   * got, it takes no `Lock` for forgotten any more.
    *
    * @throws LockTimeoutError when it is busy for `wait` ms
    * @throws LockBackendError when the backend fails until `wait` has passed
@@ -122,6 +123,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const names = lockNames(key);
     const hold = this.context.holdOf(names);
     if (!hold) throw new LockKeyError(await this.notHeld(names), names);
+    if (hold !== this.current()) this.dropped.releasedByName();
     await hold.release();
   }
 

@@ -64,6 +64,24 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
     expect(warnings('kept')).toEqual([]);
   });
 
+  it('is renewed, and not told, where the application releases by name: a lock whose Lock nobody keeps', async () => {
+    const other = await startLockApp(kind === 'redis' ? { redis: server.url } : { backend: memory() });
+    const byName = async (name: string, work: () => Promise<void>) => {
+      await other.locks.acquire(name, { ttl: 300 });
+      await work();
+      await other.locks.release(name);
+    };
+    await byName('first', async () => {});
+    await byName('second', async () => {
+      for (let turn = 0; turn < 8; turn++) {
+        await sleep(100);
+        await collectGarbage();
+      }
+    });
+    expect(other.logger.matching(/dropped without release/)).toEqual([]);
+    await other.close();
+  });
+
   it('is let go: each run of a job that schedules its next run from inside of the lock', async () => {
     const runs: WeakRef<Lock>[] = [];
     await new Promise<void>((resolve, reject) => {
