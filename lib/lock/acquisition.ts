@@ -63,7 +63,7 @@ export async function tryOnce(
   budget.throwIfCancelled();
   const ticketed = { names, ticket: backend.nextTicket() };
   const { calls, releaser } = backend;
-  const limit = budget.limitOf(calls.commandTimeout);
+  const limit = budget.limitOf(options.commandTimeout ?? calls.commandTimeout);
   const lease = leaseOf(options);
   const sentAt = currentInstant();
   const sent = calls.acquire(ticketed, lease, leastToken);

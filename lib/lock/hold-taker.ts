@@ -81,7 +81,8 @@ export class HoldTaker implements LossObserver {
       if (parts.length > 0) await this.lengthen(parts, options);
       if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
       if (parts.length > 1 && missing.length < names.length) {
-        await showOneToken(backend, parts, wait.budget.limitOf(backend.calls.commandTimeout));
+        const { commandTimeout = backend.calls.commandTimeout } = options;
+        await showOneToken(backend, parts, wait.budget.limitOf(commandTimeout));
       }
       if (options.minHold > 0) await this.keep(wait, parts, options);
       // The hold around the caller may have been lost while the rest was waited for.

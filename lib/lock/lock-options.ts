@@ -19,6 +19,12 @@ export interface LockOptions {
    */
   wait?: Duration;
   /**
+   * How long a single request for the lock may go unanswered; the clock starts when it is sent. Then it counts as failed, and while `wait`
+   * lasts another one is sent. Releases and renewals go by that of the module.
+   * @default `commandTimeout` of the module
+   */
+  commandTimeout?: Duration;
+  /**
    * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval` (default
    * `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (default the lesser of `commandTimeout` and
    * `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
@@ -72,6 +78,8 @@ export interface RenewOptions {
 export interface ResolvedLockOptions {
   readonly ttl: number;
   readonly wait: number;
+  /** Of the module where there is none. */
+  readonly commandTimeout: number | undefined;
   readonly renewal: { readonly interval: number; readonly timeout: number | undefined } | undefined;
   readonly maxHold: number | undefined;
   /** 0: none. */
@@ -88,6 +96,7 @@ const LEAST_TTL = 100;
 const OPTION_NAMES = new Set<string>([
   'ttl',
   'wait',
+  'commandTimeout',
   'renew',
   'maxHold',
   'minHold',
@@ -106,6 +115,8 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
   const ttl = duration('ttl', given(options.ttl, defaults.ttl, 30_000), LEAST_TTL);
   const waits = given(options.wait, defaults.wait, 5_000);
   const wait = waits === Infinity ? Infinity : duration('wait', waits, 0);
+  const answers = given(options.commandTimeout, defaults.commandTimeout);
+  const commandTimeout = answers === undefined ? undefined : duration('commandTimeout', answers, 1);
   const holds = given(options.maxHold, defaults.maxHold);
   const maxHold = holds === undefined ? undefined : duration('maxHold', holds, 1);
   const keeps = given(options.minHold, defaults.minHold);
@@ -128,6 +139,7 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
   return {
     ttl,
     wait,
+    commandTimeout,
     renewal: resolveRenewal(given(options.renew, defaults.renew), ttl),
     maxHold,
     minHold,

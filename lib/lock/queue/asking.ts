@@ -39,7 +39,7 @@ export class Asking {
 
   /** Asks under a new ticket. */
   enqueue(caller: Caller): void {
-    const { ttl } = caller.options;
+    const { ttl, commandTimeout } = caller.options;
     const lease = leaseOf(caller.options);
     const attempt = this.begin(!caller.triesOnce && this.queues.listening, lease);
     this.queues.send(
@@ -54,6 +54,7 @@ export class Asking {
       }),
       (answer) => this.answered(attempt, attempt.base, answer),
       (error) => this.failed(attempt, error),
+      commandTimeout,
     );
   }
 
@@ -209,6 +210,7 @@ export class Asking {
         this.contender.error = error;
         this.beatAfter(attempt, this.contender.backOff());
       },
+      this.contender.callers.first?.options.commandTimeout,
     );
   }
 

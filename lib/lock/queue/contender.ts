@@ -105,7 +105,7 @@ export class Contender implements CallerHost {
   leave(caller: Caller, cancelled?: { reason: unknown }): void {
     if (!cancelled && !caller.overdue && this.awaitsAnswer) {
       this.overdue = true;
-      return caller.awaitAnswer(this.queues.commandTimeout);
+      return caller.awaitAnswer(caller.options.commandTimeout ?? this.queues.commandTimeout);
     }
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
     if (!this.callers.first) this.quit();

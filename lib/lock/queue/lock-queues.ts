@@ -137,8 +137,9 @@ export class LockQueues {
     call: Pending<T>,
     answered: (answer: T) => void,
     failed: (error: LockBackendError) => void,
+    limit?: number,
   ): void {
-    this.named.calls.send(operation, names, call, answered, failed);
+    this.named.calls.send(operation, names, call, answered, failed, limit);
   }
 
   private contender(name: string, order: ResolvedLockOptions['order']): Contender {

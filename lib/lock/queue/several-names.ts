@@ -120,7 +120,7 @@ export class SeveralNames {
   private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
-    const limit = this.budget.limitOf(this.queues.commandTimeout);
+    const limit = this.budget.limitOf(this.options.commandTimeout ?? this.queues.commandTimeout);
     await Promise.all(smaller.map((lease) => raiseTokens(this.backend, lease, largest, limit)));
     const now = currentInstant();
     for (const lease of leases) {
