@@ -3,6 +3,8 @@ import { ExpiringMap } from './expiring-map.js';
 
 /** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
 const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+/** The same for a tag that nothing bears: when any tag was invalidated last is remembered for longer. */
+const UNBORNE_TAG_MEMORY = 10 * 60 * 1_000;
 
 interface Tag extends TagVersion {
   /** What was stored with a version from this one on is stale; `undefined` where no soft expiry was the last. */
@@ -36,6 +38,7 @@ export class MemoryCacheTags {
     const version = this.moment();
     const least = softly ? (last?.least ?? last?.version) : undefined;
     this.lastInvalidation = version;
-    this.tags.set(tag, { version, begun: false, least }, Math.max(TAG_MEMORY, this.tags.remaining(tag) ?? 0));
+    const memory = last ? TAG_MEMORY : UNBORNE_TAG_MEMORY;
+    this.tags.set(tag, { version, begun: false, least }, Math.max(memory, this.tags.remaining(tag) ?? 0));
   }
 }

@@ -7,7 +7,8 @@ import { redisScript } from '../../scripts/redis-script.js';
  * A tag that was expired softly is `version;least`: what was stored with a version from `least` on is stale.
  *
  * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots.
- * ARGV: channel, the tag, how long in ms the version must be remembered at least, 1 where the first key is to be expired softly (else empty).
+ * ARGV: channel, the tag, how long in ms the version must be remembered at least, 1 where the first key is to be expired softly (else empty),
+ * and how long the version of the first key must be remembered where it has none yet.
  */
 export const INVALIDATE_TAG = redisScript(`
 local now = redis.call('TIME')
@@ -15,7 +16,7 @@ for i, key in ipairs(KEYS) do
   local last = redis.call('GET', key)
   local known = last and math.abs(tonumber(string.match(last, '^[^;]+'))) or 0
   local version = string.format('%.0f', math.max(now[1] * 1000000 + now[2], known + 1))
-  local ttl = math.max(redis.call('PTTL', key), tonumber(ARGV[3]))
+  local ttl = math.max(redis.call('PTTL', key), tonumber(i == 1 and not last and ARGV[5] or ARGV[3]))
   if i == 1 and ARGV[4] ~= '' and last then
     version = version .. ';' .. (string.match(last, ';(.+)') or string.format('%.0f', known))
   end
