@@ -44,7 +44,7 @@ describe('the store', () => {
   it('has keys due after their delay, in their order, at most as many as asked for', async () => {
     expect(await deletions.claim(10, 1_000)).toEqual({ keys: [], next: null });
     await deletions.schedule(['c'], 60_000);
-    await deletions.schedule(['b'], 2);
+    await deletions.schedule(['b'], 1_000);
     await deletions.schedule(['a'], 0);
     await eventually(async () => (await client.zcount(keys.scheduled, 0, Date.now() - 1)) === 2);
     expect((await deletions.claim(1, 30_000)).keys).toEqual(['a']);
