@@ -79,6 +79,7 @@ it('a set is stored on each node of a Cluster', async () => {
 
 it('a set is stored also where the clock of the server was set forward since it was read', async () => {
   const client = new Redis(server.url);
+  await using _ = { [Symbol.asyncDispose]: async () => client.disconnect() };
   let readings = 0;
   // What is left of a reading from before: all later ones are right.
   const time = async (): Promise<number[]> => {
@@ -86,14 +87,12 @@ it('a set is stored also where the clock of the server was set forward since it 
     const [seconds, micros] = await redis.time();
     return [Number(seconds) - (readings === 1 ? 60 : 0), Number(micros)];
   };
-  const app = await openCache({ redis: Object.assign(client, { time }), cache: { commandTimeout: '2s' } });
+  await using app = await openCache({ redis: Object.assign(client, { time }), cache: { commandTimeout: '2s' } });
   for (const value of ['first', 'second']) {
     await app.cache.set('forward', value, { onRedisError: 'throw' });
     expect(await app.cache.get('forward')).toBe(value);
   }
   expect(readings).toBe(2);
-  await app.close();
-  client.disconnect();
 });
 
 it('a set under a barrier stores nothing', async () => {
