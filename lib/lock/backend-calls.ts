@@ -64,10 +64,15 @@ export class BackendCalls {
   ): void {
     const { backend, prefix } = this;
     const rest = keptUntil === 0 ? 0 : Math.ceil(keptUntil - performance.now());
-    const call =
-      rest > 0 && backend.keep
-        ? backend.keep({ prefix, names, ticket, rest })
-        : backend.release({ prefix, names, ticket });
+    let call: Pending<ReleaseAnswer>;
+    try {
+      call =
+        rest > 0 && backend.keep
+          ? backend.keep({ prefix, names, ticket, rest })
+          : backend.release({ prefix, names, ticket });
+    } catch (error) {
+      return failed(this.explain('release', names, error));
+    }
     this.send('release', names, call, answered, failed, limit);
   }
 

@@ -86,3 +86,18 @@ it('is retried through its errors until the wait ends', async () => {
   expect(tries).toBe(4);
   await lock.release();
 });
+
+it('that throws instead of rejecting is asked again to release', async () => {
+  let releases = 0;
+  const backend = backendWith((inner) => ({
+    release: (request) => {
+      releases += 1;
+      if (releases === 1) throw new Error('not now');
+      return inner.release(request);
+    },
+  }));
+  await using app = await startLockApp({ backend });
+  await (await app.locks.acquire('thrown')).release();
+  await eventually(async () => !(await app.locks.isLocked('thrown')));
+  expect(releases).toBe(2);
+});

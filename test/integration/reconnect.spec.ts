@@ -1,5 +1,5 @@
 import { Redis } from 'ioredis';
-import type { RedisLockModuleOptions } from 'nest-redis-lock';
+import { redis, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
@@ -64,6 +64,24 @@ describe('when the connection is there again', () => {
     await app.close();
     expect(client.listenerCount('ready')).toBe(before);
   });
+});
+
+it('eight backends on one client of the user do not look like a leak, and allow it no more listeners when closed', async () => {
+  await using server = await startRedisServer();
+  const client = new Redis(server.url);
+  const before = client.getMaxListeners();
+  const backends = Object.fromEntries(Array.from({ length: 7 }, (_, index) => [`b${index}`, redis(client)]));
+  const app = await startLockApp({ redis: client, backends, cache: { redis: client } });
+  const held = await app.locks.acquire('busy');
+  const waiting = app.locks.acquire('busy');
+  await held.release();
+  await (await waiting).release();
+  // Node.js warns of a leak beyond this.
+  const most = client.getMaxListeners();
+  for (const event of client.eventNames()) expect(client.listenerCount(event)).toBeLessThanOrEqual(most);
+  await app.close();
+  expect(client.getMaxListeners()).toBe(before);
+  client.disconnect();
 });
 
 it('a Cluster: what a node has lost is lost as soon as it is there again', async () => {

@@ -41,7 +41,7 @@ export class RedisLockQueue implements LockQueue {
   async listen(listener: QueueListener): Promise<void> {
     if (this.closed) throw new Error('The backend is closed');
     const channels = channelPrefix(listener);
-    if (!this.channel) this.prepareRenewals();
+    if (!this.channel && !this.link.client.isCluster) this.prepareRenewals();
     this.channel ??= new RedisLockChannel(this.link, channels);
     await this.channel.listen(channels + listener.process, listener);
   }

@@ -8,6 +8,9 @@ import { ConnectionState, type RedisFailure } from './connection-state.js';
 import { PrimarySeeker } from './primary-seeker.js';
 import { queuesForLong, ReadyQueue } from './ready-queue.js';
 
+/** What a link and those who use it listen to one event of a client with, at most. */
+const LISTENERS = 6;
+
 /**
  * A client of the user's, which stays open, or one of our own, which is watched for silence and closed; with what runs
  * scripts on it, and what is known of its connection.
@@ -25,6 +28,7 @@ export class RedisLink {
     requireRedisConnection(option, connection);
     this.own = !isRedisClient(connection);
     const client = isRedisClient(connection) ? connection : createRedisClient(connection);
+    allowListeners(client, LISTENERS);
     this.client = client;
     this.state = new ConnectionState(client, this.own);
     this.queue = queuesForLong(client) ? new ReadyQueue(client, () => this.diagnose()) : undefined;
@@ -54,6 +58,13 @@ export class RedisLink {
     this.queue?.close();
     this.scripts.close();
     this.state.close();
+    allowListeners(this.client, -LISTENERS);
     if (this.own) this.client.disconnect();
   }
+}
+
+/** Node.js warns of a leak where more listen than are allowed; several modules may share one client. */
+function allowListeners(client: RedisClient, more: number): void {
+  const most = client.getMaxListeners();
+  if (most > 0 && most !== Infinity) client.setMaxListeners(most + more);
 }
