@@ -1,4 +1,3 @@
-import { holdsBytes, withOwnBytes } from './own-bytes.js';
 import type { ReadOutcome } from './read-report.js';
 
 /** One read of a key that is under way in this process, and that others may join. */
@@ -10,7 +9,6 @@ export class Flight {
   outcome: ReadOutcome = 'miss';
   /** Until when the value is fresh, in ms of the wall clock, where it is stored. */
   freshUntil: number | undefined;
-  private copy: ((value: unknown) => unknown) | undefined;
   private onEnd: (() => void)[] | undefined;
   private resolve!: (value: unknown) => void;
   private reject!: (error: unknown) => void;
@@ -43,12 +41,6 @@ export class Flight {
     this.reject(error);
   }
 
-  /** The answer for one caller of several: the same object, but for bytes, which they would change under each other's hands. */
-  joined(): Promise<unknown> {
-    this.copy ??= this.copyMaker();
-    return this.promise.then(this.copy);
-  }
-
   /**
    * What is begun as soon as this one has ended, or is detached; whoever asked for it by then shares it. `begin` is told whether it must
    * be strong, for any of them.
@@ -59,14 +51,6 @@ export class Flight {
       (this.onEnd ??= []).push(() => resolve(begin(this.followedStrongly)));
     });
     return this.following;
-  }
-
-  private copyMaker(): (value: unknown) => unknown {
-    let bytes: boolean | undefined;
-    return (value) => {
-      bytes ??= holdsBytes(value);
-      return bytes ? withOwnBytes(value) : value;
-    };
   }
 
   /** Nobody joins any more. */

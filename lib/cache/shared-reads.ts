@@ -35,7 +35,7 @@ export class SharedReads {
     if (!settings.strong && this.core.hears) {
       if (current.begun === this.core.forgottenTags.count) {
         this.core.loads.scopes.wait(key, current.promise);
-        return reported(current, current.joined(), report);
+        return reported(current, current.promise, report);
       }
       const late = this.joinLate(current, loader, settings, report, rendezvous);
       this.core.loads.scopes.wait(key, late);
@@ -45,7 +45,7 @@ export class SharedReads {
     const caller = new AsyncResource('CacheRead');
     const begin = (strong: boolean) => this.beginShared(key, loader, { ...settings, strong });
     const following = current.next((strong) => caller.runInAsyncScope(begin, undefined, strong), settings.strong);
-    const answer = following.then((flight) => reported(flight, flight.joined(), report));
+    const answer = following.then((flight) => reported(flight, flight.promise, report));
     this.core.loads.scopes.wait(key, answer);
     return answer;
   }
@@ -76,10 +76,10 @@ export class SharedReads {
       () => this.core.forgottenTags.anySince(current.tags, current.begun),
       () => true,
     );
-    if (!outdated) return reported(current, current.joined(), report);
+    if (!outdated) return reported(current, current.promise, report);
     const { key } = current;
     const next = this.core.flights.get(key, settings.forceFresh);
-    if (next) return reported(next, next.joined(), report);
+    if (next) return reported(next, next.promise, report);
     rendezvous?.resumes();
     return alone(this.beginShared(key, loader, settings, rendezvous), report);
   }

@@ -69,20 +69,6 @@ describe.each(bytes)('%s', (_, make, bytesOf) => {
     await isNeverShared(() => plain.cache.getOrSet(key, make));
     await isNeverShared(() => plain.cache.get(key));
   });
-
-  it('that one caller changes is as it was for those who waited for the same load, or the same read', async () => {
-    using scripted = scriptedCache();
-    const { cache, engine } = scripted;
-    await eventually(() => engine.hears);
-    for (let time = 0; time < 2; time++) {
-      const all = await Promise.all(Array.from({ length: 4 }, () => cache.getOrSet(key, make)));
-      for (const value of all) {
-        expect(value).toEqual(make());
-        change(value);
-      }
-    }
-    expect(engine.counters.sharedReads).toBe(6);
-  });
 });
 
 it('bytes that a serializer hands out as it got them are as they were for the next caller', async () => {
