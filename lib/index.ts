@@ -49,6 +49,7 @@ export type {
   ReadOptions,
 } from './cache/cache-options.js';
 export type { CachePipeline } from './cache/cache-pipeline.js';
+export type { PipelineExpiringSets, PipelineSets } from './cache/pipeline-sets.js';
 export type { CacheSerializer } from './cache/cache-serializer.js';
 export { CacheService } from './cache/cache.service.js';
 export type { CacheStats } from './cache/cache-stats.js';
@@ -78,6 +79,7 @@ export type {
   ScheduledDeletions,
   SetRequest,
   StoredData,
+  TagState,
   TagVersion,
 } from './backends/cache-store.js';
 export { CacheEvict, type CacheEvictOptions } from './decorators/cache-evict.decorator.js';

@@ -168,6 +168,7 @@ export interface CacheStore {
 
   /** The version of each tag, which begins one where there is none, and keeps it for at least `ttl` ms more. */
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]>;
+  /** The version of each tag as it is, without beginning one. */
   readTags(tags: readonly string[]): Pending<readonly TagState[]>;
   /**
    * When any tag was invalidated last, in µs by the clock of the store; `null` where that is not remembered. It tells that a tag which has

@@ -13,10 +13,12 @@ export class CachePipeline<Results extends unknown[] = []> {
   /** @internal */
   constructor(private readonly cache: CacheOperations) {}
 
+  /** Changes and reads of plain sets, in the order of the pipeline. */
   get sets(): PipelineSets<Results> {
     return new PipelineSets(this, this.cache.sets);
   }
 
+  /** Changes and reads of sets whose members expire, in the order of the pipeline. */
   get expiringSet(): PipelineExpiringSets<Results> {
     return new PipelineExpiringSets(this, this.cache.expiringSet);
   }

@@ -46,6 +46,7 @@ export function redis(connection: RedisConnection, { fenceTtl }: RedisBackendOpt
   return new RedisLockBackend(connection, fenceTtl === undefined ? undefined : fenceTtlOf(fenceTtl));
 }
 
+/** What `redis()` takes beside the connection. */
 export interface RedisBackendOptions {
   /**
    * How long the counter of the fencing tokens of a name stays at Redis after its last grant: about 124 bytes for each
