@@ -28,8 +28,8 @@ export interface LeaseRequest extends LoadRequest {
 
 /**
  * - `hit`: there is a value by now, to be read.
- * - `leased`: this load may store what it finds, until its lease ends or the key is invalidated. `at`: when that was, in µs by the
- *   clock of the store.
+ * - `leased`: this load may store what it finds, until its lease ends or the key is invalidated. `at`: when that was,
+ *   in µs by the clock of the store.
  * - `busy`: another load has the lease, for `remaining` ms at most; the end of it is told over the bus.
  * - `barrier`: a write is under way; what is read now must not be stored.
  */
@@ -75,8 +75,8 @@ export interface TagVersion {
 }
 
 /**
- * The version of a tag; `null` where there is none. An object where it was expired softly: what was stored with a version from `least` on,
- * and before `version`, is stale.
+ * The version of a tag; `null` where there is none. An object where it was expired softly: what was stored with a
+ * version from `least` on, and before `version`, is stale.
  */
 export type TagState = number | { readonly version: number; readonly least: number } | null;
 
@@ -121,8 +121,8 @@ export interface DeleteMatchingRequest {
 }
 
 /**
- * Where cached values are kept, and the steps that must be atomic there. Each step may be sent twice. The cache bounds every call
- * in time; one that it gave up on may still be carried out later.
+ * Where cached values are kept, and the steps that must be atomic there. Each step may be sent twice. The cache bounds
+ * every call in time; one that it gave up on may still be carried out later.
  */
 export interface CacheStore {
   readonly name: string;
@@ -143,21 +143,29 @@ export interface CacheStore {
   read(key: string): Pending<Buffer | null>;
   /** Asks for leave to load the key, and to store what is found. */
   lease(request: LeaseRequest): Pending<LeaseAnswer>;
-  /** Stores the value and ends the lease; `false` when the lease is not this load's any more: then nothing is stored. */
+  /**
+   * Stores the value and ends the lease; `false` when the lease is not this load's any more: then nothing is stored.
+   */
   commit(request: CommitRequest): Pending<boolean>;
   /** Lets the lease run for at least so long from now; `false` when it is not this load's any more. */
   renew(request: LoadRequest & { readonly lease: number }): Pending<boolean>;
   /** Ends the lease without a value, if it is this load's. */
   release(request: LoadRequest): Pending<void>;
 
-  /** Deletes the value or lets it be stale, takes the lease from whoever loads, and tells everybody. Answers whether there was one. */
+  /**
+   * Deletes the value or lets it be stale, takes the lease from whoever loads, and tells everybody. Answers whether
+   * there was one.
+   */
   invalidate(request: InvalidateRequest): Pending<boolean>;
   /** As `invalidate`, and answers the value; `null` when there was none, also where it is sent twice. */
   take(key: string): Pending<Buffer | null>;
   /** Lets the barrier run for at least so long from now; `false` when it had ended. */
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
-  /** As `invalidate`, with a new value; `false` when `ifAbsent` found one, or a barrier stands; 'late' when it was not in time. */
+  /**
+   * As `invalidate`, with a new value; `false` when `ifAbsent` found one, or a barrier stands; 'late' when it was not
+   * in time.
+   */
   set(request: SetRequest): Pending<boolean | 'late'>;
   /** Adds to the number under the key, which begins at 0 and then lives for `ttl` ms, `Infinity` for without end. */
   increment(request: KeyRequest & { readonly by: number; readonly ttl: number }): Pending<number>;
@@ -171,8 +179,8 @@ export interface CacheStore {
   /** The version of each tag as it is, without beginning one. */
   readTags(tags: readonly string[]): Pending<readonly TagState[]>;
   /**
-   * When any tag was invalidated last, in µs by the clock of the store; `null` where that is not remembered. It tells that a tag which has
-   * just begun was not invalidated, and forgotten, before.
+   * When any tag was invalidated last, in µs by the clock of the store; `null` where that is not remembered. It tells
+   * that a tag which has just begun was not invalidated, and forgotten, before.
    */
   lastTagInvalidation(): Pending<number | null>;
   /** Gives the tag a version that it never had, and tells everybody. `softly`: what has had the one before is stale. */
@@ -182,8 +190,8 @@ export interface CacheStore {
   deleteMatching(request: DeleteMatchingRequest): Promise<number>;
 
   /**
-   * Called at start-up, once, also while the store is away. Rejects when it cannot serve, with one line that names the server, the cause
-   * and the remedy; reports what it can serve with all the same.
+   * Called at start-up, once, also while the store is away. Rejects when it cannot serve, with one line that names the
+   * server, the cause and the remedy; reports what it can serve with all the same.
    */
   start?(request: StartRequest): Promise<void>;
   /** Rejects when the store cannot serve. */
@@ -206,7 +214,10 @@ export interface CacheSets {
   members(key: string): Pending<readonly string[]>;
 }
 
-/** Sets of strings of which each lives for a time of its own, by the clock of the store. Each call drops what has expired. */
+/**
+ * Sets of strings of which each lives for a time of its own, by the clock of the store. Each call drops what has
+ * expired.
+ */
 export interface CacheExpiringSets {
   /** Answers how many are new; those that are not live for `ttl` ms from now. */
   add(key: string, members: readonly string[], ttl: number): Pending<number>;
@@ -221,13 +232,16 @@ export interface CacheExpiringSets {
 }
 
 /**
- * Plain bits, for Bloom filters. What is under a key is whole: a rebuild put it there that ran to its end, and `add` begins nothing.
- * Where there is nothing, nothing is known.
+ * Plain bits, for Bloom filters. What is under a key is whole: a rebuild put it there that ran to its end, and `add`
+ * begins nothing. Where there is nothing, nothing is known.
  */
 export interface CacheBits {
   /** Sets the bits, also in what is being rebuilt. Where there is nothing, it does nothing. */
   add(request: BitsRequest & { readonly positions: readonly number[] }): Pending<void>;
-  /** For each list of positions, all of one length, whether all those bits are set; `null` when there is nothing under the key. */
+  /**
+   * For each list of positions, all of one length, whether all those bits are set; `null` when there is nothing under
+   * the key.
+   */
   has(request: BitsRequest & { readonly lists: readonly (readonly number[])[] }): Pending<readonly boolean[] | null>;
   /** Begins to rebuild, with `size` bits of which none is set; `false` when another rebuild is under way. */
   beginRebuild(request: RebuildRequest & { readonly size: number }): Pending<boolean>;

@@ -8,8 +8,8 @@ export type { Notice, Pending, StartRequest };
  * The contract between a lock and whatever keeps it.
  *
  * A backend decides who owns a name, and mints the fencing token in the same atomic step. It keeps no lease of its own,
- * never waits, never retries and starts no timer: waiting, renewal, deadlines, time-outs and re-entry are done above it,
- * once for all backends.
+ * never waits, never retries and starts no timer: waiting, renewal, deadlines, time-outs and re-entry are done above
+ * it, once for all backends.
  *
  * Every call may be sent twice (a client library may resend after a reconnect) and must then do no harm. A call that
  * could not be carried out rejects with whatever the client library says; "busy" and "not yours" are answers.
@@ -22,14 +22,14 @@ export interface LockBackend {
   readonly queue?: LockQueue;
 
   /**
-   * Takes all names or none. A name that this very ticket owns already counts as free (the answer to an earlier send was
-   * lost).
+   * Takes all names or none. A name that this very ticket owns already counts as free (the answer to an earlier send
+   * was lost).
    */
   acquire(request: AcquireRequest): Promise<AcquireAnswer>;
 
   /**
-   * Lets each lease run for at least `ttl` from now; never shortens one. One answer for each request, in their order, and
-   * each settles by itself: a node that is slow or dead must not keep back the answers of another.
+   * Lets each lease run for at least `ttl` from now; never shortens one. One answer for each request, in their order,
+   * and each settles by itself: a node that is slow or dead must not keep back the answers of another.
    */
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[];
 
@@ -37,39 +37,46 @@ export interface LockBackend {
   release(request: TicketRequest): Pending<ReleaseAnswer>;
 
   /**
-   * Lets the lease of those of the names that this ticket owns end `rest` ms from now; never lengthens one. They stay owned by
-   * it until then, and answered as `released`. A backend without it cannot be asked for `minHold`.
+   * Lets the lease of those of the names that this ticket owns end `rest` ms from now; never lengthens one. They stay
+   * owned by it until then, and answered as `released`. A backend without it cannot be asked for `minHold`.
    */
   keep?(request: KeepRequest): Pending<ReleaseAnswer>;
 
   /** `null` when nobody owns the name. */
   inspect(request: NameRequest): Promise<LockState | null>;
 
-  /** Keeps who a process is for `ttl` ms, which `inspect` then says of each ticket of it; with a `ttl` of 0, forgets it. */
+  /**
+   * Keeps who a process is for `ttl` ms, which `inspect` then says of each ticket of it; with a `ttl` of 0, forgets it.
+   */
   label?(request: LabelRequest): Promise<void>;
 
   /** Frees the name, and answers who owned it; `null` when nobody did. */
   forceRelease(request: NameRequest): Promise<string | null>;
 
   /**
-   * From now until `close`, calls `listener` whenever a connection is there, again or for the first time: the store may have
-   * restarted, and have lost what it kept.
+   * From now until `close`, calls `listener` whenever a connection is there, again or for the first time: the store may
+   * have restarted, and have lost what it kept.
    */
   whenConnected?(listener: () => void): void;
 
-  /** A store for cached values in the same place, where there is one; whoever opened it closes it, before the backend. */
+  /**
+   * A store for cached values in the same place, where there is one; whoever opened it closes it, before the backend.
+   */
   openCacheStore?(prefix: string | undefined): CacheStore;
 
   /**
-   * Called by each module at start-up, once, also while the backend is away. Rejects when it cannot serve, with one line that names the
-   * server, the cause and the remedy; reports what it can serve with all the same.
+   * Called by each module at start-up, once, also while the backend is away. Rejects when it cannot serve, with one
+   * line that names the server, the cause and the remedy; reports what it can serve with all the same.
    */
   start?(request: StartRequest): Promise<void>;
 
   /** Rejects when the backend cannot serve. */
   ping(): Promise<void>;
 
-  /** Why a call failed with `error`, or got no answer: names the server, the cause and the remedy; it is the cause of what callers see. */
+  /**
+   * Why a call failed with `error`, or got no answer: names the server, the cause and the remedy; it is the cause of
+   * what callers see.
+   */
   diagnose?(error?: unknown): Error | undefined;
 
   /** Closes the connections that the backend itself opened, and no others. */
@@ -159,8 +166,8 @@ export type RenewAnswer =
 
 /**
  * `released`: all names were ours and are free now. `gone`: one or more were owned by nobody. `taken`: one or more were
- * owned by somebody else. `resent`: the client library may have sent the request more than once, so that `gone` or `taken`
- * may be our own doing.
+ * owned by somebody else. `resent`: the client library may have sent the request more than once, so that `gone` or
+ * `taken` may be our own doing.
  */
 export interface ReleaseAnswer {
   readonly status: 'released' | 'gone' | 'taken';
@@ -174,7 +181,10 @@ export interface LockState {
   readonly label?: string;
   /** Milliseconds left of the lease; `Infinity` where it has no expiry. */
   readonly ttl: number;
-  /** The newest token issued for this name, or reserved for the holders of one process; `null` when there is none, as for a key that a foreign client set. */
+  /**
+   * The newest token issued for this name, or reserved for the holders of one process; `null` when there is none, as
+   * for a key that a foreign client set.
+   */
   readonly fencingToken: number | null;
   /** How many wait for it in the backend's own queue; 0 where it keeps none. */
   readonly waiting: number;
@@ -182,16 +192,16 @@ export interface LockState {
 
 /**
  * Waiters of different processes in order of arrival, kept at the backend: whoever releases gives the lock to the first
- * live one in the same atomic step, and then tells its process. Safe against messages and answers that are late, lost or
- * repeated, by the rules of docs/protocol.md.
+ * live one in the same atomic step, and then tells its process. Safe against messages and answers that are late, lost
+ * or repeated, by the rules of docs/protocol.md.
  */
 export interface LockQueue {
   /** Opens the channel of this process, on which messages come. Rejects when it cannot be opened. */
   listen(listener: QueueListener): Promise<void>;
 
   /**
-   * Takes the name if it is free and nobody waits for it; else waits in the queue, or answers at once without a `claim`. A
-   * ticket that owns the name is granted it again; one that waits stays where it is.
+   * Takes the name if it is free and nobody waits for it; else waits in the queue, or answers at once without a
+   * `claim`. A ticket that owns the name is granted it again; one that waits stays where it is.
    */
   enqueue(request: EnqueueRequest): Pending<QueueAnswer>;
 

@@ -1,6 +1,6 @@
 /**
- * What a store knows of the values that it keeps: the first bytes of those that have an envelope are a version, flags, and when they
- * stop being fresh, in ms of the wall clock, base 36.
+ * What a store knows of the values that it keeps: the first bytes of those that have an envelope are a version, flags,
+ * and when they stop being fresh, in ms of the wall clock, base 36.
  */
 export const HEADER = {
   version: 1,

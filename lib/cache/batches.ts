@@ -2,8 +2,9 @@
 const MOST_AT_ONCE = 512;
 
 /**
- * Calls `call` for each of them at once, in their order. All but those of the first batch then have to await `go`, the end of the batch
- * before, so that the store has no more to answer at one time than it can. Resolves when all have settled.
+ * Calls `call` for each of them at once, in their order. All but those of the first batch then have to await `go`, the
+ * end of the batch before, so that the store has no more to answer at one time than it can. Resolves when all have
+ * settled.
  */
 export function inBatches<T, R>(
   all: readonly T[],

@@ -10,7 +10,10 @@ export interface LoaderContext {
   skip(): void;
   /** Stores it for another time than the options say; 0 does not store it. */
   setTtl(ttl: Duration): void;
-  /** Adds tags to those of the options, in the same namespace. One that was invalidated since the loader began keeps the result from being stored. */
+  /**
+   * Adds tags to those of the options, in the same namespace. One that was invalidated since the loader began keeps the
+   * result from being stored.
+   */
   setTags(tags: readonly string[]): void;
 }
 

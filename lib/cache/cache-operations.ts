@@ -36,8 +36,8 @@ export class CacheOperations extends CacheWrites {
   }
 
   /**
-   * As `invalidate`, and answers how many values Redis had: also of those that were stale, or ended by a tag. What was deleted without its
-   * confirmation is not counted.
+   * As `invalidate`, and answers how many values Redis had: also of those that were stale, or ended by a tag. What was
+   * deleted without its confirmation is not counted.
    */
   async del(keys: string | readonly string[], options?: InvalidateOptions): Promise<number> {
     const engine = this.engineOf();
@@ -45,11 +45,11 @@ export class CacheOperations extends CacheWrites {
   }
 
   /**
-   * Deletes the values, and fences whatever loads them, in any process: what it read before is not stored. Call it after
-   * the write has been committed.
+   * Deletes the values, and fences whatever loads them, in any process: what it read before is not stored. Call it
+   * after the write has been committed.
    *
-   * With `onRedisError: 'open'` it resolves within `commandTimeout` also when Redis is away; it is then repeated until Redis confirms it,
-   * and this process does not read the keys from Redis meanwhile.
+   * With `onRedisError: 'open'` it resolves within `commandTimeout` also when Redis is away; it is then repeated until
+   * Redis confirms it, and this process does not read the keys from Redis meanwhile.
    *
    * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'; it is repeated nevertheless
    */
@@ -58,9 +58,9 @@ export class CacheOperations extends CacheWrites {
   }
 
   /**
-   * Runs `write` while nothing is stored under the keys, and deletes them before and after. Should the process die between the
-   * commit of the write and its end here, nothing old is left, and nothing is stored until the barrier ends (10 s), which is renewed
-   * while `write` runs.
+   * Runs `write` while nothing is stored under the keys, and deletes them before and after. Should the process die
+   * between the commit of the write and its end here, nothing old is left, and nothing is stored until the barrier ends
+   * (10 s), which is renewed while `write` runs.
    *
    * @throws what `write` throws; the keys are deleted all the same
    * @throws CacheBackendError when Redis fails before `write`, and `onRedisError` is 'throw': it did not run
@@ -70,7 +70,10 @@ export class CacheOperations extends CacheWrites {
     return engine.invalidations.mutate(this.full(keys), write, entrySettings(options, engine.settings.entries));
   }
 
-  /** Deletes every value that bears one of the tags, and does not let loads that began before store any. The tags of a namespace are its own. */
+  /**
+   * Deletes every value that bears one of the tags, and does not let loads that began before store any. The tags of a
+   * namespace are its own.
+   */
   async deleteByTag(
     tags: string | readonly string[],
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
@@ -81,8 +84,8 @@ export class CacheOperations extends CacheWrites {
   }
 
   /**
-   * As `deleteByTag`, but what bears one of the tags is kept, and stale at once: a read loads, and falls back on it for its `staleTtl`, from
-   * the last expiry of the tag on and as long as Redis keeps it.
+   * As `deleteByTag`, but what bears one of the tags is kept, and stale at once: a read loads, and falls back on it for
+   * its `staleTtl`, from the last expiry of the tag on and as long as Redis keeps it.
    */
   async expireByTag(
     tags: string | readonly string[],
@@ -94,26 +97,30 @@ export class CacheOperations extends CacheWrites {
   }
 
   /**
-   * Deletes every value whose key begins with the prefix, and answers how many there were. It looks at every key of the server, a few
-   * at a time; loads that began before it store nothing.
+   * Deletes every value whose key begins with the prefix, and answers how many there were. It looks at every key of the
+   * server, a few at a time; loads that began before it store nothing.
    */
   async deleteByPrefix(prefix: string, options?: DeleteMatchingOptions): Promise<number> {
     if (typeof prefix !== 'string') throw refused('prefix', prefix, "a string; '' stands for all keys");
     return this.deleteMatching({ prefix: this.keyPrefix + keyBeginning(prefix) }, options);
   }
 
-  /** As `deleteByPrefix`, for keys that match a glob of Redis: `*`, `?`, `[abc]`, and `\` before a character that means itself. */
+  /**
+   * As `deleteByPrefix`, for keys that match a glob of Redis: `*`, `?`, `[abc]`, and `\` before a character that means
+   * itself.
+   */
   async deleteByPattern(pattern: string, options?: DeleteMatchingOptions): Promise<number> {
     const literal = this.keyPrefix.replace(/[\\*?[\]]/g, '\\$&');
     return this.deleteMatching({ pattern: literal + cacheKey(pattern) }, options);
   }
 
   /**
-   * Deletes the keys before and after `write`, and once more `delay` after that. The last deletion is kept in Redis, and carried out by
-   * another process should this one die; so a loader that read from a replica which lags behind by less than `delay` leaves nothing old.
+   * Deletes the keys before and after `write`, and once more `delay` after that. The last deletion is kept in Redis,
+   * and carried out by another process should this one die; so a loader that read from a replica which lags behind by
+   * less than `delay` leaves nothing old.
    *
-   * Second choice: readers see what they have stored meanwhile, and load twice. `mutate`, and `invalidate` with a `barrier` as
-   * long as the replica lags, let nothing old be stored in the first place.
+   * Second choice: readers see what they have stored meanwhile, and load twice. `mutate`, and `invalidate` with a
+   * `barrier` as long as the replica lags, let nothing old be stored in the first place.
    *
    * @throws what `write` throws; the keys are deleted all the same
    * @throws CacheBackendError when Redis fails before `write`: it did not run
@@ -129,7 +136,10 @@ export class CacheOperations extends CacheWrites {
     return engine.invalidations.doubleDelete(this.full(keys), write, wait, failOpen);
   }
 
-  /** Runs `write`, then deletes every value whose key begins with the prefix; also when `write` failed, as it may have been carried out. */
+  /**
+   * Runs `write`, then deletes every value whose key begins with the prefix; also when `write` failed, as it may have
+   * been carried out.
+   */
   async flush<T>(prefix: string, write: () => Promise<T>, options?: DeleteMatchingOptions): Promise<T> {
     try {
       return await write();

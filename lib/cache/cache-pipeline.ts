@@ -4,8 +4,8 @@ import type { Duration } from './duration.js';
 import { PipelineExpiringSets, PipelineSets } from './pipeline-sets.js';
 
 /**
- * Gathers operations and sends them together. They are not a transaction: others may come in between, and each succeeds or fails by
- * itself.
+ * Gathers operations and sends them together. They are not a transaction: others may come in between, and each succeeds
+ * or fails by itself.
  */
 export class CachePipeline<Results extends unknown[] = []> {
   private readonly steps: (() => Promise<unknown>)[] = [];

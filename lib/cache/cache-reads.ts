@@ -21,8 +21,8 @@ export abstract class CacheReads {
   ) {}
 
   /**
-   * A key of several parts: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so that no
-   * part can forge another key.
+   * A key of several parts: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so
+   * that no part can forge another key.
    *
    * @throws CacheKeyError for a part that is undefined, null, an object, NaN or an empty string
    */
@@ -31,8 +31,8 @@ export abstract class CacheReads {
   }
 
   /**
-   * The value under the key; where there is none, what the loader returns, which is then stored. One loader at a time runs for
-   * a key, over all processes, and what it returns is not stored if the key was invalidated meanwhile.
+   * The value under the key; where there is none, what the loader returns, which is then stored. One loader at a time
+   * runs for a key, over all processes, and what it returns is not stored if the key was invalidated meanwhile.
    *
    * Callers of one process that ask for a key at the same time get the same object: treat it as read-only.
    *
@@ -54,8 +54,8 @@ export abstract class CacheReads {
   }
 
   /**
-   * The values of the keys, in their order. The loader is called once, with the keys that have no value and that nobody else
-   * is loading.
+   * The values of the keys, in their order. The loader is called once, with the keys that have no value and that nobody
+   * else is loading.
    *
    * @throws what `getOrSet` throws
    */
@@ -76,7 +76,10 @@ export abstract class CacheReads {
     return keys.map((key) => byKey.get(key) as T);
   }
 
-  /** The value as it is stored, `undefined` when there is none, or Redis fails and `onRedisError` is 'open'. Loads nothing. */
+  /**
+   * The value as it is stored, `undefined` when there is none, or Redis fails and `onRedisError` is 'open'. Loads
+   * nothing.
+   */
   async get<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined> {
     const engine = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
@@ -122,13 +125,16 @@ export abstract class CacheReads {
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<(T | undefined)[]> {
     const engine = this.engineOf();
-    // Tags are looked at when all have been read: they take turns as well, with changes that may wait for one of these keys.
+    // Tags are looked at when all have been read: they take turns as well, with changes that may wait for one of these
+    // keys.
     const reads = await inBatches(keys, (key, go) => this.readOf<T>(engine, key, options, go));
     const found = await Promise.allSettled(valuesOf(reads).map((judge) => judge()));
     return valuesOf(found);
   }
 
-  /** Reads after `go`, before the changes that are called later. Answers, once it has read, what judges what it read. */
+  /**
+   * Reads after `go`, before the changes that are called later. Answers, once it has read, what judges what it read.
+   */
   private async readOf<T>(
     engine: CacheEngine,
     key: string,

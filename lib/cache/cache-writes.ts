@@ -33,7 +33,8 @@ export abstract class CacheWrites extends CacheReads {
    * Stores the value, whatever was there. A load that is under way does not overwrite it. While a `mutate` or a
    * barrier of the key stands, nothing is stored.
    *
-   * With `onRedisError: 'open'`, and Redis away, nothing is stored, and what is there is deleted as soon as Redis is back.
+   * With `onRedisError: 'open'`, and Redis away, nothing is stored, and what is there is deleted as soon as Redis is
+   * back.
    */
   async set(key: string, value: unknown, options?: SetOptions): Promise<void> {
     await this.write(key, value, options, false);
@@ -98,9 +99,9 @@ export abstract class CacheWrites extends CacheReads {
   }
 
   /**
-   * The value as `get` answers it, which is deleted in the same step: of all who ask for it, one gets it. Loads that began before store
-   * nothing. It may be lost where the answer of Redis is: `undefined`, or an error, with `onRedisError: 'throw'`, says so, and the value
-   * is deleted all the same.
+   * The value as `get` answers it, which is deleted in the same step: of all who ask for it, one gets it. Loads that
+   * began before store nothing. It may be lost where the answer of Redis is: `undefined`, or an error, with
+   * `onRedisError: 'throw'`, says so, and the value is deleted all the same.
    *
    * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'
    */
@@ -128,15 +129,16 @@ export abstract class CacheWrites extends CacheReads {
   }
 
   /**
-   * Lets the value live for so long from now; `false` when there is none. A first level that reads it after that goes by the `ttl` that it
-   * was stored with, and may keep it for up to `l1.ttl` longer than Redis.
+   * Lets the value live for so long from now; `false` when there is none. A first level that reads it after that goes
+   * by the `ttl` that it was stored with, and may keep it for up to `l1.ttl` longer than Redis.
    *
    * @throws CacheBackendError when Redis fails
    */
   async expire(key: string, ttl: Duration): Promise<boolean>;
   /**
-   * Makes the values stale at once, as if their `ttl` had ended: a read loads, and falls back on them for its `staleTtl`, as long as Redis
-   * keeps them. Loads that began before store nothing. Answers how many values there were; numbers that are counted are deleted.
+   * Makes the values stale at once, as if their `ttl` had ended: a read loads, and falls back on them for its
+   * `staleTtl`, as long as Redis keeps them. Loads that began before store nothing. Answers how many values there were;
+   * numbers that are counted are deleted.
    *
    * Where Redis does not confirm it, they are deleted as soon as it is back, and not read by this process until then.
    *

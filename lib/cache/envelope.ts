@@ -62,9 +62,9 @@ export interface Compression {
 export const NO_COMPRESSION: Compression = { threshold: Infinity, maxBytes: 0 };
 
 /**
- * Values with what is known of them, as they are stored: a version byte, a byte of flags, when it expires (base 36), the mark of the
- * serializer unless it is ours, what else is known as JSON if there is any, a line feed, and the payload. A whole number that was set by
- * hand is stored as its digits, so that it can be counted up.
+ * Values with what is known of them, as they are stored: a version byte, a byte of flags, when it expires (base 36),
+ * the mark of the serializer unless it is ours, what else is known as JSON if there is any, a line feed, and the
+ * payload. A whole number that was set by hand is stored as its digits, so that it can be counted up.
  */
 export class Envelopes {
   /** Between the time and what follows it; empty for the serializer of ours. */

@@ -42,8 +42,8 @@ export class Flight {
   }
 
   /**
-   * What is begun as soon as this one has ended, or is detached; whoever asked for it by then shares it. `begin` is told whether it must
-   * be strong, for any of them.
+   * What is begun as soon as this one has ended, or is detached; whoever asked for it by then shares it. `begin` is
+   * told whether it must be strong, for any of them.
    */
   next(begin: (strong: boolean) => Flight, strong: boolean): Promise<Flight> {
     this.followedStrongly ||= strong;
@@ -65,8 +65,8 @@ export class Flight {
 
 /** The reads that are under way, so that callers of one process share them; a key has at most one to join. */
 export class Flights {
-  // Not a Map: V8 links each table that one outgrew to the next, and so keeps the flights of before from the young generation's
-  // garbage collector.
+  // Not a Map: V8 links each table that one outgrew to the next, and so keeps the flights of before from the young
+  // generation's garbage collector.
   private readonly byKey = Object.create(null) as Record<string, Flight>;
   private readonly forced = Object.create(null) as Record<string, Flight>;
 

@@ -1,7 +1,10 @@
 /** So many tags are told apart. */
 const MOST = 1_000;
 
-/** Which tags were invalidated lately, as far as this process knows: a read that is under way is judged by what it turns out to bear. */
+/**
+ * Which tags were invalidated lately, as far as this process knows: a read that is under way is judged by what it turns
+ * out to bear.
+ */
 export class ForgottenTags {
   /** The count when each was invalidated last. */
   private readonly last = new Map<string, number>();

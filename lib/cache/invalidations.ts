@@ -44,8 +44,8 @@ export class Invalidations {
   }
 
   /**
-   * Nothing is stored under the keys from before the write until after it, even if this process dies in between: what was stored is
-   * then gone, and what is loaded is not stored until the barrier ends.
+   * Nothing is stored under the keys from before the write until after it, even if this process dies in between: what
+   * was stored is then gone, and what is loaded is not stored until the barrier ends.
    */
   async mutate<T>(
     keys: readonly string[],
@@ -145,8 +145,8 @@ export class Invalidations {
   }
 
   /**
-   * What is stored under the key was changed, by whoever, or has expired. Others go on joining the read under way: it may be the very load
-   * that replaces what has expired.
+   * What is stored under the key was changed, by whoever, or has expired. Others go on joining the read under way: it
+   * may be the very load that replaces what has expired.
    */
   forgetValue(key: string): void {
     const { firstLevel, flights } = this.core;
@@ -168,7 +168,9 @@ export class Invalidations {
     waiters.wakeMatching(matches);
   }
 
-  /** What is stored under the key must not be served any more, whatever becomes of the step that would have replaced it. */
+  /**
+   * What is stored under the key must not be served any more, whatever becomes of the step that would have replaced it.
+   */
   deleteLater(key: string): void {
     this.core.unconfirmed.add(this.deletion({ key }));
   }
@@ -237,8 +239,8 @@ export class Invalidations {
   }
 
   /**
-   * Repeats it until the store confirms it. `expiry` is sent in its place first: what it leaves, no other deletion may count as deleted, and
-   * where it is not confirmed, nothing is to be left.
+   * Repeats it until the store confirms it. `expiry` is sent in its place first: what it leaves, no other deletion may
+   * count as deleted, and where it is not confirmed, nothing is to be left.
    */
   private async confirm(deletion: Deletion, expiry?: () => Pending<unknown>): Promise<Outcome> {
     const { core } = this;
@@ -275,7 +277,10 @@ export class Invalidations {
   }
 }
 
-/** The keys that are deleted, and no others; but where a key is stored under another name, which the pattern may match, it counts as one. */
+/**
+ * The keys that are deleted, and no others; but where a key is stored under another name, which the pattern may match,
+ * it counts as one.
+ */
 function matching(match: DeleteMatchingRequest['match']): (key: string) => boolean {
   if ('prefix' in match) return (key) => key.startsWith(match.prefix);
   const matches = redisGlob(match.pattern);

@@ -20,8 +20,8 @@ export interface LoadResult {
 }
 
 /**
- * A load that has the lease of its key: keeps the lease while the loader runs, and then stores what it returned, unless the lease was
- * taken away by an invalidation, a write, or time.
+ * A load that has the lease of its key: keeps the lease while the loader runs, and then stores what it returned, unless
+ * the lease was taken away by an invalidation, a write, or time.
  *
  * After Nishtala et al., "Scaling Memcache at Facebook" (2013), §3.2.1, with a token for each load.
  */
@@ -45,7 +45,10 @@ export class LeasedLoad implements Expiring {
     this.begun = core.forgottenTags.count;
   }
 
-  /** Calls one of the two, once: `failed` with what the loader throws, or CacheBackendError unless the settings go on without Redis. */
+  /**
+   * Calls one of the two, once: `failed` with what the loader throws, or CacheBackendError unless the settings go on
+   * without Redis.
+   */
   run(
     loader: Loader<unknown>,
     stale: unknown,

@@ -45,8 +45,8 @@ export function bears({ tags }: Entry, required: readonly string[]): boolean {
 }
 
 /**
- * What its tags make of the value: `undefined` where one of them was invalidated since it was loaded, or it does not bear those that are
- * required, as it may have been stored before the code named them.
+ * What its tags make of the value: `undefined` where one of them was invalidated since it was loaded, or it does not
+ * bear those that are required, as it may have been stored before the code named them.
  *
  * @throws CacheBackendError when the store does not tell, or has not confirmed a deletion of what was found
  */

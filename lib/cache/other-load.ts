@@ -7,12 +7,15 @@ import { beginningOf, decode, isFresh, judgedByTags, type Found } from './lookup
 import { revived } from './revival.js';
 
 /**
- * What comes of a load that somebody else has begun: a value, or the lease after all. Or a write is under way; or the load takes longer than
- * the patience; or something is there that cannot be read.
+ * What comes of a load that somebody else has begun: a value, or the lease after all. Or a write is under way; or the
+ * load takes longer than the patience; or something is there that cannot be read.
  */
 export type OtherLoadEnd = Found | LeasedLoad | 'barrier' | 'late' | 'unreadable';
 
-/** So often a value may be said to be there that is then not to be read: it expires, a replica lags behind, or it is no value of ours. */
+/**
+ * So often a value may be said to be there that is then not to be read: it expires, a replica lags behind, or it is no
+ * value of ours.
+ */
 const MOST_VAIN_READS = 3;
 
 /** Waits for it for `patience` ms. @throws CacheBackendError */

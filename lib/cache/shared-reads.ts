@@ -62,8 +62,9 @@ export class SharedReads {
   }
 
   /**
-   * Since the current read began, tags were invalidated, and which ones it bears is known when it lands: its answer counts unless it bears
-   * one of those, or is an error, which tells nothing of tags. Then the next read does, which begins after this call.
+   * Since the current read began, tags were invalidated, and which ones it bears is known when it lands: its answer
+   * counts unless it bears one of those, or is an error, which tells nothing of tags. Then the next read does, which
+   * begins after this call.
    */
   private async joinLate(
     current: Flight,

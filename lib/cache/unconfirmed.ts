@@ -16,8 +16,8 @@ const LAST_TRY = { most: 500, every: 25 };
 const BATCH = 64;
 
 /**
- * Deletions that the store has not confirmed: they are repeated until it does, and what they cover is not read from the store
- * meanwhile.
+ * Deletions that the store has not confirmed: they are repeated until it does, and what they cover is not read from the
+ * store meanwhile.
  */
 export class Unconfirmed {
   private readonly pending = new PendingDeletions();
@@ -92,7 +92,10 @@ export class Unconfirmed {
     return deletion && this.calls.failure('read', key, `Redis has not confirmed the ${deletion.what} yet`);
   }
 
-  /** Deletes the value of the key where that is due, for what builds on it, and has its turn. @throws CacheBackendError when it is not confirmed */
+  /**
+   * Deletes the value of the key where that is due, for what builds on it, and has its turn. @throws CacheBackendError
+   * when it is not confirmed
+   */
   async settle(key: string): Promise<void> {
     for (const deletion of this.pending.ofKey(key)) await this.repeat(deletion);
     const doubt = this.doubtAbout(key);

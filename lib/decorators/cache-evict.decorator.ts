@@ -21,13 +21,14 @@ const MOMENTS: readonly unknown[] = ['after', 'before', 'both'] satisfies EvictM
 /** What is deleted beside the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
   /**
-   * `'after'`: once the method has succeeded. `'before'`: before it runs. `'both'`: before it runs, and once it has ended, whether it
-   * succeeded or failed; a write whose answer was lost fails, and may have been carried out.
+   * `'after'`: once the method has succeeded. `'before'`: before it runs. `'both'`: before it runs, and once it has
+   * ended, whether it succeeded or failed; a write whose answer was lost fails, and may have been carried out.
    * @default 'after'
    */
   when?: EvictMoment;
   /**
-   * Whether values are kept, and stale at once: `CacheService.expire` with `{ soft: true }`, and `expireByTag`. Not with `prefix`.
+   * Whether values are kept, and stale at once: `CacheService.expire` with `{ soft: true }`, and `expireByTag`. Not
+   * with `prefix`.
    * @default false
    */
   soft?: boolean;
@@ -54,14 +55,15 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
   OptionsTakeArguments<Method, Options, 'tags'>;
 
 /**
- * Runs the method, and deletes the values that it makes out of date: `CacheService.invalidate`, `deleteByTag` and `deleteByPrefix`.
- * What was being loaded from before is not stored.
+ * Runs the method, and deletes the values that it makes out of date: `CacheService.invalidate`, `deleteByTag` and
+ * `deleteByPrefix`. What was being loaded from before is not stored.
  *
  * Keys are made from the arguments before the method runs: a template (`'product:<0.id>'`), one for each element
- * (`'product:<0.items.*.id>'`), a list of templates (an empty one where `tags` or `prefix` say what to delete), or a function of the
- * method's arguments.
+ * (`'product:<0.items.*.id>'`), a list of templates (an empty one where `tags` or `prefix` say what to delete), or a
+ * function of the method's arguments.
  *
- * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; with `when: 'after'`, the method has then succeeded
+ * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; with `when: 'after'`, the method has then
+ * succeeded
  * @throws CacheKeyError when the arguments make no valid key: nothing ran
  * @throws CacheNotWiredError when Nest did not create the instance
  */

@@ -49,8 +49,8 @@ type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { on
 /**
  * Runs the method inside a lock, or not at all.
  *
- * A key is a template (`'order:<0>'`, `'order:<0.customer.id>'`, one lock per element: `'sku:<0.items.*.sku>'`), a list of
- * templates, or a function of the method's arguments. Several locks are taken all or nothing.
+ * A key is a template (`'order:<0>'`, `'order:<0.customer.id>'`, one lock per element: `'sku:<0.items.*.sku>'`), a list
+ * of templates, or a function of the method's arguments. Several locks are taken all or nothing.
  *
  * The clock of `wait` starts with the call. Inside the method, `LockService.current()` is the lock.
  *

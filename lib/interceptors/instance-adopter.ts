@@ -41,8 +41,8 @@ const NEEDS: readonly Need[] = [
 ];
 
 /**
- * Gives the `LockService` and the `CacheService` to instances with decorated methods that Nest did not construct, and so
- * could not inject into: those of `useFactory` and `useValue` providers.
+ * Gives the `LockService` and the `CacheService` to instances with decorated methods that Nest did not construct, and
+ * so could not inject into: those of `useFactory` and `useValue` providers.
  */
 @Injectable()
 export class InstanceAdopter implements OnModuleInit {

@@ -11,8 +11,8 @@ export interface GrantListener {
 }
 
 /**
- * What the backend granted to this process under one ticket: until when it can be trusted, and the fencing tokens that come
- * with it. Holders of the process may rest on it one after another, each with a lease and a token of its own.
+ * What the backend granted to this process under one ticket: until when it can be trusted, and the fencing tokens that
+ * come with it. Holders of the process may rest on it one after another, each with a lease and a token of its own.
  *
  * The deadline is `remaining − drift` from before the request was sent, so that a slow answer shortens it.
  */
@@ -62,8 +62,8 @@ export class Grant {
   }
 
   /**
-   * The names stay taken for `minHold` ms from now, whenever the holder ends. From now, and not from the send of the request:
-   * the grant was made before now.
+   * The names stay taken for `minHold` ms from now, whenever the holder ends. From now, and not from the send of the
+   * request: the grant was made before now.
    */
   keepFor(minHold: number): void {
     this.keptUntil = Math.max(this.keptUntil, performance.now() + minHold);

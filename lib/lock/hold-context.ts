@@ -49,8 +49,8 @@ export class HoldContext {
   }
 
   /**
-   * The innermost hold of exactly these names that the running code is inside of or acquired. Its last `acquire` of them
-   * decides, also when that got nothing: what an earlier one has is then not meant.
+   * The innermost hold of exactly these names that the running code is inside of or acquired. Its last `acquire` of
+   * them decides, also when that got nothing: what an earlier one has is then not meant.
    */
   holdOf(names: readonly string[]): HeldLock | undefined {
     let { scope, acquisition } = this;

@@ -140,7 +140,9 @@ export class HoldTaker implements LossObserver {
     return this.closed || (this.closing && !inside);
   }
 
-  /** A call inside of a hold that must not re-enter it could only wait until that hold ends, which waits for the call. */
+  /**
+   * A call inside of a hold that must not re-enter it could only wait until that hold ends, which waits for the call.
+   */
   private refuseToWaitForItself(backend: NamedBackend, names: readonly string[]): void {
     for (const name of names) {
       const hold = this.context.covering(backend, name)?.hold;

@@ -27,8 +27,8 @@ export interface LossObserver {
 /** Where a lease comes from, and goes back to. */
 export interface LeaseKeeper {
   /**
-   * The last hold that rested on it has ended. With `atOnce` the lock is given back before the outcome is told, unless a
-   * caller of this process has it next.
+   * The last hold that rested on it has ended. With `atOnce` the lock is given back before the outcome is told, unless
+   * a caller of this process has it next.
    */
   takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
   /** It was lost: its holder may go on for a while, others need not wait for that. */
@@ -36,8 +36,8 @@ export interface LeaseKeeper {
 }
 
 /**
- * One holder's share of a grant: its own fencing token, and the limits of its own options. It ends once, by release or by
- * loss; neither can be undone.
+ * One holder's share of a grant: its own fencing token, and the limits of its own options. It ends once, by release or
+ * by loss; neither can be undone.
  */
 export class Lease {
   /** Told when the lease is lost, once. */
@@ -89,8 +89,9 @@ export class Lease {
   }
 
   /**
-   * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost, unless a renewal is under way, whose answer may have
-   * arrived while the event loop stood still. Then it is lost when that was looked at, or somebody asks for the loss.
+   * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost, unless a renewal is under way, whose
+   * answer may have arrived while the event loop stood still. Then it is lost when that was looked at, or somebody asks
+   * for the loss.
    */
   remaining(): number {
     if (this.released || this.lostError) return 0;
@@ -116,7 +117,9 @@ export class Lease {
     return !this.released && this.remaining() === 0 && !this.lostError;
   }
 
-  /** Whether the grant must be renewed once, for a holder that does not renew it, to last as long as it was promised. */
+  /**
+   * Whether the grant must be renewed once, for a holder that does not renew it, to last as long as it was promised.
+   */
   get outlastsGrant(): boolean {
     return this.ceiling !== Infinity && this.ceiling - elapsedSince(this.startedAt) > this.grant.remaining() + 1;
   }
@@ -196,7 +199,9 @@ export class Lease {
     return true;
   }
 
-  /** A hold that nobody can end any more. Answers whether it was the last one: the lease is then not renewed any more. */
+  /**
+   * A hold that nobody can end any more. Answers whether it was the last one: the lease is then not renewed any more.
+   */
   orphan(holder: LeaseHolder): boolean {
     if (this.holders instanceof Set && this.holders.size > 1) {
       this.holders.delete(holder);

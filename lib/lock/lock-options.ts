@@ -13,21 +13,21 @@ export interface LockOptions {
    */
   ttl?: Duration;
   /**
-   * How long to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever. A
-   * request that is under way when the wait is over still decides, within `commandTimeout` from then.
+   * How long to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever.
+   * A request that is under way when the wait is over still decides, within `commandTimeout` from then.
    * @default '5s'; one try for `tryAcquire`
    */
   wait?: Duration;
   /**
-   * How long a single request for the lock may go unanswered; the clock starts when it is sent. Then it counts as failed, and while `wait`
-   * lasts another one is sent. Releases and renewals go by that of the module.
+   * How long a single request for the lock may go unanswered; the clock starts when it is sent. Then it counts as
+   * failed, and while `wait` lasts another one is sent. Releases and renewals go by that of the module.
    * @default `commandTimeout` of the module
    */
   commandTimeout?: Duration;
   /**
-   * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval` (default
-   * `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (default the lesser of `commandTimeout` and
-   * `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
+   * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval`
+   * (default `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (default the lesser of
+   * `commandTimeout` and `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
    * @default true
    */
   renew?: boolean | RenewOptions;
@@ -38,9 +38,10 @@ export interface LockOptions {
    */
   maxHold?: Duration;
   /**
-   * How long the name stays taken at least, from the grant: the backend keeps it, also when the holder ends sooner or dies.
-   * Above the difference of the machines' clocks it makes a scheduled job run once, however short it is. Others wait, or find it
-   * busy, until then. The first lease is at least so long; a nested hold counts from its own beginning.
+   * How long the name stays taken at least, from the grant: the backend keeps it, also when the holder ends sooner or
+   * dies. Above the difference of the machines' clocks it makes a scheduled job run once, however short it is. Others
+   * wait, or find it busy, until then. The first lease is at least so long; a nested hold counts from its own
+   * beginning.
    * @default none
    */
   minHold?: Duration;
@@ -50,14 +51,15 @@ export interface LockOptions {
    */
   reentrant?: boolean;
   /**
-   * How waiters of different processes take turns: in bounded batches, or strictly in the order of arrival, which needs a
-   * backend that keeps a queue (`capabilities.serverQueue`); on another one it is refused.
+   * How waiters of different processes take turns: in bounded batches, or strictly in the order of arrival, which needs
+   * a backend that keeps a queue (`capabilities.serverQueue`); on another one it is refused.
    * @default 'batched'
    */
   order?: 'batched' | 'fifo';
   /**
    * Waits by trying again, at this pace, and in no order; never beyond the holder's lease nor 1 s.
-   * @default none where the backend pushes: the caller waits in its queue; else exponentialBackoff({ min: 10, max: 200 })
+   * @default none where the backend pushes: the caller waits in its queue; else exponentialBackoff({ min: 10, max: 200
+   * })
    */
   retry?: RetryStrategy;
   /** Gives up the wait, which then rejects with `signal.reason`. Once the lock is held it has no effect. */
@@ -68,7 +70,9 @@ export interface LockOptions {
 
 /** `renew` of `LockOptions`. */
 export interface RenewOptions {
-  /** At least 10 ms, and less than two thirds of `ttl`, so that a renewal which fails can be repeated. @default ttl / 3 */
+  /**
+   * At least 10 ms, and less than two thirds of `ttl`, so that a renewal which fails can be repeated. @default ttl / 3
+   */
   interval?: Duration;
   /** @default the lesser of `commandTimeout` and `ttl / 4` */
   timeout?: Duration;
@@ -164,7 +168,9 @@ function given<T>(value: T | undefined, otherwise: T | undefined, last?: T): T |
   return otherwise === undefined ? last : otherwise;
 }
 
-/** Whole milliseconds from `least` to what a timer takes. @throws LockConfigError naming the option, value and remedy */
+/**
+ * Whole milliseconds from `least` to what a timer takes. @throws LockConfigError naming the option, value and remedy
+ */
 export function duration(option: string, value: unknown, least: number): number {
   return millisecondsOf(LockConfigError, option, value, least, LONGEST_DELAY);
 }

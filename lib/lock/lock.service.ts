@@ -30,9 +30,9 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    *
    * It opens no scope: a second call for the same name waits, also within the same function. See `withLock`.
    *
-   * Keep the `Lock` for as long as it is to be held: one that is garbage-collected without a release is not
-   * renewed any more, with a warning, so that its lease ends it. Once this service has released by name what an `acquire`
-   * got, it takes no `Lock` for forgotten any more.
+   * Keep the `Lock` for as long as it is to be held: one that is garbage-collected without a release is not renewed any
+   * more, with a warning, so that its lease ends it. Once this service has released by name what an `acquire` got, it
+   * takes no `Lock` for forgotten any more.
    *
    * @throws LockTimeoutError when it is busy for `wait` ms
    * @throws LockBackendError when the backend fails until `wait` has passed
@@ -76,8 +76,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   /**
    * Runs `body` inside the lock and gives it back after. Calls for the same name inside the body enter at once.
    *
-   * An error of the body passes through untouched. A result stands if the lock was still trusted when the body ended, and
-   * the backend does not say, within the lease, that it had been taken away.
+   * An error of the body passes through untouched. A result stands if the lock was still trusted when the body ended,
+   * and the backend does not say, within the lease, that it had been taken away.
    *
    * @throws LockLostError when the lock was lost or taken away before the body ended: what it did is then unknown
    * @throws what `acquire` throws, before the body began
@@ -112,9 +112,9 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * Releases by name the innermost hold of this async context: what it is inside of (that of `withLock` or of a decorated method,
-   * which ends with it) or what it got by its last `acquire` of exactly these names. Both are followed through `await` and into
-   * the calls made after; what another context holds is never released.
+   * Releases by name the innermost hold of this async context: what it is inside of (that of `withLock` or of a
+   * decorated method, which ends with it) or what it got by its last `acquire` of exactly these names. Both are
+   * followed through `await` and into the calls made after; what another context holds is never released.
    *
    * @throws LockKeyError when this context has none; it says who has
    * @throws LockLostError when it had been lost

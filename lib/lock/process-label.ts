@@ -11,8 +11,8 @@ export function defaultLabel(): string {
 }
 
 /**
- * Tells the backend who this process is, so that `inspect` can say it of a holder anywhere: once with the first ticket, then
- * once a minute. Whether that succeeds is of no consequence for a lock.
+ * Tells the backend who this process is, so that `inspect` can say it of a holder anywhere: once with the first ticket,
+ * then once a minute. Whether that succeeds is of no consequence for a lock.
  */
 export class ProcessLabel {
   private timer: NodeJS.Timeout | undefined;

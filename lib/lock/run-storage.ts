@@ -8,8 +8,8 @@ interface Entry<T> {
 }
 
 /**
- * Before Node.js 24 an async resource that runs more than once keeps what was entered in one run for the next: the second tick of
- * an interval, or the second request of a connection, would stand where the first one went.
+ * Before Node.js 24 an async resource that runs more than once keeps what was entered in one run for the next: the
+ * second tick of an interval, or the second request of a connection, would stand where the first one went.
  */
 const RESOURCES_KEEP_STORES = ((): boolean => {
   const storage = new AsyncLocalStorage<true>();
@@ -20,7 +20,10 @@ const RESOURCES_KEEP_STORES = ((): boolean => {
   return kept === true;
 })();
 
-/** An `AsyncLocalStorage` in which a value that was entered lasts for the run of the code that entered it, and for what that calls. */
+/**
+ * An `AsyncLocalStorage` in which a value that was entered lasts for the run of the code that entered it, and for what
+ * that calls.
+ */
 export class RunStorage<T extends object> {
   private readonly storage = new AsyncLocalStorage<T>();
   /** By async resource, where resources keep stores. */

@@ -3,9 +3,9 @@ import type { HeldPart } from './held-lock.js';
 import type { NamedBackend } from './named-backend.js';
 
 /**
- * One hold of several names shows one token to what each of them protects: the largest. Where it rests on leases of holds
- * around it, later grants of their names must have larger ones, and so must those of all that these holds rest on: they
- * show it, too, when the hold has ended. `limit` is how many ms each request may take.
+ * One hold of several names shows one token to what each of them protects: the largest. Where it rests on leases of
+ * holds around it, later grants of their names must have larger ones, and so must those of all that these holds rest
+ * on: they show it, too, when the hold has ended. `limit` is how many ms each request may take.
  *
  * @throws LockBackendError when the backend does not confirm it
  */
@@ -25,8 +25,8 @@ export async function showOneToken(backend: NamedBackend, parts: readonly HeldPa
 }
 
 /**
- * Holds that come to rest on the lease show `token` from now on, and every later grant of its names has a larger one. The
- * lease is lost where it is not ours any more.
+ * Holds that come to rest on the lease show `token` from now on, and every later grant of its names has a larger one.
+ * The lease is lost where it is not ours any more.
  *
  * @throws LockBackendError when the backend does not confirm it
  */

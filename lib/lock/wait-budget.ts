@@ -35,8 +35,8 @@ export class WaitBudget {
   }
 
   /**
-   * Milliseconds that a request may go unanswered: an answer that is under way is waited for beyond the end of the wait, and
-   * never longer than `commandTimeout` beyond it.
+   * Milliseconds that a request may go unanswered: an answer that is under way is waited for beyond the end of the
+   * wait, and never longer than `commandTimeout` beyond it.
    */
   limitOf(commandTimeout: number): number {
     return Math.max(0, Math.min(commandTimeout, this.wait + commandTimeout - this.waited()));

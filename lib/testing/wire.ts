@@ -19,7 +19,10 @@ export interface TestServices {
   close(): Promise<void>;
 }
 
-/** Locks and a cache in memory, as `RedisLockTestingModule` has them. @throws LockConfigError for an option it cannot take */
+/**
+ * Locks and a cache in memory, as `RedisLockTestingModule` has them. @throws LockConfigError for an option it cannot
+ * take
+ */
 export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}): TestServices {
   const { redis: _none, backend, cache, prefix, ...others } = resolveModuleOptions({ backend: memory(), ...options });
   const backends = new LockBackends({ ...others, prefix, main: backend ?? memory() });
@@ -32,8 +35,8 @@ export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}
 }
 
 /**
- * Gives an instance that a unit test made with `new` what its decorated methods need: by default, locks and a cache in memory of its own.
- * Instances that are to exclude each other are given the same services.
+ * Gives an instance that a unit test made with `new` what its decorated methods need: by default, locks and a cache in
+ * memory of its own. Instances that are to exclude each other are given the same services.
  *
  * @throws LockConfigError when the instance has no decorated method, or those of another copy of this package
  */

@@ -24,8 +24,8 @@ const LOOKS = 4;
 const TOLERANCE = 15;
 
 /**
- * Many time-outs of one duration on one timer: they fall due in the order in which they were started, so that to start and
- * to cancel one costs next to nothing. Never keeps the process alive.
+ * Many time-outs of one duration on one timer: they fall due in the order in which they were started, so that to start
+ * and to cancel one costs next to nothing. Never keeps the process alive.
  */
 class EqualTimeouts {
   private readonly pending = new LinkedList<Due>();
@@ -113,7 +113,10 @@ class SingleTimeout implements Timeout {
   }
 }
 
-/** Node.js keeps what it has for each duration, until that has passed, where the last timer of it is cleared while it is unref'd. */
+/**
+ * Node.js keeps what it has for each duration, until that has passed, where the last timer of it is cleared while it is
+ * unref'd.
+ */
 function forget(timer: NodeJS.Timeout | undefined): void {
   clearTimeout(timer?.ref());
 }
@@ -127,8 +130,8 @@ export class Timeouts {
   private readonly countsStandstills: boolean;
 
   /**
-   * `countsStandstills: false` for what waits for others: the time in which this process stood still, as its event loop was blocked or it was
-   * stopped, is then added, so that what has arrived meanwhile is read first.
+   * `countsStandstills: false` for what waits for others: the time in which this process stood still, as its event loop
+   * was blocked or it was stopped, is then added, so that what has arrived meanwhile is read first.
    */
   constructor({ countsStandstills = true }: { countsStandstills?: boolean } = {}) {
     this.countsStandstills = countsStandstills;

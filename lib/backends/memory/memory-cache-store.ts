@@ -34,10 +34,12 @@ interface Lease {
 }
 
 /**
- * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation fences. For
- * tests, and for applications of a single process. What has not expired is kept, however much it is, unless it is given bounded values.
+ * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation
+ * fences. For tests, and for applications of a single process. What has not expired is kept, however much it is, unless
+ * it is given bounded values.
  *
- * Modules that are given the same instance share its keys and hear of each other's changes; every instance is a world of its own.
+ * Modules that are given the same instance share its keys and hear of each other's changes; every instance is a world
+ * of its own.
  */
 export function memoryCacheStore(values: ExpiringMap<Buffer> | BoundedValues = new ExpiringMap()): CacheStore {
   return new MemoryCacheStore(values);

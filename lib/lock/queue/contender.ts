@@ -13,9 +13,9 @@ type Granted = Pick<Extract<QueueAnswer, { status: 'granted' }>, 'tokens' | 'rem
 type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
 /**
- * What one process does for one name: its callers queue here, in order of arrival, and one ticket at a time asks the backend
- * for all of them. What the backend grants is passed from caller to caller without a round trip, for as long as nobody
- * else wants it, or for one bounded turn.
+ * What one process does for one name: its callers queue here, in order of arrival, and one ticket at a time asks the
+ * backend for all of them. What the backend grants is passed from caller to caller without a round trip, for as long as
+ * nobody else wants it, or for one bounded turn.
  *
  * It is idle, or it has an attempt (a ticket that asks or waits), or a grant (with a holder; or without one, while the
  * lease is renewed or tokens are reserved for the next). The states and their rules are those of docs/protocol.md.

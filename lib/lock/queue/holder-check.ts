@@ -9,8 +9,8 @@ import type { Turn } from './turn.js';
 const PERIOD = 500;
 
 /**
- * Asks for callers that wait behind a holder of their own process: others may want the lock, or it may have been deleted
- * behind the holder's back.
+ * Asks for callers that wait behind a holder of their own process: others may want the lock, or it may have been
+ * deleted behind the holder's back.
  */
 export class HolderCheck {
   private timer: NodeJS.Timeout | undefined;

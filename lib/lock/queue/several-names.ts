@@ -26,9 +26,10 @@ export class SeveralNames {
   ) {}
 
   /**
-   * All are tried in one step. Where one is busy, the caller waits in the queue of that one, and when it has it tries the
-   * rest in one step, never waiting while it holds one. After three refusals it takes them one by one in sorted order, in
-   * which nobody can wait for somebody who waits for him: so it is served although single names are busy all the time.
+   * All are tried in one step. Where one is busy, the caller waits in the queue of that one, and when it has it tries
+   * the rest in one step, never waiting while it holds one. After three refusals it takes them one by one in sorted
+   * order, in which nobody can wait for somebody who waits for him: so it is served although single names are busy all
+   * the time.
    */
   async take(): Promise<readonly Lease[]> {
     let first: string | undefined;
@@ -114,8 +115,8 @@ export class SeveralNames {
   }
 
   /**
-   * The token of the hold is the largest: every later token of each name must be above it. Answers `false` when a lease was
-   * lost meanwhile, which is no loss for the caller: it holds nothing yet.
+   * The token of the hold is the largest: every later token of each name must be above it. Answers `false` when a lease
+   * was lost meanwhile, which is no loss for the caller: it holds nothing yet.
    */
   private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));

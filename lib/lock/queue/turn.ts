@@ -16,12 +16,17 @@ type Granted = Extract<QueueAnswer, { status: 'granted' }>;
 /** How many holders of one process in a row may hold a lock that another process waits for, and for how long (ms). */
 const TURN = 64;
 const LONGEST_TURN = 50;
-/** In a turn, which ends soon, further tokens are reserved when fewer are left; else also when half of the last ones are used. */
+/**
+ * In a turn, which ends soon, further tokens are reserved when fewer are left; else also when half of the last ones are
+ * used.
+ */
 const FEW_TOKENS = 16;
 
 const GONE = Promise.resolve<ReleaseOutcome>('gone');
 
-/** What a contender does with a name that this process owns: passes it from caller to caller, and at last on to others. */
+/**
+ * What a contender does with a name that this process owns: passes it from caller to caller, and at last on to others.
+ */
 export class Turn implements LeaseKeeper, GrantListener {
   grant: Grant | undefined;
   private grantedAt = 0;
@@ -71,8 +76,8 @@ export class Turn implements LeaseKeeper, GrantListener {
   }
 
   /**
-   * Others wait elsewhere, so that the lock does not fall free in any case. A caller that asks for it again at once has it
-   * for the rest of the turn: to pass it on for every single hold costs all of them more than to wait for a turn.
+   * Others wait elsewhere, so that the lock does not fall free in any case. A caller that asks for it again at once has
+   * it for the rest of the turn: to pass it on for every single hold costs all of them more than to wait for a turn.
    */
   private keepForThisTick(grant: Grant): void {
     const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
@@ -116,7 +121,9 @@ export class Turn implements LeaseKeeper, GrantListener {
     this.serve(grant, startedAt);
   }
 
-  /** Lets the next caller in; first renews a lease that is too short for it, and reserves a token where none is left. */
+  /**
+   * Lets the next caller in; first renews a lease that is too short for it, and reserves a token where none is left.
+   */
   private serve(grant: Grant, startedAt?: Instant): void {
     const caller = this.contender.callers.first;
     if (!caller) this.giveUp(grant);

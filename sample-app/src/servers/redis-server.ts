@@ -77,7 +77,8 @@ export async function startRedisServer(options: { args?: string[]; port?: number
 
 async function answersPing(port: number, server: ServerProcess): Promise<void> {
   if (server.log.includes('Address already in use')) throw new Error('Address already in use');
-  // A connection that was refused has ended by itself, and keeps the process alive for as long as ioredis waits for that.
+  // A connection that was refused has ended by itself, and keeps the process alive for as long as ioredis waits for
+  // that.
   const client = new Redis({ host: '127.0.0.1', port, lazyConnect: true, retryStrategy: null, disconnectTimeout: 50 });
   client.on('error', () => {});
   try {

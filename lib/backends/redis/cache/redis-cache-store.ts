@@ -51,8 +51,8 @@ export function openRedisCacheStore(connection: RedisConnection, prefix: string 
 }
 
 /**
- * Cached values on one Redis (or Valkey) primary, or on a Redis Cluster. A value is a plain string, so that a hit is one GET;
- * the steps which must be atomic are scripts.
+ * Cached values on one Redis (or Valkey) primary, or on a Redis Cluster. A value is a plain string, so that a hit is
+ * one GET; the steps which must be atomic are scripts.
  */
 export class RedisCacheStore implements CacheStore {
   readonly name = 'redis';

@@ -10,8 +10,8 @@ import { INVALIDATE_TAG } from './scripts/invalidate-tag.lua.js';
 /** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
 const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 /**
- * The same for a tag that nothing bears: longer than a load takes to read the version of its tags and the last invalidation of any, which is
- * remembered for longer.
+ * The same for a tag that nothing bears: longer than a load takes to read the version of its tags and the last
+ * invalidation of any, which is remembered for longer.
  */
 const UNBORNE_TAG_MEMORY = 10 * 60 * 1_000;
 
@@ -57,7 +57,10 @@ export class RedisCacheTags {
   }
 }
 
-/** Listens in this turn, as such a call demands: `Promise.all` would in the next, and miss a failure that is there already. */
+/**
+ * Listens in this turn, as such a call demands: `Promise.all` would in the next, and miss a failure that is there
+ * already.
+ */
 function promised<T>(call: Pending<T>): Promise<T> {
   return new Promise((resolve, reject) => void call.then(resolve, reject));
 }

@@ -5,11 +5,12 @@ import { redisScript } from './redis-script.js';
 const TOLD = 8;
 
 /**
- * Lets locks that hold the ticket end in `rest` ms, and not before: their holder has ended, and they are to stay taken for a
- * while. Never longer than they are, so that a copy of this request that comes late does no harm. The first who waits and
- * can be reached is told.
+ * Lets locks that hold the ticket end in `rest` ms, and not before: their holder has ended, and they are to stay taken
+ * for a while. Never longer than they are, so that a copy of this request that comes late does no harm. The first who
+ * waits and can be reached is told.
  *
- * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 ticket, 2 rest in ms, 3 what channels begin with, 4 whether PUBLISH counts.
+ * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 ticket, 2 rest in ms, 3 what channels begin with, 4
+ * whether PUBLISH counts.
  * Returns 1 when all locks were ours, 0 when one was gone, -1 when one belongs to somebody else.
  */
 export const KEEP = redisScript(`

@@ -14,15 +14,15 @@ const NEAR = 8;
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
 /**
- * The waiting queue of a lock, as functions for the scripts that need it. A lock is a table with its four keys. A script
- * sets two locals before it includes this text, and is a `fencingScript`: `channels`, what the channel of every process begins with, and `counted`,
- * whether PUBLISH tells how many it reached (in a Cluster it does not).
+ * The waiting queue of a lock, as functions for the scripts that need it. A lock is a table with its four keys. A
+ * script sets two locals before it includes this text, and is a `fencingScript`: `channels`, what the channel of every
+ * process begins with, and `counted`, whether PUBLISH tells how many it reached (in a Cluster it does not).
  *
- * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of Redis
- * TIME) it stays in the queue unless it is heard of; whether a message reaches it (0: as far as is known; 1: none did, and it was not
- * heard of since; 2: none does, but it was heard of since); and its purpose: `claim:name`, the ms of lease to grant it and the
- * name of the lock. A fence holds the first token not yet issued. Every grant writes the state first and sends the message second: a
- * server out of memory refuses a write, and lets a message pass.
+ * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of
+ * Redis TIME) it stays in the queue unless it is heard of; whether a message reaches it (0: as far as is known; 1: none
+ * did, and it was not heard of since; 2: none does, but it was heard of since); and its purpose: `claim:name`, the ms
+ * of lease to grant it and the name of the lock. A fence holds the first token not yet issued. Every grant writes the
+ * state first and sends the message second: a server out of memory refuses a write, and lets a message pass.
  *
  * The protocol, and why each step is safe, is described in docs/protocol.md.
  */

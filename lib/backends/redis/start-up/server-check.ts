@@ -12,8 +12,8 @@ import type { Rights } from './rights.js';
 const MOST_NAMES = 2_000;
 
 /**
- * Looks at a server, or at each master of a Cluster, before anything is asked of it: whether it may be written to, may evict what is kept, and
- * lets its user do what is needed.
+ * Looks at a server, or at each master of a Cluster, before anything is asked of it: whether it may be written to, may
+ * evict what is kept, and lets its user do what is needed.
  *
  * @throws RedisFailure in one line, of the first server that cannot be used
  */

@@ -1,7 +1,8 @@
 import { batchOf, redisScript } from '../../scripts/redis-script.js';
 
 /**
- * The version of a tag: the time in µs when it was last invalidated, or began, which is negative. One that has none begins now.
+ * The version of a tag: the time in µs when it was last invalidated, or began, which is negative. One that has none
+ * begins now.
  *
  * KEYS, for each call: tag.
  * ARGV: channel (not used); for each call how long in ms the version must be remembered.

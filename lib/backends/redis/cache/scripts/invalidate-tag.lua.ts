@@ -1,14 +1,14 @@
 import { redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Gives a tag a new version, greater than all that it had, so that what was stored with another one no longer counts, or is stale; and notes
- * when any tag was invalidated last, in the same way.
+ * Gives a tag a new version, greater than all that it had, so that what was stored with another one no longer counts,
+ * or is stale; and notes when any tag was invalidated last, in the same way.
  *
  * A tag that was expired softly is `version;least`: what was stored with a version from `least` on is stale.
  *
  * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots.
- * ARGV: channel, the tag, how long in ms the version must be remembered at least, 1 where the first key is to be expired softly (else empty),
- * and how long the version of the first key must be remembered where it has none yet.
+ * ARGV: channel, the tag, how long in ms the version must be remembered at least, 1 where the first key is to be
+ * expired softly (else empty), and how long the version of the first key must be remembered where it has none yet.
  */
 export const INVALIDATE_TAG = redisScript(`
 local now = redis.call('TIME')

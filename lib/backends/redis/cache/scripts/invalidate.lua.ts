@@ -2,13 +2,15 @@ import { EXPIRE_SOFTLY } from '../../../value-header.js';
 import { batchOf, redisScript } from '../../scripts/redis-script.js';
 
 /**
- * Deletes the value, or marks it as stale; takes the lease from whoever loads it, and tells everybody; begins or ends a barrier.
+ * Deletes the value, or marks it as stale; takes the lease from whoever loads it, and tells everybody; begins or ends a
+ * barrier.
  *
  * A barrier is a sorted set of the tokens of the writes under way, by the time (ms) when each ends by itself.
  *
  * KEYS, for each call: value, lease, barrier.
- * ARGV: channel; for each call the name of the key in messages, the token of a barrier to begin (or empty), its duration in ms,
- * the token of a barrier to end (or empty), and the time since when the value is to be stale (or empty: it is deleted).
+ * ARGV: channel; for each call the name of the key in messages, the token of a barrier to begin (or empty), its
+ * duration in ms, the token of a barrier to end (or empty), and the time since when the value is to be stale (or empty:
+ * it is deleted).
  * Returns for each call 1 when there was a value, else 0.
  */
 export const INVALIDATE = redisScript(`${EXPIRE_SOFTLY}
