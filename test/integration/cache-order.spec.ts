@@ -68,8 +68,8 @@ const calls: Record<string, Call> = {
     return [cache.set(`counter ${key}`, value, LONG), undefined];
   },
   'del of a counter': (cache, model, key) => {
-    model.values.delete(`counter ${key}`);
-    return [cache.del(`counter ${key}`), undefined];
+    const found = model.values.delete(`counter ${key}`);
+    return [cache.del(`counter ${key}`), found ? 1 : 0];
   },
   get: (cache, model, key) => [cache.get(key), model.values.get(key)],
   mget: (cache, model, _, keys) => [cache.mget(keys), keys.map((key) => model.values.get(key))],
@@ -79,8 +79,8 @@ const calls: Record<string, Call> = {
   expire: (cache, model, key) => [cache.expire(key, '2h'), model.values.has(key)],
   ttl: (cache, model, key) => [cache.ttl(key).then((left) => left !== null), model.values.has(key)],
   del: (cache, model, key) => {
-    model.values.delete(key);
-    return [cache.del(key), undefined];
+    const found = model.values.delete(key);
+    return [cache.del(key), found ? 1 : 0];
   },
   invalidate: (cache, model, _, keys) => {
     for (const key of keys) model.values.delete(key);
@@ -153,7 +153,8 @@ describe.each(cacheStores)('on $name', (kind) => {
         if (name === 'set') values.set(key, serial);
         if (name === 'incr') values.set(key, (value ?? 0) + 1);
         if (name === 'del') values.delete(key);
-        if (name === 'set' || name === 'del') return undefined;
+        if (name === 'set') return undefined;
+        if (name === 'del') return value === undefined ? 0 : 1;
         if (name === 'get') return value;
         if (name === 'incr') return values.get(key);
         if (name === 'ttl') return value === undefined ? null : expect.any(Number);
