@@ -150,14 +150,16 @@ describe('a tag that only the loader names, invalidated while it runs', () => {
   it.each(Object.keys(evicted))('keeps what it returns from being stored, also where it %s', async (how) => {
     const [{ cache }, { cache: writing }] = instances as [CacheInstance, CacheInstance];
     const gate = new Gate();
+    const read = new Gate();
     let row = 'old';
     const loading = cache.getOrSet('tagged', async ({ setTags }) => {
       const found = row;
+      read.open();
       setTags(['T']);
       await gate.opened;
       return found;
     });
-    await eventually(() => redis.exists('lease:{cache:tagged}'));
+    await read.opened;
     row = 'new';
     await writing.deleteByTag('T');
     const heard = instances[0]!.cache as unknown as { engineOf(): { forgottenTags: { count: number } } };
