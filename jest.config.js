@@ -25,6 +25,7 @@ export default {
     ],
   },
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
+  setupFilesAfterEnv: ['<rootDir>/test/support/retry-in-ci.ts'],
   testTimeout: 30_000,
   maxWorkers: 2,
 };
