@@ -25,7 +25,6 @@ export default {
     ],
   },
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
-  setupFilesAfterEnv: ['<rootDir>/test/support/retry-in-ci.ts'],
   testTimeout: 30_000,
   maxWorkers: 2,
   // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is collected.
