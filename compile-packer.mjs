@@ -5,7 +5,7 @@ import { build } from 'esbuild';
 const licence = await readFile(new URL('node_modules/msgpackr/LICENSE', import.meta.url), 'utf8');
 
 const options = {
-  entryPoints: ['dist/cache/packer.js'],
+  entryPoints: ['dist/cache/values/packer.js'],
   bundle: true,
   // The build of msgpackr for browsers is the one that looks for no native addon.
   platform: 'browser',
@@ -16,5 +16,5 @@ const options = {
   logLevel: 'warning',
 };
 
-await build({ ...options, format: 'cjs', outfile: 'dist/cjs/cache/packer.js' });
-await build({ ...options, format: 'esm', outfile: 'dist/cache/packer.js', allowOverwrite: true });
+await build({ ...options, format: 'cjs', outfile: 'dist/cjs/cache/values/packer.js' });
+await build({ ...options, format: 'esm', outfile: 'dist/cache/values/packer.js', allowOverwrite: true });

@@ -1,5 +1,5 @@
-import type { CacheStore } from './backends/cache-store.js';
-import type { LockBackend } from './backends/lock-backend.js';
+import type { CacheStore } from './contracts/cache-store.js';
+import type { LockBackend } from './contracts/lock-backend.js';
 import { emptyCacheStore } from './backends/memory/empty-cache-store.js';
 import { memoryCacheStore } from './backends/memory/memory-cache-store.js';
 import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';

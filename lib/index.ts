@@ -22,10 +22,10 @@ export type {
   TicketRequest,
   TokenRange,
   WaiterRequest,
-} from './backends/lock-backend.js';
+} from './contracts/lock-backend.js';
 export { memory } from './backends/memory/memory-lock-backend.js';
 export type { RedisConnection } from './backends/redis/redis-client.js';
-export { redis, type RedisBackendOptions } from './backends/redis/redis-lock-backend.js';
+export { redis, type RedisBackendOptions } from './backends/redis/locks/redis-lock-backend.js';
 export {
   CacheBackendError,
   CacheConfigError,
@@ -34,11 +34,17 @@ export {
   CacheNotWiredError,
   CacheTimeoutError,
   type CacheErrorCode,
-} from './cache/cache-errors.js';
-export type { BatchLoader, Loader, LoaderContext } from './cache/cache-loader.js';
-export type { CacheOperations, DeleteMatchingOptions, InvalidateOptions } from './cache/cache-operations.js';
-export type { CacheReads } from './cache/cache-reads.js';
-export type { CacheWrites, CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache/cache-writes.js';
+} from './errors/cache-errors.js';
+export type { BatchLoader, Loader, LoaderContext } from './cache/load/cache-loader.js';
+export type { CacheOperations, DeleteMatchingOptions, InvalidateOptions } from './cache/api/cache-operations.js';
+export type { CacheReads } from './cache/api/cache-reads.js';
+export type {
+  CacheWrites,
+  CountArguments,
+  CountOptions,
+  SetOptions,
+  SoftExpiryOptions,
+} from './cache/api/cache-writes.js';
 export type {
   CacheEntryOptions,
   CacheLockOptions,
@@ -47,19 +53,19 @@ export type {
   FirstLevelOptions,
   MemoryCacheOptions,
   ReadOptions,
-} from './cache/cache-options.js';
-export type { CachePipeline } from './cache/cache-pipeline.js';
-export type { PipelineExpiringSets, PipelineSets } from './cache/pipeline-sets.js';
-export type { CacheSerializer } from './cache/cache-serializer.js';
+} from './cache/options/cache-options.js';
+export type { CachePipeline } from './cache/api/cache-pipeline.js';
+export type { PipelineExpiringSets, PipelineSets } from './cache/api/pipeline-sets.js';
+export type { CacheSerializer } from './cache/values/cache-serializer.js';
 export { CacheService } from './cache/cache.service.js';
-export type { CacheStats } from './cache/cache-stats.js';
-export type { BloomFilter, BloomFilterOptions } from './cache/bloom-filter.js';
-export type { BloomRebuildOptions } from './cache/bloom-rebuild.js';
-export type { IdSource } from './cache/id-source.js';
-export { instancesOf } from './cache/instances-of.js';
-export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/set-operations.js';
-export type { EndlessDuration } from './cache/duration.js';
-export { typedSerializer } from './cache/typed-serializer.js';
+export type { CacheStats } from './cache/store/cache-stats.js';
+export type { BloomFilter, BloomFilterOptions } from './cache/bloom/bloom-filter.js';
+export type { BloomRebuildOptions } from './cache/bloom/bloom-rebuild.js';
+export type { IdSource } from './cache/bloom/id-source.js';
+export { instancesOf } from './cache/values/instances-of.js';
+export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/api/set-operations.js';
+export type { EndlessDuration } from './cache/options/cache-durations.js';
+export { typedSerializer } from './cache/values/typed-serializer.js';
 export type {
   BitsRequest,
   CacheBits,
@@ -81,7 +87,7 @@ export type {
   StoredData,
   TagState,
   TagVersion,
-} from './backends/cache-store.js';
+} from './contracts/cache-store.js';
 export { CacheEvict, type CacheEvictOptions } from './decorators/cache-evict.decorator.js';
 export { CachePut, type CachePutOptions } from './decorators/cache-put.decorator.js';
 export { Cached, type CachedOptions } from './decorators/cached.decorator.js';
@@ -107,8 +113,8 @@ export {
   LockTimeoutError,
   type LockErrorCode,
   type LockLostReason,
-} from './lock/lock-errors.js';
-export type { LockOptions, RenewOptions } from './lock/lock-options.js';
+} from './errors/lock-errors.js';
+export type { LockOptions, RenewOptions } from './lock/options/lock-options.js';
 export { LockService } from './lock/lock.service.js';
 export {
   exponentialBackoff,
@@ -117,7 +123,7 @@ export {
   type RetryDelays,
   type RetryState,
   type RetryStrategy,
-} from './lock/retry-strategy.js';
+} from './lock/options/retry-strategy.js';
 export type { Duration } from './options/duration.js';
 export { RedisLockModule } from './redis-lock.module.js';
 export type { RedisLockModuleOptions, RedisLockOptionsFactory } from './redis-lock.options.js';

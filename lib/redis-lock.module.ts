@@ -1,16 +1,16 @@
 import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
-import { redis } from './backends/redis/redis-lock-backend.js';
+import { redis } from './backends/redis/locks/redis-lock-backend.js';
 import { openCacheStore } from './cache-store-opening.js';
 import { openCacheEngine } from './cache/cache-engine-opening.js';
-import { startCacheStore } from './cache/cache-store-start.js';
+import { startCacheStore } from './cache/store/cache-store-start.js';
 import { CacheRuntime } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
 import { CachedMethodsCheck } from './interceptors/cached-methods-check.js';
 import { InstanceAdopter } from './interceptors/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
 import { notedAtBoot } from './interceptors/package-copy.js';
-import { LockBackends } from './lock/lock-backends.js';
+import { LockBackends } from './lock/backend/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
 import {
   ConfigurableModuleClass,

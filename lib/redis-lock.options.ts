@@ -1,11 +1,11 @@
-import type { LockBackend } from './backends/lock-backend.js';
+import type { LockBackend } from './contracts/lock-backend.js';
 import type { RedisConnection } from './backends/redis/redis-client.js';
-import { fenceTtlOf } from './backends/redis/redis-lock-backend.js';
-import type { CacheOptions } from './cache/cache-options.js';
-import { cacheSettings, type CacheSettings } from './cache/cache-settings.js';
-import { LockConfigError } from './lock/lock-errors.js';
-import { defaultLabel } from './lock/process-label.js';
-import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/lock-options.js';
+import { fenceTtlOf } from './backends/redis/locks/redis-lock-backend.js';
+import type { CacheOptions } from './cache/options/cache-options.js';
+import { cacheSettings, type CacheSettings } from './cache/options/cache-settings.js';
+import { LockConfigError } from './errors/lock-errors.js';
+import { defaultLabel } from './lock/backend/process-label.js';
+import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/options/lock-options.js';
 import type { Duration } from './options/duration.js';
 
 /** What `RedisLockModule.forRoot` takes. Unknown options are refused. */

@@ -1,18 +1,18 @@
-import type { TagVersion } from '../backends/cache-store.js';
-import type { CacheCounters } from './cache-stats.js';
-import type { Complaints } from './complaints.js';
-import type { Envelopes } from './envelope.js';
-import type { FirstLevel } from './first-level.js';
-import type { Flights } from './flights.js';
-import type { ForgottenTags } from './forgotten-tags.js';
-import type { LoadWaiters } from './load-waiters.js';
-import type { Loads } from './loads.js';
-import type { Rests } from './rests.js';
-import type { ScheduledDeletionsRunner } from './scheduled-deletions-runner.js';
-import type { StoreCalls } from './store-calls.js';
-import type { Turns } from './turns.js';
-import type { Unconfirmed } from './unconfirmed.js';
-import type { UnkeptClasses } from './unkept-classes.js';
+import type { TagVersion } from '../contracts/cache-store.js';
+import type { CacheCounters } from './store/cache-stats.js';
+import type { Complaints } from '../calls/warning-limiter.js';
+import type { Envelopes } from './values/envelope.js';
+import type { FirstLevel } from './first-level/first-level.js';
+import type { Flights } from './read/flights.js';
+import type { ForgottenTags } from './invalidation/invalidated-tags.js';
+import type { LoadWaiters } from './load/load-waiters.js';
+import type { Loads } from './load/running-loads.js';
+import type { Rests } from './load/resting-keys.js';
+import type { ScheduledDeletionsRunner } from './invalidation/scheduled-deletions-runner.js';
+import type { StoreCalls } from './store/store-calls.js';
+import type { Turns } from './invalidation/step-order.js';
+import type { Unconfirmed } from './invalidation/unconfirmed-deletions.js';
+import type { UnkeptClasses } from './values/unkept-classes.js';
 
 /** What the parts of one cache share. */
 export interface CacheCore {

@@ -1,7 +1,7 @@
 import type { LoggerService } from '@nestjs/common';
-import type { CacheStore } from '../backends/cache-store.js';
+import type { CacheStore } from '../contracts/cache-store.js';
 import type { CacheEngine } from './cache-engine.js';
-import type { CacheSettings } from './cache-settings.js';
+import type { CacheSettings } from './options/cache-settings.js';
 
 /**
  * Loads the code of the cache, and of its first level if it has one: an application that only locks does without both.
@@ -13,7 +13,7 @@ export async function openCacheEngine(
 ): Promise<CacheEngine> {
   const [engine, firstLevel] = await Promise.all([
     import('./cache-engine.js'),
-    settings.firstLevel && import('./first-level.js'),
+    settings.firstLevel && import('./first-level/first-level.js'),
   ]);
   return new engine.CacheEngine(store, settings, logger, firstLevel?.FirstLevel);
 }

@@ -1,8 +1,8 @@
 import type { LoggerService } from '@nestjs/common';
 import type { CacheEngine } from './cache-engine.js';
-import { CacheConfigError } from './cache-errors.js';
-import type { CacheOptions } from './cache-options.js';
-import { secondsTakenByModule } from './seconds-taken.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
+import type { CacheOptions } from './options/cache-options.js';
+import { secondsTakenByModule } from './options/seconds-check.js';
 
 /**
  * The cache of one module instance, if it has one. It listens to the others from the boot on where the module is given

@@ -1,8 +1,8 @@
 import { Inject, Injectable, type OnModuleInit } from '@nestjs/common';
-import { BloomFilter, type BloomFilterOptions } from './bloom-filter.js';
-import { CacheOperations } from './cache-operations.js';
+import { BloomFilter, type BloomFilterOptions } from './bloom/bloom-filter.js';
+import { CacheOperations } from './api/cache-operations.js';
 import { CacheRuntime } from './cache-runtime.js';
-import type { CacheStats } from './cache-stats.js';
+import type { CacheStats } from './store/cache-stats.js';
 
 /**
  * Cached values: read through, invalidated, and kept in Redis and, where the module says so, in the memory of the

@@ -1,7 +1,7 @@
-import { CacheConfigError, CacheKeyError } from '../cache/cache-errors.js';
-import { cacheKeys } from '../cache/cache-keys.js';
+import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
+import { cacheKeys } from '../cache/api/cache-keys.js';
 import { CacheService } from '../cache/cache.service.js';
-import { refused } from '../cache/duration.js';
+import { refused } from '../cache/options/cache-durations.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
 import { injectProperty } from '../interceptors/package-copy.js';

@@ -1,7 +1,7 @@
-import { CacheKeyError } from '../cache/cache-errors.js';
-import type { InvalidateOptions } from '../cache/cache-operations.js';
-import { refused } from '../cache/duration.js';
-import { entrySettings } from '../cache/entry-settings.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
+import type { InvalidateOptions } from '../cache/api/cache-operations.js';
+import { refused } from '../cache/options/cache-durations.js';
+import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheEvictInterceptor, type EvictMoment } from '../interceptors/cache-evict.interceptor.js';
 import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
 import { singleKeyFunction, type AnyKey } from './key-function.js';

@@ -1,6 +1,6 @@
-import { CacheKeyError } from '../cache/cache-errors.js';
-import type { SetOptions } from '../cache/cache-writes.js';
-import { entrySettings } from '../cache/entry-settings.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
+import type { SetOptions } from '../cache/api/cache-writes.js';
+import { entrySettings } from '../cache/options/entry-settings.js';
 import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
 import { noteMethod } from '../interceptors/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';

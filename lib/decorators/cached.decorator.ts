@@ -1,6 +1,6 @@
-import { CacheKeyError } from '../cache/cache-errors.js';
-import type { CacheEntryOptions } from '../cache/cache-options.js';
-import { entrySettings } from '../cache/entry-settings.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
+import type { CacheEntryOptions } from '../cache/options/cache-options.js';
+import { entrySettings } from '../cache/options/entry-settings.js';
 import { CachedInterceptor } from '../interceptors/cached.interceptor.js';
 import { noteMethod } from '../interceptors/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';

@@ -6,8 +6,8 @@ import {
   type OnBusy,
 } from '../interceptors/distributed-lock.interceptor.js';
 import { injectProperty } from '../interceptors/package-copy.js';
-import { LockConfigError, LockKeyError } from '../lock/lock-errors.js';
-import { resolveLockOptions, type LockOptions } from '../lock/lock-options.js';
+import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
+import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
 import { LockService } from '../lock/lock.service.js';
 import { keyFunction, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';

@@ -1,4 +1,4 @@
-import type { SetOptions } from '../cache/cache-writes.js';
+import type { SetOptions } from '../cache/api/cache-writes.js';
 import { cacheServiceOf } from './cache-service-property.js';
 import { requireStorable } from './cached.interceptor.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';

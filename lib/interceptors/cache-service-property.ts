@@ -1,4 +1,4 @@
-import { CacheNotWiredError } from '../cache/cache-errors.js';
+import { CacheNotWiredError } from '../errors/cache-errors.js';
 import type { CacheService } from '../cache/cache.service.js';
 import type { MethodCall } from './method-interceptor.js';
 

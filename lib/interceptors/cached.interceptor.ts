@@ -1,5 +1,5 @@
-import { CacheConfigError } from '../cache/cache-errors.js';
-import type { CacheEntryOptions, ReadOptions } from '../cache/cache-options.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
+import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheService } from '../cache/cache.service.js';
 import { cacheServiceOf, mockedCache } from './cache-service-property.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';

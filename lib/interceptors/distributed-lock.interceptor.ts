@@ -4,8 +4,8 @@ import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { Lock } from '../lock/lock.js';
-import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../lock/lock-errors.js';
-import type { LockOptions } from '../lock/lock-options.js';
+import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../errors/lock-errors.js';
+import type { LockOptions } from '../lock/options/lock-options.js';
 import { LockService } from '../lock/lock.service.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
 

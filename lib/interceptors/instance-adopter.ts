@@ -1,9 +1,9 @@
 import { Inject, Injectable, Logger, type OnModuleInit, type Type } from '@nestjs/common';
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
-import { CacheConfigError } from '../cache/cache-errors.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
 import { CacheService } from '../cache/cache.service.js';
-import { LockBackends } from '../lock/lock-backends.js';
-import { LockConfigError } from '../lock/lock-errors.js';
+import { LockBackends } from '../lock/backend/lock-backends.js';
+import { LockConfigError } from '../errors/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
 import { CACHE_SERVICE } from './cache-service-property.js';
 import { LOCK_SERVICE } from './distributed-lock.interceptor.js';

@@ -1,7 +1,7 @@
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Inject, type DynamicModule, type Type } from '@nestjs/common';
-import { LockConfigError } from '../lock/lock-errors.js';
+import { LockConfigError } from '../errors/lock-errors.js';
 
 /** One copy of this package in the process: two versions, or the same one as CommonJS and as ES module. */
 interface PackageCopy {

@@ -1,14 +1,19 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
-import { AcquiredLock } from './acquired-lock.js';
-import { DroppedLocks } from './dropped-locks.js';
-import { HoldContext } from './hold-context.js';
-import { HoldRegistry } from './hold-registry.js';
-import { HoldTaker } from './hold-taker.js';
+import { AcquiredLock } from './hold/acquired-lock.js';
+import { DroppedLocks } from './hold/dropped-locks.js';
+import { HoldContext } from './hold/hold-context.js';
+import { HoldRegistry } from './hold/hold-registry.js';
+import { HoldTaker } from './hold/hold-taker.js';
 import type { Lock, LockInfo } from './lock.js';
-import { LockBackends } from './lock-backends.js';
-import { LockKeyError, LockTimeoutError } from './lock-errors.js';
-import { lockNames } from './lock-names.js';
-import { requireOption, resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock-options.js';
+import { LockBackends } from './backend/lock-backends.js';
+import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import { lockNames } from './options/lock-names.js';
+import {
+  requireOption,
+  resolveLockOptions,
+  type LockOptions,
+  type ResolvedLockOptions,
+} from './options/lock-options.js';
 
 /** Takes and inspects locks. Injected, from `RedisLockModule`. */
 @Injectable()

@@ -2,12 +2,12 @@ import { memory } from '../backends/memory/memory-lock-backend.js';
 import { CacheEngine } from '../cache/cache-engine.js';
 import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
-import { FirstLevel } from '../cache/first-level.js';
+import { FirstLevel } from '../cache/first-level/first-level.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import { LOCK_SERVICE } from '../interceptors/distributed-lock.interceptor.js';
 import { foreignDecoration, twoCopies } from '../interceptors/package-copy.js';
-import { LockBackends } from '../lock/lock-backends.js';
-import { LockConfigError } from '../lock/lock-errors.js';
+import { LockBackends } from '../lock/backend/lock-backends.js';
+import { LockConfigError } from '../errors/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
 import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
 

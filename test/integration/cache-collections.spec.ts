@@ -1,12 +1,12 @@
 import type { RedisClient } from '../../lib/backends/redis/redis-client.js';
 import { Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { RedisCacheBits } from '../../lib/backends/redis/cache/redis-cache-bits.js';
+import { RedisCacheBits } from '../../lib/backends/redis/cache/bits/redis-cache-bits.js';
 import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.js';
-import { RedisCacheSets } from '../../lib/backends/redis/cache/redis-cache-sets.js';
-import { RedisExpiringSets } from '../../lib/backends/redis/cache/redis-expiring-sets.js';
-import { integerOf } from '../../lib/backends/redis/redis-replies.js';
-import { ScriptRunner } from '../../lib/backends/redis/script-runner.js';
+import { RedisCacheSets } from '../../lib/backends/redis/cache/sets/redis-cache-sets.js';
+import { RedisExpiringSets } from '../../lib/backends/redis/cache/sets/redis-expiring-sets.js';
+import { integerOf } from '../../lib/backends/redis/scripting/redis-replies.js';
+import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
 import { eventually } from '../support/eventually.js';
 import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
 

@@ -1,10 +1,10 @@
 import { Cluster, Redis } from 'ioredis';
-import { deleteMatching } from '../../lib/backends/redis/cache/matching-deletion.js';
+import { deleteMatching } from '../../lib/backends/redis/cache/deletions/matching-deletion.js';
 import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.js';
 import { COMMIT } from '../../lib/backends/redis/cache/scripts/commit.lua.js';
 import type { RedisClient } from '../../lib/backends/redis/redis-client.js';
-import { integerOf } from '../../lib/backends/redis/redis-replies.js';
-import { ScriptRunner } from '../../lib/backends/redis/script-runner.js';
+import { integerOf } from '../../lib/backends/redis/scripting/redis-replies.js';
+import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';

@@ -19,7 +19,7 @@ import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { Cached, CacheHeadersInterceptor } from 'nest-redis-lock';
 import { concat, of, type Observable } from 'rxjs';
-import { currentReport, type CacheRead } from '../../lib/cache/read-report.js';
+import { currentReport, type CacheRead } from '../../lib/cache/read/read-report.js';
 import { cacheApp, type CacheApp } from '../support/cache-app.js';
 
 const READS: Record<string, CacheRead[]> = {

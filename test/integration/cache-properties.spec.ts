@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
+import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import { clientWithBusThrough, closeCaches, openCache, type CacheInstance } from '../support/cache-instance.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { CacheModel, type CacheStep } from '../support/cache-model.js';

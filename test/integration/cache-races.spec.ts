@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
 import type { CacheService } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
+import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import { closeCaches, openCaches, type CacheInstance } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Injectable } from '@nestjs/common';
 import { Redis } from 'ioredis';
 import { CacheEvict, CacheKeyError, CachePut, type CacheOperations } from 'nest-redis-lock';
-import { FirstLevel } from '../../lib/cache/first-level.js';
+import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
+import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import {
   clientWithBusThrough,
   closeCaches,

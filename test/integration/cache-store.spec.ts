@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { CacheStore, LeaseAnswer, LeaseRequest } from '../../lib/backends/cache-store.js';
+import type { CacheStore, LeaseAnswer, LeaseRequest } from '../../lib/contracts/cache-store.js';
 import { cacheStores, type OpenCacheStore } from '../support/cache-stores.js';
 import { eventually } from '../support/eventually.js';
 import { RecordingCacheListener } from '../support/recording-cache-listener.js';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis, type RedisOptions } from 'ioredis';
-import type { CacheStore } from '../../lib/backends/cache-store.js';
+import type { CacheStore } from '../../lib/contracts/cache-store.js';
 import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import type { RedisConnection } from '../../lib/backends/redis/redis-client.js';

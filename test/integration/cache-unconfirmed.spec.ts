@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CacheBackendError, type CacheOperations } from 'nest-redis-lock';
-import type { CacheStore } from '../../lib/backends/cache-store.js';
+import type { CacheStore } from '../../lib/contracts/cache-store.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';
 

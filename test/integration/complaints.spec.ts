@@ -1,5 +1,5 @@
 import { jest } from '@jest/globals';
-import { Complaints } from '../../lib/cache/complaints.js';
+import { Complaints } from '../../lib/calls/warning-limiter.js';
 import { RecordingLogger } from '../support/recording-logger.js';
 
 let logger: RecordingLogger;

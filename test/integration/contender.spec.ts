@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockLostError, LockTimeoutError, type Lock, type LockOptions } from 'nest-redis-lock';
-import { driftOf } from '../../lib/lock/lease-clock.js';
-import { LockBackends } from '../../lib/lock/lock-backends.js';
+import { driftOf } from '../../lib/lock/lease/lease-clock.js';
+import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 import { busy, granted, grantMessage, ScriptedBackend, type Command } from '../support/scripted-backend.js';

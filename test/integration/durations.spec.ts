@@ -9,7 +9,7 @@ import {
   type LockOptions,
   type RedisLockModuleOptions,
 } from 'nest-redis-lock';
-import { resolveLockOptions } from '../../lib/lock/lock-options.js';
+import { resolveLockOptions } from '../../lib/lock/options/lock-options.js';
 import { resolveModuleOptions } from '../../lib/redis-lock.options.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp } from '../support/lock-app.js';

@@ -3,8 +3,8 @@ import { CacheConfigError, memory, type CacheOptions, type CacheStore, type Cach
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
-import { cacheSettings } from '../../lib/cache/cache-settings.js';
-import { FirstLevel } from '../../lib/cache/first-level.js';
+import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
+import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { cacheApp } from '../support/cache-app.js';
 import { eventually } from '../support/eventually.js';

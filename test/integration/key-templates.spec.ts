@@ -9,7 +9,7 @@ import {
   LockService,
   memory,
 } from 'nest-redis-lock';
-import { lockKey } from '../../lib/backends/redis/redis-keys.js';
+import { lockKey } from '../../lib/backends/redis/locks/redis-lock-keys.js';
 import { compileKeyTemplate } from '../../lib/decorators/key-template.js';
 import { cacheApp, type CacheApp } from '../support/cache-app.js';
 import { startLockApp } from '../support/lock-app.js';

@@ -13,7 +13,7 @@ import {
   type LockOptions,
 } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { LockBackends } from '../../lib/lock/lock-backends.js';
+import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

@@ -1,9 +1,9 @@
 import { Redis } from 'ioredis';
-import type { CacheStore, ScheduledDeletions } from '../../lib/backends/cache-store.js';
+import type { CacheStore, ScheduledDeletions } from '../../lib/contracts/cache-store.js';
 import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.js';
-import { RedisScheduledDeletions } from '../../lib/backends/redis/cache/redis-scheduled-deletions.js';
-import { ScriptRunner } from '../../lib/backends/redis/script-runner.js';
-import { ScheduledDeletionsRunner } from '../../lib/cache/scheduled-deletions-runner.js';
+import { RedisScheduledDeletions } from '../../lib/backends/redis/cache/deletions/redis-scheduled-deletions.js';
+import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
+import { ScheduledDeletionsRunner } from '../../lib/cache/invalidation/scheduled-deletions-runner.js';
 import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';

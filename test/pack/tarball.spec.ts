@@ -103,7 +103,7 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
 });
 
 it.each(['dist', 'dist/cjs'])('has msgpackr in %s, with its licence', async (dist) => {
-  const packer = await readFile(workplace('tarball/package', dist, 'cache/packer.js'), 'utf8');
+  const packer = await readFile(workplace('tarball/package', dist, 'cache/values/packer.js'), 'utf8');
   const licence = await readFile(join(REPOSITORY, 'node_modules/msgpackr/LICENSE'), 'utf8');
   expect(packer).toContain(licence.trim());
 });

@@ -4,7 +4,7 @@ import { NestFactory } from '@nestjs/core';
 import { Redis, type RedisOptions } from 'ioredis';
 import { CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
 import type { CacheEngine } from '../../lib/cache/cache-engine.js';
-import type { CacheOptions } from '../../lib/cache/cache-options.js';
+import type { CacheOptions } from '../../lib/cache/options/cache-options.js';
 import { eventually } from './eventually.js';
 import { RecordingLogger } from './recording-logger.js';
 

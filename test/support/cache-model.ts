@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { CacheTimeoutError, type CacheService } from 'nest-redis-lock';
-import type { CacheEntryOptions } from '../../lib/cache/cache-options.js';
+import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import { hears } from './cache-instance.js';
 import { eventually } from './eventually.js';
 import { Gate } from './gate.js';

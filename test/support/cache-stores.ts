@@ -1,4 +1,4 @@
-import type { CacheStore } from '../../lib/backends/cache-store.js';
+import type { CacheStore } from '../../lib/contracts/cache-store.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import type { RedisConnection } from '../../lib/backends/redis/redis-client.js';

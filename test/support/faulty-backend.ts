@@ -1,4 +1,4 @@
-import type { LockBackend, LockQueue, Pending } from '../../lib/backends/lock-backend.js';
+import type { LockBackend, LockQueue, Pending } from '../../lib/contracts/lock-backend.js';
 
 /** `lost`: carried out, and answered with an error. `refused`: not carried out. */
 export type Fault = 'lost' | 'refused';

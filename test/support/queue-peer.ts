@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { redis, type LockBackend, type ReleaseAnswer, type RenewAnswer } from 'nest-redis-lock';
-import type { LockQueue, QueueAnswer, QueueMessage, TokenRange } from '../../lib/backends/lock-backend.js';
+import type { LockQueue, QueueAnswer, QueueMessage, TokenRange } from '../../lib/contracts/lock-backend.js';
 import { eventually } from './eventually.js';
 
 export type Granted = Extract<QueueAnswer, { status: 'granted' }>;

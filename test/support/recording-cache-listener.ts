@@ -1,4 +1,4 @@
-import type { CacheListener } from '../../lib/backends/cache-store.js';
+import type { CacheListener } from '../../lib/contracts/cache-store.js';
 
 /** Writes down what it hears, in the order in which it hears it. */
 export class RecordingCacheListener implements CacheListener {

@@ -1,4 +1,4 @@
-import type { CacheTracker } from '../../lib/backends/cache-store.js';
+import type { CacheTracker } from '../../lib/contracts/cache-store.js';
 
 /** Writes down what it is told, in the order in which it is told. */
 export class RecordingCacheTracker implements CacheTracker {

@@ -16,7 +16,7 @@ import type {
   TicketRequest,
   TokenRange,
   WaiterRequest,
-} from '../../lib/backends/lock-backend.js';
+} from '../../lib/contracts/lock-backend.js';
 import { eventually } from './eventually.js';
 
 interface Commands {

@@ -1,10 +1,10 @@
 import type { CacheOptions } from 'nest-redis-lock';
-import type { CacheStore } from '../../lib/backends/cache-store.js';
+import type { CacheStore } from '../../lib/contracts/cache-store.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
-import { CacheOperations } from '../../lib/cache/cache-operations.js';
-import { cacheSettings } from '../../lib/cache/cache-settings.js';
-import { FirstLevel } from '../../lib/cache/first-level.js';
+import { CacheOperations } from '../../lib/cache/api/cache-operations.js';
+import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
+import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
 import { RecordingLogger } from './recording-logger.js';
 
 export interface ScriptedCache extends Disposable {

@@ -7,7 +7,7 @@ import type {
   LeaseAnswer,
   ScheduledDeletions,
   TagVersion,
-} from '../cache-store.js';
+} from '../../contracts/cache-store.js';
 import { refusal } from './refusal.js';
 
 /** Keeps nothing, and grants every lease: a cache over it is always empty. What would not be true then is refused. */

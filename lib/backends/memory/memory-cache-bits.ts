@@ -1,4 +1,4 @@
-import type { BitsRequest, CacheBits, KeyRequest, RebuildRequest } from '../cache-store.js';
+import type { BitsRequest, CacheBits, KeyRequest, RebuildRequest } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 import type { MemoryConnection } from './memory-connection.js';
 

@@ -1,4 +1,4 @@
-import type { CacheExpiringSets, CacheSets } from '../cache-store.js';
+import type { CacheExpiringSets, CacheSets } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 import { ExpiringMembers } from './expiring-members.js';
 import type { MemoryConnection } from './memory-connection.js';

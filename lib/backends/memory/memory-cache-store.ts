@@ -13,7 +13,7 @@ import type {
   StoredData,
   TagState,
   TagVersion,
-} from '../cache-store.js';
+} from '../../contracts/cache-store.js';
 import type { BoundedValues } from './bounded-values.js';
 import { ExpiringMap } from './expiring-map.js';
 import { ExpiringMembers } from './expiring-members.js';
@@ -23,7 +23,7 @@ import { MemoryCacheTags } from './memory-cache-tags.js';
 import { MemoryConnection } from './memory-connection.js';
 import { MemoryScheduledDeletions } from './memory-scheduled-deletions.js';
 import { refusal } from './refusal.js';
-import { expiredSoftly } from '../value-header.js';
+import { expiredSoftly } from '../../contracts/value-header.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 
 interface Lease {

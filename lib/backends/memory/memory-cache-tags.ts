@@ -1,4 +1,4 @@
-import type { TagState, TagVersion } from '../cache-store.js';
+import type { TagState, TagVersion } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 
 /** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */

@@ -1,4 +1,4 @@
-import type { CacheListener } from '../cache-store.js';
+import type { CacheListener } from '../../contracts/cache-store.js';
 
 /**
  * What stands for the connection to a server: steps are answered and messages heard later, in their order, until it is

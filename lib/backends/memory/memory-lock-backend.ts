@@ -1,4 +1,4 @@
-import type { CacheStore } from '../cache-store.js';
+import type { CacheStore } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
 import type {
@@ -14,7 +14,7 @@ import type {
   RenewAnswer,
   RenewRequest,
   TicketRequest,
-} from '../lock-backend.js';
+} from '../../contracts/lock-backend.js';
 
 interface Entry {
   owner: string;

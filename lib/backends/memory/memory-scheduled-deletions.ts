@@ -1,4 +1,4 @@
-import type { ScheduledDeletions } from '../cache-store.js';
+import type { ScheduledDeletions } from '../../contracts/cache-store.js';
 import type { MemoryConnection } from './memory-connection.js';
 
 interface Deletion {

@@ -1,6 +1,6 @@
-import type { Pending } from '../../pending.js';
-import { BatchedCall } from '../batched-call.js';
-import type { ScriptRunner } from '../script-runner.js';
+import type { Pending } from '../../../contracts/pending.js';
+import { BatchedCall } from '../scripting/batched-call.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 
 /**
  * Keys in one MGET: the server works on it while the next one is gathered. Measured: 48 gives 1.2 times what 128 does.

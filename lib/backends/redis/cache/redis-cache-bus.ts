@@ -1,9 +1,9 @@
 import type { Redis } from 'ioredis';
-import type { CacheListener } from '../../cache-store.js';
-import type { Notice } from '../../notice.js';
+import type { CacheListener } from '../../../contracts/cache-store.js';
+import type { Notice } from '../../../contracts/start-request.js';
 import type { RedisClient } from '../redis-client.js';
-import { connectionForMessages } from '../redis-subscriber.js';
-import { type ChannelMessage, WatchedSubscriber } from '../watched-subscriber.js';
+import { connectionForMessages } from '../messages/redis-subscriber.js';
+import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
 
 /**
  * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag, `p` prefix, `d` milliseconds

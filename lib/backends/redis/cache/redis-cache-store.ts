@@ -12,28 +12,28 @@ import type {
   SetRequest,
   TagState,
   TagVersion,
-} from '../../cache-store.js';
-import type { Notice, StartRequest } from '../../notice.js';
-import type { Pending } from '../../pending.js';
-import { CacheConfigError } from '../../../cache/cache-errors.js';
+} from '../../../contracts/cache-store.js';
+import type { Notice, StartRequest } from '../../../contracts/start-request.js';
+import type { Pending } from '../../../contracts/pending.js';
+import { CacheConfigError } from '../../../errors/cache-errors.js';
 import type { RedisClient, RedisConnection } from '../redis-client.js';
 import { RedisLink } from '../connection/redis-link.js';
-import { integerOf } from '../redis-replies.js';
-import { ScriptBatch } from '../script-batch.js';
-import type { ScriptRunner } from '../script-runner.js';
-import { deleteMatching } from './matching-deletion.js';
+import { integerOf } from '../scripting/redis-replies.js';
+import { ScriptBatch } from '../scripting/script-batch.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
+import { deleteMatching } from './deletions/matching-deletion.js';
 import { rightsOfCache } from '../start-up/rights.js';
 import { checkServers } from '../start-up/server-check.js';
 import { ReadBatch } from './read-batch.js';
-import { RedisCacheBits } from './redis-cache-bits.js';
+import { RedisCacheBits } from './bits/redis-cache-bits.js';
 import { RedisCacheBus } from './redis-cache-bus.js';
 import { RedisCacheKeys } from './redis-cache-keys.js';
-import { RedisCacheSets } from './redis-cache-sets.js';
+import { RedisCacheSets } from './sets/redis-cache-sets.js';
 import { RedisCacheTags } from './redis-cache-tags.js';
 import { RedisCacheTracking } from './redis-cache-tracking.js';
 import { RedisCacheWrites } from './redis-cache-writes.js';
-import { RedisExpiringSets } from './redis-expiring-sets.js';
-import { RedisScheduledDeletions } from './redis-scheduled-deletions.js';
+import { RedisExpiringSets } from './sets/redis-expiring-sets.js';
+import { RedisScheduledDeletions } from './deletions/redis-scheduled-deletions.js';
 import { COMMIT } from './scripts/commit.lua.js';
 import { EXPIRE } from './scripts/expire.lua.js';
 import { INCREMENT } from './scripts/increment.lua.js';

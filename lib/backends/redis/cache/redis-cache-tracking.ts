@@ -1,9 +1,9 @@
 import type { Redis, RedisOptions } from 'ioredis';
-import type { CacheTracker } from '../../cache-store.js';
-import type { Notice } from '../../notice.js';
+import type { CacheTracker } from '../../../contracts/cache-store.js';
+import type { Notice } from '../../../contracts/start-request.js';
 import type { RedisClient } from '../redis-client.js';
-import { connectionForMessages } from '../redis-subscriber.js';
-import { type ChannelMessage, WatchedSubscriber } from '../watched-subscriber.js';
+import { connectionForMessages } from '../messages/redis-subscriber.js';
+import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
 
 /** Where a connection of RESP2 hears of changes. */

@@ -1,7 +1,7 @@
-import type { SetRequest } from '../../cache-store.js';
-import type { Pending } from '../../pending.js';
-import { ScriptBatch } from '../script-batch.js';
-import type { ScriptRunner } from '../script-runner.js';
+import type { SetRequest } from '../../../contracts/cache-store.js';
+import type { Pending } from '../../../contracts/pending.js';
+import { ScriptBatch } from '../scripting/script-batch.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 import type { ReadBatch } from './read-batch.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
 import { SET } from './scripts/set.lua.js';

@@ -1,5 +1,5 @@
 import type { Cluster, Redis } from 'ioredis';
-import type { ScriptRunner } from '../script-runner.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 
 /**
  * How long (ms) the clocks are taken to run at one rate; they are read anew, beside what is asked, from half of it on.

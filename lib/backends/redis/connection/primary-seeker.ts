@@ -1,5 +1,5 @@
 import type { Redis } from 'ioredis';
-import type { Notice } from '../../notice.js';
+import type { Notice } from '../../../contracts/start-request.js';
 import type { RedisClient } from '../redis-client.js';
 import { serverOf } from './server-address.js';
 

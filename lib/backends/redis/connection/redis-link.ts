@@ -1,8 +1,8 @@
 import type { Redis } from 'ioredis';
-import type { Notice, StartRequest } from '../../notice.js';
+import type { Notice, StartRequest } from '../../../contracts/start-request.js';
 import { createRedisClient, type RedisClient, type RedisConnection } from '../redis-client.js';
-import { ScriptRunner } from '../script-runner.js';
-import { SilenceGuard } from '../silence-guard.js';
+import { ScriptRunner } from '../scripting/script-runner.js';
+import { SilenceGuard } from '../messages/silence-guard.js';
 import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection-options.js';
 import { ConnectionState, type RedisFailure } from './connection-state.js';
 import { PrimarySeeker } from './primary-seeker.js';

@@ -1,5 +1,5 @@
 import type { Redis } from 'ioredis';
-import { connectionForMessages } from '../redis-subscriber.js';
+import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { PROBE } from './probe.lua.js';
 import type { Rights } from './rights.js';
 

@@ -1,4 +1,4 @@
-import { redisScript } from '../scripts/redis-script.js';
+import { redisScript } from '../scripting/redis-script.js';
 
 /**
  * Tries commands, and goes on whatever Redis says to them.

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { RedisCacheKeys } from '../cache/redis-cache-keys.js';
-import { channelPrefix, keysOf } from '../redis-keys.js';
+import { channelPrefix, keysOf } from '../locks/redis-lock-keys.js';
 
 /** A command that does no harm; a number stands for the key of that place. */
 export type Probe = readonly [command: string, ...args: (string | number)[]];

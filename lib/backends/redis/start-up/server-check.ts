@@ -1,10 +1,10 @@
 import calculateSlot from 'cluster-key-slot';
 import type { Cluster, Redis } from 'ioredis';
-import type { Notice } from '../../notice.js';
+import type { Notice } from '../../../contracts/start-request.js';
 import { remedyOf } from '../connection/diagnosis.js';
 import { RedisFailure } from '../connection/connection-state.js';
 import { addressOf, serverOf } from '../connection/server-address.js';
-import type { ScriptRunner } from '../script-runner.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 import { MissingRights } from './missing-rights.js';
 import type { Rights } from './rights.js';
 

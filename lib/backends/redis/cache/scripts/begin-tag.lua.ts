@@ -1,4 +1,4 @@
-import { batchOf, redisScript } from '../../scripts/redis-script.js';
+import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
  * The version of a tag: the time in µs when it was last invalidated, or began, which is negative. One that has none

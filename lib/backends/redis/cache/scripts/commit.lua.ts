@@ -1,4 +1,4 @@
-import { batchOf, redisScript } from '../../scripts/redis-script.js';
+import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Stores what a load found, if the lease is still its own, and ends the lease.

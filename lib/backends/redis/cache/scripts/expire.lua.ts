@@ -1,4 +1,4 @@
-import { redisScript } from '../../scripts/redis-script.js';
+import { redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Lets a value live for its new `ttl` from now, and tells everybody: a first level may have it for longer.

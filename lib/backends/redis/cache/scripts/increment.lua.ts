@@ -1,4 +1,4 @@
-import { batchOf, redisScript } from '../../scripts/redis-script.js';
+import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Adds to a number, and takes the lease from whoever loads one. A new number expires after a time.

@@ -1,4 +1,4 @@
-import { redisScript } from '../../scripts/redis-script.js';
+import { redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Gives a tag a new version, greater than all that it had, so that what was stored with another one no longer counts,

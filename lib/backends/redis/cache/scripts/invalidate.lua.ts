@@ -1,5 +1,5 @@
-import { EXPIRE_SOFTLY } from '../../../value-header.js';
-import { batchOf, redisScript } from '../../scripts/redis-script.js';
+import { EXPIRE_SOFTLY } from '../../../../contracts/value-header.js';
+import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Deletes the value, or marks it as stale; takes the lease from whoever loads it, and tells everybody; begins or ends a

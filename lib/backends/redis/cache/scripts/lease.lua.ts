@@ -1,4 +1,4 @@
-import { batchOf, redisScript } from '../../scripts/redis-script.js';
+import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Gives the lease of a value to a load, unless there is a value, a write is under way, or another load has it.

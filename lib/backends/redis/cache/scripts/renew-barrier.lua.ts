@@ -1,4 +1,4 @@
-import { redisScript } from '../../scripts/redis-script.js';
+import { redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Lets a barrier run for at least so long from now.

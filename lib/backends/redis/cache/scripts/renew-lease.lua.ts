@@ -1,4 +1,4 @@
-import { redisScript } from '../../scripts/redis-script.js';
+import { redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Lets the lease run for at least so long from now, if it is still that of the load.

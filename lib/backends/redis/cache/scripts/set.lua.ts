@@ -1,4 +1,4 @@
-import { batchOf, redisScript } from '../../scripts/redis-script.js';
+import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Stores a value, takes the lease from whoever loads one, and tells everybody; unless it comes too late, or a write is

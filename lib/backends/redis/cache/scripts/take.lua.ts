@@ -1,4 +1,4 @@
-import { redisScript } from '../../scripts/redis-script.js';
+import { redisScript } from '../../scripting/redis-script.js';
 
 /**
  * Deletes the value and answers it, takes the lease from whoever loads it, and tells everybody.

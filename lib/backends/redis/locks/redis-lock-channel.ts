@@ -1,0 +1,71 @@
+import type { Redis } from 'ioredis';
+import type { QueueListener, QueueMessage, TokenRange } from '../../../contracts/lock-backend.js';
+import type { RedisLink } from '../connection/redis-link.js';
+import { connectionForMessages } from '../messages/redis-subscriber.js';
+import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
+
+/** The messages of the queue: one channel for each process that listens here. */
+export class RedisLockChannel extends WatchedSubscriber {
+  /** By channel: two modules may share a backend. */
+  private readonly listeners = new Map<string, QueueListener>();
+
+  /** `channels` is what the channels of all processes begin with. */
+  constructor(link: RedisLink, channels: string) {
+    super(link.client, `${channels}beat`, {
+      whose: 'the locks',
+      without: 'waiters ask from time to time, and are served more slowly',
+      report: (notice) => link.report(notice),
+    });
+  }
+
+  /** Rejects where Redis refuses the channel. */
+  async listen(channel: string, listener: QueueListener): Promise<void> {
+    this.listeners.set(channel, listener);
+    this.open();
+    await this.connection?.subscribe(channel);
+  }
+
+  protected connect(): Redis | undefined {
+    return connectionForMessages(this.client);
+  }
+
+  protected subscribe(subscriber: Redis, own: string): Promise<unknown> {
+    return subscriber.subscribe(...this.listeners.keys(), own);
+  }
+
+  protected deliver(text: ChannelMessage, channel: string): void {
+    const message = parseMessage(String(text));
+    if (message) this.listeners.get(channel)?.onMessage(message);
+  }
+
+  protected onConnected(): void {
+    for (const listener of this.listeners.values()) listener.onReconnect();
+  }
+
+  protected onDisconnected(): void {}
+}
+
+/**
+ * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim
+ * waiting name`; a name may have spaces.
+ */
+function parseMessage(text: string): QueueMessage | undefined {
+  const [kind = '', ticket = '', ...rest] = text.split(' ');
+  if (kind === 'revoked') return { kind, ticket };
+  if (kind === 'wanted') return { kind, ticket, name: rest.join(' ') };
+  if (kind === 'ends') return { kind, ticket, remaining: Number(rest[0]), name: rest.slice(1).join(' ') };
+  if (kind !== 'grant') return undefined;
+  const [first, count, claim, waiting, ...name] = rest;
+  return {
+    kind,
+    ticket,
+    name: name.join(' '),
+    tokens: tokenRange(first, count),
+    claim: Number(claim),
+    waiting: Number(waiting),
+  };
+}
+
+function tokenRange(first: string | undefined, count: string | undefined): TokenRange {
+  return { first: Number(first), count: Number(count) };
+}

@@ -1,0 +1,122 @@
+import type {
+  EnqueueRequest,
+  LockQueue,
+  Pending,
+  QueueAnswer,
+  QueueListener,
+  RequeueRequest,
+  TokenRange,
+  WaiterRequest,
+} from '../../../contracts/lock-backend.js';
+import type { RedisLink } from '../connection/redis-link.js';
+import { channelPrefix, keysOf } from './redis-lock-keys.js';
+import { RedisLockChannel } from './redis-lock-channel.js';
+import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';
+import { ScriptBatch } from '../scripting/script-batch.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
+import type { FencingScripts } from '../fencing/fencing-scripts.js';
+import { RENEW } from './scripts/renew.lua.js';
+
+/** 2^31 − 1 ms: about 24.8 days. */
+const LONGEST_LEASE = 2 ** 31 - 1;
+
+type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
+
+/** The waiting queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
+export class RedisLockQueue implements LockQueue {
+  private channel: RedisLockChannel | undefined;
+  private readonly scripts: ScriptRunner;
+  private closed = false;
+  private readonly enqueues: ScriptBatch;
+
+  constructor(
+    private readonly link: RedisLink,
+    private readonly fencing: FencingScripts,
+  ) {
+    const { scripts } = link;
+    this.scripts = scripts;
+    this.enqueues = new ScriptBatch(scripts, fencing.enqueue);
+  }
+
+  async listen(listener: QueueListener): Promise<void> {
+    if (this.closed) throw new Error('The backend is closed');
+    const channels = channelPrefix(listener);
+    if (!this.channel && !this.link.client.isCluster) this.prepareRenewals();
+    this.channel ??= new RedisLockChannel(this.link, channels);
+    await this.channel.listen(channels + listener.process, listener);
+  }
+
+  enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
+    const { ticket, ttl, claim, name } = request;
+    const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
+    return this.enqueues.run(channelPrefix(request), keysOf(request), args, (reply) =>
+      Array.isArray(reply) ? queueAnswer(reply as Reply) : grantedAtOnce(Number(reply), ttl),
+    );
+  }
+
+  async beat(request: WaiterRequest): Promise<QueueAnswer | { status: 'gone' }> {
+    const args = [request.ticket, channelPrefix(request), this.scripts.counted];
+    const reply = (await this.scripts.run(this.fencing.beat, keysOf(request), args)) as Reply;
+    return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
+  }
+
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+    const disconnects = this.scripts.disconnects;
+    const { ticket, again, claim, name } = request;
+    const args = [ticket, channelPrefix(request), this.scripts.counted, again, `${claim}:${name}`];
+    const reply = (await this.scripts.run(this.fencing.requeue, keysOf(request), args)) as Reply;
+    if (Number(reply[0]) !== -1) return queueAnswer(reply);
+    return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
+  }
+
+  async mint(request: WaiterRequest & { leastToken: number }): Promise<TokenRange | null> {
+    const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), [
+      request.ticket,
+      request.leastToken,
+    ])) as RedisInteger[];
+    return reply.length === 0 ? null : tokenRange(reply);
+  }
+
+  close(): void {
+    this.closed = true;
+    this.channel?.close();
+  }
+
+  /** A process that is handed a lock renews it soon, and has no time to lose: Redis must know the script by then. */
+  private prepareRenewals(): void {
+    this.scripts.command((client) => client.eval(RENEW.lua, 0)).catch(() => {});
+  }
+}
+
+/** It was free, and nobody waits for it. */
+function grantedAtOnce(token: number, ttl: number): QueueAnswer {
+  if (!Number.isSafeInteger(token) || token <= 0) throw new Error(`Redis answered ${token}, which is no fencing token`);
+  return { status: 'granted', tokens: { first: token, count: 1 }, remaining: ttl, waiting: 0 };
+}
+
+function queueAnswer(reply: Reply): QueueAnswer {
+  if (Number(reply[0]) === 1) {
+    const [, first, count, pttl, waiting] = reply;
+    return {
+      status: 'granted',
+      tokens: tokenRange([first, count]),
+      // A key that somebody made persistent is ours until its next renewal.
+      remaining: Math.min(leaseOf(pttl), LONGEST_LEASE),
+      waiting: Number(waiting),
+    };
+  }
+  const [, unissued, place, pttl, owner, unreached] = reply;
+  return {
+    status: 'busy',
+    unissued: Number(unissued),
+    first: Number(place) === 1,
+    far: Number(place) === 0,
+    unreached: Number(unreached) > 0,
+    remaining: leaseOf(pttl),
+    owner: String(owner),
+  };
+}
+
+function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
+  return { first: Number(first), count: Number(count) };
+}

@@ -1,0 +1,81 @@
+import { lockAt, QUEUE } from './queue.lua.js';
+import { batchOf, fencingScript } from '../../scripting/redis-script.js';
+
+/**
+ * Takes the lock if it is free and nobody waits for it; else joins its queue, or hands it on to the first who waits.
+ *
+ * KEYS of each call: lock, fence, queue, waiters.
+ * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket, ms of lease when
+ * it is granted at once, and `claim:name` with ms of lease when it is handed on later, or an empty string to try once
+ * and never queue.
+ * Returns for each call the token, where the lock was free and nobody waits; else {1, first token, tokens, PTTL,
+ * waiters} when it is granted, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head),
+ * PTTL, owner, whether no message reaches it (0: as far as is known, one does)}.
+ *
+ * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
+ */
+export const ENQUEUE = fencingScript(`
+local time
+local tried = #KEYS == 4
+if tried then
+  ${takeIfFree('1', '2')}
+end
+local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
+local queue
+
+local contend = function()
+  ${QUEUE}
+  return function(lock, me, ttl, purpose)
+    local owner = redis.call('GET', lock.key)
+    if owner == me then return granted(lock, mint(lock)) end
+    if not owner then
+      local alive, deaf, mine = waiter(lock, me)
+      if alive then beat(lock, me, deaf, mine) end
+      local ticket, token, count = hand_on(lock, me)
+      if ticket == me then return granted(lock, token, count) end
+      -- None of those who may still wait can be reached.
+      if not ticket then
+        redis.call('SET', lock.key, me, 'PX', ttl)
+        return granted(lock, mint(lock))
+      end
+      owner = ticket
+    end
+    if purpose ~= '' then
+      join(lock, me, purpose)
+      if owner then tell('wanted', owner, ' ' .. select(2, parts(purpose))) end
+    end
+    return busy(lock, me)
+  end
+end
+
+local enqueue = function(key, arg)
+  if not tried then
+    ${takeIfFree('key', 'arg')}
+  end
+  queue = queue or contend()
+  return queue(${lockAt('key')}, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
+end
+
+${batchOf('enqueue', { keys: 4, args: 3 })}
+`);
+
+/**
+ * Text rather than a function: to make one for the single call that is the usual case costs more than the call itself.
+ */
+function takeIfFree(key: string, arg: string): string {
+  return `
+if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then
+  if redis.call('EXISTS', KEYS[${key} + 2]) == 0 then
+    time = time or redis.call('TIME')
+    local token = time[1] * 1000000 + time[2]
+    local unissued = redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', fence_ttl, 'GET')
+    if unissued and tonumber(unissued) > token then
+      token = tonumber(unissued)
+      redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', fence_ttl)
+    end
+    return token
+  end
+  redis.call('DEL', KEYS[${key}])
+end
+`;
+}

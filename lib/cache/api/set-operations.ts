@@ -1,0 +1,140 @@
+import { whyNotText } from '../../keys/key-part.js';
+import type { CacheEngine } from '../cache-engine.js';
+import { cacheKey } from './cache-keys.js';
+import {
+  endlessMilliseconds,
+  milliseconds,
+  refused,
+  type Duration,
+  type EndlessDuration,
+} from '../options/cache-durations.js';
+
+type Members = string | readonly string[];
+
+/** Sets of strings. They are apart from the values: a set and a value of one key do not know of each other. */
+export class CacheSetOperations {
+  /** @internal */
+  constructor(
+    private readonly engineOf: () => CacheEngine,
+    private readonly keyPrefix: string,
+  ) {}
+
+  /**
+   * Answers how many of them are new. The whole set then lives for `ttl` from now; with `Infinity` it never ends by
+   * itself.
+   *
+   * @throws CacheConfigError without a `ttl`: a set that ends must not do so by surprise
+   * @throws CacheBackendError when Redis fails
+   */
+  async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
+    const { calls, turns } = this.engineOf();
+    const ttl = endlessMilliseconds('ttl', options?.ttl);
+    const full = this.keyPrefix + cacheKey(key);
+    const claims = [{ thing: `s${full}`, shared: 'addition' }];
+    const all = list(members);
+    return turns.take(claims, () => calls.run('addition to the set', full, () => calls.store.sets.add(full, all, ttl)));
+  }
+
+  /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
+  async remove(key: string, members: Members): Promise<number> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const claims = [{ thing: `s${full}`, shared: 'removal' }];
+    const all = list(members);
+    return turns.take(claims, () => calls.run('removal from the set', full, () => calls.store.sets.remove(full, all)));
+  }
+
+  /** @throws CacheBackendError when Redis fails */
+  async has(key: string, member: string): Promise<boolean> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const one = single(member);
+    return turns.take([{ thing: `s${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.sets.has(full, one)),
+    );
+  }
+
+  /** @throws CacheBackendError when Redis fails */
+  async members(key: string): Promise<readonly string[]> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return turns.take([{ thing: `s${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.sets.members(full)),
+    );
+  }
+}
+
+/** Sets of strings of which each expires at a time of its own, by the clock of Redis. */
+export class CacheExpiringSetOperations {
+  /** @internal */
+  constructor(
+    private readonly engineOf: () => CacheEngine,
+    private readonly keyPrefix: string,
+  ) {}
+
+  /**
+   * Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis
+   * fails
+   */
+  async add(key: string, members: Members, ttl: Duration): Promise<number> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const time = milliseconds('ttl', ttl, 1);
+    const claims = [{ thing: `e${full}`, shared: 'addition' }];
+    const all = list(members);
+    return turns.take(claims, () =>
+      calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, all, time)),
+    );
+  }
+
+  /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
+  async remove(key: string, members: Members): Promise<number> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const claims = [{ thing: `e${full}`, shared: 'removal' }];
+    const all = list(members);
+    return turns.take(claims, () =>
+      calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, all)),
+    );
+  }
+
+  /** @throws CacheBackendError when Redis fails */
+  async has(key: string, member: string): Promise<boolean> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    const one = single(member);
+    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.expiringSets.has(full, one)),
+    );
+  }
+
+  /** Those that have not expired. @throws CacheBackendError when Redis fails */
+  async members(key: string): Promise<readonly string[]> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.expiringSets.members(full)),
+    );
+  }
+
+  /** How many have not expired. @throws CacheBackendError when Redis fails */
+  async size(key: string): Promise<number> {
+    const { calls, turns } = this.engineOf();
+    const full = this.keyPrefix + cacheKey(key);
+    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+      calls.run('read of the set', full, () => calls.store.expiringSets.size(full)),
+    );
+  }
+}
+
+function list(members: Members): readonly string[] {
+  const all = typeof members === 'string' ? [members] : members;
+  if (!Array.isArray(all)) throw refused('members', members, 'a string or a list of strings');
+  return all.map(single);
+}
+
+/** Halves of surrogate pairs would all be one member. */
+function single(member: unknown): string {
+  if (typeof member === 'string' && whyNotText(member) === undefined) return member;
+  throw refused('members', member, 'strings of whole characters');
+}

@@ -1,0 +1,124 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { StoredData } from '../../contracts/cache-store.js';
+import type { CacheEngine } from '../cache-engine.js';
+import { CacheBackendError, CacheConfigError } from '../../errors/cache-errors.js';
+import { refused } from '../options/cache-durations.js';
+import { countable, emptyStamp, type Serialized, type TagStamp } from '../values/envelope.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import { TAG_MARGIN } from '../load/leased-load.js';
+import { keyThing, tagThing, type Claim } from '../invalidation/step-order.js';
+
+/** So often it is sent where Redis is well, and gets it late: this process, or the way there, stood still. */
+const MOST_TIMES = 4;
+
+/** One value that is stored by hand, as it was when the caller gave it. */
+export class ValueWrite {
+  /** The digits of a number that can be counted up, or what the envelope is to hold. */
+  private readonly content: string | Serialized;
+  private readonly tags: readonly string[];
+
+  /** @throws CacheConfigError for what cannot be stored */
+  constructor(
+    private readonly engine: CacheEngine,
+    private readonly key: string,
+    value: unknown,
+    private readonly ttl: number,
+    private readonly staleTtl: number,
+    { tags, revive }: EntrySettings,
+  ) {
+    this.tags = tags;
+    if (value instanceof Promise) throw refused('value', value, 'what the promise resolves to: await it');
+    const counts = tags.length === 0 && staleTtl === 0 && countable(value);
+    this.content = counts ? String(value) : this.serialized(value, revive);
+  }
+
+  /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
+  async store(ifAbsent: boolean, go: Promise<unknown> | undefined): Promise<boolean> {
+    const { engine, key } = this;
+    const { invalidations, turns } = engine;
+    const claims: Claim[] = [{ thing: keyThing(key) }];
+    for (const tag of this.tags) claims.push({ thing: tagThing(tag), shared: 'begin' });
+    invalidations.forget(key);
+    if (!ifAbsent) invalidations.spare(key);
+    try {
+      return await turns.take(claims, async () => {
+        if (go) await go;
+        if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+        return this.send(ifAbsent);
+      });
+    } catch (error) {
+      if (error instanceof CacheBackendError && !ifAbsent) invalidations.deleteLater(key);
+      throw error;
+    } finally {
+      invalidations.forget(key);
+    }
+  }
+
+  private async send(ifAbsent: boolean): Promise<boolean> {
+    const { engine, key } = this;
+    const { calls, invalidations } = engine;
+    const ttl = this.ttl + this.staleTtl;
+    const data = await this.sealed();
+    const within = calls.options.commandTimeout;
+    const request = { key, data, ttl, ifAbsent, within };
+    // Whose answer came too late may have been stored in time, and be older than what was written since.
+    const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
+    const before = invalidations.deletionsThen(key);
+    let until = 0;
+    const call = () => {
+      until = performance.now() + within;
+      return calls.store.set(request);
+    };
+    try {
+      for (let time = 1; time <= MOST_TIMES; time++) {
+        const stored = await calls.run('set', key, call, late);
+        if (stored === true) engine.unconfirmed.confirmed(before);
+        if (stored !== 'late') return stored;
+      }
+      throw calls.failure('set', key, `Redis got it later than ${within} ms after it was sent, ${MOST_TIMES} times`);
+    } catch (error) {
+      // What was sent and not answered may be stored until then, and would undo what comes after it.
+      const left = until - performance.now();
+      if (left > 0 && !isAnswer(error)) await sleep(left);
+      throw error;
+    }
+  }
+
+  private async sealed(): Promise<StoredData> {
+    if (typeof this.content === 'string') return this.content;
+    const { engine, key, ttl, staleTtl, content } = this;
+    const tags = this.tags.length > 0 ? await this.stamp() : undefined;
+    const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, tags };
+    try {
+      return await engine.envelopes.sealSerialized(content, mark);
+    } catch (error) {
+      throw unstorable(key, error);
+    }
+  }
+
+  private async stamp(): Promise<TagStamp> {
+    const stamp = emptyStamp();
+    const versions = await this.engine.beginTags(this.key, this.tags, this.ttl + this.staleTtl + TAG_MARGIN);
+    for (const [index, tag] of this.tags.entries()) stamp[tag] = versions[index]?.version ?? 0;
+    return stamp;
+  }
+
+  private serialized(value: unknown, revive: EntrySettings['revive']): Serialized {
+    try {
+      this.engine.unkeptClasses.look(this.key, value, revive);
+      return this.engine.envelopes.serialize(value);
+    } catch (error) {
+      throw unstorable(this.key, error);
+    }
+  }
+}
+
+function unstorable(key: string, error: unknown): CacheConfigError {
+  return new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
+}
+
+/** Whether it is what Redis itself says. */
+function isAnswer(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) if (cause.name === 'ReplyError') return true;
+  return false;
+}

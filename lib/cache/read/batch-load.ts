@@ -1,0 +1,194 @@
+import { AsyncResource } from 'node:async_hooks';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CacheConfigError } from '../../errors/cache-errors.js';
+import type { BatchLoader, Loader, LoaderContext } from '../load/cache-loader.js';
+import type { LoadRendezvous } from '../load/load-rendezvous.js';
+import type { LoadScopes } from '../load/load-scopes.js';
+
+interface Asked {
+  readonly key: string;
+  readonly context: LoaderContext;
+  resolve(value: unknown): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * So many keys are looked up, or stored, at once, so that each is answered in time, and others are served in between.
+ */
+const MOST_AT_ONCE = 512;
+/** How long (ms) it is waited for more keys whose load failed elsewhere, and for what was loaded to be stored. */
+const GATHERING = 25;
+const STORING = 250;
+
+/**
+ * Calls one loader for many keys: when it is known of each whether it has to be loaded. Those that are loaded later, to
+ * be refreshed, or as another process failed to, are gathered for one more call.
+ */
+export class BatchLoad {
+  /** Of which it is not known yet. */
+  private readonly undecided: Set<string>;
+  private readonly waiting = new Set<string>();
+  private readonly refreshing = new Set<string>();
+  private readonly resumed = new Set<string>();
+  private asked: Asked[] = [];
+  private gathering: NodeJS.Timeout | undefined;
+  /** Somebody waits for the load of one that was asked for. */
+  private urgent = false;
+  /** Those of the present window. */
+  private lookedUp = 0;
+  private onLookedUp: (() => void) | undefined;
+  private readonly onEnd = new Map<string, () => void>();
+
+  /** What decides last, and so calls the loader, may be an answer to another caller. */
+  private readonly caller = new AsyncResource('CacheRead');
+
+  constructor(
+    private readonly keys: readonly string[],
+    private readonly loader: BatchLoader<unknown>,
+    private readonly scopes: LoadScopes,
+    private readonly keyPrefix: string,
+  ) {
+    this.undecided = new Set(keys);
+  }
+
+  /** Reads each key. Resolves when all have settled. */
+  async run(
+    read: (key: string, loader: Loader<unknown>, rendezvous: LoadRendezvous) => Promise<unknown>,
+  ): Promise<PromiseSettledResult<unknown>[]> {
+    const { keys } = this;
+    const reads: Promise<PromiseSettledResult<unknown>[]>[] = [];
+    for (let first = 0; first < keys.length; first += MOST_AT_ONCE) {
+      const window = keys.slice(first, first + MOST_AT_ONCE);
+      this.lookedUp = window.length;
+      const decided = new Promise<void>((resolve) => (this.onLookedUp = resolve));
+      reads.push(Promise.allSettled(window.map((key) => this.readOne(key, read))));
+      if (first + MOST_AT_ONCE < keys.length) await decided;
+    }
+    return (await Promise.all(reads)).flat();
+  }
+
+  private async readOne(key: string, read: Parameters<BatchLoad['run']>[0]): Promise<unknown> {
+    try {
+      return await read(key, this.loaderOf(key), this.rendezvousOf(key));
+    } finally {
+      this.waiting.delete(key);
+      this.resumed.delete(key);
+      this.decide(key);
+      this.ended(key);
+    }
+  }
+
+  /** The loader of one key, which takes part in that of all. */
+  private loaderOf(key: string): Loader<unknown> {
+    return (context) =>
+      new Promise((resolve, reject) => {
+        this.asked.push({ key, context, resolve, reject });
+        this.urgent ||= this.undecided.has(key);
+        this.refreshing.delete(key);
+        this.resumed.delete(key);
+        this.decide(key);
+      });
+  }
+
+  private rendezvousOf(key: string): LoadRendezvous {
+    return {
+      decided: () => this.decide(key),
+      waits: () => {
+        this.waiting.add(key);
+        this.resumed.delete(key);
+        this.decide(key);
+      },
+      resumes: () => {
+        this.waiting.delete(key);
+        this.resumed.add(key);
+      },
+      refreshes: () => this.refreshing.add(key),
+      refreshed: () => {
+        this.refreshing.delete(key);
+        this.ended(key);
+        this.loadGathered();
+      },
+    };
+  }
+
+  /** This key has a value, or waits for one, or is about to be loaded. */
+  private decide(key: string): void {
+    if (this.undecided.delete(key)) {
+      this.lookedUp -= 1;
+      if (this.lookedUp === 0) this.onLookedUp?.();
+    }
+    this.loadGathered();
+  }
+
+  private loadGathered(): void {
+    if (this.undecided.size > 0 || this.asked.length === 0) return;
+    if (!this.urgent) {
+      if (this.refreshing.size > 0 || this.resumed.size > 0) return;
+      if (this.waiting.size > 0) {
+        this.gathering ??= setTimeout(() => this.callLoader(), GATHERING);
+        return;
+      }
+    }
+    this.callLoader();
+  }
+
+  private callLoader(): void {
+    clearTimeout(this.gathering);
+    this.gathering = undefined;
+    this.urgent = false;
+    const { asked } = this;
+    this.asked = [];
+    this.load(asked).catch((error: unknown) => {
+      for (const each of asked) each.reject(error);
+    });
+  }
+
+  private async load(asked: readonly Asked[]): Promise<void> {
+    const keys = asked.map(({ key }) => key);
+    const call = () => this.loader(keys, jointContext(asked));
+    const full = keys.map((key) => this.keyPrefix + key);
+    const values = await this.caller.runInAsyncScope(() => this.scopes.within(full, call));
+    if (!Array.isArray(values) && !(values instanceof Map)) {
+      throw new CacheConfigError(
+        `The batch loader returned ${typeof values}; return a list of values in the order of the keys, or a Map by key`,
+        keys,
+      );
+    }
+    if (Array.isArray(values) && values.length !== keys.length) {
+      throw new CacheConfigError(
+        `The batch loader returned ${values.length} values for ${keys.length} keys; return one for each, in their order, or a Map by key`,
+        keys,
+      );
+    }
+    for (let first = 0; first < asked.length; first += MOST_AT_ONCE) {
+      const some = asked.slice(first, first + MOST_AT_ONCE);
+      const last = first + MOST_AT_ONCE >= asked.length;
+      const stored = last ? [] : some.map(({ key }) => new Promise<void>((resolve) => this.onEnd.set(key, resolve)));
+      for (const [index, each] of some.entries()) {
+        const value: unknown =
+          values instanceof Map ? values.get(each.key) : (values as readonly unknown[])[first + index];
+        each.resolve(value ?? null);
+      }
+      if (!last) await Promise.race([Promise.all(stored), sleep(STORING, undefined, { ref: false })]);
+    }
+  }
+
+  private ended(key: string): void {
+    this.onEnd.get(key)?.();
+    this.onEnd.delete(key);
+  }
+}
+
+/** What is said of one load is said of all. */
+function jointContext(asked: readonly Asked[]): LoaderContext {
+  const contexts = asked.map(({ context }) => context);
+  return {
+    get signal() {
+      return AbortSignal.any(contexts.map(({ signal }) => signal));
+    },
+    stale: undefined,
+    skip: () => contexts.forEach((context) => context.skip()),
+    setTtl: (ttl) => contexts.forEach((context) => context.setTtl(ttl)),
+    setTags: (tags) => contexts.forEach((context) => context.setTags(tags)),
+  };
+}

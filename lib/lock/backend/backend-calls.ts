@@ -1,0 +1,157 @@
+import type {
+  AcquireAnswer,
+  LockBackend,
+  LockState,
+  Pending,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+} from '../../contracts/lock-backend.js';
+import type { Notice } from '../../contracts/start-request.js';
+import { LockBackendError, LockError } from '../../errors/lock-errors.js';
+import { PendingCall } from '../../calls/pending-call.js';
+import { Timeouts } from '../../timing/timeouts.js';
+
+export interface Ticketed {
+  readonly names: readonly string[];
+  readonly ticket: string;
+  /** Until when (monotonic, ms) the names stay taken although their holder has ended; 0 or absent: not at all. */
+  readonly keptUntil?: number;
+}
+
+/** How many calls after each other a backend may make at its start. */
+const START_CALLS = 5;
+
+/**
+ * The calls to one backend, each bounded in time whatever its client does, and each failure told as `LockBackendError`.
+ * A call that ran out of time may still be carried out later.
+ */
+export class BackendCalls {
+  readonly timeouts = new Timeouts();
+
+  constructor(
+    readonly backend: LockBackend,
+    private readonly prefix: string | undefined,
+    readonly commandTimeout: number,
+  ) {}
+
+  /** Not bounded here: whoever gives up on it has to give back what it grants later. */
+  acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
+    const least = leastToken === undefined ? {} : { leastToken };
+    const request = { prefix: this.prefix, names, ticket, ttl, ...least };
+    return this.explained('acquire', names, this.backend.acquire(request));
+  }
+
+  /** Not bounded here: a late answer still counts. */
+  renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
+    const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
+    return this.sentRenewals(prefixed).map((answer, index) =>
+      this.explained('renew', prefixed[index]?.names ?? [], answer),
+    );
+  }
+
+  release(ticketed: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
+    return new Promise((resolve, reject) => {
+      this.sendRelease(ticketed, limit, resolve, reject);
+    });
+  }
+
+  sendRelease(
+    { names, ticket, keptUntil = 0 }: Ticketed,
+    limit: number,
+    answered: (answer: ReleaseAnswer) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const { backend, prefix } = this;
+    const rest = keptUntil === 0 ? 0 : Math.ceil(keptUntil - performance.now());
+    let call: Pending<ReleaseAnswer>;
+    try {
+      call =
+        rest > 0 && backend.keep
+          ? backend.keep({ prefix, names, ticket, rest })
+          : backend.release({ prefix, names, ticket });
+    } catch (error) {
+      return failed(this.explain('release', names, error));
+    }
+    this.send('release', names, call, answered, failed, limit);
+  }
+
+  inspect(name: string): Promise<LockState | null> {
+    return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
+  }
+
+  async label(process: string, label: string, ttl: number): Promise<void> {
+    const call = this.backend.label?.({ prefix: this.prefix, process, label, ttl });
+    if (call) await this.bounded('label', [], call);
+  }
+
+  forceRelease(name: string): Promise<string | null> {
+    return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
+  }
+
+  /** Rejects when the backend cannot serve; what else there is to say of it, now or later, is reported. */
+  async start(report: (notice: Notice) => void): Promise<void> {
+    const { backend, prefix, commandTimeout } = this;
+    const started = backend.start?.({ prefix, commandTimeout, report });
+    const pinged = this.bounded('ping', [], backend.ping());
+    await Promise.all([pinged, started && this.bounded('start', [], started, START_CALLS * commandTimeout)]);
+  }
+
+  /** Rejects after `limit` ms; what comes later is dropped. */
+  bounded<T>(operation: string, names: readonly string[], call: Pending<T>, limit = this.commandTimeout): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.send(operation, names, call, resolve, reject, limit);
+    });
+  }
+
+  /** As `bounded`, but an answer that comes after `failed` still goes to `answered`. */
+  send<T>(
+    operation: string,
+    names: readonly string[],
+    call: Pending<T>,
+    answered: (answer: T) => void,
+    failed: (error: LockBackendError) => void,
+    limit = this.commandTimeout,
+  ): void {
+    const pending = new PendingCall(this, operation, names, limit, answered, failed);
+    call.then(pending.onAnswer, pending.onError);
+  }
+
+  unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
+    const cause = this.backend.diagnose?.();
+    const why = cause ? `: ${cause.message}` : '';
+    return this.failure(operation, names, `no answer within ${Math.round(limit)} ms${why}`, cause);
+  }
+
+  explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
+    if (error instanceof LockError) return error;
+    const cause = this.backend.diagnose?.(error) ?? error;
+    return this.failure(operation, names, cause instanceof Error ? cause.message : String(cause), cause);
+  }
+
+  private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {
+    try {
+      return await call;
+    } catch (error) {
+      throw this.explain(operation, names, error);
+    }
+  }
+
+  /** A backend that throws at once must not end the watchdog. */
+  private sentRenewals(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    try {
+      return this.backend.renew(requests);
+    } catch (error) {
+      return requests.map(() => Promise.reject(error));
+    }
+  }
+
+  private failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
+    const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
+    return new LockBackendError(
+      names,
+      `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,
+      cause,
+    );
+  }
+}

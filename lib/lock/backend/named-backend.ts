@@ -1,0 +1,117 @@
+import { randomUUID } from 'node:crypto';
+import type { LoggerService } from '@nestjs/common';
+import type { LockBackend, RenewAnswer } from '../../contracts/lock-backend.js';
+import { BackendCalls } from './backend-calls.js';
+import { currentInstant, type Instant } from '../lease/lease-clock.js';
+import type { Lease, LeaseKeeper } from '../lease/lease.js';
+import { LockConfigError } from '../../errors/lock-errors.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { LockQueues } from '../waiting/lock-queues.js';
+import { ProcessLabel } from './process-label.js';
+import { Releaser, type ReleaseOutcome } from '../lease/releaser.js';
+import { Watchdog } from '../lease/watchdog.js';
+
+/** A backend under the name that `LockOptions.backend` chooses it by, with what keeps its leases. */
+export class NamedBackend implements LeaseKeeper {
+  readonly calls: BackendCalls;
+  readonly watchdog: Watchdog;
+  readonly releaser: Releaser;
+  /** What the tickets of this process begin with. */
+  readonly instance = randomUUID();
+  /** Where the backend keeps a queue. */
+  readonly queues: LockQueues | undefined;
+  private readonly label: ProcessLabel;
+  private tickets = 0;
+
+  constructor(
+    readonly name: string,
+    backend: LockBackend,
+    options: { prefix: string | undefined; commandTimeout: number; label: string },
+    logger: Pick<LoggerService, 'warn'>,
+  ) {
+    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
+    this.label = new ProcessLabel(this.calls, this.instance, options.label);
+    this.watchdog = new Watchdog(this.calls, logger);
+    this.releaser = new Releaser(this.calls, this.watchdog, logger);
+    backend.whenConnected?.(() => this.watchdog.renewAll());
+    this.queues = backend.queue && new LockQueues(backend.queue, this, options.prefix);
+  }
+
+  /** @throws LockConfigError when the backend cannot do what is asked for */
+  requireSupport(names: readonly string[], { order, retry, minHold }: ResolvedLockOptions): void {
+    const { backend } = this.calls;
+    const { name, capabilities } = backend;
+    if (order === 'fifo' && !capabilities.serverQueue) {
+      throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
+    }
+    if (order === 'fifo' && retry) {
+      throw new LockConfigError('Option "order" is "fifo", but "retry" tries again in no order; leave one of them out');
+    }
+    if (minHold > 0 && !backend.keep) {
+      throw new LockConfigError(
+        `Option "minHold" is ${minHold}, but backend "${name}" cannot keep a name whose holder has ended; leave it out`,
+      );
+    }
+    if (names.length > 1 && !capabilities.severalKeys) {
+      throw new LockConfigError(
+        `Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`,
+      );
+    }
+  }
+
+  /** A ticket is one try of one caller, and never used again: whatever answers it can be told from any other. */
+  nextTicket(): string {
+    this.tickets += 1;
+    if (this.tickets === 1) this.label.announce();
+    return `${this.instance}:${this.tickets}`;
+  }
+
+  /** Ends the lease: gives it back, or, where it is lost already, asks to free what may be left of it. */
+  async takeBack(lease: Lease): Promise<ReleaseOutcome> {
+    if (!lease.held) {
+      lease.expire();
+      this.releaser.abandon(lease.grant, lease.grant.longest);
+      return 'gone';
+    }
+    lease.markReleased();
+    return this.releaser.release(lease.grant);
+  }
+
+  /** The backend keeps others out until the holder has ended, or the lease. */
+  leaseLost({ grant }: Lease): void {
+    this.watchdog.unwatch(grant);
+  }
+
+  /**
+   * Refreshes the lease now.
+   *
+   * @throws LockBackendError when the backend did not confirm it in time
+   */
+  async extend(lease: Lease, ttl = lease.options.ttl): Promise<void> {
+    const sentAt = currentInstant();
+    if (await this.renew(lease, ttl, sentAt)) lease.extended(sentAt, ttl);
+  }
+
+  /** Lets the backend keep the names for `ms` from now; for how long the holder may trust them stays as it is. */
+  async keep(lease: Lease, ms: number): Promise<void> {
+    await this.renew(lease, ms, currentInstant());
+  }
+
+  private async renew(lease: Lease, ttl: number, sentAt: Instant): Promise<boolean> {
+    const { grant } = lease;
+    const { names, ticket } = grant;
+    grant.longest = Math.max(grant.longest, ttl);
+    const [pending] = this.calls.renew([{ names, ticket, ttl }]);
+    const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
+    if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+    else lease.lose('taken');
+    return answer.status === 'renewed';
+  }
+
+  async stop(): Promise<void> {
+    await this.releaser.stop(this.calls.commandTimeout);
+    this.watchdog.stop();
+    await this.label.withdraw();
+    await this.calls.backend.close();
+  }
+}

@@ -1,0 +1,87 @@
+import type { Duration } from '../../options/duration.js';
+import { refusedOption } from '../../options/refused-option.js';
+import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
+import { duration, requireOption } from './lock-options.js';
+
+/** What is known when the next delay is asked for. */
+export interface RetryState {
+  /** How many tries were made: 1 after the first. */
+  readonly attempt: number;
+  /** Milliseconds left of the holder's lease; absent when the last try failed. */
+  readonly remaining?: number;
+  /** Why the last try failed; absent when it found the lock busy. */
+  readonly error?: LockBackendError;
+}
+
+/** Iterates over delays in ms. `next` is given the state of the wait; `done` gives up before `wait` has passed. */
+export interface RetryDelays {
+  /** Called after each try that found the lock busy, or failed. */
+  next(state: RetryState): IteratorResult<number, unknown>;
+}
+
+/**
+ * How a waiter paces its tries where the backend cannot push: called once for each wait. Whatever it answers, a waiter
+ * never sleeps beyond the holder's lease nor longer than a second.
+ */
+export type RetryStrategy = () => RetryDelays;
+
+/** Begins a wait. @throws LockConfigError when the strategy answers no iterator */
+export function delaysOf(strategy: RetryStrategy): RetryDelays {
+  const delays: unknown = strategy();
+  const valid = typeof delays === 'object' && delays !== null && 'next' in delays && typeof delays.next === 'function';
+  requireOption(valid, 'retry', delays, 'a function that returns an iterator of delays, with next()');
+  return delays as RetryDelays;
+}
+
+/** The next delay in ms; `undefined` when the strategy gives up. @throws LockConfigError when it answers no delay */
+export function nextDelay(delays: RetryDelays, state: RetryState): number | undefined {
+  const result: IteratorResult<unknown, unknown> = delays.next(state);
+  const remedy = '{ value } of a number of milliseconds, 0 or more, from each next(), or { done: true } to give up';
+  requireOption(typeof result === 'object' && result !== null, 'retry', result, remedy);
+  if (result.done) return undefined;
+  const { value } = result;
+  requireOption(typeof value === 'number' && value >= 0, 'retry', value, remedy);
+  return value as number;
+}
+
+/** The same delay between all tries: 1 ms or more. @throws LockConfigError */
+export function fixedDelay(delay: Duration): RetryStrategy {
+  const value = duration('fixedDelay(delay)', delay, 1);
+  return () => ({ next: () => ({ done: false, value }) });
+}
+
+/**
+ * Doubles an upper bound from `min` to `max` (default 10 and 200 ms) and draws each delay between `min` and that bound:
+ * "full jitter" of the AWS Architecture Blog (Exponential Backoff And Jitter, 2015), but never below `min`.
+ *
+ * @throws LockConfigError
+ */
+export function exponentialBackoff({ min = 10, max = 200 }: { min?: Duration; max?: Duration } = {}): RetryStrategy {
+  const least = duration('exponentialBackoff({ min })', min, 1);
+  const most = duration('exponentialBackoff({ max })', max, 1);
+  if (most < least) {
+    throw new LockConfigError(`exponentialBackoff: max (${most} ms) is below min (${least} ms); swap them`);
+  }
+  return () => {
+    let bound = least;
+    return {
+      next: () => {
+        bound = Math.min(bound * 2, most);
+        return { done: false, value: least + Math.random() * (bound - least) };
+      },
+    };
+  };
+}
+
+/** Gives up after `retries` delays of another strategy. @throws LockConfigError */
+export function limitedRetries(retries: number, strategy: RetryStrategy): RetryStrategy {
+  if (!Number.isInteger(retries) || retries < 0) {
+    throw refusedOption(LockConfigError, 'limitedRetries(retries)', retries, 'a whole number of 0 or more');
+  }
+  return () => {
+    const delays = strategy();
+    return {
+      next: (state) => (state.attempt > retries ? { done: true, value: undefined } : delays.next(state)),
+    };
+  };
+}

@@ -1,0 +1,114 @@
+import type { AcquireAnswer } from '../../contracts/lock-backend.js';
+import { currentInstant } from '../lease/lease-clock.js';
+import { Grant } from '../lease/grant.js';
+import { Lease } from '../lease/lease.js';
+import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
+import type { NamedBackend } from '../backend/named-backend.js';
+import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
+import type { WaitBudget } from './wait-budget.js';
+
+const DEFAULT_RETRY = exponentialBackoff();
+
+type BusyAnswer = Extract<AcquireAnswer, { granted: false }>;
+
+/** A waiter tries again at least this often (ms): nobody tells it when a foreign client deletes the key. */
+const LONGEST_SLEEP = 1_000;
+/** Tries this long (ms) after the holder's lease ends, so that the store has seen it end. */
+const AFTER_LEASE = 2;
+/** The last try is made this long (ms) before the wait ends, so that its answer comes in time. */
+const BEFORE_END = 25;
+
+/**
+ * Tries until the names are granted or the budget is spent.
+ *
+ * @throws LockTimeoutError when the last answer was "busy"
+ * @throws LockBackendError when the last try failed
+ */
+export async function acquireLease(
+  backend: NamedBackend,
+  names: readonly string[],
+  options: ResolvedLockOptions,
+  budget: WaitBudget,
+): Promise<Lease> {
+  const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
+  for (let attempt = 1; ; attempt++) {
+    const outcome = await tryOnce(backend, names, options, budget).catch((error: unknown) => {
+      if (budget.cancelled || !(error instanceof LockBackendError)) throw error;
+      return error;
+    });
+    if (outcome instanceof Lease) return outcome;
+    const failed = outcome instanceof LockBackendError;
+    const state = { attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) };
+    const delay = nextDelay(delays, state);
+    if (delay !== undefined) await sleepBeforeRetry(budget, delay, failed ? Infinity : outcome.remaining);
+    if (delay !== undefined && budget.remaining() > 0) continue;
+    if (failed) throw outcome;
+    const { remaining, owner } = outcome;
+    throw new LockTimeoutError(names, { waited: budget.waited(), remaining, owner });
+  }
+}
+
+/**
+ * One step for all names. @throws LockBackendError when it is not answered in time, if need be beyond the end of the
+ * wait
+ */
+export async function tryOnce(
+  backend: NamedBackend,
+  names: readonly string[],
+  options: ResolvedLockOptions,
+  budget: WaitBudget,
+  leastToken?: number,
+): Promise<Lease | BusyAnswer> {
+  budget.throwIfCancelled();
+  const ticketed = { names, ticket: backend.nextTicket() };
+  const { calls, releaser } = backend;
+  const limit = budget.limitOf(options.commandTimeout ?? calls.commandTimeout);
+  const lease = leaseOf(options);
+  const sentAt = currentInstant();
+  const sent = calls.acquire(ticketed, lease, leastToken);
+  let answer: AcquireAnswer | undefined;
+  try {
+    answer = await budget.until(sent, limit);
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
+  if (!answer) {
+    giveBack();
+    throw calls.unanswered('acquire', names, limit);
+  }
+  if (!answer.granted) return answer;
+  const tokens = { first: answer.fencingToken, count: 1 };
+  const granted = new Lease(new Grant(names, ticketed.ticket, sentAt, lease, tokens), backend, options, sentAt);
+  if (granted.held) {
+    backend.watchdog.watch(granted.grant);
+    return granted;
+  }
+  releaser.abandon(ticketed, lease);
+  throw grantedTooLate(backend, names, options.ttl);
+
+  /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
+  function giveBack(): void {
+    releaser.abandon(ticketed, lease);
+    sent.then(
+      (late) => late.granted && releaser.abandon(ticketed, lease),
+      () => {},
+    );
+  }
+}
+
+export function grantedTooLate({ calls }: NamedBackend, names: readonly string[], ttl: number): LockBackendError {
+  return new LockBackendError(
+    names,
+    `Lock backend "${calls.backend.name}" granted too late: the lease of ${ttl} ms had ended`,
+  );
+}
+
+async function sleepBeforeRetry(budget: WaitBudget, delay: number, lease: number): Promise<void> {
+  const sleep = Math.min(Math.max(delay, 1), lease + AFTER_LEASE, LONGEST_SLEEP);
+  const left = budget.remaining();
+  const untilLastTry = left - BEFORE_END;
+  if (sleep <= untilLastTry || untilLastTry <= 0) await budget.sleep(sleep);
+  else await budget.sleep(untilLastTry);
+}

@@ -1,0 +1,133 @@
+import { tryOnce } from './polling.js';
+import { Lease } from '../lease/lease.js';
+import { currentInstant } from '../lease/lease-clock.js';
+import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+import type { NamedBackend } from '../backend/named-backend.js';
+import type { WaitBudget } from './wait-budget.js';
+import { raiseTokens } from '../lease/shared-token.js';
+import type { LockQueues } from './lock-queues.js';
+
+/** After this number of refusals the names are taken one by one. */
+const REFUSALS = 3;
+const PAUSE_AFTER_ERROR = 50;
+
+/** Several names for one caller, at a backend that keeps a queue for each. */
+export class SeveralNames {
+  /** Who had one of the names when that was last heard. */
+  private busy: { readonly remaining: number; readonly owner?: string } | undefined;
+
+  constructor(
+    private readonly backend: NamedBackend,
+    private readonly queues: LockQueues,
+    private readonly names: readonly string[],
+    private readonly options: ResolvedLockOptions,
+    private readonly budget: WaitBudget,
+  ) {}
+
+  /**
+   * All are tried in one step. Where one is busy, the caller waits in the queue of that one, and when it has it tries
+   * the rest in one step, never waiting while it holds one. After three refusals it takes them one by one in sorted
+   * order, in which nobody can wait for somebody who waits for him: so it is served although single names are busy all
+   * the time.
+   */
+  async take(): Promise<readonly Lease[]> {
+    let first: string | undefined;
+    for (let refusals = 0; refusals < REFUSALS;) {
+      try {
+        const taken = await this.tryFrom(first);
+        if (typeof taken !== 'string') return taken;
+        first = taken;
+        refusals += 1;
+      } catch (error) {
+        const again = error instanceof LockBackendError && this.budget.remaining() > 0 && !this.budget.cancelled;
+        if (!again) throw error;
+        await this.budget.sleep(PAUSE_AFTER_ERROR);
+        first = undefined;
+      }
+    }
+    return this.oneByOne();
+  }
+
+  /** Waits for `first`, then tries the rest once. Answers the name that was busy, and then holds none. */
+  private async tryFrom(first: string | undefined): Promise<readonly Lease[] | string> {
+    const taken: Lease[] = [];
+    try {
+      if (first !== undefined) taken.push(await this.takeOne(first));
+      const rest = this.names.filter((name) => name !== first);
+      const answer = await tryOnce(this.backend, rest, this.options, this.budget, (taken[0]?.fencingToken ?? -1) + 1);
+      if (answer instanceof Lease) {
+        taken.push(answer);
+        if (taken.length === 1 || (await this.join(taken))) return taken;
+        await this.giveBack(taken);
+        return first as string;
+      }
+      this.busy = answer;
+      await this.giveBack(taken);
+      if (this.budget.remaining() > 0) return answer.name;
+      throw this.timedOut();
+    } catch (error) {
+      void this.giveBack(taken);
+      throw error;
+    }
+  }
+
+  private async oneByOne(): Promise<readonly Lease[]> {
+    for (;;) {
+      const taken: Lease[] = [];
+      try {
+        for (const name of this.names) taken.push(await this.takeOne(name));
+        if (await this.join(taken)) return taken;
+      } catch (error) {
+        void this.giveBack(taken);
+        throw error;
+      }
+      await this.giveBack(taken);
+    }
+  }
+
+  private async giveBack(taken: Lease[]): Promise<void> {
+    await Promise.all(taken.splice(0).map((lease) => lease.keeper.takeBack(lease, true)));
+  }
+
+  /** It is renewed for as long as the others are waited for; the limits of the hold begin with the hold. */
+  private async takeOne(name: string): Promise<Lease> {
+    this.budget.throwIfCancelled();
+    const { ttl } = this.options;
+    const renewal = this.options.renewal ?? { interval: ttl / 3, timeout: undefined };
+    const wait = Math.ceil(this.budget.remaining());
+    if (wait === 0) throw this.timedOut();
+    try {
+      return await this.queues.take(
+        name,
+        { ...this.options, renewal, maxHold: undefined, minHold: 0, wait },
+        this.budget,
+      );
+    } catch (error) {
+      if (!(error instanceof LockTimeoutError)) throw error;
+      this.busy = { remaining: error.remaining };
+      throw this.timedOut();
+    }
+  }
+
+  private timedOut(): LockTimeoutError {
+    return new LockTimeoutError(this.names, { remaining: 0, ...this.busy, waited: this.budget.waited() });
+  }
+
+  /**
+   * The token of the hold is the largest: every later token of each name must be above it. Answers `false` when a lease
+   * was lost meanwhile, which is no loss for the caller: it holds nothing yet.
+   */
+  private async join(leases: readonly Lease[]): Promise<boolean> {
+    const largest = Math.max(...leases.map((lease) => lease.fencingToken));
+    const smaller = leases.filter((lease) => lease.fencingToken < largest);
+    const limit = this.budget.limitOf(this.options.commandTimeout ?? this.queues.commandTimeout);
+    await Promise.all(smaller.map((lease) => raiseTokens(this.backend, lease, largest, limit)));
+    const now = currentInstant();
+    for (const lease of leases) {
+      lease.begin(this.options, now);
+      this.backend.watchdog.watch(lease.grant);
+    }
+    return leases.every((lease) => lease.held);
+  }
+}
