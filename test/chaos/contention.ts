@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { Crew, type Work } from './crew.js';
 import { Evidence, type Tally } from './evidence.js';
 import { Mischief, type Kind } from './mischief.js';

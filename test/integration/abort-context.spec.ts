@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { memory, type Lock, type LockService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { Gate } from '../support/gate.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 

@@ -1,9 +1,9 @@
 import { Cluster, Redis } from 'ioredis';
 import { CacheService, type RedisConnection } from 'nest-redis-lock';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp } from '../support/lock-app.js';
-import { startRedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster } from '../support/servers/redis-cluster.js';
 
 /** As docs/redis.md gives them. */
 const LOCKS =

@@ -9,7 +9,7 @@ import { CacheBackendError, CacheConfigError } from '../../lib/errors/cache-erro
 import { Complaints } from '../../lib/calls/warning-limiter.js';
 import { RecordingLogger } from '../support/recording-logger.js';
 import { StoreCalls } from '../../lib/cache/store/store-calls.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 

@@ -1,6 +1,6 @@
 import type { RedisClient } from '../../lib/backends/redis/redis-client.js';
 import { Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { RedisCacheBits } from '../../lib/backends/redis/cache/bits/redis-cache-bits.js';
 import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisCacheSets } from '../../lib/backends/redis/cache/sets/redis-cache-sets.js';
@@ -8,7 +8,7 @@ import { RedisExpiringSets } from '../../lib/backends/redis/cache/sets/redis-exp
 import { integerOf } from '../../lib/backends/redis/scripting/redis-replies.js';
 import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
 import { eventually } from '../support/eventually.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 const TTL = 60_000;
 

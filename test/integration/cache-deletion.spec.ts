@@ -5,10 +5,10 @@ import { COMMIT } from '../../lib/backends/redis/cache/scripts/commit.lua.js';
 import type { RedisClient } from '../../lib/backends/redis/redis-client.js';
 import { integerOf } from '../../lib/backends/redis/scripting/redis-replies.js';
 import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 let server: RedisServer;
 let cluster: RedisCluster;

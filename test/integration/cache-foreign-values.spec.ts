@@ -1,5 +1,5 @@
 import { Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { openCache } from '../support/cache-instance.js';
 import { scriptedCache } from '../support/scripted-cache.js';

@@ -1,8 +1,8 @@
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { openCache } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 import { scriptedCache } from '../support/scripted-cache.js';
 
 let server: RedisServer;

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import type { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import type { CacheEngine } from '../../lib/cache/cache-engine.js';
 import type { LoaderContext } from '../../lib/cache/load/cache-loader.js';
 import type { ReadOptions } from '../../lib/cache/options/cache-options.js';

@@ -1,10 +1,10 @@
 import clusterKeySlot from 'cluster-key-slot';
 import fc from 'fast-check';
 import { Cluster, Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.js';
 import { closeCaches, openCache, type CacheInstance } from '../support/cache-instance.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 /** Keys of characters that mean something to Redis Cluster, to globs, to our own escapes, or to nobody. */
 const awkward = fc

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { openCache, type CacheInstance } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
-import { startRedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster } from '../support/servers/redis-cluster.js';
 
 let server: RedisServer;
 let redis: Redis;

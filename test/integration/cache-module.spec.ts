@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { CacheConfigError, CacheService, LockService, memory, RedisLockModule } from 'nest-redis-lock';
 import { RedisLockTestingModule } from 'nest-redis-lock/testing';
 import { NestFactory } from '@nestjs/core';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { openCache } from '../support/cache-instance.js';
 import { Gate } from '../support/gate.js';

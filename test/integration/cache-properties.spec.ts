@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import { clientWithBusThrough, closeCaches, openCache, type CacheInstance } from '../support/cache-instance.js';
 import { FaultProxy } from '../support/fault-proxy.js';

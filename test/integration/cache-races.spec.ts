@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import type { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import { closeCaches, openCaches, type CacheInstance } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
 import { Cached, CachePut, type CacheService, type ReadOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { cacheApp } from '../support/cache-app.js';
 import { openCache } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Redis } from 'ioredis';
 import { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
 import { closeCaches, openCaches, type CacheInstance } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';

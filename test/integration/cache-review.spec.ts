@@ -6,12 +6,12 @@ import { CacheEvict, CacheKeyError, CachePut, type CacheOperations } from 'nest-
 import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { cacheApp } from '../support/cache-app.js';
 import { hears, openCache, type CacheInstance } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
-import { startRedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster } from '../support/servers/redis-cluster.js';
 import { scriptedCache } from '../support/scripted-cache.js';
 
 let server: RedisServer;

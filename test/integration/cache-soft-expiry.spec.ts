@@ -1,12 +1,12 @@
 import { jest } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
 import { Cached, CacheEvict, type CacheOperations, type CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { cacheApp } from '../support/cache-app.js';
 import { closeCaches, openCache, openCaches } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 import { scriptedCache } from '../support/scripted-cache.js';
 
 let server: RedisServer;

@@ -1,4 +1,4 @@
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { openCache } from '../support/cache-instance.js';
 
 let server: RedisServer;

@@ -2,7 +2,7 @@ import { deflateRawSync } from 'node:zlib';
 import { Redis } from 'ioredis';
 import { instancesOf, typedSerializer, type CacheOptions, type CacheSerializer } from 'nest-redis-lock';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { openCache, type CacheInstance } from '../support/cache-instance.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';

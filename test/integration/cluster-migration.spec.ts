@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import calculateSlot from 'cluster-key-slot';
 import { Redis, type Cluster } from 'ioredis';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 let cluster: RedisCluster;
 let client: Cluster;

@@ -3,7 +3,7 @@ import type { Cluster } from 'ioredis';
 import { LockKeyError, LockLostError } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 let cluster: RedisCluster;
 let client: Cluster;

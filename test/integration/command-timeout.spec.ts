@@ -11,7 +11,7 @@ import {
   type LockBackend,
   type LockOptions,
 } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { startLockApp } from '../support/lock-app.js';
 
 let server: RedisServer;

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { LockConfigError, memory, redis, type RedisLockModuleOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { resolveModuleOptions } from '../../lib/redis-lock.options.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp } from '../support/lock-app.js';

@@ -5,7 +5,7 @@ import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.j
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
 import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { cacheApp } from '../support/cache-app.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';

@@ -11,7 +11,7 @@ import {
   type LockOptions,
   type LockService,
 } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import { ExpiringMap } from '../../lib/backends/memory/expiring-map.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { redisGlob } from '../../lib/keys/redis-glob.js';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { RecordingCacheListener } from '../support/recording-cache-listener.js';
 

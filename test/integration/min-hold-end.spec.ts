@@ -1,10 +1,10 @@
 import { Redis } from 'ioredis';
 import { memory, redis, type LockBackend } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 import { QueueCrew } from '../support/queue-crew.js';
-import { startRedisCluster, type RedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 /** When a name that stays taken after an early release is to be had again. */
 

@@ -12,7 +12,7 @@ import {
   type LockBackend,
   type LockOptions,
 } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';

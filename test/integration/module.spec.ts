@@ -17,7 +17,7 @@ import {
   type RedisLockOptionsFactory,
 } from 'nest-redis-lock';
 import { RedisLockTestingModule } from 'nest-redis-lock/testing';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';

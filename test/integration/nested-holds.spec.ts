@@ -1,5 +1,5 @@
 import { LockTimeoutError, memory, type Lock, type LockBackend, type LockService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

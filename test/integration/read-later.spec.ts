@@ -10,7 +10,7 @@ import {
 } from 'nest-redis-lock';
 import { Test, type TestingModule } from '@nestjs/testing';
 import { firstValueFrom, NEVER, Observable, take, toArray } from 'rxjs';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { startLockApp } from '../support/lock-app.js';
 import { eventually } from '../support/eventually.js';
 

@@ -1,10 +1,10 @@
 import { Redis } from 'ioredis';
 import { redis, type RedisLockModuleOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { startLockApp } from '../support/lock-app.js';
-import { startRedisCluster } from '../support/redis-cluster.js';
+import { startRedisCluster } from '../support/servers/redis-cluster.js';
 
 /** A Redis that has lost its locks in a restart: whoever held one hears of it with the connection, and not with a renewal. */
 

@@ -6,8 +6,8 @@ import { Injectable } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import getPort from 'get-port';
 import { LockService, RedisLockModule } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { removeDirectory, temporaryDirectory } from '../../sample-app/src/servers/temporary-directory.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+import { removeDirectory, temporaryDirectory } from '../support/servers/temporary-directory.js';
 import { startLockApp } from '../support/lock-app.js';
 
 describe('over TLS, with a password', () => {

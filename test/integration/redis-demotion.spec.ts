@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp } from '../support/lock-app.js';
 import { RedirectableEndpoint } from '../support/redirectable-endpoint.js';

@@ -4,7 +4,7 @@ import { jest } from '@jest/globals';
 import getPort from 'get-port';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { CacheService, LockBackendError, memory, redis, type RedisConnection } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 

@@ -4,7 +4,7 @@ import { RedisCacheKeys } from '../../lib/backends/redis/cache/redis-cache-keys.
 import { RedisScheduledDeletions } from '../../lib/backends/redis/cache/deletions/redis-scheduled-deletions.js';
 import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
 import { ScheduledDeletionsRunner } from '../../lib/cache/invalidation/scheduled-deletions-runner.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { RecordingLogger } from '../support/recording-logger.js';

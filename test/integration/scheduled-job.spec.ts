@@ -1,4 +1,4 @@
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
-import { startRedisSentinel, type RedisSentinel } from '../support/redis-sentinel.js';
+import { startRedisSentinel, type RedisSentinel } from '../support/servers/redis-sentinel.js';
 
 let sentinel: RedisSentinel;
 let apps: LockApp[];

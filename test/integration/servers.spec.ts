@@ -1,4 +1,4 @@
-import { ServerProcess } from '../../sample-app/src/servers/server-process.js';
+import { ServerProcess } from '../support/servers/server-process.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { isRunning } from '../support/is-running.js';

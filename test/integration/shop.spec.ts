@@ -9,9 +9,9 @@ import { FencedDeduction } from '../../sample-app/src/deduction/strategies/fence
 import { StaleFencingTokenException } from '../../sample-app/src/deduction/deduction.exceptions.js';
 import { LockDeduction } from '../../sample-app/src/deduction/strategies/lock.deduction.js';
 import { STRATEGIES } from '../../sample-app/src/deduction/strategy.js';
-import { startPostgresServer, type PostgresServer } from '../../sample-app/src/servers/postgres-server.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { ServerProcess } from '../../sample-app/src/servers/server-process.js';
+import { startPostgresServer, type PostgresServer } from '../support/servers/postgres-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+import { ServerProcess } from '../support/servers/server-process.js';
 import type { Settings } from '../../sample-app/src/settings.js';
 import { ShopModule } from '../../sample-app/src/shop.module.js';
 import { eventually } from '../support/eventually.js';

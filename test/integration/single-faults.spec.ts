@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { memory, redis, type LockOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
 import { eventually } from '../support/eventually.js';
 import { FaultyBackend, type Fault } from '../support/faulty-backend.js';

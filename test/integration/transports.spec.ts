@@ -64,7 +64,7 @@ import { DistributedLock, LockService } from 'nest-redis-lock';
 import { RedisLockTestingModule } from 'nest-redis-lock/testing';
 import { firstValueFrom, NEVER, Observable, of, startWith, tap } from 'rxjs';
 import { WebSocket } from 'ws';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { RecordingLogger } from '../support/recording-logger.js';
 

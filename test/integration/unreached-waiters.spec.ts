@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { asBusy, asGranted, CLAIM, QueuePeer } from '../support/queue-peer.js';
 
 /** Waiters that no message reaches: their process is dead, stands still, or makes its connection anew. */

@@ -1,4 +1,4 @@
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { Consumer } from './support/consumer.js';
 import { describeApp } from './support/describe-app.js';
 import { inMatrix } from './support/matrix.js';

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import getPort from 'get-port';
 import { Redis } from 'ioredis';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { ServerProcess } from '../../sample-app/src/servers/server-process.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
+import { ServerProcess } from '../support/servers/server-process.js';
 import { tarball, workplace } from './support/packed.js';
 import { run } from './support/run.js';
 

@@ -1,7 +1,7 @@
 import { cp, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { startRedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { tarball, workplace } from './support/packed.js';
 import { run } from './support/run.js';
 

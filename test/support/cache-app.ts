@@ -3,7 +3,7 @@ import type { INestApplication, ModuleMetadata } from '@nestjs/common';
 import type { AbstractHttpAdapter } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
 import { CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startRedisServer, type RedisServer } from './servers/redis-server.js';
 import { RecordingLogger } from './recording-logger.js';
 
 export interface CacheApp extends AsyncDisposable {

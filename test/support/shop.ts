@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { startShop as startShopProcess, type Shop } from '../../sample-app/src/demo/shop-process.js';
-import { startPostgresServer, type PostgresServer } from '../../sample-app/src/servers/postgres-server.js';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
+import { startPostgresServer, type PostgresServer } from './servers/postgres-server.js';
+import { startRedisServer, type RedisServer } from './servers/redis-server.js';
 
 const PROGRAM = fileURLToPath(new URL('../../dist-sample/main.js', import.meta.url));
 

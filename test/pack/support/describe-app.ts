@@ -1,4 +1,4 @@
-import type { RedisServer } from '../../../sample-app/src/servers/redis-server.js';
+import type { RedisServer } from '../../support/servers/redis-server.js';
 import type { AppBuild, Consumer } from './consumer.js';
 import { inMatrix } from './matrix.js';
 import { expectAppLocks, type HttpAdapter } from './running-app.js';

@@ -1,4 +1,4 @@
-import type { RedisServer } from '../../../sample-app/src/servers/redis-server.js';
+import type { RedisServer } from '../../support/servers/redis-server.js';
 import type { Consumer } from './consumer.js';
 
 /** One dependency of the application imports the package and another requires it: they must get the same classes. */

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
-import type { RedisServer } from '../../../sample-app/src/servers/redis-server.js';
-import { ServerProcess } from '../../../sample-app/src/servers/server-process.js';
+import type { RedisServer } from '../../support/servers/redis-server.js';
+import { ServerProcess } from '../../support/servers/server-process.js';
 import { eventually } from '../../support/eventually.js';
 
 export type HttpAdapter = 'express' | 'fastify';

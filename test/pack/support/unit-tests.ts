@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import type { RedisServer } from '../../../sample-app/src/servers/redis-server.js';
+import type { RedisServer } from '../../support/servers/redis-server.js';
 import type { Consumer } from './consumer.js';
 import { workplace } from './packed.js';
 

@@ -1,7 +1,7 @@
 import getPort from 'get-port';
 import { Cluster, Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../sample-app/src/servers/redis-server.js';
-import { eventually } from './eventually.js';
+import { startRedisServer, type RedisServer } from './redis-server.js';
+import { eventually } from '../eventually.js';
 
 export interface RedisCluster {
   readonly servers: readonly RedisServer[];

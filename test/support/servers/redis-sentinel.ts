@@ -2,14 +2,10 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import getPort from 'get-port';
 import { Redis, type RedisOptions } from 'ioredis';
-import {
-  requireRedisServerProgram,
-  startRedisServer,
-  type RedisServer,
-} from '../../sample-app/src/servers/redis-server.js';
-import { ServerProcess } from '../../sample-app/src/servers/server-process.js';
-import { removeDirectory, temporaryDirectory } from '../../sample-app/src/servers/temporary-directory.js';
-import { eventually } from './eventually.js';
+import { requireRedisServerProgram, startRedisServer, type RedisServer } from './redis-server.js';
+import { ServerProcess } from './server-process.js';
+import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
+import { eventually } from '../eventually.js';
 
 export interface RedisSentinel {
   readonly master: RedisServer;

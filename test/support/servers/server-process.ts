@@ -1,0 +1,1 @@
+export * from '../../../sample-app/src/servers/server-process.js';
