@@ -4,14 +4,14 @@ import type { Complaints } from '../calls/warning-limiter.js';
 import type { Envelopes } from './values/envelope.js';
 import type { FirstLevel } from './first-level/first-level.js';
 import type { Flights } from './read/flights.js';
-import type { ForgottenTags } from './invalidation/invalidated-tags.js';
+import type { InvalidatedTags } from './invalidation/invalidated-tags.js';
 import type { LoadWaiters } from './load/load-waiters.js';
 import type { Loads } from './load/running-loads.js';
 import type { Rests } from './load/resting-keys.js';
 import type { ScheduledDeletionsRunner } from './invalidation/scheduled-deletions-runner.js';
 import type { StoreCalls } from './store/store-calls.js';
-import type { Turns } from './invalidation/step-order.js';
-import type { Unconfirmed } from './invalidation/unconfirmed-deletions.js';
+import type { StepOrder } from './invalidation/step-order.js';
+import type { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
 import type { UnkeptClasses } from './values/unkept-classes.js';
 
 /** What the parts of one cache share. */
@@ -23,15 +23,15 @@ export interface CacheCore {
   readonly waiters: LoadWaiters;
   readonly rests: Rests;
   readonly loads: Loads;
-  readonly turns: Turns;
-  readonly unconfirmed: Unconfirmed;
+  readonly stepOrder: StepOrder;
+  readonly unconfirmed: UnconfirmedDeletions;
   readonly scheduled: ScheduledDeletionsRunner;
   readonly counters: CacheCounters;
   readonly complaints: Complaints;
   readonly unkeptClasses: UnkeptClasses;
   /** Whether every invalidation of another process is heard of. */
   readonly hears: boolean;
-  readonly forgottenTags: ForgottenTags;
+  readonly invalidatedTags: InvalidatedTags;
   /** A token that no other load and no other write has. */
   nextToken(): string;
   beginTags(key: string, tags: readonly string[], memory: number): Promise<readonly TagVersion[]>;

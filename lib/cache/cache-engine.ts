@@ -11,7 +11,7 @@ import type { EntrySettings } from './options/entry-settings.js';
 import type { FirstLevel, Kept } from './first-level/first-level.js';
 import { FirstLevelTracking } from './first-level/first-level-tracking.js';
 import { Flights } from './read/flights.js';
-import { ForgottenTags } from './invalidation/invalidated-tags.js';
+import { InvalidatedTags } from './invalidation/invalidated-tags.js';
 import { Invalidations } from './invalidation/invalidations.js';
 import { LoadWaiters } from './load/load-waiters.js';
 import { Loads } from './load/running-loads.js';
@@ -24,9 +24,9 @@ import { revived } from './read/revival.js';
 import { ScheduledDeletionsRunner } from './invalidation/scheduled-deletions-runner.js';
 import { SharedReads } from './read/shared-reads.js';
 import { StoreCalls } from './store/store-calls.js';
-import { Turns } from './invalidation/step-order.js';
+import { StepOrder } from './invalidation/step-order.js';
 import { typedSerializer } from './values/typed-serializer.js';
-import { Unconfirmed } from './invalidation/unconfirmed-deletions.js';
+import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
 import { UnkeptClasses } from './values/unkept-classes.js';
 
 /** The cache over one store: reads through it, and what keeps them right. */
@@ -35,15 +35,15 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly envelopes: Envelopes;
   readonly firstLevel: FirstLevel | undefined;
   readonly flights = new Flights();
-  readonly forgottenTags = new ForgottenTags();
+  readonly invalidatedTags = new InvalidatedTags();
   readonly waiters = new LoadWaiters();
-  readonly turns = new Turns();
+  readonly stepOrder = new StepOrder();
   readonly rests = new Rests();
   readonly counters = new CacheCounters();
   readonly complaints: Complaints;
   readonly unkeptClasses: UnkeptClasses;
   readonly loads: Loads;
-  readonly unconfirmed: Unconfirmed;
+  readonly unconfirmed: UnconfirmedDeletions;
   readonly invalidations: Invalidations;
   readonly scheduled: ScheduledDeletionsRunner;
   hears = false;
@@ -70,11 +70,17 @@ export class CacheEngine implements CacheCore, CacheListener {
       firstLevel && FirstLevelClass && new FirstLevelClass(firstLevel, (entry) => this.envelopes.copyOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);
     this.invalidations = new Invalidations(this);
-    this.unconfirmed = new Unconfirmed(this.calls, this.turns, this.counters, logger, ({ key, tag, matches }) => {
-      if (key !== undefined) this.invalidations.forget(key);
-      if (tag !== undefined) this.invalidations.forgetTag(tag);
-      if (matches) this.invalidations.forgetMatching(matches);
-    });
+    this.unconfirmed = new UnconfirmedDeletions(
+      this.calls,
+      this.stepOrder,
+      this.counters,
+      logger,
+      ({ key, tag, matches }) => {
+        if (key !== undefined) this.invalidations.forget(key);
+        if (tag !== undefined) this.invalidations.forgetTag(tag);
+        if (matches) this.invalidations.forgetMatching(matches);
+      },
+    );
     const deleteNow = async (keys: readonly string[]) => {
       await this.invalidations.invalidate(keys, { barrier: 0, failOpen: false });
     };
@@ -173,7 +179,7 @@ export class CacheEngine implements CacheCore, CacheListener {
 
   onDisconnected(): void {
     this.hears = false;
-    this.forgottenTags.addUnknown();
+    this.invalidatedTags.addUnknown();
     this.firstLevel?.distrust('messages');
   }
 

@@ -33,10 +33,10 @@ function engine(): CacheEngine {
 
 /** Deletes by tag in `by`, until `cache` knows of it. */
 async function deleteByTag(by: CacheService, tag: string): Promise<void> {
-  const { forgottenTags } = engine();
-  const before = forgottenTags.count;
+  const { invalidatedTags } = engine();
+  const before = invalidatedTags.count;
   await by.deleteByTag(tag);
-  await eventually(() => forgottenTags.count > before, { every: 1 });
+  await eventually(() => invalidatedTags.count > before, { every: 1 });
 }
 
 /** Loads of one key, each of which is held until the gate opens, and returns the row as it was when it began. */
@@ -173,10 +173,10 @@ describe.each(['own', 'other'])('a read that is under way while a tag is invalid
     const { first } = await loads.begin(key);
     loads.row = 'new';
     await deleteByTag(invalidator(), 'late');
-    const { forgottenTags } = engine();
-    const before = forgottenTags.count;
+    const { invalidatedTags } = engine();
+    const before = invalidatedTags.count;
     await invalidator().deleteByTag(Array.from({ length: 1_100 }, (_, index) => `tag:${index}`));
-    await eventually(() => forgottenTags.count >= before + 1_100);
+    await eventually(() => invalidatedTags.count >= before + 1_100);
     const after = cache.getOrSet(key, loads.load);
     loads.gate.open();
     expect(await Promise.all([first, after])).toEqual(['old', 'new']);

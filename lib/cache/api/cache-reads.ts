@@ -1,6 +1,6 @@
 import { abandonable } from './abandonable.js';
 import { BatchLoad } from '../read/batch-load.js';
-import { inBatches, valuesOf } from './batches.js';
+import { inBatches, valuesOf } from '../store/batches.js';
 import type { CacheEngine } from '../cache-engine.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { cacheKey, cacheKeys, composedKey } from './cache-keys.js';
@@ -8,7 +8,7 @@ import type { BatchLoader, Loader } from '../load/cache-loader.js';
 import type { CacheEntryOptions, ReadOptions } from '../options/cache-options.js';
 import { entrySettings, readSettings, type EntrySettings } from '../options/entry-settings.js';
 import { decode, isFresh, judgedByTags, type Found } from '../read/lookup.js';
-import { keyThing } from '../invalidation/step-order.js';
+import { keyResource } from '../invalidation/step-order.js';
 
 /** What reads the values under keys that begin with one prefix, and loads them. */
 export abstract class CacheReads {
@@ -89,7 +89,7 @@ export abstract class CacheReads {
       engine.counters.firstLevelHits += 1;
       return kept.value as T;
     }
-    const changes = engine.turns.afterKey(full);
+    const changes = engine.stepOrder.afterKey(full);
     if (changes) await changes;
     const read = () => engine.calls.run('read', full, () => engine.calls.store.read(full));
     return this.find<T>(engine, full, settings, read);
@@ -125,8 +125,8 @@ export abstract class CacheReads {
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<(T | undefined)[]> {
     const engine = this.engineOf();
-    // Tags are looked at when all have been read: they take turns as well, with changes that may wait for one of these
-    // keys.
+    // All keys are read before any tag: a change of a tag may wait for a change of one of these keys, which would wait
+    // for its read.
     const reads = await inBatches(keys, (key, go) => this.readOf<T>(engine, key, options, go));
     const found = await Promise.allSettled(valuesOf(reads).map((judge) => judge()));
     return valuesOf(found);
@@ -154,17 +154,17 @@ export abstract class CacheReads {
       return read();
     };
     const reading = go
-      ? engine.turns.take([{ thing: keyThing(full), shared: 'read' }], inTurn)
-      : (engine.turns.afterKey(full)?.then(read) ?? read());
+      ? engine.stepOrder.run([{ resource: keyResource(full), mode: 'read' }], inTurn)
+      : (engine.stepOrder.afterKey(full)?.then(read) ?? read());
     await reading.catch(() => {});
     return () => this.find<T>(engine, full, settings, () => reading);
   }
 
   /** Milliseconds that the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
   async ttl(key: string): Promise<number | null> {
-    const { calls, unconfirmed, turns } = this.engineOf();
+    const { calls, unconfirmed, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    const changes = turns.afterKey(full);
+    const changes = stepOrder.afterKey(full);
     if (changes) await changes;
     if (unconfirmed.size > 0) await unconfirmed.settle(full);
     return calls.run('ttl', full, () => calls.store.ttl(full));
@@ -174,7 +174,7 @@ export abstract class CacheReads {
   async has(key: string): Promise<boolean> {
     const engine = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    const changes = engine.turns.afterKey(full);
+    const changes = engine.stepOrder.afterKey(full);
     if (changes) await changes;
     if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
     const data = await engine.calls.run('read', full, () => engine.calls.store.read(full));

@@ -1,4 +1,4 @@
-import { inBatches, valuesOf } from './batches.js';
+import { inBatches, valuesOf } from '../store/batches.js';
 import { CacheBackendError, CacheConfigError } from '../../errors/cache-errors.js';
 import { cacheKey } from './cache-keys.js';
 import type { CacheEntryOptions } from '../options/cache-options.js';
@@ -12,7 +12,7 @@ import {
 } from '../options/cache-durations.js';
 import { entrySettings, withTagsOf } from '../options/entry-settings.js';
 import { jittered, staleTtlOf } from '../load/leased-load.js';
-import { keyThing } from '../invalidation/step-order.js';
+import { keyResource } from '../invalidation/step-order.js';
 import { ValueWrite } from './value-write.js';
 
 /** What `set` takes. */
@@ -90,9 +90,9 @@ export abstract class CacheWrites extends CacheReads {
     const full = this.keyPrefix + cacheKey(key);
     const ttl = endlessMilliseconds('ttl', options?.ttl);
     engine.invalidations.forget(full);
-    const claims = [{ thing: keyThing(full), shared: 'increment' }];
+    const accesses = [{ resource: keyResource(full), mode: 'increment' }];
     try {
-      return await engine.turns.take(claims, async () => {
+      return await engine.stepOrder.run(accesses, async () => {
         if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(full);
         return engine.calls.run('increment', full, () => engine.calls.store.increment({ key: full, by, ttl }));
       });
@@ -113,13 +113,13 @@ export abstract class CacheWrites extends CacheReads {
    */
   async getDel<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined> {
     const engine = this.engineOf();
-    const { calls, counters, invalidations, turns, unconfirmed } = engine;
+    const { calls, counters, invalidations, stepOrder, unconfirmed } = engine;
     const full = this.keyPrefix + cacheKey(key);
     const settings = entrySettings(options, engine.settings.entries);
     counters.invalidations += 1;
     invalidations.forget(full);
     try {
-      const data = await turns.take([{ thing: keyThing(full) }], async () => {
+      const data = await stepOrder.run([{ resource: keyResource(full) }], async () => {
         if (unconfirmed.size > 0) await unconfirmed.settle(full);
         return calls.run('get and deletion', full, () => calls.store.take(full));
       });
@@ -167,12 +167,12 @@ export abstract class CacheWrites extends CacheReads {
   }
 
   private async endAfter(key: string, ttl: Duration): Promise<boolean> {
-    const { calls, invalidations, turns, unconfirmed } = this.engineOf();
+    const { calls, invalidations, stepOrder, unconfirmed } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const request = { key: full, ttl: milliseconds('ttl', ttl, 1) };
     invalidations.forget(full);
     try {
-      return await turns.take([{ thing: keyThing(full) }], async () => {
+      return await stepOrder.run([{ resource: keyResource(full) }], async () => {
         if (unconfirmed.size > 0) await unconfirmed.settle(full);
         return calls.run('expire', full, () => calls.store.expire(request));
       });

@@ -1,4 +1,5 @@
 import { whyNotText } from '../../keys/key-part.js';
+import { expiringSetResource, setResource } from '../invalidation/step-order.js';
 import type { CacheEngine } from '../cache-engine.js';
 import { cacheKey } from './cache-keys.js';
 import {
@@ -27,38 +28,42 @@ export class CacheSetOperations {
    * @throws CacheBackendError when Redis fails
    */
   async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const ttl = endlessMilliseconds('ttl', options?.ttl);
     const full = this.keyPrefix + cacheKey(key);
-    const claims = [{ thing: `s${full}`, shared: 'addition' }];
+    const accesses = [{ resource: setResource(full), mode: 'addition' }];
     const all = list(members);
-    return turns.take(claims, () => calls.run('addition to the set', full, () => calls.store.sets.add(full, all, ttl)));
+    return stepOrder.run(accesses, () =>
+      calls.run('addition to the set', full, () => calls.store.sets.add(full, all, ttl)),
+    );
   }
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    const claims = [{ thing: `s${full}`, shared: 'removal' }];
+    const accesses = [{ resource: setResource(full), mode: 'removal' }];
     const all = list(members);
-    return turns.take(claims, () => calls.run('removal from the set', full, () => calls.store.sets.remove(full, all)));
+    return stepOrder.run(accesses, () =>
+      calls.run('removal from the set', full, () => calls.store.sets.remove(full, all)),
+    );
   }
 
   /** @throws CacheBackendError when Redis fails */
   async has(key: string, member: string): Promise<boolean> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const one = single(member);
-    return turns.take([{ thing: `s${full}`, shared: 'read' }], () =>
+    return stepOrder.run([{ resource: setResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.sets.has(full, one)),
     );
   }
 
   /** @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return turns.take([{ thing: `s${full}`, shared: 'read' }], () =>
+    return stepOrder.run([{ resource: setResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.sets.members(full)),
     );
   }
@@ -77,51 +82,51 @@ export class CacheExpiringSetOperations {
    * fails
    */
   async add(key: string, members: Members, ttl: Duration): Promise<number> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const time = milliseconds('ttl', ttl, 1);
-    const claims = [{ thing: `e${full}`, shared: 'addition' }];
+    const accesses = [{ resource: expiringSetResource(full), mode: 'addition' }];
     const all = list(members);
-    return turns.take(claims, () =>
+    return stepOrder.run(accesses, () =>
       calls.run('addition to the set', full, () => calls.store.expiringSets.add(full, all, time)),
     );
   }
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    const claims = [{ thing: `e${full}`, shared: 'removal' }];
+    const accesses = [{ resource: expiringSetResource(full), mode: 'removal' }];
     const all = list(members);
-    return turns.take(claims, () =>
+    return stepOrder.run(accesses, () =>
       calls.run('removal from the set', full, () => calls.store.expiringSets.remove(full, all)),
     );
   }
 
   /** @throws CacheBackendError when Redis fails */
   async has(key: string, member: string): Promise<boolean> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const one = single(member);
-    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+    return stepOrder.run([{ resource: expiringSetResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.expiringSets.has(full, one)),
     );
   }
 
   /** Those that have not expired. @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+    return stepOrder.run([{ resource: expiringSetResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.expiringSets.members(full)),
     );
   }
 
   /** How many have not expired. @throws CacheBackendError when Redis fails */
   async size(key: string): Promise<number> {
-    const { calls, turns } = this.engineOf();
+    const { calls, stepOrder } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
-    return turns.take([{ thing: `e${full}`, shared: 'read' }], () =>
+    return stepOrder.run([{ resource: expiringSetResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.expiringSets.size(full)),
     );
   }

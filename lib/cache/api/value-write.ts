@@ -6,7 +6,7 @@ import { refused } from '../options/cache-durations.js';
 import { countable, emptyStamp, type Serialized, type TagStamp } from '../values/envelope.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { TAG_MARGIN } from '../load/leased-load.js';
-import { keyThing, tagThing, type Claim } from '../invalidation/step-order.js';
+import { keyResource, tagResource, type Access } from '../invalidation/step-order.js';
 
 /** So often it is sent where Redis is well, and gets it late: this process, or the way there, stood still. */
 const MOST_TIMES = 4;
@@ -35,13 +35,13 @@ export class ValueWrite {
   /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
   async store(ifAbsent: boolean, go: Promise<unknown> | undefined): Promise<boolean> {
     const { engine, key } = this;
-    const { invalidations, turns } = engine;
-    const claims: Claim[] = [{ thing: keyThing(key) }];
-    for (const tag of this.tags) claims.push({ thing: tagThing(tag), shared: 'begin' });
+    const { invalidations, stepOrder } = engine;
+    const accesses: Access[] = [{ resource: keyResource(key) }];
+    for (const tag of this.tags) accesses.push({ resource: tagResource(tag), mode: 'begin' });
     invalidations.forget(key);
     if (!ifAbsent) invalidations.spare(key);
     try {
-      return await turns.take(claims, async () => {
+      return await stepOrder.run(accesses, async () => {
         if (go) await go;
         if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
         return this.send(ifAbsent);

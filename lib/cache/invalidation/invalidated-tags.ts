@@ -1,16 +1,16 @@
-/** So many tags are told apart. */
+/** How many tags are remembered by name. */
 const MOST = 1_000;
 
 /**
- * Which tags were invalidated lately, as far as this process knows: a read that is under way is judged by what it turns
- * out to bear.
+ * Remembers which tags were invalidated lately, as far as this process knows. The tags of a value are known when its
+ * read ends, which then asks whether one of them was invalidated since the read began.
  */
-export class ForgottenTags {
-  /** The count when each was invalidated last. */
+export class InvalidatedTags {
+  /** The count at the last invalidation of each tag. */
   private readonly last = new Map<string, number>();
-  /** Of what was invalidated up to this count, it is not known any more which tags it was. */
+  /** Which tags were invalidated up to this count is not known any more. */
   private unknown = 0;
-  /** Grows whenever a tag was invalidated, or that may have been missed. */
+  /** Rises with each invalidation of a tag, and whenever one may have been missed. */
   count = 0;
 
   add(tag: string): void {
@@ -19,7 +19,7 @@ export class ForgottenTags {
     this.last.set(tag, this.count);
   }
 
-  /** Any tag may have been invalidated unheard. */
+  /** Counts every tag as invalidated: messages may have been missed. */
   addUnknown(): void {
     this.count += 1;
     this.forget();

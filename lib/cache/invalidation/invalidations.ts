@@ -1,10 +1,10 @@
 import type { DeleteMatchingRequest, InvalidateRequest } from '../../contracts/cache-store.js';
 import type { Pending } from '../../contracts/pending.js';
-import { inBatches, valuesOf } from '../api/batches.js';
+import { inBatches, valuesOf } from '../store/batches.js';
 import type { CacheCore } from '../cache-core.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { keyDeletion, type Deletion } from './pending-deletions.js';
-import { keyOfThing, keyThing, tagThing } from './step-order.js';
+import { keyOfResource, keyResource, tagResource } from './step-order.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 
 /** How long (ms) a barrier outlives a writer that died; it is renewed every third of it. */
@@ -89,7 +89,7 @@ export class Invalidations {
 
   /** `softly`: what bears one of them is kept, and stale at once. */
   async deleteByTag(tags: readonly string[], failOpen: boolean, softly = false): Promise<void> {
-    const { turns, calls } = this.core;
+    const { stepOrder, calls } = this.core;
     for (const tag of tags) this.forgetTag(tag);
     const outcomes = await Promise.all(
       tags.map((tag) => {
@@ -97,7 +97,7 @@ export class Invalidations {
         const send = () => calls.store.invalidateTag(tag);
         const deletion = { what: operation, operation, name: `t${tag}`, tag, send };
         const expiry = softly ? () => calls.store.invalidateTag(tag, true) : undefined;
-        return turns.take([{ thing: tagThing(tag), shared: 'deletion' }], () => this.confirm(deletion, expiry));
+        return stepOrder.run([{ resource: tagResource(tag), mode: 'deletion' }], () => this.confirm(deletion, expiry));
       }),
     );
     for (const tag of tags) this.forgetTag(tag);
@@ -116,7 +116,7 @@ export class Invalidations {
     this.forgetMatching(matches);
     this.sparing.add(stored);
     try {
-      await core.turns.afterAll((thing) => matches(keyOfThing(thing)));
+      await core.stepOrder.afterMatching((resource) => matches(keyOfResource(resource)));
       return await core.calls.runLong(what, () => core.calls.store.deleteMatching(request));
     } catch (error) {
       core.counters.redisErrors += 1;
@@ -156,8 +156,8 @@ export class Invalidations {
 
   /** Which of the reads under way will bear the tag is known when they land. */
   forgetTag(tag: string): void {
-    const { firstLevel, forgottenTags } = this.core;
-    forgottenTags.add(tag);
+    const { firstLevel, invalidatedTags } = this.core;
+    invalidatedTags.add(tag);
     firstLevel?.deleteByTag(tag);
   }
 
@@ -203,15 +203,15 @@ export class Invalidations {
     requestOf: (key: string) => InvalidateRequest,
     failOpen: boolean,
   ): Promise<number> {
-    const { turns, calls } = this.core;
+    const { stepOrder, calls } = this.core;
     // Those after one that fails are to be repeated as well.
     const settled = await inBatches(keys, (key, go) => {
       const { staleSince, ...request } = requestOf(key);
       const deletion = this.deletion(request);
       const expiry = staleSince === undefined ? undefined : () => calls.store.invalidate({ ...request, staleSince });
-      const claim = { thing: keyThing(key), ...(deletion.plain && { shared: 'deletion' }) };
+      const access = { resource: keyResource(key), ...(deletion.plain && { mode: 'deletion' }) };
       this.forget(key);
-      return turns.take([claim], async () => {
+      return stepOrder.run([access], async () => {
         if (go) await go;
         const outcome = await this.confirm(deletion, expiry);
         // What was read in between may be from before.

@@ -1,41 +1,43 @@
 /**
- * What a step changes, or relies on: a key, a tag, a set. Steps that share a thing in the same way may be under way at
- * once.
+ * A resource that a step changes or relies on: the value of a key, a tag, a set. Steps that access one resource in the
+ * same mode may run at once; without a mode, a step has the resource to itself.
  */
-export interface Claim {
-  readonly thing: string;
-  readonly shared?: string;
+export interface Access {
+  readonly resource: string;
+  readonly mode?: string;
 }
 
-export const keyThing = (key: string): string => `k${key}`;
-/** '' for what is no key. */
-export const keyOfThing = (thing: string): string => (thing.startsWith('k') ? thing.slice(1) : '');
-export const tagThing = (tag: string): string => `t${tag}`;
+export const keyResource = (key: string): string => `k${key}`;
+/** '' for a resource that is not a key. */
+export const keyOfResource = (resource: string): string => (resource.startsWith('k') ? resource.slice(1) : '');
+export const tagResource = (tag: string): string => `t${tag}`;
+export const setResource = (key: string): string => `s${key}`;
+export const expiringSetResource = (key: string): string => `e${key}`;
 
-/** Steps on one thing that are under way at once. */
-class Turn {
+/** Steps on one resource that run at once. */
+class StepGroup {
   private open = 0;
   private closed = false;
   private end!: () => void;
-  /** When all of them have ended, however they did. */
+  /** Resolves when every step of the group has settled. */
   readonly ended = new Promise<void>((resolve) => (this.end = resolve));
 
   constructor(
-    private readonly shared: string | undefined,
-    /** The end of those before; gone once that is there. */
+    private readonly mode: string | undefined,
+    /** The end of the group before this one; cleared once that has ended. */
     public before: Promise<void> | undefined,
   ) {
     void before?.then(() => (this.before = undefined));
   }
 
-  /** For who comes after all of them, and before whoever comes from now on. */
+  /** Steps that come from now on form a new group. */
   close(): Promise<void> {
     this.closed = true;
     return this.ended;
   }
 
-  isSharedBy(shared: string | undefined): boolean {
-    return !this.closed && shared !== undefined && this.shared === shared;
+  admits(mode: string | undefined): boolean {
+    return !this.closed && mode !== undefined && this.mode === mode;
   }
 
   join(): this {
@@ -43,7 +45,7 @@ class Turn {
     return this;
   }
 
-  /** Answers whether it was the last one. */
+  /** Returns whether it was the last step of the group. */
   leave(): boolean {
     this.open -= 1;
     if (this.open > 0) return false;
@@ -53,54 +55,53 @@ class Turn {
 }
 
 /**
- * The changes that this process has under way, so that what is called later takes effect later: on the way to the
- * store, changes may overtake each other. Nothing that a user gave is called within a turn, and no step awaits another
- * turn, or it could wait for itself.
+ * Orders the changes that this process makes: on the way to the store, a later change could overtake an earlier one. No
+ * step calls code of the user or waits for another step, because it could then wait for itself.
  */
-export class Turns {
-  /** The last ones of each thing: who comes now comes after them. */
-  private readonly last = new Map<string, Turn>();
+export class StepOrder {
+  /** The last group of each resource. */
+  private readonly last = new Map<string, StepGroup>();
 
   /**
-   * When the changes of the key have ended that were called by now; `undefined` where there are none. What is sent as
-   * soon as that is there comes before the changes that were called later; where there is nothing to wait for, it must
-   * be sent in the same turn of the event loop.
+   * Resolves when the changes of the key that were called so far have ended; `undefined` where there are none. A
+   * command sent right after that precedes the changes called later; where there is nothing to wait for, send it in the
+   * same turn of the event loop.
    */
   afterKey(key: string): Promise<void> | undefined {
-    return this.last.size > 0 ? this.last.get(keyThing(key))?.close() : undefined;
+    return this.last.size > 0 ? this.last.get(keyResource(key))?.close() : undefined;
   }
 
   /** As `afterKey`, for all of these tags. */
   afterTags(tags: readonly string[]): Promise<unknown> | undefined {
     if (this.last.size === 0) return undefined;
-    const ends = tags.flatMap((tag) => this.last.get(tagThing(tag))?.close() ?? []);
+    const ends = tags.flatMap((tag) => this.last.get(tagResource(tag))?.close() ?? []);
     return ends.length > 0 ? Promise.all(ends) : undefined;
   }
 
-  /** As `afterKey`, for all things that match. */
-  afterAll(matches: (thing: string) => boolean): Promise<unknown> {
-    return Promise.all([...this.last].filter(([thing]) => matches(thing)).map(([, turn]) => turn.close()));
+  /** As `afterKey`, for all resources that match. */
+  afterMatching(matches: (resource: string) => boolean): Promise<unknown> {
+    return Promise.all([...this.last].filter(([resource]) => matches(resource)).map(([, group]) => group.close()));
   }
 
-  /** Takes the step after those on the same things that were called before. */
-  async take<T>(claims: readonly Claim[], step: () => Promise<T>): Promise<T> {
-    const turns = claims.map((claim) => this.join(claim));
+  /** Runs the step after the conflicting steps that were called before. */
+  async run<T>(accesses: readonly Access[], step: () => Promise<T>): Promise<T> {
+    const groups = accesses.map((access) => this.join(access));
     try {
-      for (const { before } of turns) if (before) await before;
+      for (const { before } of groups) if (before) await before;
       return await step();
     } finally {
-      for (const [index, turn] of turns.entries()) {
-        const { thing } = claims[index] as Claim;
-        if (turn.leave() && this.last.get(thing) === turn) this.last.delete(thing);
+      for (const [index, group] of groups.entries()) {
+        const { resource } = accesses[index] as Access;
+        if (group.leave() && this.last.get(resource) === group) this.last.delete(resource);
       }
     }
   }
 
-  private join({ thing, shared }: Claim): Turn {
-    const last = this.last.get(thing);
-    if (last?.isSharedBy(shared)) return last.join();
-    const turn = new Turn(shared, last?.ended).join();
-    this.last.set(thing, turn);
-    return turn;
+  private join({ resource, mode }: Access): StepGroup {
+    const last = this.last.get(resource);
+    if (last?.admits(mode)) return last.join();
+    const group = new StepGroup(mode, last?.ended).join();
+    this.last.set(resource, group);
+    return group;
   }
 }

@@ -4,7 +4,7 @@ import type { CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
 import { PendingDeletions, type Deletion } from './pending-deletions.js';
 import type { StoreCalls } from '../store/store-calls.js';
-import { keyThing, type Turns } from './step-order.js';
+import { keyResource, type StepOrder } from './step-order.js';
 
 /** More deletions than these are not remembered: the next one is given up. */
 const MOST = 100_000;
@@ -19,7 +19,7 @@ const BATCH = 64;
  * Deletions that the store has not confirmed: they are repeated until it does, and what they cover is not read from the
  * store meanwhile.
  */
-export class Unconfirmed {
+export class UnconfirmedDeletions {
   private readonly pending = new PendingDeletions();
   /** Those that are being sent again. */
   private readonly repeats = new Map<Deletion, Promise<void>>();
@@ -32,7 +32,7 @@ export class Unconfirmed {
 
   constructor(
     private readonly calls: StoreCalls,
-    private readonly turns: Turns,
+    private readonly stepOrder: StepOrder,
     private readonly counters: CacheCounters,
     private readonly logger: { warn(message: string): void; error(message: string): void },
     private readonly onConfirmed: (deletion: Deletion) => void,
@@ -177,7 +177,7 @@ export class Unconfirmed {
   private repeatInTurn(deletion: Deletion): Promise<void> {
     const { key } = deletion;
     if (key === undefined) return this.repeat(deletion);
-    return this.turns.take([{ thing: keyThing(key), shared: 'deletion' }], () => this.repeat(deletion));
+    return this.stepOrder.run([{ resource: keyResource(key), mode: 'deletion' }], () => this.repeat(deletion));
   }
 
   /** Once at a time: a second one could undo what came after the first. */

@@ -30,7 +30,7 @@ export class LeasedLoad implements Expiring {
   private over = false;
   /** The tags that the loader named. */
   named: readonly string[] = [];
-  /** What `ForgottenTags` had counted when the lease was there. */
+  /** What `InvalidatedTags` had counted when the lease was there. */
   private readonly begun: number;
 
   constructor(
@@ -42,7 +42,7 @@ export class LeasedLoad implements Expiring {
     private readonly leasedAt: number,
     private readonly tagVersions: readonly TagVersion[],
   ) {
-    this.begun = core.forgottenTags.count;
+    this.begun = core.invalidatedTags.count;
   }
 
   /**
@@ -195,7 +195,8 @@ export class LeasedLoad implements Expiring {
       calls.run('read of the tags', this.key, () => calls.store.lastTagInvalidation()),
     ]);
     // A tag that has only just begun may have been invalidated since the lease, and evicted.
-    const some = invalidatedAt === null ? this.core.forgottenTags.count !== this.begun : invalidatedAt > this.leasedAt;
+    const some =
+      invalidatedAt === null ? this.core.invalidatedTags.count !== this.begun : invalidatedAt > this.leasedAt;
     for (const [index, tag] of further.entries()) {
       const { version, begun } = versions[index] as TagVersion;
       if (version > this.leasedAt && (!begun || some)) {

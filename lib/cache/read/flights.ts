@@ -20,7 +20,7 @@ export class Flight {
     readonly key: string,
     /** It loads anew whatever is stored: only those who ask for that join it. */
     readonly forced: boolean,
-    /** What `ForgottenTags` had counted when it began. */
+    /** What `InvalidatedTags` had counted when it began. */
     readonly begun: number,
     /** Of what it answers: until it lands, those that its options name. */
     public tags: readonly string[],

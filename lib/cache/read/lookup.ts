@@ -60,7 +60,7 @@ export async function judgedByTags(
   const tags = Object.keys(stamp);
   if (!required.every((tag) => tags.includes(tag))) return undefined;
   if (tags.length === 0) return found;
-  const changes = core.turns.afterTags(tags);
+  const changes = core.stepOrder.afterTags(tags);
   if (changes) await changes;
   const doubt = core.unconfirmed.doubtAbout(key, stamp);
   if (doubt) throw doubt;

@@ -52,7 +52,7 @@ export class Read {
   }
 
   start(): void {
-    const changes = this.core.turns.afterKey(this.key);
+    const changes = this.core.stepOrder.afterKey(this.key);
     if (changes) void changes.then(() => this.lookUp());
     else this.lookUp();
   }
@@ -131,7 +131,7 @@ export class Read {
     const { calls } = core;
     let data: Buffer | null;
     let states: readonly TagState[];
-    const changes = core.turns.afterTags(settings.tags);
+    const changes = core.stepOrder.afterTags(settings.tags);
     if (changes) await changes;
     try {
       [data, states] = await Promise.all([
@@ -315,10 +315,10 @@ export class Read {
 
   /** In the first level, unless it may be older than a message that was heard, or missed, since this read began. */
   private keep(entry: Entry): void {
-    const { firstLevel, forgottenTags } = this.core;
+    const { firstLevel, invalidatedTags } = this.core;
     const { outdated, begun } = this.flight;
     if (!firstLevel || outdated || this.answeredEarly || firstLevel.generation !== this.generation) return;
-    if (entry.tags && forgottenTags.anySince(Object.keys(entry.tags), begun)) return;
+    if (entry.tags && invalidatedTags.anySince(Object.keys(entry.tags), begun)) return;
     firstLevel.keep(this.key, entry);
   }
 }

@@ -27,13 +27,13 @@ export class SharedReads {
     const current = this.joinable(key, settings);
     if (!current) return alone(this.beginShared(key, loader, settings, rendezvous), report);
     if (this.core.loads.scopes.wouldWaitForItself(key)) {
-      const flight = this.core.flights.alone(key, this.core.forgottenTags.count, settings.tags);
+      const flight = this.core.flights.alone(key, this.core.invalidatedTags.count, settings.tags);
       return alone(this.begin(flight, loader, settings, rendezvous), report);
     }
     this.core.counters.sharedReads += 1;
     rendezvous?.decided();
     if (!settings.strong && this.core.hears) {
-      if (current.begun === this.core.forgottenTags.count) {
+      if (current.begun === this.core.invalidatedTags.count) {
         this.core.loads.scopes.wait(key, current.promise);
         return reported(current, current.promise, report);
       }
@@ -52,10 +52,10 @@ export class SharedReads {
 
   /** The read to join, unless the options name a tag that was invalidated since it began. */
   private joinable(key: string, { forceFresh, tags }: EntrySettings): Flight | undefined {
-    const { flights, forgottenTags } = this.core;
+    const { flights, invalidatedTags } = this.core;
     const current = flights.get(key, forceFresh);
-    if (!current || current.begun === forgottenTags.count) return current;
-    const outdated = [current.tags, tags].some((named) => forgottenTags.anySince(named, current.begun));
+    if (!current || current.begun === invalidatedTags.count) return current;
+    const outdated = [current.tags, tags].some((named) => invalidatedTags.anySince(named, current.begun));
     if (!outdated) return current;
     current.detach();
     return undefined;
@@ -74,7 +74,7 @@ export class SharedReads {
     rendezvous: LoadRendezvous | undefined,
   ): Promise<unknown> {
     const outdated = await current.promise.then(
-      () => this.core.forgottenTags.anySince(current.tags, current.begun),
+      () => this.core.invalidatedTags.anySince(current.tags, current.begun),
       () => true,
     );
     if (!outdated) return reported(current, current.promise, report);
@@ -92,7 +92,7 @@ export class SharedReads {
     settings: EntrySettings,
     rendezvous?: LoadRendezvous,
   ): Flight {
-    const flight = this.core.flights.start(key, settings.forceFresh, this.core.forgottenTags.count, settings.tags);
+    const flight = this.core.flights.start(key, settings.forceFresh, this.core.invalidatedTags.count, settings.tags);
     return this.begin(flight, loader, settings, rendezvous);
   }
 
