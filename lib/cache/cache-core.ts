@@ -1,6 +1,6 @@
 import type { TagVersion } from '../contracts/cache-store.js';
 import type { CacheCounters } from './store/cache-stats.js';
-import type { Complaints } from '../calls/warning-limiter.js';
+import type { WarningLimiter } from '../calls/warning-limiter.js';
 import type { Envelopes } from './values/envelope.js';
 import type { FirstLevel } from './first-level/first-level.js';
 import type { Flights } from './read/flights.js';
@@ -27,7 +27,7 @@ export interface CacheCore {
   readonly unconfirmed: UnconfirmedDeletions;
   readonly scheduled: ScheduledDeletionsRunner;
   readonly counters: CacheCounters;
-  readonly complaints: Complaints;
+  readonly warnings: WarningLimiter;
   readonly unkeptClasses: UnkeptClasses;
   /** Whether every invalidation of another process is heard of. */
   readonly hears: boolean;

@@ -5,7 +5,7 @@ import type { CacheCore } from './cache-core.js';
 import type { Loader } from './load/cache-loader.js';
 import type { CacheSettings } from './options/cache-settings.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
-import { Complaints } from '../calls/warning-limiter.js';
+import { WarningLimiter } from '../calls/warning-limiter.js';
 import { Envelopes } from './values/envelope.js';
 import type { EntrySettings } from './options/entry-settings.js';
 import type { FirstLevel, Kept } from './first-level/first-level.js';
@@ -40,7 +40,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly stepOrder = new StepOrder();
   readonly rests = new Rests();
   readonly counters = new CacheCounters();
-  readonly complaints: Complaints;
+  readonly warnings: WarningLimiter;
   readonly unkeptClasses: UnkeptClasses;
   readonly loads: Loads;
   readonly unconfirmed: UnconfirmedDeletions;
@@ -60,9 +60,9 @@ export class CacheEngine implements CacheCore, CacheListener {
     logger: Pick<LoggerService, 'warn' | 'error'>,
     FirstLevelClass: typeof FirstLevel | undefined,
   ) {
-    this.complaints = new Complaints(logger);
+    this.warnings = new WarningLimiter(logger);
     this.unkeptClasses = new UnkeptClasses(logger);
-    this.calls = new StoreCalls(store, settings, this.complaints);
+    this.calls = new StoreCalls(store, settings, this.warnings);
     const { serializer = typedSerializer(), compression, maxValueBytes } = settings;
     this.envelopes = new Envelopes(serializer, compression, maxValueBytes);
     const { firstLevel } = settings;
@@ -92,9 +92,9 @@ export class CacheEngine implements CacheCore, CacheListener {
   /** @throws CacheConfigError for a store that cannot do what the settings ask for */
   start(): void {
     const { store } = this.calls;
-    if (store.caveat) this.complaints.warn(store.caveat);
+    if (store.caveat) this.warnings.warn(store.caveat);
     if (this.firstLevel && this.settings.firstLevel?.bus === 'tracking') {
-      new FirstLevelTracking(this.firstLevel, this.invalidations, this.complaints).start(store);
+      new FirstLevelTracking(this.firstLevel, this.invalidations, this.warnings).start(store);
     }
     store.listen(this);
   }

@@ -1,5 +1,4 @@
-import { STATUS_CODES } from 'node:http';
-import { HttpException } from '@nestjs/common';
+import { HttpError, INTERNAL } from './http-error.js';
 
 /** What tells the errors apart in a log and in the HTTP body. */
 export type LockErrorCode =
@@ -8,56 +7,18 @@ export type LockErrorCode =
 /**
  * Why a lock was lost.
  * - `expired`: the lease could not be renewed before its local deadline.
- * - `taken`: the backend says that the key is not ours any more (deleted, released by force, or owned by somebody
- *   else).
- * - `maxHold`: the lock was held for as long as `maxHold` allows.
- * - `shutdown`: the application ended before the holder did.
+ * - `taken`: the backend answered that another owner, or nobody, has the key: it was deleted or released by force.
+ * - `maxHold`: the holder reached its `maxHold`.
+ * - `shutdown`: the application ended before the holder released the lock.
  */
 export type LockLostReason = 'expired' | 'taken' | 'maxHold' | 'shutdown';
 
-/** @internal */
-export interface LockErrorDetails {
-  code: LockErrorCode;
-  status: number;
-  /** What an HTTP client may read: fixed, without key, owner or server. */
-  publicMessage: string;
-  /** What the operator reads in the log. */
-  message: string;
-  keys: readonly string[];
-  cause?: unknown;
-}
+/** The base of every error of locks: an `HttpException` with `code`, `keys` and `statusCode`. */
+export abstract class LockError extends HttpError<LockErrorCode> {}
 
-/**
- * The base of every error of this library. An `HttpException`, because that is the one form which Nest 11, Nest 12 and
- * catch-all filters all answer with its own status.
- */
-export abstract class LockError extends HttpException {
-  readonly code: LockErrorCode;
-  /** The names of the locks concerned; empty where none was known yet. */
-  readonly keys: readonly string[];
-
-  /** @internal */
-  protected constructor(details: LockErrorDetails) {
-    const { code, status, publicMessage, message, keys, cause } = details;
-    super(
-      { statusCode: status, error: STATUS_CODES[status], message: publicMessage, code },
-      status,
-      cause === undefined ? {} : { cause },
-    );
-    this.code = code;
-    this.keys = keys;
-    this.message = message;
-  }
-
-  /** The HTTP status, for filters that look for this property; the same as `getStatus()`. */
-  get statusCode(): number {
-    return this.getStatus();
-  }
-}
-
-/** The lock was busy for as long as the caller would wait. HTTP 423. */
+/** The lock was still busy after `wait` ms. HTTP 423. */
 export class LockTimeoutError extends LockError {
-  /** Milliseconds that were left of the holder's lease when it was last seen; `Infinity` where it has no expiry. */
+  /** Milliseconds left of the holder's lease when the backend last answered; `Infinity` if the key has no expiry. */
   readonly remaining: number;
   /** Milliseconds that the caller waited. */
   readonly waited: number;
@@ -80,7 +41,7 @@ export class LockTimeoutError extends LockError {
   }
 }
 
-/** The lock was lost while it was held: what the protected work did is unknown. HTTP 500. */
+/** The lock was lost while it was held: how much of the protected work took effect is unknown. HTTP 500. */
 export class LockLostError extends LockError {
   readonly reason: LockLostReason;
   /** The token of the grant that was lost. */
@@ -104,7 +65,7 @@ export class LockLostError extends LockError {
   }
 }
 
-/** The backend failed, did not answer in time, or is being shut down: nothing ran. HTTP 503. */
+/** The backend failed or did not answer in time, or the application shuts down: nothing ran. HTTP 503. */
 export class LockBackendError extends LockError {
   constructor(keys: readonly string[], message: string, cause?: unknown) {
     super({
@@ -118,26 +79,24 @@ export class LockBackendError extends LockError {
   }
 }
 
-/**
- * A lock name or key template that would lock the wrong thing, or a name that this instance does not hold. HTTP 500.
- */
+/** A name is invalid, a key template does not fit the method, or the caller does not hold the name. HTTP 500. */
 export class LockKeyError extends LockError {
   constructor(message: string, keys: readonly string[] = []) {
-    super({ code: 'LOCK_KEY', status: 500, publicMessage: 'Internal server error', message, keys });
+    super({ code: 'LOCK_KEY', ...INTERNAL, message, keys });
   }
 }
 
-/** An option with a value that it cannot take. HTTP 500. */
+/** An option has an invalid value. HTTP 500. */
 export class LockConfigError extends LockError {
   constructor(message: string) {
-    super({ code: 'LOCK_CONFIG', status: 500, publicMessage: 'Internal server error', message, keys: [] });
+    super({ code: 'LOCK_CONFIG', ...INTERNAL, message, keys: [] });
   }
 }
 
 /** A decorated method was called on an instance that has no `LockService`: it did not run. HTTP 500. */
 export class LockNotWiredError extends LockError {
   constructor(message: string) {
-    super({ code: 'LOCK_NOT_WIRED', status: 500, publicMessage: 'Internal server error', message, keys: [] });
+    super({ code: 'LOCK_NOT_WIRED', ...INTERNAL, message, keys: [] });
   }
 }
 

@@ -4,7 +4,7 @@ import { catchError, type Observable } from 'rxjs';
 import { CacheError } from '../errors/cache-errors.js';
 import { LockBackends } from '../lock/backend/lock-backends.js';
 import { LockError, LockTimeoutError } from '../errors/lock-errors.js';
-import { logOnce } from '../errors/lock-error-log.js';
+import { logOnce } from '../errors/error-log.js';
 
 /** In seconds. */
 const LONGEST_RETRY_AFTER = 30;

@@ -1,6 +1,6 @@
 import type { CacheStore, CacheTracker } from '../../contracts/cache-store.js';
 import { CacheConfigError } from '../../errors/cache-errors.js';
-import type { Complaints } from '../../calls/warning-limiter.js';
+import type { WarningLimiter } from '../../calls/warning-limiter.js';
 import type { FirstLevel } from './first-level.js';
 import type { Invalidations } from '../invalidation/invalidations.js';
 
@@ -14,7 +14,7 @@ export class FirstLevelTracking implements CacheTracker {
   constructor(
     private readonly firstLevel: FirstLevel,
     private readonly invalidations: Invalidations,
-    private readonly complaints: Complaints,
+    private readonly warnings: WarningLimiter,
   ) {}
 
   /** @throws CacheConfigError when the store cannot */
@@ -40,7 +40,7 @@ export class FirstLevelTracking implements CacheTracker {
   onUntracked(why?: Error): void {
     this.firstLevel.distrust('tracking');
     if (why) {
-      this.complaints.warn(
+      this.warnings.warn(
         `Option "cache.l1.bus" is "tracking", and Redis refuses that (${why.message}), so that the first level stays empty; give 'pubsub', or Redis 6 and a user who may use CLIENT ID, CLIENT TRACKING and the channel __redis__:invalidate`,
       );
     }

@@ -187,13 +187,13 @@ export class Invalidations {
   }
 
   private async scheduleDeletion(keys: readonly string[], delay: number, failOpen: boolean): Promise<void> {
-    const { calls, counters, complaints, scheduled } = this.core;
+    const { calls, counters, warnings, scheduled } = this.core;
     try {
       await calls.run('schedule of the second deletion', '', () => scheduled.schedule(keys, delay));
     } catch (error) {
       counters.redisErrors += 1;
       if (!failOpen) throw error;
-      complaints.warn(`The second deletion of "${keys.join('", "')}" is kept in this process only: ${String(error)}`);
+      warnings.warn(`The second deletion of "${keys.join('", "')}" is kept in this process only: ${String(error)}`);
       setTimeout(() => void this.deleteEach(keys, (key) => ({ key }), true), delay).unref();
     }
   }
@@ -259,7 +259,7 @@ export class Invalidations {
   }
 
   private renewBarriers(keys: readonly string[], token: string): void {
-    const { calls, complaints } = this.core;
+    const { calls, warnings } = this.core;
     for (const key of keys) {
       calls.send(
         'renewal of the barrier',
@@ -267,9 +267,7 @@ export class Invalidations {
         () => calls.store.renewBarrier({ key, token, ttl: WRITE_BARRIER }),
         (renewed) => {
           if (!renewed)
-            complaints.warn(
-              `The barrier of "${key}" ended before its write: what was loaded since is deleted after it`,
-            );
+            warnings.warn(`The barrier of "${key}" ended before its write: what was loaded since is deleted after it`);
         },
         () => {},
       );

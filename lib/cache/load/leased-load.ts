@@ -117,7 +117,7 @@ export class LeasedLoad implements Expiring {
     const giveUp = (error: unknown) => {
       if (error instanceof CacheBackendError) {
         core.counters.redisErrors += 1;
-      } else core.complaints.warn(`What was loaded for "${key}" cannot be stored: ${String(error)}`);
+      } else core.warnings.warn(`What was loaded for "${key}" cannot be stored: ${String(error)}`);
       releaseLease(core, key, this.token);
       if (error instanceof CacheBackendError && !settings.failOpen) failed(error);
       else done(unstored);

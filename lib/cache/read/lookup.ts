@@ -34,7 +34,7 @@ export function decode(core: CacheCore, key: string, data: Buffer | null): Found
     const value = countedNumber(data);
     return value === undefined ? undefined : { value, entry: undefined, data };
   } catch (error) {
-    core.complaints.warn(`What is stored for "${key}" cannot be read, and counts as absent: ${String(error)}`);
+    core.warnings.warn(`What is stored for "${key}" cannot be read, and counts as absent: ${String(error)}`);
     return undefined;
   }
 }

@@ -210,9 +210,7 @@ export class Read {
     if (end === 'barrier') return this.loadUnstored(stale);
     if (end === 'late') return this.giveUpWaiting(stale);
     if (end !== 'unreadable') return this.landFound(end);
-    core.complaints.warn(
-      `What is under "${key}" is no value of the cache, or not yet on the replica that is read from`,
-    );
+    core.warnings.warn(`What is under "${key}" is no value of the cache, or not yet on the replica that is read from`);
     this.loadUnstored(stale);
   }
 
@@ -307,7 +305,7 @@ export class Read {
   private landFailed(error: unknown, stale: Found | undefined): void {
     if (stale) this.core.rests.begin(this.key, this.settings.restAfterError);
     if (this.answeredEarly) {
-      return this.core.complaints.warn(`The loader of "${this.key}" failed in the background: ${String(error)}`);
+      return this.core.warnings.warn(`The loader of "${this.key}" failed in the background: ${String(error)}`);
     }
     if (stale && this.settings.staleIfError) return this.landStale(stale);
     this.flight.fail(error);

@@ -29,7 +29,7 @@ export class Refresher {
       },
       (error: unknown) => {
         rendezvous?.refreshed();
-        this.core.complaints.warn(`The refresh of "${key}" failed: ${String(error)}`);
+        this.core.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`);
         this.underWay.delete(key);
         this.core.rests.begin(key, settings.restAfterError);
       },

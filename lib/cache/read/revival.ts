@@ -12,7 +12,7 @@ export function revived(
   stored: unknown,
 ): Revived | Promise<Revived> {
   const refuse = (error: unknown): undefined => {
-    core.complaints.warn(`revive threw for what is stored for "${key}", which counts as absent: ${String(error)}`);
+    core.warnings.warn(`revive threw for what is stored for "${key}", which counts as absent: ${String(error)}`);
   };
   try {
     const value = revive(stored);

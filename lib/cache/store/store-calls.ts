@@ -5,7 +5,7 @@ import { LinkedList, type Place } from '../../timing/linked-list.js';
 import { Timeouts, type Expiring, type Timeout } from '../../timing/timeouts.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { Complaints } from '../../calls/warning-limiter.js';
+import type { WarningLimiter } from '../../calls/warning-limiter.js';
 
 export interface StoreCallsOptions {
   readonly commandTimeout: number;
@@ -30,14 +30,14 @@ export class StoreCalls {
   constructor(
     readonly store: CacheStore,
     readonly options: StoreCallsOptions,
-    complaints: Complaints,
+    warnings: WarningLimiter,
   ) {
     this.breaker = new CircuitBreaker(
       options.breaker,
       () => store.ping(),
       () => {
         const why = store.diagnose?.()?.message;
-        complaints.warn(`Redis does not answer: the cache does without it until it does${why ? ` (${why})` : ''}`);
+        warnings.warn(`Redis does not answer: the cache does without it until it does${why ? ` (${why})` : ''}`);
         this.failAll();
       },
       () => this.onBack.forEach((listener) => listener()),

@@ -6,7 +6,7 @@ import type { Lease, LossObserver } from '../lease/lease.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
 import type { LockBackends } from '../backend/lock-backends.js';
 import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
-import { logOnce } from '../../errors/lock-error-log.js';
+import { logOnce } from '../../errors/error-log.js';
 import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { LockQueues } from '../waiting/lock-queues.js';

@@ -2,7 +2,7 @@ import type { LoggerService } from '@nestjs/common';
 
 const logged = new WeakSet<Error>();
 
-/** One line for one error, however many places it passes. */
+/** Logs the error unless an earlier call logged the same one: an error may pass several places that log. */
 export function logOnce(logger: Pick<LoggerService, 'error'>, error: Error): void {
   if (logged.has(error)) return;
   logged.add(error);

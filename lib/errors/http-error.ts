@@ -1,0 +1,45 @@
+import { STATUS_CODES } from 'node:http';
+import { HttpException } from '@nestjs/common';
+
+/** @internal What an error of this library is made of. */
+export interface HttpErrorDetails<Code extends string> {
+  readonly code: Code;
+  readonly status: number;
+  /** The text that HTTP clients read: fixed, without key, owner or server. */
+  readonly publicMessage: string;
+  /** The text that the log shows. */
+  readonly message: string;
+  readonly keys: readonly string[];
+  readonly cause?: unknown;
+}
+
+/** What HTTP clients read about an error that they can do nothing about. */
+export const INTERNAL = { status: 500, publicMessage: 'Internal server error' } as const;
+
+/**
+ * What the errors of locks and of the cache have in common. An `HttpException`, because Nest 11, Nest 12 and catch-all
+ * filters of applications all answer an `HttpException` with its own status.
+ */
+export abstract class HttpError<Code extends string> extends HttpException {
+  /** Tells the errors apart in a log and in the HTTP body. */
+  readonly code: Code;
+  /** The names or keys concerned; empty where none was known yet. */
+  readonly keys: readonly string[];
+
+  /** @internal */
+  protected constructor({ code, status, publicMessage, message, keys, cause }: HttpErrorDetails<Code>) {
+    super(
+      { statusCode: status, error: STATUS_CODES[status], message: publicMessage, code },
+      status,
+      cause === undefined ? {} : { cause },
+    );
+    this.code = code;
+    this.keys = keys;
+    this.message = message;
+  }
+
+  /** The HTTP status, for filters that look for this property; the same as `getStatus()`. */
+  get statusCode(): number {
+    return this.getStatus();
+  }
+}
