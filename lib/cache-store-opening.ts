@@ -1,4 +1,5 @@
 import type { CacheStore } from './contracts/cache-store.js';
+import { isCacheStoreProvider } from './contracts/cache-store-provider.js';
 import type { LockBackend } from './contracts/lock-backend.js';
 import { emptyCacheStore } from './backends/memory/empty-cache-store.js';
 import { memoryCacheStore } from './backends/memory/memory-cache-store.js';
@@ -16,5 +17,6 @@ export async function openCacheStore(
     const { BoundedValues } = await import('./backends/memory/bounded-values.js');
     return memoryCacheStore(new BoundedValues(memory));
   }
-  return redis !== undefined ? openRedisCacheStore(redis, prefix) : locks.openCacheStore?.(prefix);
+  if (redis !== undefined) return openRedisCacheStore(redis, prefix);
+  return isCacheStoreProvider(locks) ? locks.openCacheStore(prefix) : undefined;
 }

@@ -66,6 +66,7 @@ export { instancesOf } from './cache/values/instances-of.js';
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/api/set-operations.js';
 export type { EndlessDuration } from './cache/options/cache-durations.js';
 export { typedSerializer } from './cache/values/typed-serializer.js';
+export type { CacheStoreProvider } from './contracts/cache-store-provider.js';
 export type {
   BitsRequest,
   CacheBits,

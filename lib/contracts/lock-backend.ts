@@ -1,4 +1,3 @@
-import type { CacheStore } from './cache-store.js';
 import type { Notice, StartRequest } from './start-request.js';
 import type { Pending } from './pending.js';
 
@@ -58,11 +57,6 @@ export interface LockBackend {
    * have restarted, and have lost what it kept.
    */
   whenConnected?(listener: () => void): void;
-
-  /**
-   * A store for cached values in the same place, where there is one; whoever opened it closes it, before the backend.
-   */
-  openCacheStore?(prefix: string | undefined): CacheStore;
 
   /**
    * Called by each module at start-up, once, also while the backend is away. Rejects when it cannot serve, with one

@@ -3,6 +3,7 @@ import { CacheEngine } from '../cache/cache-engine.js';
 import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
 import { FirstLevel } from '../cache/first-level/first-level.js';
+import { isCacheStoreProvider } from '../contracts/cache-store-provider.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import { LOCK_SERVICE } from '../interceptors/distributed-lock.interceptor.js';
 import { foreignDecoration, twoCopies } from '../interceptors/package-copy.js';
@@ -26,8 +27,11 @@ export interface TestServices {
 export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}): TestServices {
   const { redis: _none, backend, cache, prefix, ...others } = resolveModuleOptions({ backend: memory(), ...options });
   const backends = new LockBackends({ ...others, prefix, main: backend ?? memory() });
-  const store = cache && backends.main.calls.backend.openCacheStore?.(prefix);
-  const engine = store && new CacheEngine(store, cache, backends.logger, FirstLevel);
+  const keeper = backends.main.calls.backend;
+  const engine =
+    cache && isCacheStoreProvider(keeper)
+      ? new CacheEngine(keeper.openCacheStore(prefix), cache, backends.logger, FirstLevel)
+      : undefined;
   const runtime = new CacheRuntime(engine, backends.logger, options.cache);
   backends.whenStopping(() => runtime.stop());
   const locks = new LockService(backends);

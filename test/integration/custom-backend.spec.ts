@@ -1,4 +1,11 @@
-import { LockBackendError, memory, type AcquireAnswer, type LockBackend } from 'nest-redis-lock';
+import {
+  CacheService,
+  LockBackendError,
+  memory,
+  type AcquireAnswer,
+  type CacheStoreProvider,
+  type LockBackend,
+} from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { startLockApp } from '../support/lock-app.js';
@@ -100,4 +107,21 @@ it('that throws instead of rejecting is asked again to release', async () => {
   await (await app.locks.acquire('thrown')).release();
   await eventually(async () => !(await app.locks.isLocked('thrown')));
   expect(releases).toBe(2);
+});
+
+it('keeps the cache, too, where it provides a store for it', async () => {
+  const inner = memory() as LockBackend & CacheStoreProvider;
+  const opened: (string | undefined)[] = [];
+  const provider: CacheStoreProvider = {
+    openCacheStore: (prefix) => {
+      opened.push(prefix);
+      return inner.openCacheStore(prefix);
+    },
+  };
+  const backend = { ...backendWith(() => ({})), ...provider };
+  await using app = await startLockApp({ backend, prefix: 'shop' });
+  const cache = app.app.get(CacheService);
+  await cache.set('price', 3, { ttl: '1m' });
+  expect(await cache.get('price')).toBe(3);
+  expect(opened).toEqual(['shop']);
 });

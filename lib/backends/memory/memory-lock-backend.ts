@@ -1,3 +1,4 @@
+import type { CacheStoreProvider } from '../../contracts/cache-store-provider.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
@@ -34,7 +35,7 @@ export function memory(): LockBackend {
   return new MemoryLockBackend();
 }
 
-class MemoryLockBackend implements LockBackend {
+class MemoryLockBackend implements LockBackend, CacheStoreProvider {
   readonly name = 'memory';
   readonly capabilities: LockBackendCapabilities = {
     lease: 'ttl',

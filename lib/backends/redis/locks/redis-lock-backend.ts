@@ -1,8 +1,8 @@
 import calculateSlot from 'cluster-key-slot';
 import { LockConfigError, LockKeyError } from '../../../errors/lock-errors.js';
-import { duration } from '../../../lock/options/lock-options.js';
-import type { Duration } from '../../../options/duration.js';
+import { LONGEST_DELAY, millisecondsOf, type Duration } from '../../../options/duration.js';
 import type { CacheStore } from '../../../contracts/cache-store.js';
+import type { CacheStoreProvider } from '../../../contracts/cache-store-provider.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -59,12 +59,12 @@ export interface RedisBackendOptions {
 
 /** @throws LockConfigError */
 export function fenceTtlOf(fenceTtl: unknown): number {
-  return duration('fenceTtl', fenceTtl, 1_000);
+  return millisecondsOf(LockConfigError, 'fenceTtl', fenceTtl, 1_000, LONGEST_DELAY);
 }
 
 const OPTION = { name: 'redis', ConfigError: LockConfigError };
 
-class RedisLockBackend implements LockBackend {
+class RedisLockBackend implements LockBackend, CacheStoreProvider {
   readonly name = 'redis';
   readonly capabilities: LockBackendCapabilities = {
     lease: 'ttl',
