@@ -1,4 +1,4 @@
-// Takes and gives back hot locks with several callers, and gives evidence of every hold (see test/chaos/evidence.ts).
+// Takes and gives back hot locks with several callers, and gives evidence of every hold (see test/faults/chaos/evidence.ts).
 // SIGTERM ends the callers, a second one the application; then nothing may keep the process alive.
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';

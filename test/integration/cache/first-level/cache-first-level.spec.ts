@@ -1,0 +1,217 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import type { CacheService } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
+import type { FirstLevelOptions } from '../../../../lib/cache/options/cache-options.js';
+import {
+  clientWithBusThrough,
+  closeCaches,
+  hears,
+  openCache,
+  openCaches,
+  type CacheInstance,
+} from '../../../support/cache-instance.js';
+import { eventually } from '../../../support/eventually.js';
+import { FaultProxy } from '../../../support/fault-proxy.js';
+
+let server: RedisServer;
+let redis: Redis;
+let instances: CacheInstance[];
+let caches: CacheService[];
+let key: string;
+let tests = 0;
+
+beforeAll(async () => {
+  server = await startRedisServer();
+  redis = new Redis(server.url);
+  instances = await openCaches(3, server.port, { l1: { ttl: '1m' } });
+  caches = instances.map(({ cache }) => cache);
+});
+beforeEach(() => (key = `key:${++tests}`));
+afterAll(async () => {
+  await closeCaches(instances);
+  redis.disconnect();
+  await server.stop();
+});
+
+async function openFronted(l1: FirstLevelOptions, port = server.port): Promise<CacheInstance> {
+  return openCache({ redis: { host: '127.0.0.1', port, retryStrategy: () => 10 }, cache: { l1 } });
+}
+
+/** Reads the key in all applications, so that each has it in its first level. */
+async function keepEverywhere(value: unknown, name = key): Promise<void> {
+  for (const cache of caches) expect(await cache.getOrSet(name, () => value)).toBe(value);
+  for (const cache of caches) expect(await firstLevelHits(cache, () => cache.getOrSet(name, () => 'none'))).toBe(1);
+}
+
+async function firstLevelHits(cache: CacheService, work: () => Promise<unknown>): Promise<number> {
+  const before = cache.stats().firstLevelHits;
+  await work();
+  return cache.stats().firstLevelHits - before;
+}
+
+describe('the first level of several applications', () => {
+  it.each([
+    ['invalidate', (cache: CacheService) => cache.invalidate(key)],
+    ['del', (cache: CacheService) => cache.del([key, 'other'])],
+    ['set', (cache: CacheService) => cache.set(key, 'new')],
+    ['mset', (cache: CacheService) => cache.mset({ [key]: 'new' })],
+    ['mutate', (cache: CacheService) => cache.mutate(key, async () => {})],
+    ['deleteByPrefix', (cache: CacheService) => cache.deleteByPrefix(key.slice(0, -1))],
+    ['deleteByPattern', (cache: CacheService) => cache.deleteByPattern('*ey:*')],
+    ['flush', (cache: CacheService) => cache.flush('', async () => {})],
+  ])('forgets what another one changes: %s', async (_, change) => {
+    await keepEverywhere('old');
+    await change(caches[0]!);
+    await Promise.all(
+      caches.map((cache) =>
+        eventually(async () => (await cache.getOrSet(key, () => 'new')) === 'new', { within: 200, every: 1 }),
+      ),
+    );
+  });
+
+  it('forgets what bears a tag, and nothing else', async () => {
+    const tagged = () => Promise.all(caches.map((cache) => cache.getOrSet(key, () => 'old', { tags: ['a', 'b'] })));
+    await tagged();
+    await tagged();
+    await keepEverywhere('untouched', `${key}:untouched`);
+    await caches[0]!.deleteByTag('b');
+    const renewed = () => Promise.all(caches.map((cache) => cache.getOrSet(key, () => 'new', { tags: ['a', 'b'] })));
+    await eventually(async () => (await renewed()).every((value) => value === 'new'), { within: 200, every: 1 });
+    await keepEverywhere('untouched', `${key}:untouched`);
+  });
+
+  it('is that of a fresh value at once where its own application writes', async () => {
+    for (let version = 0; version < 50; version++) {
+      const cache = caches[version % 3]!;
+      await cache.invalidate(key);
+      expect(await cache.getOrSet(key, () => version)).toBe(version);
+      expect(await cache.get(key)).toBe(version);
+    }
+  });
+
+  it('has nothing old 100 ms after its messages come again, whatever it missed', async () => {
+    for (let time = 0; time < 5; time++) {
+      await keepEverywhere('old', `${key}:${time}`);
+      const flushes = caches.map((cache) => cache.stats().firstLevelFlushes);
+      await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+      await caches[0]!.invalidate(`${key}:${time}`);
+      await eventually(() =>
+        caches.every((cache, index) => hears(cache) && cache.stats().firstLevelFlushes > flushes[index]!),
+      );
+      await sleep(100);
+      for (const cache of caches) expect(await cache.getOrSet(`${key}:${time}`, () => 'new')).toBe('new');
+    }
+  });
+
+  it('is not used while messages may be missed', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const apart = await openFronted({}, proxy.port);
+    await apart.cache.getOrSet(key, () => 'old');
+    expect(apart.cache.stats().firstLevelSize).toBe(1);
+    proxy.reset();
+    await eventually(() => !hears(apart.cache), { every: 1 });
+    expect(apart.cache.stats().firstLevelSize).toBe(0);
+    await eventually(() => hears(apart.cache));
+    await apart.close();
+    await proxy.stop();
+  });
+
+  it('notices a connection that is dead without a word, and is empty by then', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const apart = await openFronted({ ttl: '1m' }, proxy.port);
+    await apart.cache.getOrSet(key, () => 'old');
+    proxy.silence();
+    await caches[0]!.invalidate(key);
+    const begun = performance.now();
+    await eventually(async () => (await apart.cache.getOrSet(key, () => 'new')) === 'new', { within: 4_000 });
+    expect(performance.now() - begun).toBeLessThan(3_000);
+    await eventually(() => hears(apart.cache), { within: 8_000 });
+    await apart.close();
+    await proxy.stop();
+  });
+});
+
+describe('a slow read', () => {
+  it('is not kept when a message of its key was heard since it began (Lettuce #3481)', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const client = clientWithBusThrough({ port: proxy.port }, server.port);
+    const apart = await openCache({ redis: client, cache: { l1: {}, commandTimeout: '20s' } });
+    await caches[0]!.set(key, 'old');
+    const marker = `${key}:marker`;
+    await apart.cache.getOrSet(marker, () => 'kept');
+    expect(apart.cache.stats().firstLevelSize).toBe(1);
+    proxy.hold('reply');
+    const slow = apart.cache.getOrSet(key, () => 'never');
+    await eventually(() => proxy.holds, { every: 1 });
+    await caches[0]!.invalidate(key);
+    // Messages come in their order: when this one was heard, that of the key was.
+    await caches[0]!.invalidate(marker);
+    await eventually(() => apart.cache.stats().firstLevelSize === 0, { every: 1 });
+    proxy.heal();
+    expect(await slow).toBe('old');
+    expect(apart.cache.stats().firstLevelSize).toBe(0);
+    expect(await apart.cache.getOrSet(key, () => 'new')).toBe('new');
+    await apart.close();
+    client.disconnect();
+    await proxy.stop();
+  });
+
+  it('and a load are not kept where the key was invalidated between the commit and its answer', async () => {
+    const [loading, writing] = caches as [CacheService, CacheService];
+    for (let time = 0; time < 200; time++) {
+      const name = `${key}:${time}`;
+      const load = loading.getOrSet(name, () => 'old');
+      const invalidations = (async () => {
+        for (let again = 0; again < 4; again++) await writing.invalidate(name);
+      })();
+      await Promise.all([load, invalidations]);
+    }
+    await sleep(50);
+    const values = await Promise.all(Array.from({ length: 200 }, (_, time) => redis.exists(`cache:${key}:${time}`)));
+    for (const [time, exists] of values.entries()) {
+      const found = await loading.getOrSet(`${key}:${time}`, () => 'new');
+      expect(found).toBe(exists ? 'old' : 'new');
+    }
+  });
+});
+
+describe('the first level is bounded', () => {
+  it('by its number of values', async () => {
+    const small = await openFronted({ max: 10 });
+    for (let index = 0; index < 50; index++) await small.cache.getOrSet(`${key}:${index}`, () => index);
+    expect(small.cache.stats()).toMatchObject({ firstLevelSize: 10, firstLevelEvictions: 40 });
+    await small.close();
+  });
+
+  it('by the bytes of its values, and does without one that is greater than all of them', async () => {
+    const small = await openFronted({ maxBytes: 10_000 });
+    for (let index = 0; index < 50; index++) await small.cache.getOrSet(`${key}:${index}`, () => 'x'.repeat(1_000));
+    const { firstLevelSize } = small.cache.stats();
+    expect(firstLevelSize).toBeGreaterThanOrEqual(6);
+    expect(firstLevelSize).toBeLessThanOrEqual(10);
+    await small.cache.getOrSet(`${key}:great`, () => 'x'.repeat(20_000), { tags: ['great'] });
+    expect(await small.cache.getOrSet(`${key}:great`, () => 'none', { tags: ['great'] })).toHaveLength(20_000);
+    expect(small.cache.stats().firstLevelSize).toBe(firstLevelSize);
+    await small.close();
+  });
+
+  it('by the ttl of its values in Redis, also when they are there for long (cacheable #67)', async () => {
+    const [first, second] = caches as [CacheService, CacheService];
+    await first.getOrSet(key, () => 'old', { ttl: 300, jitter: 0 });
+    await sleep(200);
+    await second.getOrSet(key, () => 'none');
+    await sleep(110);
+    expect(await redis.exists(`cache:${key}`)).toBe(0);
+    expect(await second.getOrSet(key, () => 'new')).toBe('new');
+  });
+
+  it('by its own ttl', async () => {
+    const brief = await openFronted({ ttl: 50 });
+    await brief.cache.getOrSet(key, () => 1);
+    expect(await firstLevelHits(brief.cache, () => brief.cache.getOrSet(key, () => 2))).toBe(1);
+    await sleep(60);
+    expect(await firstLevelHits(brief.cache, () => brief.cache.getOrSet(key, () => 2))).toBe(0);
+    await brief.close();
+  });
+});

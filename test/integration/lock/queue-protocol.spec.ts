@@ -1,0 +1,768 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import type { TokenRange } from '../../../lib/contracts/lock-backend.js';
+import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
+import { eventually } from '../../support/eventually.js';
+import { FaultProxy } from '../../support/fault-proxy.js';
+import { startLockApp } from '../../support/lock-app.js';
+import { asBusy, asGranted, CLAIM, QueuePeer, TTL } from '../../support/queue-peer.js';
+
+/**
+ * The Redis side of the hand-over: each command is sent by hand, also twice, late and out of order. B1 to B22 are the
+ * shortest ways in which a queue without the rules R1 to R18 goes wrong; see docs/protocol.md.
+ */
+
+let server: RedisServer;
+let plain: Redis;
+let name: string;
+let peers: QueuePeer[];
+let foreign: string[];
+
+beforeAll(async () => {
+  server = await startRedisServer();
+  plain = new Redis(server.url);
+});
+beforeEach(() => {
+  name = randomUUID();
+  peers = [];
+  foreign = [];
+});
+afterEach(async () => {
+  // Whatever a test did: no key of ours stays for ever.
+  for (const key of await plain.keys('*')) {
+    if (!foreign.includes(key))
+      expect({ key, expires: (await plain.pttl(key)) !== -1 }).toEqual({ key, expires: true });
+  }
+  for (const { backend } of peers) await backend.close();
+  await plain.flushall();
+});
+afterAll(async () => {
+  plain.disconnect();
+  await server.stop();
+});
+
+async function peer(prefix?: string): Promise<QueuePeer> {
+  const made = await new QueuePeer(plain, prefix).listen();
+  peers.push(made);
+  return made;
+}
+
+/** Lives and asks, but no message reaches it. */
+function unreachable(): QueuePeer {
+  const made = new QueuePeer(plain);
+  peers.push(made);
+  return made;
+}
+
+const owner = (of = name) => plain.get(`lock:{${of}}`);
+const leaseLeft = (of = name) => plain.pttl(`lock:{${of}}`);
+const queued = (of = name) => plain.lrange(`lock:{${of}}:queue`, 0, -1);
+const waiters = (of = name) => plain.hkeys(`lock:{${of}}:waiters`);
+/** What the end of a lease does. */
+const expire = (of = name) => plain.del(`lock:{${of}}`);
+/** As if nothing had been heard of the waiter for too long. */
+const outlive = (ticket: string) => plain.hset(`lock:{${name}}:waiters`, ticket, `1:0:${CLAIM}:${name}`);
+
+/** One peer owns the name, and the other waits for it. */
+async function ownerAndWaiter() {
+  const [b, a] = [await peer(), await peer()];
+  const [b1, a1] = [b.ticket(), a.ticket()];
+  asGranted(await b.enqueue(name, b1));
+  asBusy(await a.enqueue(name, a1));
+  return { a, a1, b, b1 };
+}
+
+describe('ENQUEUE', () => {
+  it('grants a free lock for its full ttl, and keeps no queue', async () => {
+    const a = await peer();
+    const granted = asGranted(await a.enqueue(name, a.ticket()));
+    expect(granted).toMatchObject({ remaining: TTL, waiting: 0 });
+    expect(await leaseLeft()).toBeGreaterThan(TTL - 1_000);
+    expect(await queued()).toEqual([]);
+    expect(await waiters()).toEqual([]);
+  });
+
+  it('sent again by the owner is granted again, and changes no TTL (B15, B17, R3, R5)', async () => {
+    const a = await peer();
+    const a1 = a.ticket();
+    const first = asGranted(await a.enqueue(name, a1));
+    await plain.pexpire(`lock:{${name}}`, 2_000);
+    const second = asGranted(await a.enqueue(name, a1));
+    expect(second.remaining).toBeLessThanOrEqual(2_000);
+    expect(second.remaining).toBeGreaterThan(1_000);
+    expect(await leaseLeft()).toBeLessThanOrEqual(2_000);
+    expect(second.tokens.first).toBeGreaterThanOrEqual(first.tokens.first + first.tokens.count);
+    expect(await queued()).toEqual([]);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'released' });
+    expect(await owner()).toBeNull();
+  });
+
+  it('sent again by the owner is granted again before those who wait (B17, R3)', async () => {
+    const { a1, b, b1 } = await ownerAndWaiter();
+    expect(asGranted(await b.enqueue(name, b1))).toMatchObject({ waiting: 1 });
+    expect(await queued()).toEqual([a1]);
+  });
+
+  it('sent again after the lock was handed over by a message lets the claim run on (B15, R5)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    await a.granted(a1);
+    await plain.pexpire(`lock:{${name}}`, 1_000);
+    expect(asGranted(await a.enqueue(name, a1)).remaining).toBeLessThanOrEqual(1_000);
+    expect(await leaseLeft()).toBeLessThanOrEqual(1_000);
+  });
+
+  it('never queues a ticket twice, and leaves it its place (R4)', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    const c = await peer();
+    const c1 = c.ticket();
+    await c.enqueue(name, c1);
+    for (const answer of await Promise.all([a.enqueue(name, a1), a.enqueue(name, a1), c.enqueue(name, c1)]))
+      asBusy(answer);
+    expect(asBusy(await a.enqueue(name, a1)).first).toBe(true);
+    expect(asBusy(await c.enqueue(name, c1)).first).toBe(false);
+    expect(await queued()).toEqual([a1, c1]);
+    expect((await waiters()).toSorted()).toEqual([a1, c1].toSorted());
+  });
+
+  it('once, without a claim, neither queues nor passes those who wait', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    const b2 = b.ticket();
+    asBusy(await b.tryOnce(name, b2));
+    expect(await queued()).toEqual([a1]);
+    await expire();
+    expect(asBusy(await b.tryOnce(name, b2)).owner).toBe(a1);
+    expect(await a.granted(a1)).toMatchObject({ name, claim: CLAIM });
+    expect(await queued()).toEqual([]);
+  });
+
+  it('hands a free lock to the first who waits, and queues behind (B18, R17)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    await expire();
+    const b2 = b.ticket();
+    expect(asBusy(await b.enqueue(name, b2))).toMatchObject({ owner: a1, first: true });
+    expect(await owner()).toBe(a1);
+    expect(await a.granted(a1)).toMatchObject({ ticket: a1, name, claim: CLAIM });
+    expect(await queued()).toEqual([b2]);
+    await a.heardAll(plain);
+    expect(a.wanted(a1)).toHaveLength(1);
+  });
+
+  it('drops waiters of which nothing was heard for too long', async () => {
+    const { a1, b } = await ownerAndWaiter();
+    await outlive(a1);
+    await expire();
+    const b2 = b.ticket();
+    asGranted(await b.enqueue(name, b2));
+    expect(await owner()).toBe(b2);
+    expect(await queued()).toEqual([]);
+    expect(await waiters()).toEqual([]);
+  });
+
+  it('tells the owner that it is wanted (R11)', async () => {
+    const { b, b1 } = await ownerAndWaiter();
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toEqual([{ kind: 'wanted', ticket: b1, name }]);
+  });
+});
+
+describe('BEAT', () => {
+  it('never queues a ticket (B1, R2)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    expect(await a.beat(name, a.ticket())).toEqual({ status: 'gone' });
+    expect(await queued()).toEqual([a1]);
+    // A heartbeat that was long under way: meanwhile A1 was granted, its claim ran out, and B2 came.
+    await b.release(name, b1);
+    await expire();
+    const b2 = b.ticket();
+    asGranted(await b.enqueue(name, b2));
+    expect(await a.beat(name, a1)).toEqual({ status: 'gone' });
+    expect(await queued()).toEqual([]);
+    expect(await waiters()).toEqual([]);
+    expect(await owner()).toBe(b2);
+  });
+
+  it('of a ticket that left does not bring it back (R2)', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    await a.release(name, a1);
+    expect(await a.beat(name, a1)).toEqual({ status: 'gone' });
+    expect(await queued()).toEqual([]);
+  });
+
+  it('does not take a free lock for a ticket that does not wait (R2)', async () => {
+    const a = await peer();
+    expect(await a.beat(name, a.ticket())).toEqual({ status: 'gone' });
+    expect(await owner()).toBeNull();
+  });
+
+  it('of the owner is granted again with what the lease has left, and changes no TTL (B3, B15, R5)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    const message = await a.granted(a1);
+    await plain.pexpire(`lock:{${name}}`, 1_500);
+    const again = asGranted(await a.beat(name, a1));
+    expect(again.remaining).toBeLessThanOrEqual(1_500);
+    expect(await leaseLeft()).toBeLessThanOrEqual(1_500);
+    expect(again.tokens.first).toBeGreaterThanOrEqual(message.tokens.first + message.tokens.count);
+  });
+
+  it('takes a lock that has fallen free, as a claim (B18, R6, R17)', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    await expire();
+    const granted = asGranted(await a.beat(name, a1));
+    expect(granted.remaining).toBeLessThanOrEqual(CLAIM);
+    expect(granted.tokens.count).toBeGreaterThan(1);
+    expect(await owner()).toBe(a1);
+    expect(await queued()).toEqual([]);
+    await a.heardAll(plain);
+    expect(a.grants(a1)).toEqual([]);
+  });
+
+  it('hands a free lock on to whoever is first (B18, R17)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    const b2 = b.ticket();
+    await b.enqueue(name, b2);
+    await expire();
+    expect(asBusy(await b.beat(name, b2))).toMatchObject({ owner: a1, first: true });
+    expect(await a.granted(a1)).toMatchObject({ waiting: 1, claim: CLAIM });
+    expect(await owner()).toBe(a1);
+  });
+
+  it('tells the owner each time that it is wanted (B19, R11)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await a.beat(name, a1);
+    await a.beat(name, a1);
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toHaveLength(3);
+  });
+
+  it('keeps a waiter alive', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    await plain.hset(`lock:{${name}}:waiters`, a1, `1:1:${CLAIM}:${name}`);
+    await a.beat(name, a1);
+    const [alive, ...rest] = (await plain.hget(`lock:{${name}}:waiters`, a1))?.split(':') ?? [];
+    expect(Number(alive)).toBeGreaterThan(Date.now());
+    expect(rest.join(':')).toBe(`0:${CLAIM}:${name}`);
+  });
+
+  it('says what the waiter needs to tell stale messages, and until when to be patient (R8)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const range = await b.mint(name, b1);
+    await plain.pexpire(`lock:{${name}}`, 1_000);
+    const busy = asBusy(await a.beat(name, a1));
+    expect(busy).toMatchObject({ owner: b1, first: true, unissued: (range?.first ?? 0) + (range?.count ?? 0) });
+    expect(busy.remaining).toBeLessThanOrEqual(1_000);
+    expect(busy.remaining).toBeGreaterThan(0);
+  });
+});
+
+describe('a message of a grant', () => {
+  it('comes with the name, the claim, tokens and how many wait behind; the key is written before (R6, R9)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const c = await peer();
+    await c.enqueue(name, c.ticket());
+    await b.release(name, b1);
+    expect(await owner()).toBe(a1);
+    expect(await leaseLeft()).toBeLessThanOrEqual(CLAIM);
+    expect(await leaseLeft()).toBeGreaterThan(CLAIM - 1_000);
+    const message = await a.granted(a1);
+    expect(message).toMatchObject({ kind: 'grant', ticket: a1, name, claim: CLAIM, waiting: 1 });
+    expect(message.tokens.count).toBeGreaterThan(1);
+    expect(await plain.get(`lock:{${name}}:fence`)).toBe(String(message.tokens.first + message.tokens.count));
+  });
+
+  it('is stale by its token when its ticket was queued anew after it (B2, R8)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    const stale = await a.granted(a1);
+    // The claim runs out, B2 comes, and only then a copy of the request runs that queued A1.
+    await expire();
+    const b2 = b.ticket();
+    asGranted(await b.enqueue(name, b2));
+    const busy = asBusy(await a.enqueue(name, a1));
+    expect(stale.tokens.first).toBeLessThan(busy.unissued);
+    // The grant that is its own one passes.
+    await b.release(name, b2);
+    const fresh = (await a.heardAll(plain), a.grants(a1)[1]);
+    expect(fresh?.tokens.first).toBeGreaterThanOrEqual(busy.unissued);
+  });
+
+  it('goes to the channel behind the prefix', async () => {
+    const [a, b] = [await peer('shop'), await peer('shop')];
+    const [a1, b1] = [a.ticket(), b.ticket()];
+    await b.enqueue(name, b1);
+    await a.enqueue(name, a1);
+    await b.release(name, b1);
+    expect(await a.granted(a1)).toMatchObject({ name });
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toHaveLength(1);
+    expect(await plain.get(`shop:lock:{${name}}`)).toBe(a1);
+  });
+
+  it.each([
+    'two  spaces and one behind ',
+    'a:b:5000:c',
+    '{tag}:x}{',
+    '}x',
+    'größe 🔒 ',
+    'line\nbreak "quoted"',
+    '7',
+    'grant x:1 2 3 4 5',
+    '%d+',
+  ])('carries the name %j as it is', async (special) => {
+    const [a, b] = [await peer(), await peer()];
+    const [a1, b1] = [a.ticket(), b.ticket()];
+    await b.enqueue(special, b1);
+    await a.enqueue(special, a1);
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toEqual([{ kind: 'wanted', ticket: b1, name: special }]);
+    const b2 = b.ticket();
+    asBusy(await b.requeue(special, b1, b2));
+    expect(await a.granted(a1)).toMatchObject({ name: special, claim: CLAIM, waiting: 1 });
+    await a.release(special, a1);
+    expect(await b.granted(b2)).toMatchObject({ name: special, claim: CLAIM, waiting: 0 });
+  });
+});
+
+describe('RELEASE', () => {
+  it('whose late copy runs does not free a later owner of the same process (B5, R1)', async () => {
+    const a = await peer();
+    const [a1, a2] = [a.ticket(), a.ticket()];
+    await a.enqueue(name, a1);
+    await a.release(name, a1);
+    await a.enqueue(name, a2);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'taken' });
+    expect(await owner()).toBe(a2);
+  });
+
+  it('of another ticket frees nothing, whoever waits (B10)', async () => {
+    const { a1, b, b1 } = await ownerAndWaiter();
+    expect(await b.release(name, b.ticket())).toMatchObject({ status: 'taken' });
+    expect(await owner()).toBe(b1);
+    expect(await queued()).toEqual([a1]);
+  });
+
+  it('of a waiting ticket takes it out of the queue, and no other (B16)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const c = await peer();
+    const c1 = c.ticket();
+    await c.enqueue(name, c1);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'taken' });
+    expect(await queued()).toEqual([c1]);
+    expect(await waiters()).toEqual([c1]);
+    expect(await owner()).toBe(b1);
+    await b.release(name, b1);
+    await c.granted(c1);
+    await a.heardAll(plain);
+    expect(a.grants(a1)).toEqual([]);
+  });
+
+  it('of a ticket that was granted meanwhile passes the lock on at once (B16, R17)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const c = await peer();
+    const c1 = c.ticket();
+    await c.enqueue(name, c1);
+    // A gives up at the moment at which it is granted.
+    await b.release(name, b1);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'released' });
+    expect(await c.granted(c1)).toMatchObject({ waiting: 0 });
+    expect(await owner()).toBe(c1);
+  });
+
+  it('hands a lock on that has fallen free, whoever sends it (R17)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await expire();
+    expect(await b.release(name, b1)).toMatchObject({ status: 'gone' });
+    expect(await a.granted(a1)).toMatchObject({ claim: CLAIM });
+    expect(await owner()).toBe(a1);
+  });
+
+  it('sent twice hands on once', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const c = await peer();
+    const c1 = c.ticket();
+    await c.enqueue(name, c1);
+    const answers = await Promise.all([b.release(name, b1), b.release(name, b1)]);
+    expect(answers.map(({ status }) => status)).toEqual(['released', 'taken']);
+    await a.granted(a1);
+    expect(await owner()).toBe(a1);
+    expect(await queued()).toEqual([c1]);
+  });
+
+  it('leaves nothing behind but the fence when nobody waits', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    await a.granted(a1);
+    await a.release(name, a1);
+    expect(await plain.keys(`*${name}*`)).toEqual([`lock:{${name}}:fence`]);
+  });
+});
+
+describe('RENEW', () => {
+  it('never shortens a lease (B4, R7)', async () => {
+    const a = await peer();
+    const a1 = a.ticket();
+    await a.enqueue(name, a1);
+    const answer = await a.renew(name, a1, 1_000);
+    expect(answer).toMatchObject({ status: 'renewed', waiting: 0 });
+    expect(answer.status === 'renewed' && answer.remaining).toBeGreaterThan(TTL - 2_000);
+    expect(await leaseLeft()).toBeGreaterThan(TTL - 2_000);
+  });
+
+  it('lengthens a claim, and says how many wait (B19, R11)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.requeue(name, b1, b.ticket());
+    expect(await a.renew(name, a1, TTL)).toEqual({ status: 'renewed', remaining: TTL, waiting: 1 });
+    expect(await leaseLeft()).toBeGreaterThan(CLAIM);
+  });
+
+  it('brings nothing back, and lengthens the lease of nobody else (B6, B10)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    await a.granted(a1);
+    expect(await b.renew(name, b1, TTL)).toEqual({ status: 'not-owner' });
+    expect(await leaseLeft()).toBeLessThanOrEqual(CLAIM);
+    await expire();
+    expect(await a.renew(name, a1, TTL)).toEqual({ status: 'not-owner' });
+    expect(await owner()).toBeNull();
+  });
+});
+
+describe('REQUEUE', () => {
+  it('hands over to the first, and queues the new ticket behind the others', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const [b2, c] = [b.ticket(), await peer()];
+    const c1 = c.ticket();
+    await c.enqueue(name, c1);
+    const busy = asBusy(await b.requeue(name, b1, b2));
+    const message = await a.granted(a1);
+    expect(message).toMatchObject({ waiting: 2, claim: CLAIM });
+    expect(busy).toMatchObject({ owner: a1, first: false, unissued: message.tokens.first + message.tokens.count });
+    expect(await queued()).toEqual([c1, b2]);
+  });
+
+  it('of a ticket that is not the owner queues nothing, and frees nothing (B6)', async () => {
+    const { a1, b, b1 } = await ownerAndWaiter();
+    expect(await b.requeue(name, b.ticket(), b.ticket())).toEqual({ status: 'not-owner', resent: false });
+    expect(await owner()).toBe(b1);
+    expect(await queued()).toEqual([a1]);
+  });
+
+  it('when nobody else waits is granted again, as a claim, with a token of its own', async () => {
+    const b = await peer();
+    const [b1, b2] = [b.ticket(), b.ticket()];
+    const first = asGranted(await b.enqueue(name, b1));
+    const again = asGranted(await b.requeue(name, b1, b2));
+    expect(again.remaining).toBeLessThanOrEqual(CLAIM);
+    expect(again).toMatchObject({ waiting: 0 });
+    expect(again.tokens.first).toBeGreaterThan(first.tokens.first);
+    expect(await owner()).toBe(b2);
+    expect(await queued()).toEqual([]);
+    await b.heardAll(plain);
+    expect(b.grants(b2)).toEqual([]);
+  });
+
+  it('sent twice hands over once, and queues the new ticket once', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const b2 = b.ticket();
+    asBusy(await b.requeue(name, b1, b2));
+    expect(await b.requeue(name, b1, b2)).toMatchObject({ status: 'not-owner' });
+    await a.granted(a1);
+    expect(await owner()).toBe(a1);
+    expect(await queued()).toEqual([b2]);
+  });
+});
+
+describe('ACQUIRE', () => {
+  const acquire = (by: QueuePeer, names: string[], ticket: string) => by.backend.acquire({ names, ticket, ttl: TTL });
+
+  it('passes nobody who waits, and hands a free lock on (R17)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    await expire();
+    const other = randomUUID();
+    const b2 = b.ticket();
+    expect(await acquire(b, [name, other], b2)).toMatchObject({ granted: false, name, owner: a1 });
+    expect(await a.granted(a1)).toMatchObject({ claim: CLAIM });
+    expect(await owner()).toBe(a1);
+    expect(await owner(other)).toBeNull();
+    expect(await queued()).toEqual([]);
+  });
+
+  it('passes who cannot be reached, and leaves it its place (R10)', async () => {
+    const [u, w] = [unreachable(), await peer()];
+    const [u1, w1, w2] = [u.ticket(), w.ticket(), w.ticket()];
+    await w.enqueue(name, w1);
+    await u.enqueue(name, u1);
+    await expire();
+    expect(await acquire(w, [name], w2)).toMatchObject({ granted: true });
+    expect(await owner()).toBe(w2);
+    expect(await queued()).toEqual([u1]);
+  });
+
+  it('sent again by the owner is granted again, with a higher token (R3)', async () => {
+    const [a, other] = [await peer(), randomUUID()];
+    const a1 = a.ticket();
+    const answers = [await acquire(a, [name, other], a1), await acquire(a, [name, other], a1)];
+    const tokens = answers.map((answer) => (answer.granted ? answer.fencingToken : 0));
+    expect(tokens[1]).toBeGreaterThan(tokens[0] as number);
+    expect(asGranted(await a.beat(other, a1)).tokens.first).toBeGreaterThan(tokens[1] as number);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'released' });
+    expect(await owner(other)).toBe(a1);
+  });
+});
+
+describe('FORCE RELEASE', () => {
+  it('tells the owner, and hands on', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    expect(await a.backend.forceRelease({ name })).toBe(b1);
+    expect(await a.granted(a1)).toMatchObject({ claim: CLAIM });
+    await b.heardAll(plain);
+    expect(b.messages).toContainEqual({ kind: 'revoked', ticket: b1 });
+    expect(await owner()).toBe(a1);
+    expect(await b.release(name, b1)).toMatchObject({ status: 'taken' });
+  });
+});
+
+describe('tokens', () => {
+  const endOf = ({ first, count }: TokenRange) => first + count;
+
+  it('are never issued twice, and rise with every range of whatever size (B7, B22)', async () => {
+    const [a, b] = [await peer(), await peer()];
+    const ranges: TokenRange[] = [];
+    let mine = a.ticket();
+    ranges.push(asGranted(await a.enqueue(name, mine)).tokens);
+    for (let round = 0; round < 5; round++) {
+      for (const extra of await Promise.all([a.mint(name, mine), a.mint(name, mine)])) ranges.push(extra as TokenRange);
+      ranges.push(asGranted(await a.enqueue(name, mine)).tokens);
+      ranges.push(asGranted(await a.beat(name, mine)).tokens);
+      const theirs = b.ticket();
+      await b.enqueue(name, theirs);
+      const next = a.ticket();
+      await a.requeue(name, mine, next);
+      ranges.push((await b.granted(theirs)).tokens);
+      await b.release(name, theirs);
+      ranges.push((await a.granted(next)).tokens);
+      await a.release(name, next);
+      mine = a.ticket();
+      ranges.push(asGranted(await a.enqueue(name, mine)).tokens);
+    }
+    for (const [index, range] of ranges.entries()) {
+      expect(range.count).toBeGreaterThanOrEqual(1);
+      const before = ranges[index - 1];
+      if (before) expect(range.first).toBeGreaterThanOrEqual(endOf(before));
+    }
+    expect(Math.max(...ranges.map(({ count }) => count))).toBeGreaterThan(100);
+  });
+
+  it('rise also after the data set was lost in the middle of a burst (B22)', async () => {
+    const a = await peer();
+    let last = 0;
+    for (let round = 0; round < 10; round++) {
+      const a1 = a.ticket();
+      last = Math.max(last, endOf(asGranted(await a.enqueue(name, a1)).tokens));
+      const burst = await Promise.all(Array.from({ length: 20 }, () => a.mint(name, a1)));
+      for (const range of burst) last = Math.max(last, endOf(range as TokenRange));
+      await plain.flushall();
+      // They may be ahead of the clock by one range, and that long (µs) it takes to catch up.
+      await sleep(2);
+      const next = a.ticket();
+      const { tokens } = asGranted(await a.enqueue(name, next));
+      expect(tokens.first).toBeGreaterThanOrEqual(last);
+      last = endOf(tokens);
+      await plain.flushall();
+    }
+  });
+
+  it('are no more than microseconds have passed, so that they never run ahead of the clock (B22)', async () => {
+    const a = await peer();
+    const a1 = a.ticket();
+    await a.enqueue(name, a1);
+    const burst = await Promise.all(Array.from({ length: 200 }, () => a.mint(name, a1)));
+    const [seconds, micros] = await plain.time();
+    // One range may reach ahead, and each one after it by one token until the clock has caught up.
+    const ahead = 1_024 + burst.length;
+    expect(endOf(burst.at(-1) as TokenRange)).toBeLessThanOrEqual(Number(seconds) * 1_000_000 + Number(micros) + ahead);
+  });
+
+  it('rise above a fence that is ahead of the clock, by every way to a grant (B22)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    let unissued = Date.now() * 1_000 + 3_600_000_000;
+    const fence = () => plain.get(`lock:{${name}}:fence`).then(Number);
+    await plain.set(`lock:{${name}}:fence`, unissued, 'PX', 60_000);
+    await b.release(name, b1);
+    const check = async ({ first, count }: TokenRange) => {
+      expect(first).toBe(unissued);
+      unissued = first + count;
+      expect(await fence()).toBe(unissued);
+    };
+    await check((await a.granted(a1)).tokens);
+    await check((await a.mint(name, a1)) as TokenRange);
+    await check(asGranted(await a.beat(name, a1)).tokens);
+    await check(asGranted(await a.enqueue(name, a1)).tokens);
+    const a2 = a.ticket();
+    await check(asGranted(await a.requeue(name, a1, a2)).tokens);
+    await a.release(name, a2);
+    await check(asGranted(await a.enqueue(name, a.ticket())).tokens);
+  });
+
+  it('are reserved for the owner only, and as high as it asks for', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    expect(await a.mint(name, a1)).toBeNull();
+    const least = Date.now() * 1_000 + 5_000_000;
+    const range = (await b.mint(name, b1, least)) as TokenRange;
+    expect(range.first).toBeGreaterThanOrEqual(least);
+    expect((await b.mint(name, b1))?.first).toBeGreaterThanOrEqual(endOf(range));
+  });
+});
+
+describe('a server out of memory', () => {
+  const memory = async (limit: string, work: () => Promise<unknown>) => {
+    await plain.config('SET', 'maxmemory-policy', 'noeviction');
+    await plain.config('SET', 'maxmemory', limit);
+    try {
+      await work();
+    } finally {
+      await plain.config('SET', 'maxmemory', '0');
+    }
+  };
+
+  it('grants nobody what it cannot write (R9)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    await expire();
+    const b2 = b.ticket();
+    await memory('1', async () => {
+      for (const ask of [
+        () => a.backend.acquire({ names: [name], ticket: b2, ttl: TTL }),
+        () => a.beat(name, a1),
+        () => b.enqueue(name, b2),
+        () => b.tryOnce(name, b2),
+      ]) {
+        await expect(ask()).rejects.toThrow(/OOM|maxmemory/);
+        expect(await owner()).toBeNull();
+      }
+    });
+    await a.heardAll(plain);
+    expect(a.grants(a1)).toEqual([]);
+    expect(await queued()).toEqual([a1]);
+    // And goes on where it was.
+    asGranted(await a.beat(name, a1));
+  });
+
+  it('still lets an owner go, and tells only of a grant that it wrote (R9)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await memory('1', async () => {
+      await b.release(name, b1);
+      await a.heardAll(plain);
+      const told = a.grants(a1).length === 1;
+      expect(await owner()).toBe(told ? a1 : null);
+    });
+    expect(await owner()).not.toBe(b1);
+  });
+});
+
+describe('a foreign owner', () => {
+  it.each(['somebody', '', 'with space:1', 'a:b', ':7', 'ü🔒:12:x'])('%j is waited for (R17)', async (value) => {
+    const a = await peer();
+    const a1 = a.ticket();
+    await plain.set(`lock:{${name}}`, value, 'PX', 10_000);
+    const busy = asBusy(await a.enqueue(name, a1));
+    expect(busy).toMatchObject({ owner: value, first: true, unissued: 0 });
+    expect(busy.remaining).toBeGreaterThan(9_000);
+    expect(asBusy(await a.beat(name, a1)).owner).toBe(value);
+    expect(await a.release(name, a.ticket())).toMatchObject({ status: 'taken' });
+    expect(await a.requeue(name, a.ticket(), a.ticket())).toMatchObject({ status: 'not-owner' });
+    expect(await owner()).toBe(value);
+    await plain.del(`lock:{${name}}`);
+    asGranted(await a.beat(name, a1));
+    await a.heardAll(plain);
+    expect(a.messages.filter(({ kind }) => kind === 'wanted')).toEqual([]);
+  });
+
+  it('without an expiry is waited for, and never given one', async () => {
+    const a = await peer();
+    const a1 = a.ticket();
+    foreign.push(`lock:{${name}}`);
+    await plain.set(`lock:{${name}}`, 'for ever');
+    expect(asBusy(await a.enqueue(name, a1)).remaining).toBe(Infinity);
+    expect(asBusy(await a.beat(name, a1)).remaining).toBe(Infinity);
+    expect(await leaseLeft()).toBe(-1);
+    expect(await a.backend.forceRelease({ name })).toBe('for ever');
+    await a.granted(a1);
+    expect(await leaseLeft()).toBeGreaterThan(0);
+  });
+});
+
+describe('a caller that gives up in the turn in which it asked', () => {
+  it('leaves nobody in the queue, though its release is sent before its request (B16)', async () => {
+    await using app = await startLockApp({ redis: server.url });
+    const a = await peer();
+    await a.enqueue(name, a.ticket());
+    // From here on messages come, and callers queue with their first request.
+    await expect(app.locks.acquire(name, { wait: 50 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    const busyClient = app.locks.acquire(`${name}:other`);
+    const controller = new AbortController();
+    const waiting = app.locks.acquire(name, { signal: controller.signal });
+    controller.abort(new Error('given up'));
+    await expect(waiting).rejects.toThrow('given up');
+    await (await busyClient).release();
+    await eventually(async () => (await queued()).length === 0, { within: 1_000 });
+    // The release came after what it undoes, or again.
+    await sleep(50);
+    expect(await queued()).toEqual([]);
+  });
+});
+
+describe('an answer that is lost', () => {
+  let proxy: FaultProxy;
+  let client: Redis;
+  let fragile: QueuePeer;
+
+  beforeEach(async () => {
+    proxy = await FaultProxy.start(server.port);
+    client = new Redis({ host: '127.0.0.1', port: proxy.port, retryStrategy: () => 10, maxRetriesPerRequest: null });
+    client.on('error', () => {});
+    fragile = new QueuePeer(client);
+    await fragile.enqueue('warm', fragile.ticket());
+  });
+  afterEach(async () => {
+    await fragile.backend.close();
+    client.disconnect();
+    await proxy.stop();
+  });
+
+  it('is given again when ioredis repeats the request: ENQUEUE (B17, R3)', async () => {
+    const ticket = fragile.ticket();
+    const lost = proxy.lose(name, true);
+    const answer = asGranted(await fragile.enqueue(name, ticket));
+    await lost;
+    expect(answer.remaining).toBeLessThanOrEqual(TTL);
+    expect(await owner()).toBe(ticket);
+    expect(await queued()).toEqual([]);
+  });
+
+  it('is given again when ioredis repeats the request: RELEASE (R1)', async () => {
+    const [a, ticket] = [await peer(), fragile.ticket()];
+    const a1 = a.ticket();
+    await fragile.enqueue(name, ticket);
+    await a.enqueue(name, a1);
+    const lost = proxy.lose(name, true);
+    expect(await fragile.release(name, ticket)).toEqual({ status: 'taken', resent: true });
+    await lost;
+    expect(await owner()).toBe(a1);
+    await a.heardAll(plain);
+    expect(a.grants(a1)).toHaveLength(1);
+  });
+
+  it('says that it may be our own doing: REQUEUE', async () => {
+    const [a, ticket, again] = [await peer(), fragile.ticket(), fragile.ticket()];
+    const a1 = a.ticket();
+    await fragile.enqueue(name, ticket);
+    await a.enqueue(name, a1);
+    const lost = proxy.lose(name, true);
+    expect(await fragile.requeue(name, ticket, again)).toEqual({ status: 'not-owner', resent: true });
+    await lost;
+    expect(await owner()).toBe(a1);
+    expect(await queued()).toEqual([again]);
+  });
+});

@@ -1,0 +1,173 @@
+import { Controller, Injectable } from '@nestjs/common';
+import { CacheEvict, CachePut, Cached } from 'nest-redis-lock';
+import { cacheApp } from '../../support/cache-app.js';
+
+async function warnings(providers: Parameters<typeof cacheApp>[0] & {}, cache = {}): Promise<string[]> {
+  await using app = await cacheApp(providers, { module: { cache } });
+  return app.logger.lines.filter(({ level }) => level === 'warn').map(({ text }) => text);
+}
+
+describe('a method with parameters and one key for all of them', () => {
+  @Injectable()
+  class Users {
+    @Cached('me')
+    async me(userId: string): Promise<string> {
+      return userId;
+    }
+
+    @Cached('all')
+    async all(): Promise<string> {
+      return 'all';
+    }
+
+    @Cached(() => 'menu')
+    async menu(_request: object): Promise<string> {
+      return 'menu';
+    }
+
+    @Cached('user:<0>')
+    async one(userId: string): Promise<string> {
+      return userId;
+    }
+
+    @CacheEvict('all')
+    async evict(userId: string): Promise<string> {
+      return userId;
+    }
+
+    @CachePut('all')
+    async put(userId: string): Promise<string> {
+      return userId;
+    }
+  }
+
+  it('is warned of, with its name and the remedy', async () => {
+    const lines = await warnings({ providers: [Users] });
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatch(
+      /^Users\.me is cached under one key, "me", whatever its arguments are: .*"me:<0>".*\(\) => 'me'/,
+    );
+  });
+
+  it('is found in controllers, in factories, and where its parameters have defaults', async () => {
+    @Controller('users')
+    class UsersController extends Users {}
+    class Defaults {
+      @Cached('page')
+      async page(_number = 1): Promise<string> {
+        return 'page';
+      }
+
+      @Cached('rest')
+      async rest(..._ids: string[]): Promise<string> {
+        return 'rest';
+      }
+    }
+    const lines = await warnings({
+      controllers: [UsersController],
+      providers: [{ provide: 'defaults', useFactory: () => new Defaults() }],
+    });
+    expect(new Set(lines.map((line) => line.split(' ', 1)[0]))).toEqual(
+      new Set(['Defaults.page', 'Defaults.rest', 'UsersController.me']),
+    );
+  });
+});
+
+describe('methods that share a key template', () => {
+  @Injectable()
+  class Products {
+    @Cached('item:<0>', { ttl: '5m' })
+    async find(id: string): Promise<string> {
+      return `product ${id}`;
+    }
+  }
+
+  @Injectable()
+  class Orders {
+    @Cached('item:<0>', { ttl: '5m' })
+    async find(id: string): Promise<string> {
+      return `order ${id}`;
+    }
+  }
+
+  it('are warned of, also with equal options', async () => {
+    const lines = await warnings({ providers: [Products, Orders] });
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatch(
+      /^Products\.find and Orders\.find are cached under one key template, "item:<0>", so that each/,
+    );
+    expect(await warnings({ providers: [Products, { provide: 'again', useExisting: Products }] })).toEqual([]);
+  });
+
+  it('are warned of where two classes inherit one method', async () => {
+    abstract class Repository {
+      @Cached('row:<0>')
+      async find(id: string): Promise<string> {
+        return `${this.constructor.name} ${id}`;
+      }
+    }
+    @Injectable()
+    class Cats extends Repository {}
+    @Injectable()
+    class Dogs extends Repository {}
+    @Injectable()
+    class Birds extends Repository {
+      override async find(id: string): Promise<string> {
+        return `bird ${id}`;
+      }
+    }
+    expect(await warnings({ providers: [Cats, Birds] })).toEqual([]);
+    const lines = await warnings({ providers: [Cats, Dogs, Birds] });
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatch(/^Cats\.find and Dogs\.find are cached under one key template, "row:<0>"/);
+  });
+});
+
+describe('a time of less than a second as a bare number', () => {
+  @Injectable()
+  class Rates {
+    @Cached('rate:<0>', { ttl: 300, nullTtl: 30, staleTtl: 0 })
+    async rate(currency: string): Promise<string> {
+      return currency;
+    }
+
+    @Cached((currency: string) => `spread:${currency}`, {
+      ttl: '300ms',
+      nullTtl: 0,
+      staleTtl: 1_000,
+      loaderTimeout: 500,
+    })
+    async spread(currency: string): Promise<string> {
+      return currency;
+    }
+
+    @Cached((currency: string) => `fee:${currency}`, { ttl: 60 })
+    async fee(currency: string): Promise<string> {
+      return currency;
+    }
+
+    @CachePut('rate:<0>', { ttl: 5 })
+    async put(currency: string): Promise<string> {
+      return currency;
+    }
+  }
+
+  it('is warned of once for each place, with both remedies', async () => {
+    const lines = await warnings({ providers: [Rates] });
+    expect(lines).toEqual([
+      `@Cached of Rates.rate: "ttl: 300" is 300 milliseconds; write '300s' where seconds are meant, else '300ms'`,
+      `@Cached of Rates.rate: "nullTtl: 30" is 30 milliseconds; write '30s' where seconds are meant, else '30ms'`,
+      `@Cached of Rates.fee: "ttl: 60" is 60 milliseconds; write '60s' where seconds are meant, else '60ms'`,
+      `@CachePut of Rates.put: "ttl: 5" is 5 milliseconds; write '5s' where seconds are meant, else '5ms'`,
+    ]);
+  });
+
+  it('is warned of in the options of the module', async () => {
+    const lines = await warnings({}, { defaults: { ttl: 60, staleTtl: '30ms' }, l1: { ttl: 10 } });
+    expect(lines).toEqual([
+      `"cache.defaults.ttl: 60" is 60 milliseconds; write '60s' where seconds are meant, else '60ms'`,
+      `"cache.l1.ttl: 10" is 10 milliseconds; write '10s' where seconds are meant, else '10ms'`,
+    ]);
+    expect(await warnings({}, { defaults: { ttl: '60ms', nullTtl: 0 }, commandTimeout: 300 })).toEqual([]);
+  });
+});

@@ -1,0 +1,286 @@
+import { Redis } from 'ioredis';
+import 'reflect-metadata';
+import getPort from 'get-port';
+import { Inject, Injectable, Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Test } from '@nestjs/testing';
+import {
+  DistributedLock,
+  LockBackendError,
+  LockConfigError,
+  LockLostError,
+  LockService,
+  memory,
+  redis,
+  RedisLockModule,
+  type RedisLockModuleOptions,
+  type RedisLockOptionsFactory,
+} from 'nest-redis-lock';
+import { RedisLockTestingModule } from 'nest-redis-lock/testing';
+import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
+import { Child } from '../../support/child.js';
+import { eventually } from '../../support/eventually.js';
+import { Gate } from '../../support/gate.js';
+import { startLockApp } from '../../support/lock-app.js';
+import { RecordingLogger } from '../../support/recording-logger.js';
+
+let server: RedisServer;
+beforeAll(async () => {
+  server = await startRedisServer();
+});
+afterAll(() => server.stop());
+
+describe('configuration', () => {
+  @Injectable()
+  class OptionsFactory implements RedisLockOptionsFactory {
+    async createRedisLockOptions(): Promise<RedisLockModuleOptions> {
+      return { redis: server.url };
+    }
+  }
+
+  @Module({ providers: [OptionsFactory], exports: [OptionsFactory] })
+  class OptionsModule {}
+
+  it.each([
+    ['forRoot with a URL', () => RedisLockModule.forRoot({ redis: server.url })],
+    ['forRoot with options', () => RedisLockModule.forRoot({ redis: { host: '127.0.0.1', port: server.port } })],
+    ['useFactory', () => RedisLockModule.forRootAsync({ useFactory: async () => ({ redis: server.url }) })],
+    ['useClass', () => RedisLockModule.forRootAsync({ useClass: OptionsFactory })],
+    ['useExisting', () => RedisLockModule.forRootAsync({ imports: [OptionsModule], useExisting: OptionsFactory })],
+  ])('takes %s', async (_how, lockModule) => {
+    @Module({ imports: [lockModule()] })
+    class App {}
+    const app = await NestFactory.createApplicationContext(App, { logger: false });
+    expect(await app.get(LockService).withLock('configured', async () => 'ran')).toBe('ran');
+    await app.close();
+  });
+
+  it('is global unless it is told otherwise', async () => {
+    @Injectable()
+    class Elsewhere {
+      constructor(@Inject(LockService) readonly locks: LockService) {}
+    }
+    @Module({ providers: [Elsewhere] })
+    class ElsewhereModule {}
+    const compile = (isGlobal: boolean) =>
+      Test.createTestingModule({
+        imports: [RedisLockModule.forRoot({ backend: memory(), isGlobal }), ElsewhereModule],
+      }).compile();
+    const module = await compile(true);
+    expect(module.get(Elsewhere, { strict: false }).locks).toBeInstanceOf(LockService);
+    await module.close();
+    await expect(compile(false)).rejects.toThrow(/can't resolve dependencies of the Elsewhere/);
+  });
+
+  it('has further backends by name', async () => {
+    const backends = { local: memory(), other: redis(server.url) };
+    await using app = await startLockApp({ redis: server.url, backends, prefix: 'named' });
+    const main = await app.locks.acquire('name');
+    const local = await app.locks.acquire('name', { backend: 'local', wait: 0 });
+    expect(await app.locks.tryAcquire('name', { backend: 'other' })).toBeNull();
+    expect((await app.locks.inspect('name', { backend: 'local' }))?.owner).toBe(local.owner);
+    expect((await app.locks.inspect('name', { backend: 'other' }))?.owner).toBe(main.owner);
+    await main.release();
+    await local.release();
+  });
+
+  it('takes defaults for the options of its locks', async () => {
+    await using app = await startLockApp({ redis: server.url, defaults: { ttl: 1_000, wait: 50 } });
+    const held = await app.locks.acquire('defaults');
+    expect(held.remaining()).toBeLessThanOrEqual(1_000);
+    const start = performance.now();
+    await expect(app.locks.acquire('defaults')).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    expect(performance.now() - start).toBeLessThan(1_000);
+    await held.release();
+  });
+
+  it.each<[object, RegExp]>([
+    [{}, /"redis" and "backend": neither/],
+    [{ redis: 'redis://x', backend: memory() }, /"redis" and "backend": both/],
+    [{ redis: 'http://user:secret@host' }, /"redis" is "http:\/\/\*\*\*@host"; give a URL/],
+    [{ redis: 6379 }, /"redis" is 6379; give/],
+    [{ redis: 'redis://x', prefix: '{shop}' }, /"prefix" is "{shop}"; give a string without braces/],
+    [{ redis: 'redis://x', prefix: '' }, /"prefix" is ""/],
+    [{ redis: 'redis://x', commandTimeout: 0 }, /"commandTimeout" is 0; give/],
+    [{ redis: 'redis://x', shutdownGrace: -1 }, /"shutdownGrace" is -1; give/],
+    [{ redis: 'redis://x', failFast: 'yes' }, /"failFast" is "yes"; give/],
+    [{ redis: 'redis://x', defaults: { ttl: 5 } }, /"ttl" is 5; give/],
+    [{ redis: 'redis://x', backends: { other: {} } }, /"backends.other" is .*; give a LockBackend/],
+    [{ redis: 'redis://x', retries: 3 }, /Unknown module option "retries"; give any of redis/],
+  ])('refuses %p', async (options, message) => {
+    const error: unknown = await startLockApp(options as RedisLockModuleOptions).catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect((error as Error).message).toMatch(message);
+  });
+});
+
+describe('boot without Redis', () => {
+  it('is not delayed, warns once, and locks fail until it is there', async () => {
+    const port = await getPort();
+    const start = performance.now();
+    await using app = await startLockApp({ redis: { host: '127.0.0.1', port }, commandTimeout: 300 });
+    expect(performance.now() - start).toBeLessThan(1_000);
+    await expect(app.locks.acquire('early', { wait: 0 })).rejects.toBeInstanceOf(LockBackendError);
+    await expect(app.locks.isLocked('early')).rejects.toBeInstanceOf(LockBackendError);
+    await eventually(() => app.logger.lines.length > 0);
+    expect(app.logger.lines.map(({ level }) => level)).toEqual(['warn']);
+    await using late = await startRedisServer({ port });
+    const lock = await app.locks.acquire('early', { wait: 10_000 });
+    expect(lock.held).toBe(true);
+    await lock.release();
+    expect(late.port).toBe(port);
+  });
+
+  it('fails with failFast', async () => {
+    const port = await getPort();
+    const starting = startLockApp({ redis: { host: '127.0.0.1', port }, commandTimeout: 300, failFast: true });
+    await expect(starting).rejects.toBeInstanceOf(LockBackendError);
+  });
+});
+
+describe('shutdown', () => {
+  it('refuses new locks, lets holders finish, and frees what they held', async () => {
+    await using other = await startLockApp({ redis: server.url });
+    const app = await startLockApp({ redis: server.url });
+    const [began, gate] = [new Gate(), new Gate()];
+    let nested = false;
+    const holding = app.locks.withLock('drained', async (lock) => {
+      began.open();
+      await gate.opened;
+      await app.locks.withLock('drained', async () => {
+        await app.locks.withLock('drained:step', async () => {
+          nested = true;
+        });
+      });
+      expect(lock.held).toBe(true);
+      return 'finished';
+    });
+    await began.opened;
+    const held = await other.locks.acquire('waited-for');
+    const waiting = app.locks.acquire('waited-for').catch((error: unknown) => error);
+    const closing = app.close();
+    expect(await waiting).toBeInstanceOf(LockBackendError);
+    await expect(app.locks.acquire('late')).rejects.toMatchObject({ code: 'LOCK_BACKEND', statusCode: 503 });
+    expect(await other.locks.isLocked('drained')).toBe(true);
+    gate.open();
+    expect(await holding).toBe('finished');
+    expect(nested).toBe(true);
+    await closing;
+    expect(await other.locks.isLocked('drained')).toBe(false);
+    await held.release();
+  });
+
+  it('takes the lock from whoever does not finish within the grace', async () => {
+    await using other = await startLockApp({ redis: server.url });
+    const app = await startLockApp({ redis: server.url, shutdownGrace: 200 });
+    const began = new Gate();
+    const holding = app.locks
+      .withLock('stuck', ({ signal }) => {
+        began.open();
+        return new Promise((resolve) => signal.addEventListener('abort', resolve));
+      })
+      .catch((error: unknown) => error);
+    await began.opened;
+    const start = performance.now();
+    await app.close();
+    expect(performance.now() - start).toBeLessThan(1_500);
+    const error = await holding;
+    expect(error).toBeInstanceOf(LockLostError);
+    expect(error).toMatchObject({ reason: 'shutdown' });
+    expect(await other.locks.isLocked('stuck')).toBe(false);
+  });
+
+  it('refuses whoever is still inside of a lock after it', async () => {
+    const client = new Redis(server.url);
+    const app = await startLockApp({ redis: client, shutdownGrace: 10 });
+    const [began, closed] = [new Gate(), new Gate()];
+    const told: unknown[] = [];
+    const holding = app.locks.withLock('outlived', async () => {
+      began.open();
+      await closed.opened;
+      for (const name of ['outlived', 'further']) {
+        told.push(await app.locks.withLock(name, async () => 'ran').catch((error: unknown) => error));
+      }
+    });
+    await began.opened;
+    await app.close();
+    closed.open();
+    await expect(holding).rejects.toMatchObject({ reason: 'shutdown' });
+    for (const error of told) {
+      expect(error).toBeInstanceOf(LockBackendError);
+      expect((error as Error).message).toContain('shutting down');
+    }
+    expect(await client.exists('lock:{outlived}', 'lock:{further}')).toBe(0);
+    await client.quit();
+  });
+
+  it('happens on SIGTERM', async () => {
+    const child = Child.start('holds-until-told.mjs', [String(server.port), 'signalled', '300']);
+    try {
+      await child.says('held');
+      child.signal('SIGTERM');
+      expect(await child.says('ended')).toEqual({ error: 'LockLostError', reason: 'shutdown' });
+      await child.exited;
+      await using app = await startLockApp({ redis: server.url });
+      expect(await app.locks.isLocked('signalled')).toBe(false);
+    } finally {
+      await child.kill();
+    }
+  });
+
+  it('leaves nothing that keeps the process alive', async () => {
+    const child = Child.start('one-job.mjs', [String(server.port)]);
+    await child.says('done');
+    const left = await Promise.race([child.exited, new Promise((resolve) => setTimeout(resolve, 3_000, 'alive'))]);
+    await child.kill();
+    expect(left).toBe(0);
+  });
+});
+
+describe('RedisLockTestingModule', () => {
+  @Injectable()
+  class Stock {
+    left = 5;
+
+    @DistributedLock('stock:<0>', { wait: 10_000 })
+    async take(_sku: string): Promise<boolean> {
+      const { left } = this;
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      if (left === 0) return false;
+      this.left = left - 1;
+      return true;
+    }
+  }
+
+  it.each([
+    ['bare', RedisLockTestingModule],
+    ['with options', RedisLockTestingModule.forRoot({ defaults: { ttl: 500 }, shutdownGrace: 0 })],
+  ])('really excludes, without a server (%s)', async (_how, lockModule) => {
+    const module = await Test.createTestingModule({ imports: [lockModule], providers: [Stock] }).compile();
+    const stock = module.get(Stock);
+    const taken = await Promise.all(Array.from({ length: 20 }, () => stock.take('teapot')));
+    expect(taken.filter(Boolean)).toHaveLength(5);
+    expect(stock.left).toBe(0);
+    await module.close();
+  });
+
+  it('gives every application locks of its own', async () => {
+    const compile = () => Test.createTestingModule({ imports: [RedisLockTestingModule] }).compile();
+    const [one, two] = await Promise.all([compile(), compile()]);
+    const lock = await one.get(LockService).acquire('own');
+    const same = await two.get(LockService).tryAcquire('own');
+    expect(same?.held).toBe(true);
+    await Promise.all([lock.release(), same?.release()]);
+    await Promise.all([one.close(), two.close()]);
+  });
+
+  it('says nothing', async () => {
+    const logger = new RecordingLogger();
+    const module = await Test.createTestingModule({ imports: [RedisLockTestingModule] })
+      .setLogger(logger)
+      .compile();
+    await module.init();
+    await module.close();
+    expect(logger.lines).toEqual([]);
+  });
+});

@@ -1,0 +1,36 @@
+import { ServerProcess } from '../../support/servers/server-process.js';
+import { Child } from '../../support/child.js';
+import { eventually } from '../../support/eventually.js';
+import { isRunning } from '../../support/is-running.js';
+
+it.each(['kernel', 'watcher'])('a server ends with us when we are killed (%s)', async (guard) => {
+  const child = Child.start('guarded-server.mjs', [guard]);
+  const pid = await child.says<number>('started');
+  expect(isRunning(pid)).toBe(true);
+  await child.kill();
+  await eventually(() => !isRunning(pid));
+});
+
+it('a server that ends before it is ready is told with what it printed', async () => {
+  const starting = ServerProcess.start({
+    command: 'sh',
+    args: ['-c', 'echo no configuration >&2; exit 3'],
+    ready: () => Promise.reject(new Error('not yet')),
+  });
+  await expect(starting).rejects.toThrow(/ended before it was ready:\s+no configuration/);
+});
+
+it('a server that is never ready is stopped', async () => {
+  let pid = 0;
+  const starting = ServerProcess.start({
+    command: 'sleep',
+    args: ['600'],
+    timeout: 100,
+    ready: async (server) => {
+      pid = server.pid;
+      throw new Error('not yet');
+    },
+  });
+  await expect(starting).rejects.toThrow(/not ready within 100 ms: Error: not yet/);
+  expect(isRunning(pid)).toBe(false);
+});

@@ -1,0 +1,202 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { Cluster, Redis } from 'ioredis';
+import { CacheService, LockBackendError, memory, redis, type RedisLockModuleOptions } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
+import { rightsOfLocks } from '../../../lib/backends/redis/start-up/rights.js';
+import { eventually } from '../../support/eventually.js';
+import { startLockApp, type LockApp } from '../../support/lock-app.js';
+import { startRedisCluster, type RedisCluster } from '../../support/servers/redis-cluster.js';
+
+/** As docs/redis.md gives it. */
+const LOCK_COMMANDS =
+  '+evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl +llen +lindex +lpos +lrem ' +
+  '+rpush +hget +hset +hdel +hlen +hexists';
+
+let server: RedisServer;
+let admin: Redis;
+beforeAll(async () => {
+  server = await startRedisServer();
+  admin = new Redis(server.url);
+});
+afterAll(async () => {
+  admin.disconnect();
+  await server.stop();
+});
+
+async function user(name: string, rights: string, on = admin): Promise<void> {
+  await on.call('ACL', 'SETUSER', name, 'reset', 'on', '>pw', '-@all', ...rights.split(' '));
+}
+
+function as(name: string, more: Partial<RedisLockModuleOptions> = {}): RedisLockModuleOptions {
+  const connection = { host: '127.0.0.1', port: server.port, username: name, password: 'pw' };
+  return { redis: connection, prefix: 'shop', cache: false, ...more };
+}
+
+/** The only line, once everything has been looked at. */
+async function onlyLine({ logger }: LockApp): Promise<string> {
+  await eventually(() => logger.lines.length > 0);
+  expect(logger.lines).toHaveLength(1);
+  return logger.lines[0]?.text ?? '';
+}
+
+describe('eviction', () => {
+  beforeEach(() => admin.config('SET', 'maxmemory', '100mb'));
+  afterEach(async () => {
+    await admin.config('SET', 'maxmemory', '0');
+    await admin.config('SET', 'maxmemory-policy', 'noeviction');
+  });
+
+  it.each(['allkeys-lru', 'volatile-ttl'])(
+    'under %s is a warning with the remedy, also with failFast',
+    async (policy) => {
+      await admin.config('SET', 'maxmemory-policy', policy);
+      await using app = await startLockApp({ redis: server.url, failFast: true, cache: false });
+      const line = await onlyLine(app);
+      expect(line).toContain(`Redis at 127.0.0.1:${server.port} may evict held locks`);
+      expect(line).toMatch(new RegExp(`is ${policy}: set it to noeviction`));
+      expect(await app.locks.withLock('works', async () => 'ran')).toBe('ran');
+    },
+  );
+
+  it('is a matter for debug where no maxmemory is set, as nothing is evicted then', async () => {
+    await admin.config('SET', 'maxmemory', '0');
+    await admin.config('SET', 'maxmemory-policy', 'allkeys-lru');
+    await using app = await startLockApp({ redis: server.url, cache: false });
+    await eventually(() =>
+      app.logger.details.some((line) => /has no maxmemory and evicts nothing; with one it may evict/.test(line)),
+    );
+    expect(app.logger.lines).toEqual([]);
+  });
+
+  it('is told of further backends, and not of a cache', async () => {
+    await admin.config('SET', 'maxmemory-policy', 'allkeys-lfu');
+    const backends = { other: redis(server.url) };
+    await using app = await startLockApp({ backend: memory(), backends, cache: { redis: server.url }, failFast: true });
+    expect(await onlyLine(app)).toMatch(/may evict held locks/);
+  });
+
+  it('is a matter for debug where INFO is refused', async () => {
+    await user('blind', `~shop:* &shop:* ${LOCK_COMMANDS.replace('+info ', '')}`);
+    await using app = await startLockApp(as('blind'));
+    await eventually(() =>
+      app.logger.details.some((line) => /does not tell whether it may evict locks: .*NOPERM/.test(line)),
+    );
+    expect(app.logger.lines).toEqual([]);
+  });
+});
+
+describe('a user with exactly the rights that the documentation lists', () => {
+  it('is warned of nothing', async () => {
+    await user('exact', `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS}`);
+    await admin.call('ACL', 'LOG', 'RESET');
+    await using app = await startLockApp(as('exact', { failFast: true }));
+    const held = await app.locks.acquire('x');
+    const waiting = app.locks.acquire('x', { wait: 5_000 });
+    await eventually(async () => (await app.locks.inspect('x'))?.waiting === 1);
+    await held.extend();
+    await held.release();
+    await (await waiting).release();
+    await app.locks.withLock(['a', 'b'], async () => {});
+    expect(await app.locks.forceRelease('nobody')).toBe(false);
+    expect(app.logger.lines).toEqual([]);
+    const log = ((await admin.call('ACL', 'LOG')) as unknown[][]).map((entry) => entry.map(String));
+    const refused = log.filter((entry) => entry.includes('exact')).map((entry) => entry[7] ?? '');
+    // What it asks for, to know more, where it may.
+    expect(refused.filter((command) => !/^(acl|client)/.test(command))).toEqual([]);
+  });
+});
+
+describe('a missing right', () => {
+  const vital = LOCK_COMMANDS.split(' ').filter(
+    (right) => !['+info', '+subscribe', '+publish', '+ping'].includes(right),
+  );
+
+  it.each(vital)('%s is named in one line with the remedy, and ends the boot with failFast', async (right) => {
+    await user('less', `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS} -${right.slice(1)}`);
+    await using app = await startLockApp(as('less'));
+    const line = await onlyLine(app);
+    expect(line).toContain(`Redis at 127.0.0.1:${server.port}: its ACL user "less" lacks rights that locks need`);
+    expect(line).toContain(`ACL SETUSER less ${right}`);
+    await expect(startLockApp(as('less', { failFast: true }))).rejects.toBeInstanceOf(LockBackendError);
+  });
+
+  it('for the keys is named with their pattern', async () => {
+    await user('elsewhere', `~other:* &shop:lock:process:* ${LOCK_COMMANDS}`);
+    await using app = await startLockApp(as('elsewhere'));
+    expect(await onlyLine(app)).toContain('ACL SETUSER elsewhere ~shop:lock:{*');
+  });
+
+  it.each([
+    ['for the channel', `&other ${LOCK_COMMANDS}`, '&shop:lock:process:*'],
+    ['to subscribe', `&shop:lock:process:* ${LOCK_COMMANDS.replace('+subscribe ', '')}`, '+subscribe'],
+    ['to publish', `&shop:lock:process:* ${LOCK_COMMANDS.replace('+publish ', '')}`, '+publish'],
+  ])('%s is a warning', async (_what, rights, remedy) => {
+    await user('mute', `~shop:lock:{* ${rights}`);
+    await using app = await startLockApp(as('mute', { failFast: true }));
+    expect(await onlyLine(app)).toContain(`ACL SETUSER mute ${remedy}`);
+  });
+
+  it('of the cache is told of the cache', async () => {
+    await user('locks-only', `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS}`);
+    const { redis: connection } = as('locks-only');
+    await using app = await startLockApp({ redis: server.url, prefix: 'shop', cache: { redis: connection as object } });
+    await eventually(
+      () => app.logger.matching(/lacks rights that the cache need.*the cache loads every value/).length === 1,
+    );
+    expect(await app.app.get(CacheService).getOrSet('k', async () => 1)).toBe(1);
+  });
+});
+
+it('a read-only server is named with the remedy', async () => {
+  await using replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(server.port)] });
+  await using app = await startLockApp({ redis: replica.url, cache: false });
+  await eventually(
+    () => app.logger.matching(/READONLY.*it is a replica: give the address of the primary/).length === 1,
+  );
+  await expect(startLockApp({ redis: replica.url, failFast: true })).rejects.toThrow(`127.0.0.1:${replica.port}`);
+});
+
+describe('of a Cluster', () => {
+  let cluster: RedisCluster;
+  beforeAll(async () => {
+    cluster = await startRedisCluster();
+  }, 30_000);
+  afterAll(() => cluster.stop());
+
+  it('each master is looked at', async () => {
+    for (const [index, { url }] of cluster.servers.entries()) {
+      const node = new Redis(url);
+      await user(
+        'app',
+        `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS} +cluster${index === 1 ? ' -pexpire' : ''}`,
+        node,
+      );
+      if (index === 2) {
+        await node.config('SET', 'maxmemory', '100mb');
+        await node.config('SET', 'maxmemory-policy', 'allkeys-lru');
+      }
+      node.disconnect();
+    }
+    const client = new Cluster(
+      cluster.servers.map(({ port }) => ({ host: '127.0.0.1', port })),
+      { redisOptions: { username: 'app', password: 'pw' } },
+    );
+    await using app = await startLockApp({ redis: client, prefix: 'shop', cache: false });
+    const [, second, third] = cluster.servers;
+    await eventually(() => app.logger.matching(/starts without it/).length === 1);
+    expect(app.logger.matching(new RegExp(`127.0.0.1:${second?.port}: .*ACL SETUSER app \\+pexpire;?`))).toHaveLength(
+      1,
+    );
+    expect(app.logger.matching(new RegExp(`127.0.0.1:${third?.port} may evict`))).toHaveLength(1);
+    client.disconnect();
+  });
+});
+
+it('tries every command that a script of the locks runs', () => {
+  const folder = new URL('../../../lib/backends/redis/locks/scripts/', import.meta.url);
+  const texts = readdirSync(folder).map((file) => readFileSync(new URL(file, folder), 'utf8'));
+  const used = texts.flatMap((text) => [...text.matchAll(/redis\.p?call\('([A-Z]+)'/g)].map(([, command]) => command));
+  const tried = new Set([...rightsOfLocks(undefined).probes.map(([command]) => command), 'PUBLISH']);
+  expect([...new Set(used)].filter((command) => !tried.has(command as string))).toEqual([]);
+  expect(used.length).toBeGreaterThan(0);
+});
