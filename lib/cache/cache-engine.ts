@@ -12,7 +12,11 @@ import type { FirstLevel, Kept } from './first-level/first-level.js';
 import { FirstLevelTracking } from './first-level/first-level-tracking.js';
 import { Flights } from './read/flights.js';
 import { InvalidatedTags } from './invalidation/invalidated-tags.js';
+import { DoubleDeletions } from './invalidation/double-deletions.js';
 import { Invalidations } from './invalidation/invalidations.js';
+import { LocalState } from './invalidation/local-state.js';
+import { MatchingDeletions } from './invalidation/matching-deletions.js';
+import { Mutations } from './invalidation/mutations.js';
 import { LoadWaiters } from './load/load-waiters.js';
 import { Loads } from './load/running-loads.js';
 import { bears, wantsRefresh } from './read/lookup.js';
@@ -44,7 +48,11 @@ export class CacheEngine implements CacheCore, CacheListener {
   readonly unkeptClasses: UnkeptClasses;
   readonly loads: Loads;
   readonly unconfirmed: UnconfirmedDeletions;
+  readonly local: LocalState;
   readonly invalidations: Invalidations;
+  readonly matchingDeletions: MatchingDeletions;
+  readonly mutations: Mutations;
+  readonly doubleDeletions: DoubleDeletions;
   readonly scheduled: ScheduledDeletionsRunner;
   hears = false;
   private readonly refresher: Refresher;
@@ -69,22 +77,19 @@ export class CacheEngine implements CacheCore, CacheListener {
     this.firstLevel =
       firstLevel && FirstLevelClass && new FirstLevelClass(firstLevel, (entry) => this.envelopes.copyOf(entry));
     this.loads = new Loads(this.calls.timeouts, this.counters);
-    this.invalidations = new Invalidations(this);
-    this.unconfirmed = new UnconfirmedDeletions(
-      this.calls,
-      this.stepOrder,
-      this.counters,
-      logger,
-      ({ key, tag, matches }) => {
-        if (key !== undefined) this.invalidations.forget(key);
-        if (tag !== undefined) this.invalidations.forgetTag(tag);
-        if (matches) this.invalidations.forgetMatching(matches);
-      },
-    );
+    const { calls, counters, warnings, stepOrder } = this;
+    const nextToken = () => this.nextToken();
+    this.local = new LocalState(this.firstLevel, this.flights, this.waiters, this.rests, this.invalidatedTags);
+    this.unconfirmed = new UnconfirmedDeletions(calls, stepOrder, counters, logger, this.local);
+    const { unconfirmed, local } = this;
+    this.invalidations = new Invalidations(calls, stepOrder, counters, unconfirmed, local, nextToken);
+    this.matchingDeletions = new MatchingDeletions(calls, stepOrder, counters, unconfirmed, local);
+    this.mutations = new Mutations(calls, this.invalidations, warnings, nextToken);
     const deleteNow = async (keys: readonly string[]) => {
       await this.invalidations.invalidate(keys, { barrier: 0, failOpen: false });
     };
     this.scheduled = new ScheduledDeletionsRunner(store, deleteNow, logger);
+    this.doubleDeletions = new DoubleDeletions(calls, counters, this.invalidations, this.scheduled, warnings);
     this.refresher = new Refresher(this);
     this.sharedReads = new SharedReads(this, this.refresher);
   }
@@ -94,7 +99,7 @@ export class CacheEngine implements CacheCore, CacheListener {
     const { store } = this.calls;
     if (store.caveat) this.warnings.warn(store.caveat);
     if (this.firstLevel && this.settings.firstLevel?.bus === 'tracking') {
-      new FirstLevelTracking(this.firstLevel, this.invalidations, this.warnings).start(store);
+      new FirstLevelTracking(this.firstLevel, this.local, this.warnings).start(store);
     }
     store.listen(this);
   }
@@ -158,7 +163,7 @@ export class CacheEngine implements CacheCore, CacheListener {
   }
 
   onInvalidated(key: string): void {
-    this.invalidations.forget(key);
+    this.local.forget(key);
   }
 
   onLoadEnded(key: string): void {
@@ -166,11 +171,11 @@ export class CacheEngine implements CacheCore, CacheListener {
   }
 
   onTagInvalidated(tag: string): void {
-    this.invalidations.forgetTag(tag);
+    this.local.forgetTag(tag);
   }
 
   onPrefixInvalidated(prefix: string): void {
-    this.invalidations.forgetMatching((key) => key.startsWith(prefix));
+    this.local.forgetMatching((key) => key.startsWith(prefix));
   }
 
   onDeletionScheduled(delay: number): void {

@@ -67,7 +67,7 @@ export class CacheOperations extends CacheWrites {
    */
   async mutate<T>(keys: string | readonly string[], write: () => Promise<T>, options?: InvalidateOptions): Promise<T> {
     const engine = this.engineOf();
-    return engine.invalidations.mutate(this.full(keys), write, entrySettings(options, engine.settings.entries));
+    return engine.mutations.run(this.full(keys), write, entrySettings(options, engine.settings.entries));
   }
 
   /**
@@ -133,7 +133,7 @@ export class CacheOperations extends CacheWrites {
     const engine = this.engineOf();
     const wait = milliseconds('delay', delay, 1, LONGEST_DELAY);
     const { failOpen } = entrySettings(options, engine.settings.entries);
-    return engine.invalidations.doubleDelete(this.full(keys), write, wait, failOpen);
+    return engine.doubleDeletions.run(this.full(keys), write, wait, failOpen);
   }
 
   /**
@@ -160,6 +160,6 @@ export class CacheOperations extends CacheWrites {
     const engine = this.engineOf();
     if (!Number.isSafeInteger(batch) || batch < 1) throw refused('batch', batch, 'a whole number from 1 on');
     const { failOpen } = entrySettings(options, engine.settings.entries);
-    return engine.invalidations.deleteMatching({ match, batch }, failOpen);
+    return engine.matchingDeletions.delete({ match, batch }, failOpen);
   }
 }

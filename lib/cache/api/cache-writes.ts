@@ -89,7 +89,7 @@ export abstract class CacheWrites extends CacheReads {
     const by = sign * amount;
     const full = this.keyPrefix + cacheKey(key);
     const ttl = endlessMilliseconds('ttl', options?.ttl);
-    engine.invalidations.forget(full);
+    engine.local.forget(full);
     const accesses = [{ resource: keyResource(full), mode: 'increment' }];
     try {
       return await engine.stepOrder.run(accesses, async () => {
@@ -100,7 +100,7 @@ export abstract class CacheWrites extends CacheReads {
       if (!/not an integer|overflow|out of range/.test(String(error))) throw error;
       throw new CacheConfigError(`"${full}" is no whole number that incr can add ${by} to: ${String(error)}`, [full]);
     } finally {
-      engine.invalidations.forget(full);
+      engine.local.forget(full);
     }
   }
 
@@ -113,11 +113,11 @@ export abstract class CacheWrites extends CacheReads {
    */
   async getDel<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined> {
     const engine = this.engineOf();
-    const { calls, counters, invalidations, stepOrder, unconfirmed } = engine;
+    const { calls, counters, invalidations, local, stepOrder, unconfirmed } = engine;
     const full = this.keyPrefix + cacheKey(key);
     const settings = entrySettings(options, engine.settings.entries);
     counters.invalidations += 1;
-    invalidations.forget(full);
+    local.forget(full);
     try {
       const data = await stepOrder.run([{ resource: keyResource(full) }], async () => {
         if (unconfirmed.size > 0) await unconfirmed.settle(full);
@@ -130,7 +130,7 @@ export abstract class CacheWrites extends CacheReads {
       if (error instanceof CacheBackendError) invalidations.deleteLater(full);
       return this.withoutRedis(error, settings);
     } finally {
-      invalidations.forget(full);
+      local.forget(full);
     }
   }
 
@@ -167,17 +167,17 @@ export abstract class CacheWrites extends CacheReads {
   }
 
   private async endAfter(key: string, ttl: Duration): Promise<boolean> {
-    const { calls, invalidations, stepOrder, unconfirmed } = this.engineOf();
+    const { calls, local, stepOrder, unconfirmed } = this.engineOf();
     const full = this.keyPrefix + cacheKey(key);
     const request = { key: full, ttl: milliseconds('ttl', ttl, 1) };
-    invalidations.forget(full);
+    local.forget(full);
     try {
       return await stepOrder.run([{ resource: keyResource(full) }], async () => {
         if (unconfirmed.size > 0) await unconfirmed.settle(full);
         return calls.run('expire', full, () => calls.store.expire(request));
       });
     } finally {
-      invalidations.forget(full);
+      local.forget(full);
     }
   }
 

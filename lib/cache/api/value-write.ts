@@ -35,11 +35,11 @@ export class ValueWrite {
   /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
   async store(ifAbsent: boolean, go: Promise<unknown> | undefined): Promise<boolean> {
     const { engine, key } = this;
-    const { invalidations, stepOrder } = engine;
+    const { invalidations, local, matchingDeletions, stepOrder } = engine;
     const accesses: Access[] = [{ resource: keyResource(key) }];
     for (const tag of this.tags) accesses.push({ resource: tagResource(tag), mode: 'begin' });
-    invalidations.forget(key);
-    if (!ifAbsent) invalidations.spare(key);
+    local.forget(key);
+    if (!ifAbsent) matchingDeletions.spare(key);
     try {
       return await stepOrder.run(accesses, async () => {
         if (go) await go;
@@ -50,7 +50,7 @@ export class ValueWrite {
       if (error instanceof CacheBackendError && !ifAbsent) invalidations.deleteLater(key);
       throw error;
     } finally {
-      invalidations.forget(key);
+      local.forget(key);
     }
   }
 
@@ -63,7 +63,7 @@ export class ValueWrite {
     const request = { key, data, ttl, ifAbsent, within };
     // Whose answer came too late may have been stored in time, and be older than what was written since.
     const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
-    const before = invalidations.deletionsThen(key);
+    const before = invalidations.neededUntilStored(key);
     let until = 0;
     const call = () => {
       until = performance.now() + within;

@@ -2,7 +2,7 @@ import type { CacheStore, CacheTracker } from '../../contracts/cache-store.js';
 import { CacheConfigError } from '../../errors/cache-errors.js';
 import type { WarningLimiter } from '../../calls/warning-limiter.js';
 import type { FirstLevel } from './first-level.js';
-import type { Invalidations } from '../invalidation/invalidations.js';
+import type { LocalState } from '../invalidation/local-state.js';
 
 /**
  * Drops from the first level what changes in the store, whoever changed it.
@@ -13,7 +13,7 @@ import type { Invalidations } from '../invalidation/invalidations.js';
 export class FirstLevelTracking implements CacheTracker {
   constructor(
     private readonly firstLevel: FirstLevel,
-    private readonly invalidations: Invalidations,
+    private readonly local: LocalState,
     private readonly warnings: WarningLimiter,
   ) {}
 
@@ -26,11 +26,11 @@ export class FirstLevelTracking implements CacheTracker {
   }
 
   onChanged(key: string): void {
-    this.invalidations.forgetValue(key);
+    this.local.forgetValue(key);
   }
 
   onAllChanged(): void {
-    this.invalidations.forgetMatching(() => true);
+    this.local.forgetMatching(() => true);
   }
 
   onTracked(): void {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
+import type { LocalState } from './local-state.js';
 import { PendingDeletions, type Deletion } from './pending-deletions.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import { keyResource, type StepOrder } from './step-order.js';
@@ -35,7 +36,7 @@ export class UnconfirmedDeletions {
     private readonly stepOrder: StepOrder,
     private readonly counters: CacheCounters,
     private readonly logger: { warn(message: string): void; error(message: string): void },
-    private readonly onConfirmed: (deletion: Deletion) => void,
+    private readonly local: LocalState,
   ) {
     calls.whenBack(() => {
       this.sendNow();
@@ -198,7 +199,7 @@ export class UnconfirmedDeletions {
     else await this.calls.run(operation, key, () => deletion.send());
     this.counters.repeatedInvalidations += 1;
     this.pending.delete(deletion);
-    this.onConfirmed(deletion);
+    this.local.forgetCovered(deletion);
   }
 
   /** For `delay` ms, or until the store answers again. */

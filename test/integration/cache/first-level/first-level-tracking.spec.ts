@@ -73,7 +73,7 @@ describe('a tracked first level', () => {
     async (event) => {
       tracker.onTracked();
       await fetch();
-      engine.invalidations.forget('k');
+      engine.local.forget('k');
       const answer = new Gate();
       const read = store.read.bind(store);
       store.read = async (key) => {
