@@ -1,11 +1,13 @@
 import type {
   AcquireAnswer,
   LockBackend,
+  LockQueue,
   LockState,
   Pending,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
+  TokenRange,
 } from '../../contracts/lock-backend.js';
 import type { Notice } from '../../contracts/start-request.js';
 import { LockBackendError, LockError } from '../../errors/lock-errors.js';
@@ -74,6 +76,12 @@ export class BackendCalls {
       return failed(this.explain('release', names, error));
     }
     this.send('release', names, call, answered, failed, limit);
+  }
+
+  /** Reserves tokens from `leastToken` on for the owner of the name; `null` if `ticket` does not own it any more. */
+  mint(queue: LockQueue, name: string, ticket: string, leastToken: number, limit: number): Promise<TokenRange | null> {
+    const request = { prefix: this.prefix, name, ticket, leastToken };
+    return this.bounded('acquire', [name], queue.mint(request), limit);
   }
 
   inspect(name: string): Promise<LockState | null> {

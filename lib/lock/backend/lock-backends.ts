@@ -2,7 +2,7 @@ import { Logger } from '@nestjs/common';
 import type { LockBackend, Notice } from '../../contracts/lock-backend.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import type { LockOptions } from '../options/lock-options.js';
-import { NamedBackend } from './named-backend.js';
+import { QueueingBackend } from '../waiting/queueing-backend.js';
 
 export interface LockBackendsOptions {
   readonly main: LockBackend;
@@ -18,11 +18,11 @@ export interface LockBackendsOptions {
 /** The backends of one module instance: the main one and those chosen by name. */
 export class LockBackends {
   readonly logger = new Logger('RedisLock');
-  readonly main: NamedBackend;
+  readonly main: QueueingBackend;
   private stopping = false;
   private readonly startListeners: (() => Promise<void>)[] = [];
   private readonly stopListeners: (() => Promise<void>)[] = [];
-  private readonly named: ReadonlyMap<string, NamedBackend>;
+  private readonly named: ReadonlyMap<string, QueueingBackend>;
 
   /** Writes what a backend has to say. */
   readonly report = ({ level, message }: Notice): void => {
@@ -30,17 +30,17 @@ export class LockBackends {
   };
 
   constructor(readonly options: LockBackendsOptions) {
-    this.main = new NamedBackend('', options.main, options, this.logger);
+    this.main = new QueueingBackend('', options.main, options, this.logger);
     this.named = new Map(
       Object.entries(options.backends).map(([name, backend]) => [
         name,
-        new NamedBackend(name, backend, options, this.logger),
+        new QueueingBackend(name, backend, options, this.logger),
       ]),
     );
   }
 
   /** @throws LockConfigError when there is none of that name */
-  get(name: string | undefined): NamedBackend {
+  get(name: string | undefined): QueueingBackend {
     if (name === undefined) return this.main;
     const backend = this.named.get(name);
     if (backend) return backend;
@@ -48,7 +48,7 @@ export class LockBackends {
     throw new LockConfigError(`Option "backend" is "${name}"; give a name of the module's "backends" (${known})`);
   }
 
-  all(): readonly NamedBackend[] {
+  all(): readonly QueueingBackend[] {
     return [this.main, ...this.named.values()];
   }
 

@@ -6,10 +6,15 @@ import { currentInstant, type Instant } from '../lease/lease-clock.js';
 import type { Lease, LeaseKeeper } from '../lease/lease.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { LockQueues } from '../waiting/lock-queues.js';
 import { ProcessLabel } from './process-label.js';
 import { Releaser, type ReleaseOutcome } from '../lease/releaser.js';
 import { Watchdog } from '../lease/watchdog.js';
+
+export interface NamedBackendOptions {
+  readonly prefix: string | undefined;
+  readonly commandTimeout: number;
+  readonly label: string;
+}
 
 /** A backend under the name that `LockOptions.backend` chooses it by, with what keeps its leases. */
 export class NamedBackend implements LeaseKeeper {
@@ -18,15 +23,13 @@ export class NamedBackend implements LeaseKeeper {
   readonly releaser: Releaser;
   /** What the tickets of this process begin with. */
   readonly instance = randomUUID();
-  /** Where the backend keeps a queue. */
-  readonly queues: LockQueues | undefined;
   private readonly label: ProcessLabel;
   private tickets = 0;
 
   constructor(
     readonly name: string,
     backend: LockBackend,
-    options: { prefix: string | undefined; commandTimeout: number; label: string },
+    options: NamedBackendOptions,
     logger: Pick<LoggerService, 'warn'>,
   ) {
     this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
@@ -34,7 +37,6 @@ export class NamedBackend implements LeaseKeeper {
     this.watchdog = new Watchdog(this.calls, logger);
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
     backend.whenConnected?.(() => this.watchdog.renewAll());
-    this.queues = backend.queue && new LockQueues(backend.queue, this, options.prefix);
   }
 
   /** @throws LockConfigError when the backend cannot do what is asked for */

@@ -10,6 +10,7 @@ import { logOnce } from '../../errors/error-log.js';
 import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { LockQueues } from '../waiting/lock-queues.js';
+import type { QueueingBackend } from '../waiting/queueing-backend.js';
 import { SeveralNames } from '../waiting/several-names.js';
 import { showOneToken } from '../lease/shared-token.js';
 import { WaitBudget } from '../waiting/wait-budget.js';
@@ -224,7 +225,7 @@ export class HoldTaker implements LossObserver {
 
 interface Wait {
   place?: Place<Wait>;
-  readonly backend: NamedBackend;
+  readonly backend: QueueingBackend;
   readonly names: readonly string[];
   /** Whether the caller is inside a hold already: it may go on while others are refused, or the hold could not end. */
   readonly inside: boolean;

@@ -34,9 +34,10 @@ export async function raiseTokens(backend: NamedBackend, lease: Lease, token: nu
   const { grant } = lease;
   const { names, ticket } = grant;
   const leastToken = token + 1;
-  const { calls, queues } = backend;
-  if (queues) {
-    const minted = await Promise.all(names.map((name) => queues.mint(name, ticket, leastToken, limit)));
+  const { calls } = backend;
+  const { queue } = calls.backend;
+  if (queue) {
+    const minted = await Promise.all(names.map((name) => calls.mint(queue, name, ticket, leastToken, limit)));
     const [tokens] = minted;
     if (!tokens || minted.includes(null)) return lease.lose('taken');
     grant.addTokens(tokens);

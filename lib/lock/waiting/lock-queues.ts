@@ -106,8 +106,7 @@ export class LockQueues {
 
   /** Reserves tokens from `leastToken` on for whoever comes next under this ticket; `null` when it is not the owner. */
   mint(name: string, ticket: string, leastToken: number, limit: number): Promise<TokenRange | null> {
-    const request = { prefix: this.prefix, name, ticket, leastToken };
-    return this.named.calls.bounded('acquire', [name], this.backend.mint(request), limit);
+    return this.named.calls.mint(this.backend, name, ticket, leastToken, limit);
   }
 
   get watchdog(): Watchdog {

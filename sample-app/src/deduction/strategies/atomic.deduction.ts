@@ -3,7 +3,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { DeductionStrategy } from '../strategy.js';
+import type { DeductionStrategy } from '../deduction-strategy.js';
 
 /** Check and write in one statement. The best there is, where all that must be decided fits into one statement. */
 @Injectable()
