@@ -3,17 +3,14 @@ import { LRUCache } from 'lru-cache';
 export interface MemoryBounds {
   /** The greatest number of values. */
   readonly max: number;
-  /** The greatest size of all of them together. */
+  /** The greatest size of all of them together, in bytes. */
   readonly maxBytes: number;
 }
 
-/** What a value costs beside its bytes, roughly. */
+/** Roughly what an entry takes beside the bytes of its value and key. */
 const OVERHEAD = 200;
 
-/**
- * As `ExpiringMap`, and bounded: what was used least recently leaves. One value that is greater than all may be is not
- * kept.
- */
+/** As `ExpiringMap`, and bounded: drops the value that was used least recently. Does not keep one above `maxBytes`. */
 export class BoundedValues {
   private readonly values: LRUCache<string, Buffer>;
 
@@ -35,7 +32,7 @@ export class BoundedValues {
   }
 
   set(key: string, value: Buffer, ttl: number): void {
-    // No ttl is 0 to it.
+    // To LRUCache, a ttl of 0 means that there is none.
     this.values.set(key, value, { ttl: ttl === Infinity ? 0 : Math.max(1, ttl) });
   }
 
@@ -45,13 +42,11 @@ export class BoundedValues {
     return value !== undefined;
   }
 
-  delete(key: string): boolean {
-    const found = this.values.has(key);
+  delete(key: string): void {
     this.values.delete(key);
-    return found;
   }
 
-  /** As they are now. */
+  /** A copy of the keys as they are now. */
   keys(): string[] {
     return [...this.values.keys()];
   }

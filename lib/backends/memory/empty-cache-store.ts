@@ -10,7 +10,10 @@ import type {
 } from '../../contracts/cache-store.js';
 import { refusal } from './refusal.js';
 
-/** Keeps nothing, and grants every lease: a cache over it is always empty. What would not be true then is refused. */
+/**
+ * Keeps nothing and grants every lease, so that a cache over it is always empty. Refuses counters, sets and bits, whose
+ * answers would be wrong.
+ */
 export function emptyCacheStore(): CacheStore {
   return new EmptyCacheStore();
 }
@@ -61,5 +64,5 @@ class EmptyCacheStore implements CacheStore {
 }
 
 function refuse(): Promise<never> {
-  return Promise.reject(refusal('the cache is not enabled (option "cache.enabled" is false), and keeps nothing'));
+  return Promise.reject(refusal('the cache keeps nothing: option "cache.enabled" is false; set it to true'));
 }

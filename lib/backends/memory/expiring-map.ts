@@ -5,7 +5,7 @@ interface Entry<V> {
 
 const FIRST_SWEEP = 1_024;
 
-/** A map whose entries end by themselves, by the monotonic clock. Times are in ms. */
+/** A map whose entries expire, by the monotonic clock. Times are in ms. */
 export class ExpiringMap<V> {
   private readonly entries = new Map<string, Entry<V>>();
   private sweepAt = FIRST_SWEEP;
@@ -14,7 +14,7 @@ export class ExpiringMap<V> {
     return this.live(key)?.value;
   }
 
-  /** `undefined` when there is no entry. */
+  /** How long the entry lives; `undefined` when there is none. */
   remaining(key: string): number | undefined {
     const entry = this.live(key);
     return entry && entry.endsAt - performance.now();
@@ -25,26 +25,28 @@ export class ExpiringMap<V> {
     this.entries.set(key, { value, endsAt: performance.now() + ttl });
   }
 
-  /** Lets the entry end in `ttl`; `false` when there is none. */
+  /** Sets the end of the entry to `ttl` from now; `false` when there is none. */
   expire(key: string, ttl: number): boolean {
     const entry = this.live(key);
     if (entry) this.set(key, entry.value, ttl);
     return entry !== undefined;
   }
 
-  /** Lets the entry run for at least `ttl` from now; `false` when there is none. */
+  /** Keeps the entry for at least `ttl` from now; `false` when there is none. */
   prolong(key: string, ttl: number): boolean {
     return this.expire(key, Math.max(ttl, this.remaining(key) ?? 0));
   }
 
-  /** `false` when there was none. */
-  delete(key: string): boolean {
-    const entry = this.live(key);
-    this.entries.delete(key);
-    return entry !== undefined;
+  /** Keeps the entry for at most `ttl` from now. */
+  shorten(key: string, ttl: number): void {
+    this.expire(key, Math.min(ttl, this.remaining(key) ?? 0));
   }
 
-  /** In the order of their first arrival; those that come or go meanwhile may be missed or found. */
+  delete(key: string): void {
+    this.entries.delete(key);
+  }
+
+  /** In the order of insertion. Entries that are added or deleted meanwhile may appear or not. */
   *keys(): Generator<string, void, undefined> {
     for (const key of this.entries.keys()) if (this.live(key)) yield key;
   }
@@ -65,7 +67,7 @@ export class ExpiringMap<V> {
     for (const key of this.entries.keys()) this.live(key);
   }
 
-  /** Entries that ended and were never asked for again: swept when the map has doubled, so the cost is O(1). */
+  /** Drops expired entries that nobody asked for again, whenever the map has doubled: an amortized cost of O(1). */
   private sweepWhenGrown(): void {
     if (this.entries.size < this.sweepAt) return;
     this.sweep();

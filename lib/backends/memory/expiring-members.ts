@@ -1,11 +1,11 @@
 import { ExpiringMap } from './expiring-map.js';
 
-/** Members under keys, each with an end of its own. Times are in ms. */
+/** Sets whose members expire one by one. Times are in ms. */
 export class ExpiringMembers {
-  /** A set ends with the last of its members. */
+  /** A set expires with the last of its members. */
   private readonly sets = new ExpiringMap<ExpiringMap<true>>();
 
-  /** Lets the member end in `ttl`; `false` when it was there already. */
+  /** Sets the end of the member to `ttl` from now; `false` when it was there already. */
   add(key: string, member: string, ttl: number): boolean {
     const set = this.sets.get(key) ?? new ExpiringMap<true>();
     const isNew = !set.get(member);
@@ -14,7 +14,7 @@ export class ExpiringMembers {
     return isNew;
   }
 
-  /** Lets the member run for at least `ttl` from now; `false` when it is not there. */
+  /** Keeps the member for at least `ttl` from now; `false` when it is not there. */
   prolong(key: string, member: string, ttl: number): boolean {
     const found = this.sets.get(key)?.prolong(member, ttl) ?? false;
     if (found) this.sets.prolong(key, ttl);
@@ -24,7 +24,8 @@ export class ExpiringMembers {
   /** `false` when it was not there. */
   remove(key: string, member: string): boolean {
     const set = this.sets.get(key);
-    if (!set?.delete(member)) return false;
+    if (!set?.get(member)) return false;
+    set.delete(member);
     if (set.size === 0) this.sets.delete(key);
     return true;
   }

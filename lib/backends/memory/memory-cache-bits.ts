@@ -7,7 +7,7 @@ interface Rebuild {
   readonly bits: BitField;
 }
 
-/** How long (ms) it is remembered who rebuilt last, for a request that is sent again. */
+/** How long (ms) the token of the last rebuild is remembered, for a request that is sent again. */
 const REBUILDER_MEMORY = 60_000;
 
 export class MemoryCacheBits implements CacheBits {
@@ -86,13 +86,13 @@ export class MemoryCacheBits implements CacheBits {
     return rebuild?.token === token ? rebuild.bits : undefined;
   }
 
-  /** For `ttl` from now, or for half of it at least. */
+  /** Keeps the bits for at least half of `ttl` from now. */
   private keep(key: string, ttl: number): void {
     if ((this.fields.remaining(key) ?? Infinity) < ttl / 2) this.fields.expire(key, ttl);
   }
 }
 
-/** Grows with the positions that are set, as in Redis. */
+/** Bits that grow with the highest position set, as in Redis. */
 class BitField {
   private bytes: Uint8Array;
 

@@ -15,6 +15,7 @@ import type {
   TagVersion,
 } from '../../contracts/cache-store.js';
 import type { BoundedValues } from './bounded-values.js';
+import { sumOf } from './decimal-sum.js';
 import { ExpiringMap } from './expiring-map.js';
 import { ExpiringMembers } from './expiring-members.js';
 import { MemoryCacheBits } from './memory-cache-bits.js';
@@ -22,24 +23,22 @@ import { MemoryCacheExpiringSets, MemoryCacheSets } from './memory-cache-sets.js
 import { MemoryCacheTags } from './memory-cache-tags.js';
 import { MemoryConnection } from './memory-connection.js';
 import { MemoryScheduledDeletions } from './memory-scheduled-deletions.js';
-import { refusal } from './refusal.js';
 import { expiredSoftly } from '../../contracts/value-header.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 
 interface Lease {
   readonly token: string;
   readonly at: number;
-  /** Somebody waits for its end. */
+  /** Another load waits for its end. */
   awaited: boolean;
 }
 
 /**
- * A cache within one process, with the semantics of the Redis store: values that expire, loads that an invalidation
- * fences. For tests, and for applications of a single process. What has not expired is kept, however much it is, unless
- * it is given bounded values.
+ * A cache in the memory of the process, with the semantics of the Redis store: values that expire, loads that lose
+ * their lease by an invalidation. For tests, and for applications of a single process. Keeps every value until it
+ * expires, unless it is given `BoundedValues`.
  *
- * Modules that are given the same instance share its keys and hear of each other's changes; every instance is a world
- * of its own.
+ * Modules that are given the same instance share its keys and hear of each other's changes.
  */
 export function memoryCacheStore(values: ExpiringMap<Buffer> | BoundedValues = new ExpiringMap()): CacheStore {
   return new MemoryCacheStore(values);
@@ -133,7 +132,7 @@ class MemoryCacheStore implements CacheStore {
     return this.connection.run(() => this.barriers.prolong(key, token, ttl));
   }
 
-  /** At once, so that none comes late. */
+  /** Needs no `within`: it stores at once. */
   set({ key, data, ttl, ifAbsent }: SetRequest): Promise<boolean> {
     return this.connection.run(() => {
       if ((ifAbsent && this.values.get(key)) || this.barriers.size(key) > 0) return false;
@@ -147,7 +146,7 @@ class MemoryCacheStore implements CacheStore {
     return this.connection.run(() => {
       const sum = sumOf(key, this.values.get(key), by);
       this.values.set(key, Buffer.from(String(sum)), this.values.remaining(key) ?? ttl);
-      // Nobody else: numbers are never in a first level.
+      // No message to the first levels, which never hold numbers.
       this.endLoad(key);
       return Number(sum);
     });
@@ -156,7 +155,7 @@ class MemoryCacheStore implements CacheStore {
   expire({ key, ttl }: KeyRequest & { readonly ttl: number }): Promise<boolean> {
     return this.connection.run(() => {
       const found = this.values.expire(key, ttl);
-      // A first level may have it for longer.
+      // A first level may keep it for longer.
       if (found) this.connection.tell((listener) => listener.onInvalidated(key));
       return found;
     });
@@ -191,10 +190,13 @@ class MemoryCacheStore implements CacheStore {
       for (const key of this.leases.keys()) if (matches(key)) this.leases.delete(key);
       let deleted = 0;
       let seen = 0;
-      // What comes while it runs stands behind what was there.
+      // Values that are stored meanwhile follow those that were there.
       const there = this.values.size;
       for (const key of this.values.keys()) {
-        if (matches(key) && !spares?.(key) && this.values.delete(key)) deleted++;
+        if (matches(key) && !spares?.(key) && this.values.get(key)) {
+          this.values.delete(key);
+          deleted++;
+        }
         if (++seen >= there) break;
         if (seen % batch === 0) await nextTurn();
       }
@@ -222,32 +224,16 @@ class MemoryCacheStore implements CacheStore {
     if (held?.awaited) this.connection.tell((listener) => listener.onLoadEnded(key));
   }
 
-  /** Fences whoever loads, and tells everybody; those who wait for the load hear that, too. */
+  /** Takes the lease from the load under way, and tells every listener, which also wakes those who wait for it. */
   private changed(key: string): void {
     this.leases.delete(key);
     this.connection.tell((listener) => listener.onInvalidated(key));
   }
 }
 
-/** Whoever gave or gets the bytes may change them. */
+/** A copy, because the caller may change the bytes. */
 function copyOf(data: StoredData): Buffer {
   return typeof data === 'string' ? Buffer.from(data) : Buffer.from(data);
-}
-
-/** As Redis adds: integers of 64 bits in plain decimals. */
-function sumOf(key: string, value: Buffer | undefined, by: number): bigint {
-  const text = value?.toString() ?? '0';
-  if (!/^(0|-?[1-9]\d*)$/.test(text) || !fits(BigInt(text))) {
-    const shown = JSON.stringify(text.slice(0, 50));
-    throw refusal(`Cannot increment "${key}": its value ${shown} is no integer of 64 bits; delete it, or set a number`);
-  }
-  const sum = BigInt(text) + BigInt(by);
-  if (!fits(sum)) throw refusal(`Cannot increment "${key}" by ${by}: its value ${text} would pass 64 bits`);
-  return sum;
-}
-
-function fits(number: bigint): boolean {
-  return BigInt.asIntN(64, number) === number;
 }
 
 function beginsWith(value: Buffer, beginning: StoredData = ''): boolean {

@@ -1,17 +1,17 @@
 import type { TagState, TagVersion } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 
-/** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
+/** How long (ms) an invalidated tag is remembered at least: longer than any loader takes. */
 const TAG_MEMORY = 24 * 60 * 60 * 1_000;
-/** The same for a tag that nothing bears: when any tag was invalidated last is remembered for longer. */
-const UNBORNE_TAG_MEMORY = 10 * 60 * 1_000;
+/** The same for a tag of no value: a load that names it compares with the last invalidation of any tag. */
+const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
 
 interface Tag extends TagVersion {
-  /** What was stored with a version from this one on is stale; `undefined` where no soft expiry was the last. */
+  /** Values stored with a version from this one on are stale; `undefined` unless the last step was a soft expiry. */
   readonly least?: number | undefined;
 }
 
-/** The versions of tags. `moment`: µs, greater each time. */
+/** The versions of tags. `moment` returns µs, greater each time. */
 export class MemoryCacheTags {
   private readonly tags = new ExpiringMap<Tag>();
   lastInvalidation: number | null = null;
@@ -38,7 +38,7 @@ export class MemoryCacheTags {
     const version = this.moment();
     const least = softly ? (last?.least ?? last?.version) : undefined;
     this.lastInvalidation = version;
-    const memory = last ? TAG_MEMORY : UNBORNE_TAG_MEMORY;
+    const memory = last ? TAG_MEMORY : UNUSED_TAG_MEMORY;
     this.tags.set(tag, { version, begun: false, least }, Math.max(memory, this.tags.remaining(tag) ?? 0));
   }
 }

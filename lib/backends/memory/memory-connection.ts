@@ -1,15 +1,15 @@
 import type { CacheListener } from '../../contracts/cache-store.js';
 
 /**
- * What stands for the connection to a server: steps are answered and messages heard later, in their order, until it is
- * closed.
+ * Stands for the connection to a server: answers steps and delivers messages asynchronously, in their order, until it
+ * is closed.
  */
 export class MemoryConnection {
   private readonly listeners: CacheListener[] = [];
   private closed = false;
 
   async run<T>(step: () => T | Promise<T>): Promise<T> {
-    if (this.closed) throw new Error('The cache store in memory was closed');
+    if (this.closed) throw new Error('The cache store in memory is closed: the application has ended');
     return step();
   }
 
@@ -26,7 +26,7 @@ export class MemoryConnection {
     this.closed = true;
   }
 
-  /** By a promise and not by `queueMicrotask`, which test runners replace along with the timers. */
+  /** Uses a promise because test runners replace `queueMicrotask` along with the timers. */
   private deliver(message: () => void): void {
     void Promise.resolve().then(() => {
       if (!this.closed) message();

@@ -3,7 +3,7 @@ import type { MemoryConnection } from './memory-connection.js';
 
 interface Deletion {
   readonly dueAt: number;
-  /** Somebody is at it; due again at `dueAt` unless it is done by then. */
+  /** A process carries it out; it is due again at `dueAt` unless it is done by then. */
   readonly claimed: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** Named as what ioredis throws when the server refuses a command: the store is well, and has answered. */
+/** An error with the name of the one that ioredis throws when the server refuses a command: the store has answered. */
 export function refusal(message: string): Error {
   return Object.assign(new Error(message), { name: 'ReplyError' });
 }
