@@ -84,6 +84,12 @@ export class ScriptedBackend implements LockBackend {
     listen: () => {},
   };
   private listener: QueueListener | undefined;
+  private readonly eventually: typeof eventually;
+
+  /** `eventually` of a driven clock, where the test drives one. */
+  constructor(clock: { eventually: typeof eventually } = { eventually }) {
+    this.eventually = clock.eventually;
+  }
 
   readonly queue: LockQueue = {
     listen: (listener) => {
@@ -122,7 +128,7 @@ export class ScriptedBackend implements LockBackend {
 
   /** The oldest command of this kind that was not taken yet, once it is there. */
   async take<K extends Kind>(kind: K, within = 2_000): Promise<Command<K>> {
-    const command = await eventually(() => this.all(kind).find(({ taken }) => !taken), { within, every: 1 });
+    const command = await this.eventually(() => this.all(kind).find(({ taken }) => !taken), { within, every: 1 });
     command.taken = true;
     return command;
   }
