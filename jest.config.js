@@ -25,8 +25,8 @@ export default {
     ],
   },
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
-  testTimeout: 30_000,
-  maxWorkers: 2,
+  testTimeout: 120_000,
+  maxWorkers: '50%',
   // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is collected.
   workerIdleMemoryLimit: '700MB',
 };

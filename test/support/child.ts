@@ -24,7 +24,7 @@ export class Child {
   }
 
   /** Waits for a line that begins with `word`, and answers the JSON behind it. */
-  async says<T>(word: string, within = 10_000): Promise<T> {
+  async says<T>(word: string, within = 60_000): Promise<T> {
     try {
       const line = await eventually(() => this.output.split('\n').find((each) => each.startsWith(word)), { within });
       return JSON.parse(line.slice(word.length) || 'null') as T;

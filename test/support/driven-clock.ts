@@ -23,7 +23,7 @@ export class DrivenClock {
   /** `eventually` on this clock: lets time pass until `probe` answers something true, for at most `within` ms. */
   readonly eventually = async <T>(
     probe: () => T | Promise<T>,
-    { within = 5_000, every = 10 }: { within?: number; every?: number } = {},
+    { within = 30_000, every = 10 }: { within?: number; every?: number } = {},
   ): Promise<NonNullable<T>> => {
     const until = performance.now() + within;
     for (;;) {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** Repeats `probe` until it answers something true, and answers that. Fails after `within` ms. */
 export async function eventually<T>(
   probe: () => T | Promise<T>,
-  { within = 5_000, every = 10 }: { within?: number; every?: number } = {},
+  { within = 30_000, every = 10 }: { within?: number; every?: number } = {},
 ): Promise<NonNullable<T>> {
   const until = performance.now() + within;
   for (;;) {

@@ -34,13 +34,24 @@ export class QueueCrew {
     await this.order(id, { take: { name, as, ...more } });
   }
 
-  async contend(id: string, contests: Contest[], until: number): Promise<void> {
-    await this.order(id, { contend: contests.map((contest) => ({ ...contest, until })) });
+  /** Lets each of these callers of member `id` take its lock again and again, until `stop`. */
+  async contend(id: string, contests: Contest[]): Promise<void> {
+    await this.order(id, { contend: contests });
   }
 
-  /** Until so many members have ended what `contend` told them. */
-  async ended(members: number, within: number): Promise<void> {
-    await eventually(async () => (await this.evidence.llen('ended')) === members, { within });
+  /** Waits until each of `callers` callers was served `times` times. */
+  async allServed(callers: number, times: number, within = 20_000): Promise<void> {
+    const served = async () => {
+      const counts = Object.values(await this.served());
+      return counts.length === callers && Math.min(...counts) >= times;
+    };
+    await eventually(served, { within, every: 50 });
+  }
+
+  /** Ends what these members began with `contend`. */
+  async stop(...ids: string[]): Promise<void> {
+    for (const id of ids) await this.order(id, { stop: true });
+    await eventually(async () => (await this.evidence.llen('ended')) === ids.length, { within: 20_000 });
     await this.evidence.del('ended');
   }
 

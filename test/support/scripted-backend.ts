@@ -127,7 +127,7 @@ export class ScriptedBackend implements LockBackend {
   async close(): Promise<void> {}
 
   /** The oldest command of this kind that was not taken yet, once it is there. */
-  async take<K extends Kind>(kind: K, within = 2_000): Promise<Command<K>> {
+  async take<K extends Kind>(kind: K, within = 30_000): Promise<Command<K>> {
     const command = await this.eventually(() => this.all(kind).find(({ taken }) => !taken), { within, every: 1 });
     command.taken = true;
     return command;

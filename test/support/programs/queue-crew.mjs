@@ -25,11 +25,13 @@ async function take({ name, options, as, hold }) {
   }
 }
 
+let stopped = false;
+
 /** A caller that takes the lock again and again. Nobody else may be inside; tokens are kept in the order of the holds. */
-async function contend({ name, options, as, until }) {
+async function contend({ name, options, as }) {
   const names = [name].flat();
   try {
-    while (Date.now() < until) {
+    while (!stopped) {
       const lock = await locks.acquire(name, options);
       const enter = [['hincrby', 'served', as, 1]];
       for (const each of names) enter.push(['incr', `inside:${each}`], ['rpush', `tokens:${each}`, lock.fencingToken]);
@@ -48,5 +50,8 @@ for (;;) {
   const [, text] = await orders.blpop(`orders:${id}`, 0);
   const order = JSON.parse(text);
   if (order.take) void take(order.take);
-  if (order.contend) void Promise.all(order.contend.map(contend)).then(() => evidence.rpush('ended', id));
+  if (order.stop) stopped = true;
+  if (!order.contend) continue;
+  stopped = false;
+  void Promise.all(order.contend.map(contend)).then(() => evidence.rpush('ended', id));
 }

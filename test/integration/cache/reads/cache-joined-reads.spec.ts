@@ -7,6 +7,7 @@ import type { ReadOptions } from '../../../../lib/cache/options/cache-options.js
 import { closeCaches, openCaches, type CacheInstance } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
+import { scriptedCache } from '../../../support/scripted-cache.js';
 
 let server: RedisServer;
 let redis: Redis;
@@ -205,6 +206,48 @@ it('many keys whose reads turn out to be outdated are loaded again with one call
   expect(new Set(await after)).toEqual(new Set(['new']));
   expect(calls).toEqual([keys, keys]);
 });
+
+it.each(['eventual', 'strong'] as const)(
+  'many keys whose reads end one after the other are loaded again with one call (consistency: %s)',
+  async (consistency) => {
+    using scripted = scriptedCache();
+    const { cache, store } = scripted;
+    await eventually(() => scripted.engine.hears);
+    const keys = ['a', 'b', 'c'];
+    const [gate, ahead] = [new Gate(), new Gate()];
+    const calls: (readonly string[])[] = [];
+    let row = 'old';
+    const load = async (missing: readonly string[], { setTags }: LoaderContext) => {
+      calls.push(missing);
+      const found = row;
+      await gate.opened;
+      setTags(['late']);
+      return missing.map(() => found);
+    };
+    const first = cache.getOrSetMany(keys, load);
+    await eventually(() => calls.length === 1);
+    row = 'new';
+    await cache.deleteByTag('late');
+    const after = cache.getOrSetMany(keys, load, { consistency });
+    // The read of the first key ends, and it is about to be loaded again, before the reads of the others end.
+    const { lease, lastTagInvalidation } = store;
+    store.lease = async (request) => {
+      const answer = await lease.call(store, request);
+      setImmediate(() => ahead.open());
+      return answer;
+    };
+    let ends = 0;
+    store.lastTagInvalidation = async () => {
+      ends += 1;
+      if (ends > 1) await ahead.opened;
+      return lastTagInvalidation.call(store);
+    };
+    gate.open();
+    expect(await first).toEqual(['old', 'old', 'old']);
+    expect(await after).toEqual(['new', 'new', 'new']);
+    expect(calls).toEqual([keys, keys]);
+  },
+);
 
 it('loaders that wait for each other across an invalidation end', async () => {
   const [gate, started] = [new Gate(), new Gate()];
