@@ -2,7 +2,7 @@
 export interface LoadRendezvous {
   /** This read does without the loader. */
   decided(): void;
-  /** It waits for another process, and may need the loader should that fail. */
+  /** It waits for another read, of this process or another, and needs the loader if that fails or is outdated. */
   waits(): void;
   /** It has waited, and asks whether it needs the loader now. */
   resumes(): void;

@@ -1,6 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CacheConfigError } from '../../errors/cache-errors.js';
+import { onceRead } from '../../timing/once-read.js';
 import type { BatchLoader, Loader, LoaderContext } from '../load/cache-loader.js';
 import type { LoadRendezvous } from '../load/load-rendezvous.js';
 import type { LoadScopes } from '../load/load-scopes.js';
@@ -16,13 +17,13 @@ interface Asked {
  * So many keys are looked up, or stored, at once, so that each is answered in time, and others are served in between.
  */
 const MOST_AT_ONCE = 512;
-/** How long (ms) it is waited for more keys whose load failed elsewhere, and for what was loaded to be stored. */
+/** How long (ms) the loader waits for more keys that wait for another read, and for what was loaded to be stored. */
 const GATHERING = 25;
 const STORING = 250;
 
 /**
  * Calls one loader for many keys: when it is known of each whether it has to be loaded. Those that are loaded later, to
- * be refreshed, or as another process failed to, are gathered for one more call.
+ * be refreshed, or as another read failed to, are gathered for one more call.
  */
 export class BatchLoad {
   /** Of which it is not known yet. */
@@ -32,6 +33,8 @@ export class BatchLoad {
   private readonly resumed = new Set<string>();
   private asked: Asked[] = [];
   private gathering: NodeJS.Timeout | undefined;
+  /** `GATHERING` ms have passed: the loader is called without the keys that still wait. */
+  private gathered = false;
   /** Somebody waits for the load of one that was asked for. */
   private urgent = false;
   /** Those of the present window. */
@@ -124,17 +127,24 @@ export class BatchLoad {
     if (this.undecided.size > 0 || this.asked.length === 0) return;
     if (!this.urgent) {
       if (this.refreshing.size > 0 || this.resumed.size > 0) return;
-      if (this.waiting.size > 0) {
-        this.gathering ??= setTimeout(() => this.callLoader(), GATHERING);
+      if (this.waiting.size > 0 && !this.gathered) {
+        this.gathering ??= setTimeout(() => onceRead(() => this.endGathering()), GATHERING);
         return;
       }
     }
     this.callLoader();
   }
 
+  private endGathering(): void {
+    if (!this.gathering) return;
+    this.gathered = true;
+    this.loadGathered();
+  }
+
   private callLoader(): void {
     clearTimeout(this.gathering);
     this.gathering = undefined;
+    this.gathered = false;
     this.urgent = false;
     const { asked } = this;
     this.asked = [];

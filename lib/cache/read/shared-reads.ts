@@ -31,9 +31,9 @@ export class SharedReads {
       return alone(this.begin(flight, loader, settings, rendezvous), report);
     }
     this.core.counters.sharedReads += 1;
-    rendezvous?.decided();
     if (!settings.strong && this.core.hears) {
       if (current.begun === this.core.invalidatedTags.count) {
+        rendezvous?.decided();
         this.core.loads.scopes.wait(key, current.promise);
         return reported(current, current.promise, report);
       }
@@ -43,7 +43,11 @@ export class SharedReads {
     }
     // What the one under way finds may be older than an invalidation that ended before this call began.
     const caller = new AsyncResource('CacheRead');
-    const begin = (strong: boolean) => this.beginShared(key, loader, { ...settings, strong });
+    const begin = (strong: boolean) => {
+      rendezvous?.resumes();
+      return this.beginShared(key, loader, { ...settings, strong }, rendezvous);
+    };
+    rendezvous?.waits();
     const following = current.next((strong) => caller.runInAsyncScope(begin, undefined, strong), settings.strong);
     const answer = following.then((flight) => reported(flight, flight.promise, report));
     this.core.loads.scopes.wait(key, answer);
@@ -73,6 +77,7 @@ export class SharedReads {
     report: ReadReport | undefined,
     rendezvous: LoadRendezvous | undefined,
   ): Promise<unknown> {
+    rendezvous?.waits();
     const outdated = await current.promise.then(
       () => this.core.invalidatedTags.anySince(current.tags, current.begun),
       () => true,
