@@ -21,7 +21,7 @@ beforeAll(async () => {
   shop = await startShop(servers);
   sku = `sku-${randomUUID()}`;
   await post(shop, '/products', { sku, stock: 5 });
-}, 60_000);
+}, 120_000);
 afterAll(async () => {
   await shop?.process.stop();
   await servers.stop();

@@ -92,7 +92,7 @@ beforeAll(async () => {
   [redis, postgres] = await Promise.all([startRedisServer(), startPostgresServer()]);
   database = new pg.Pool({ connectionString: postgres.url });
   shops = await Promise.all([startShop(), startShop(), startShop()]);
-}, 60_000);
+}, 120_000);
 afterAll(async () => {
   await Promise.all(shops.map((shop) => shop.process.stop()));
   await database.end();

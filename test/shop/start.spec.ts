@@ -35,4 +35,4 @@ it('does not build again what is up to date', async () => {
   const { stderr } = await promisify(execFile)('npm', ['run', '--silent', 'demo', '--', '--help'], { cwd: ROOT });
   expect(stderr).not.toContain('Building');
   expect(statSync(last)).toMatchObject({ ino, mtimeMs });
-}, 60_000);
+}, 120_000);

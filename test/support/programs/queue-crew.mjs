@@ -25,13 +25,13 @@ async function take({ name, options, as, hold }) {
   }
 }
 
-let stopped = false;
+let stop = new AbortController();
 
 /** A caller that takes the lock again and again. Nobody else may be inside; tokens are kept in the order of the holds. */
 async function contend({ name, options, as }) {
   const names = [name].flat();
   try {
-    while (!stopped) {
+    while (!stop.signal.aborted) {
       const lock = await locks.acquire(name, options);
       const enter = [['hincrby', 'served', as, 1]];
       for (const each of names) enter.push(['incr', `inside:${each}`], ['rpush', `tokens:${each}`, lock.fencingToken]);
@@ -50,8 +50,8 @@ for (;;) {
   const [, text] = await orders.blpop(`orders:${id}`, 0);
   const order = JSON.parse(text);
   if (order.take) void take(order.take);
-  if (order.stop) stopped = true;
+  if (order.stop) stop.abort();
   if (!order.contend) continue;
-  stopped = false;
+  stop = new AbortController();
   void Promise.all(order.contend.map(contend)).then(() => evidence.rpush('ended', id));
 }

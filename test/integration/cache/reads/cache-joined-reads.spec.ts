@@ -211,7 +211,7 @@ it.each(['eventual', 'strong'] as const)(
   'many keys whose reads end one after the other are loaded again with one call (consistency: %s)',
   async (consistency) => {
     using scripted = scriptedCache();
-    const { cache, store } = scripted;
+    const { cache: batches, store } = scripted;
     await eventually(() => scripted.engine.hears);
     const keys = ['a', 'b', 'c'];
     const [gate, ahead] = [new Gate(), new Gate()];
@@ -224,11 +224,11 @@ it.each(['eventual', 'strong'] as const)(
       setTags(['late']);
       return missing.map(() => found);
     };
-    const first = cache.getOrSetMany(keys, load);
+    const first = batches.getOrSetMany(keys, load);
     await eventually(() => calls.length === 1);
     row = 'new';
-    await cache.deleteByTag('late');
-    const after = cache.getOrSetMany(keys, load, { consistency });
+    await batches.deleteByTag('late');
+    const after = batches.getOrSetMany(keys, load, { consistency });
     // The read of the first key ends, and it is about to be loaded again, before the reads of the others end.
     const { lease, lastTagInvalidation } = store;
     store.lease = async (request) => {
