@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { build } from 'esbuild';
 
-const licence = await readFile(new URL('node_modules/msgpackr/LICENSE', import.meta.url), 'utf8');
+const licence = await readFile(new URL('../node_modules/msgpackr/LICENSE', import.meta.url), 'utf8');
 
 const options = {
   entryPoints: ['dist/cache/values/packer.js'],

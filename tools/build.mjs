@@ -1,0 +1,84 @@
+// Builds what is out of date: node tools/build.mjs [lib]. With `lib`, the sample application is left out.
+import { spawn } from 'node:child_process';
+import { readdirSync, rmSync, statSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { takeTurn } from './build-turn.mjs';
+
+const ROOT = new URL('../', import.meta.url);
+const SETTINGS = ['package.json', 'package-lock.json', 'nest-cli.json', 'tsconfig.json'];
+
+/** Each with what it is made from, and the file that its build writes last. */
+const PARTS = [
+  {
+    script: 'build:lib',
+    from: ['lib', 'tsconfig.build.json', 'tsconfig.cjs.json', 'tools/compile-packer.mjs', ...SETTINGS],
+    last: 'dist/cjs/package.json',
+  },
+  {
+    script: 'build:sample-app',
+    from: ['sample-app/src', 'sample-app/tsconfig.json', ...SETTINGS],
+    last: 'dist-sample/demo/html-report/browser/charts.js',
+  },
+];
+
+/** Names the process that builds, so that two that start at once do not delete each other's files. */
+const BUILDING = new URL('node_modules/.nest-redis-lock-building', ROOT);
+
+const isProgram = process.argv[1] === fileURLToPath(import.meta.url);
+if (isProgram) await buildWhatIsOutOfDate(process.argv[2] === 'lib' ? PARTS.slice(0, 1) : PARTS);
+
+export async function buildWhatIsOutOfDate(parts = PARTS) {
+  if (outOfDate(parts).length === 0) return;
+  await takeTurn(BUILDING);
+  try {
+    const outdated = outOfDate(parts);
+    if (outdated.length > 0) console.error('Building, because sources have changed: half a minute or so');
+    for (const { script } of outdated) await npmRun(script);
+  } finally {
+    rmSync(BUILDING, { force: true });
+  }
+}
+
+function outOfDate(parts) {
+  return parts.filter(({ from, last }) => {
+    const built = changedAt(new URL(last, ROOT));
+    return built === undefined || from.some((path) => newest(new URL(path, ROOT)) > built);
+  });
+}
+
+function changedAt(file) {
+  return statSync(file, { throwIfNoEntry: false })?.mtimeMs;
+}
+
+/** When anything in this folder changed last; a file that was removed changes its folder. */
+function newest(path) {
+  const at = changedAt(path) ?? 0;
+  if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) return at;
+  return readdirSync(path).reduce((latest, name) => Math.max(latest, newest(new URL(`${path.href}/${name}`))), at);
+}
+
+/** Its own group of processes, which ends with us. */
+function npmRun(script) {
+  const detached = process.platform !== 'win32';
+  const child = spawn('npm', ['run', '--silent', script], {
+    cwd: ROOT,
+    stdio: ['ignore', 2, 2],
+    detached,
+    shell: !detached,
+  });
+  const end = (signal) => {
+    if (detached && child.pid !== undefined) process.kill(-child.pid, signal);
+    rmSync(BUILDING, { force: true });
+    process.exit(signal === 'SIGINT' ? 130 : 143);
+  };
+  process.once('SIGINT', end).once('SIGTERM', end);
+  return new Promise((resolve) =>
+    child.once('exit', (code) => {
+      process.off('SIGINT', end).off('SIGTERM', end);
+      if (code === 0) return resolve();
+      rmSync(BUILDING, { force: true });
+      console.error(`npm run ${script} failed`);
+      process.exit(1);
+    }),
+  );
+}
