@@ -1,4 +1,4 @@
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import getPort from 'get-port';
@@ -10,15 +10,15 @@ import { run } from './support/run.js';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
-/** The files of the quick start, as they stand in the README. */
-async function filesOfReadme(): Promise<[path: string, text: string][]> {
-  const readme = await readFile(join(REPOSITORY, 'README.md'), 'utf8');
-  const blocks = readme.matchAll(/```ts\n\/\/ (src\/\S+)\n([\s\S]*?)```/g);
-  return [...blocks].map(([, path = '', text = '']) => [path, text]);
+/** The files of an application, as they stand in the pages. */
+async function filesOf(pages: readonly string[]): Promise<[path: string, text: string][]> {
+  const texts = await Promise.all(pages.map((page) => readFile(join(REPOSITORY, page), 'utf8')));
+  const blocks = texts.flatMap((text) => [...text.matchAll(/```ts\n\/\/ (src\/\S+)\n([\s\S]*?)```/g)]);
+  return blocks.map(([, path = '', text = '']) => [path, text]);
 }
 
 /** The price comes from Redis once it was read, and is the one that was set. */
-async function expectCached(product: string, redisUrl: string): Promise<void> {
+async function expectCached(product: string, key: string, redisUrl: string): Promise<void> {
   const keys = new Redis(redisUrl);
   try {
     const find = () => fetch(product).then((answer) => answer.json());
@@ -26,7 +26,7 @@ async function expectCached(product: string, redisUrl: string): Promise<void> {
       { id: '7', price: 12 },
       { id: '7', price: 12 },
     ]);
-    expect(await keys.keys('cache:*')).toEqual(['cache:product:7']);
+    expect(await keys.keys('cache:*')).toEqual([key]);
     const headers = { 'content-type': 'application/json' };
     await fetch(`${product}/price`, { method: 'PUT', headers, body: JSON.stringify({ price: 15 }) });
     expect(await keys.keys('cache:*')).toEqual([]);
@@ -36,41 +36,42 @@ async function expectCached(product: string, redisUrl: string): Promise<void> {
   }
 }
 
-it('works in a new application of the Nest CLI, with the files of the README pasted in', async () => {
-  const folder = workplace('newcomer');
+const folder = () => workplace('newcomer');
+
+beforeAll(async () => {
   const nest = join(REPOSITORY, 'node_modules', '@nestjs', 'cli', 'bin', 'nest.js');
   const options = ['--skip-git', '--skip-install', '--package-manager', 'npm', '--strict'];
   await run(process.execPath, [nest, 'new', 'newcomer', ...options], { cwd: workplace() });
-  await run(
-    'npm',
-    ['install', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', tarball(), 'ioredis'],
-    {
-      cwd: folder,
-    },
-  );
-  for (const file of ['app.controller.ts', 'app.controller.spec.ts', 'app.service.ts']) {
-    await rm(join(folder, 'src', file));
-  }
-  const files = await filesOfReadme();
-  const paths = files.map(([path]) => path);
-  expect(paths).toEqual(
-    expect.arrayContaining([
-      'src/orders.controller.spec.ts',
-      'src/products.service.ts',
-      'src/products.service.spec.ts',
-    ]),
-  );
-  for (const [path, text] of files) await writeFile(join(folder, path), text);
+  const install = ['install', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', tarball(), 'ioredis'];
+  await run('npm', install, { cwd: folder() });
+}, 240_000);
 
-  await run('npm', ['run', 'build'], { cwd: folder });
-  await run('npm', ['run', 'lint'], { cwd: folder });
-  await run('npm', ['test'], { cwd: folder });
+it.each([
+  { name: 'the README', pages: ['README.md'], specs: 0, key: 'cache:price:7' },
+  {
+    name: 'the guide',
+    pages: ['docs/guide/getting-started.md', 'docs/guide/testing.md'],
+    specs: 2,
+    key: 'cache:product:7',
+  },
+])('works in a new application of the Nest CLI, with the files of $name pasted in', async ({ pages, specs, key }) => {
+  const files = await filesOf(pages);
+  const paths = files.map(([path]) => path);
+  expect(paths).toEqual(expect.arrayContaining(['src/app.module.ts', 'src/main.ts']));
+  expect(paths.filter((path) => path.endsWith('.spec.ts'))).toHaveLength(specs);
+  await rm(join(folder(), 'src'), { recursive: true });
+  await mkdir(join(folder(), 'src'));
+  for (const [path, text] of files) await writeFile(join(folder(), path), text);
+
+  await run('npm', ['run', 'build'], { cwd: folder() });
+  await run('npm', ['run', 'lint'], { cwd: folder() });
+  if (specs > 0) await run('npm', ['test'], { cwd: folder() });
 
   await using redis = await startRedisServer();
   const port = String(await getPort());
   await using app = await ServerProcess.start({
     command: process.execPath,
-    args: [join(folder, 'dist', 'main.js')],
+    args: [join(folder(), 'dist', 'main.js')],
     env: { REDIS_URL: redis.url, PORT: port },
     ready: async () => {
       await fetch(`http://127.0.0.1:${port}/`);
@@ -80,6 +81,6 @@ it('works in a new application of the Nest CLI, with the files of the README pas
     fetch(`http://127.0.0.1:${port}/orders/7/ship`, { method: 'POST' }).then((answer) => answer.text());
   const answers = await Promise.all([ship(), ship(), ship()]);
   expect(answers.toSorted()).toEqual([1, 2, 3].map((number) => `order 7 is on its way, with invoice ${number}`));
-  await expectCached(`http://127.0.0.1:${port}/products/7`, redis.url);
+  await expectCached(`http://127.0.0.1:${port}/products/7`, key, redis.url);
   await app.stop();
 });

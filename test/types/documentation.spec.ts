@@ -1,17 +1,24 @@
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What the samples take as given. */
+const GUIDE = 'docs/guide';
+const PAGES = ['README.md', ...readdirSync(join(REPOSITORY, GUIDE)).map((page) => `${GUIDE}/${page}`)];
+
+/** What the samples use without declaring it. */
 const GIVEN = `
-import type { CacheService as Cache } from 'nest-redis-lock';
+import type { CacheService as Cache, LockService as Locks } from 'nest-redis-lock';
 declare global {
   interface Product { readonly id: number; readonly name: string; readonly shop: string }
+  interface Order {
+    readonly id: string; readonly customer: { readonly id: string }; readonly items: readonly { readonly sku: string }[];
+  }
   interface Rate { readonly provisional: boolean; readonly validFor: number }
   const cache: Cache;
+  const locks: Locks;
   const id: number;
   const ids: readonly number[];
   const shop: string;
@@ -28,11 +35,26 @@ declare global {
     save(product: Product): Promise<void>;
     rename(id: number, name: string): Promise<Product>;
   };
+  const order: Order;
+  const orders: {
+    ship(order: Order, options: { signal: AbortSignal }): Promise<void>;
+    save(order: Order, report: string): Promise<void>;
+  };
   const accounts: { balance(id: number): Promise<bigint> };
+  const password: string;
+  const ca: string;
+  const nodes: { host: string; port: number }[];
+  const repository: object;
+  class OrderService { constructor(repository: object); ship(id: string): Promise<void> }
   function fetchRate(currency: string, options: { signal: AbortSignal }): Promise<Rate>;
   function makeReport(signal: AbortSignal): Promise<string>;
+  function sql(text: string, values: readonly unknown[]): Promise<{ rowCount: number }>;
+  function Transactional(): MethodDecorator;
 }
 `;
+
+/** A package of users that this one does not install. */
+const CONFIG = `declare module '@nestjs/config' { export class ConfigService { getOrThrow<T>(name: string): T } }`;
 
 const IMPORTS = {
   '@nestjs/common': ['Controller', 'Get', 'Injectable', 'Param', 'UseInterceptors'],
@@ -41,33 +63,40 @@ const IMPORTS = {
     'CacheEvict',
     'CacheHeadersInterceptor',
     'CachePut',
+    'DistributedLock',
+    'fixedDelay',
+    'hashKey',
     'instancesOf',
+    'limitedRetries',
+    'LockService',
     'RedisLockModule',
     'type CacheSerializer',
+    'type Lock',
   ],
 };
 
-/** Every sample of a document, as a module of its own: with the imports that it does not write itself. */
-function samplesOf(document: string): Map<string, string> {
-  const text = readFileSync(join(REPOSITORY, document), 'utf8');
-  const samples = new Map<string, string>();
-  for (const { 1: code = '', index } of text.matchAll(/^```ts\n([\s\S]*?)^```/gm)) {
+const VIRTUAL = join(REPOSITORY, 'test/types/of-documents');
+
+/** Every sample of a page, as a module of its own: with the imports that it does not write itself. */
+function samplesOf(page: string): [path: string, code: string][] {
+  const text = readFileSync(join(REPOSITORY, page), 'utf8');
+  const imports = Object.entries(IMPORTS).map(([from, names]) => `import { ${names.join(', ')} } from '${from}';`);
+  return [...text.matchAll(/^```ts\n([\s\S]*?)^```/gm)].map(({ 1: code = '', index }) => {
+    const file = /^\/\/ (src\/\S+\.ts)\n/.exec(code)?.[1];
+    // The files of one application: they import each other.
+    if (file) return [join(VIRTUAL, dirname(page), file), code];
     const line = text.slice(0, index).split('\n').length;
-    const imports = Object.entries(IMPORTS).map(([from, names]) => `import { ${names.join(', ')} } from '${from}';`);
     const before = /^import /m.test(code) ? '' : imports.join(' ');
-    samples.set(
-      join(REPOSITORY, `test/types/${document.replaceAll('/', '-')}-line-${line}.ts`),
-      `${before}export {};${code}`,
-    );
-  }
-  return samples;
+    return [join(VIRTUAL, `${page.replaceAll('/', '-')}-line-${line}.ts`), `${before}export {};${code}`];
+  });
 }
 
 function problemsOf(files: ReadonlyMap<string, string>): string[] {
   const config = ts.readConfigFile(join(REPOSITORY, 'tsconfig.json'), ts.sys.readFile);
   const { options } = ts.parseJsonConfigFileContent(config.config, ts.sys, REPOSITORY);
   const host = ts.createCompilerHost(options);
-  const { getSourceFile, fileExists, readFile } = host;
+  const { getSourceFile, fileExists, directoryExists, readFile } = host;
+  host.directoryExists = (name) => name.startsWith(VIRTUAL) || directoryExists?.(name) === true;
   host.fileExists = (name) => files.has(name) || fileExists(name);
   host.readFile = (name) => files.get(name) ?? readFile(name);
   host.getSourceFile = (name, ...rest) => {
@@ -78,7 +107,11 @@ function problemsOf(files: ReadonlyMap<string, string>): string[] {
       impliedNodeFormat: ts.ModuleKind.ESNext,
     });
   };
-  const program = ts.createProgram([...files.keys()], { ...options, noUnusedLocals: false }, host);
+  const program = ts.createProgram(
+    [...files.keys()],
+    { ...options, noUnusedLocals: false, noUnusedParameters: false },
+    host,
+  );
   return [...files.keys()].flatMap((name) => {
     const source = program.getSourceFile(name);
     if (!source) throw new Error(`${name} was not compiled`);
@@ -90,15 +123,71 @@ function problemsOf(files: ReadonlyMap<string, string>): string[] {
   });
 }
 
-const given: [string, string] = [join(REPOSITORY, 'test/types/given.ts'), GIVEN];
+const given: [string, string][] = [
+  [join(VIRTUAL, 'given.ts'), GIVEN],
+  [join(VIRTUAL, 'config.d.ts'), CONFIG],
+];
 
-it('has samples of the cache that compile', () => {
-  const samples = samplesOf('docs/cache.md');
-  expect(samples.size).toBeGreaterThan(20);
-  expect(problemsOf(new Map([given, ...samples]))).toEqual([]);
+it('has code that compiles', () => {
+  const samples = PAGES.flatMap(samplesOf);
+  expect(samples.length).toBeGreaterThan(50);
+  expect(problemsOf(new Map([...given, ...samples]))).toEqual([]);
 }, 120_000);
 
-it('would tell of one that does not', () => {
-  const broken = new Map([given, [join(REPOSITORY, 'test/types/broken.ts'), 'export {}; await cache.get(7);']]);
+it('reports code that does not compile', () => {
+  const broken = new Map([...given, [join(VIRTUAL, 'broken.ts'), 'export {}; await cache.get(7);']]);
   expect(problemsOf(broken)).toEqual([expect.stringContaining("'number' is not assignable")]);
 }, 120_000);
+
+it('shows no figure in the README that docs/benchmarks.md lacks', () => {
+  const [readme = '', benchmarks] = ['README.md', 'docs/benchmarks.md'].map((page) =>
+    readFileSync(join(REPOSITORY, page), 'utf8'),
+  );
+  const rows = readme.split('\n').filter((line) => line.includes('`npm run bench'));
+  const figures = rows.flatMap((row) => row.split('|').slice(2, 4)).map((cell) => /[\d,.]+/.exec(cell)?.[0] ?? cell);
+  expect(figures.length).toBeGreaterThan(10);
+  expect(figures.filter((figure) => !benchmarks?.includes(` ${figure} |`))).toEqual([]);
+});
+
+const ALL_PAGES = [
+  ...PAGES,
+  'CHANGELOG.md',
+  'CONTRIBUTING.md',
+  ...readdirSync(join(REPOSITORY, 'docs'))
+    .filter((file) => file.endsWith('.md'))
+    .map((file) => `docs/${file}`),
+];
+
+/** The anchors of a page, as GitHub names them. */
+function headingsOf(page: string): ReadonlySet<string> {
+  const text = readFileSync(page, 'utf8').replaceAll(/^```[\s\S]*?^```/gm, '');
+  const headings = Array.from(text.matchAll(/^#+ (.+)$/gm), ([, heading = '']) => heading);
+  const slugs = headings.map((heading) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+  return new Set(slugs);
+}
+
+it.each(ALL_PAGES)('%s links only to files and headings that exist', (page) => {
+  const text = readFileSync(join(REPOSITORY, page), 'utf8');
+  const links = Array.from(text.matchAll(/\]\((?!https?:)([^)\s]+)\)/g), ([, link = '']) => link);
+  const wrong = links.filter((link) => {
+    const [file = '', heading] = link.split('#');
+    const target = file === '' ? join(REPOSITORY, page) : join(REPOSITORY, dirname(page), file);
+    return !existsSync(target) || (heading !== undefined && !headingsOf(target).has(heading));
+  });
+  expect(wrong).toEqual([]);
+});
+
+it('names only specs that exist', () => {
+  const specs = readdirSync(join(REPOSITORY, 'test'), { recursive: true, encoding: 'utf8' });
+  const known = new Set(specs.map((spec) => spec.split(/[/\\]/).at(-1)));
+  const named = ALL_PAGES.flatMap((page) => {
+    const text = readFileSync(join(REPOSITORY, page), 'utf8');
+    return Array.from(text.matchAll(/`([\w-]+\.spec\.ts)`/g), ([, spec = '']) => spec);
+  });
+  expect(named.filter((spec) => !known.has(spec))).toEqual([]);
+});

@@ -2,7 +2,7 @@ import { startRedisServer } from '../../support/servers/redis-server.js';
 import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
 
-/** Machines whose clocks differ run a job that is over before the next one looks (docs/decorators.md). */
+/** Machines whose clocks differ run a job that is over before the next one looks (docs/guide/scheduled-jobs.md). */
 
 const SHIFTS = [0, 60, 150];
 /** Seconds. */

@@ -5,7 +5,7 @@ import { eventually } from '../../support/eventually.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { startRedisCluster } from '../../support/servers/redis-cluster.js';
 
-/** As docs/redis.md gives them. */
+/** As docs/guide/redis.md gives them. */
 const LOCKS =
   '~shop:lock:{* &shop:lock:process:* +evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl ' +
   '+llen +lindex +lpos +lrem +rpush +hget +hset +hdel +hlen +hexists';

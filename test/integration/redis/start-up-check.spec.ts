@@ -7,7 +7,7 @@ import { eventually } from '../../support/eventually.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
 import { startRedisCluster, type RedisCluster } from '../../support/servers/redis-cluster.js';
 
-/** As docs/redis.md gives it. */
+/** As docs/guide/redis.md gives it. */
 const LOCK_COMMANDS =
   '+evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl +llen +lindex +lpos +lrem ' +
   '+rpush +hget +hset +hdel +hlen +hexists';

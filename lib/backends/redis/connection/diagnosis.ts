@@ -10,7 +10,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
   [/WRONGPASS|invalid password/, 'correct username and password'],
   [/NOAUTH|without any password/, 'give username and password, or take away those that it does not ask for'],
-  [/NOPERM|no permissions|user executing the script|ACL failure/, 'grant the ACL user what docs/redis.md lists'],
+  [/NOPERM|no permissions|user executing the script|ACL failure/, 'grant the ACL user what docs/guide/redis.md lists'],
   [/READONLY/, 'it is a replica: give the address of the primary, or use Sentinel'],
   [/^OOM|command not allowed when used memory/, 'it is full: raise maxmemory, or free memory'],
   [/MISCONF/, 'it cannot write to its disk: see its log'],
