@@ -1,21 +1,33 @@
 import type { Pending } from '../contracts/pending.js';
+import { LinkedList, type Place } from '../timing/linked-list.js';
 
-/** How soon (ms) a PING that failed is followed by another. */
+/** Milliseconds between two PINGs while the breaker is open. */
 const PROBE_INTERVAL = 250;
 
+/** A call under way, which can be made to fail before its time is over. */
+export interface Interruptible {
+  interrupt(why: string): void;
+}
+
 /**
- * Keeps calls from a store that does not answer: for `open` ms, or until it answers a PING.
+ * Stops sending commands for `open` ms after repeated failures; probes with PING and resumes on the first reply.
+ *
+ * It opens after `errors` failures in a row, or after one call during which the store answered nothing at all. When
+ * `open` ms have passed without a reply to a PING, it closes, and one more failure opens it again.
  *
  * The pattern is Nygard's ("Release It!", 2007).
  */
 export class CircuitBreaker {
+  private readonly underWay = new LinkedList<Interruptible>();
   private failures = 0;
   private openUntil = 0;
   private timer: NodeJS.Timeout | undefined;
   private probing = false;
   private stopped = false;
-  /** How often it opened. */
+  /** How often it has opened. */
   opened = 0;
+  /** How many answers have arrived. */
+  answers = 0;
 
   constructor(
     private readonly options: { readonly errors: number; readonly open: number },
@@ -28,9 +40,14 @@ export class CircuitBreaker {
     return this.openUntil !== 0;
   }
 
+  /** The call begins; it leaves its place when it ends. */
+  enter(call: Interruptible): Place<Interruptible> {
+    return this.underWay.push(call);
+  }
+
   answered(): void {
-    this.failures = 0;
-    if (this.isOpen) this.close();
+    this.answers += 1;
+    this.succeeded();
   }
 
   failed(): void {
@@ -38,37 +55,51 @@ export class CircuitBreaker {
     if (this.failures >= this.options.errors) this.trip();
   }
 
-  /** Opens at once. */
-  trip(): void {
-    if (this.isOpen || this.stopped) return;
-    this.opened += 1;
-    this.openUntil = performance.now() + this.options.open;
-    this.look();
-    this.onOpen();
+  /** A call got no answer in its time; `answersBefore` is what `answers` was when it began. */
+  unanswered(answersBefore: number): void {
+    if (this.answers === answersBefore) this.trip();
+    else this.failed();
   }
 
-  /** It opens no more. */
+  /** Fails every call that is under way. */
+  interruptAll(why: string): void {
+    for (const call of this.underWay.toArray()) call.interrupt(why);
+  }
+
+  /** Closes it for good: from now on every call is sent, however many have failed. */
   stop(): void {
     this.stopped = true;
     clearTimeout(this.timer);
     this.openUntil = 0;
   }
 
-  private look(): void {
+  private trip(): void {
+    if (this.isOpen || this.stopped) return;
+    this.opened += 1;
+    this.openUntil = performance.now() + this.options.open;
+    this.probeUntilAnswered();
+    this.onOpen();
+  }
+
+  private succeeded(): void {
+    this.failures = 0;
+    if (this.isOpen) this.close();
+  }
+
+  private probeUntilAnswered(): void {
     if (!this.isOpen) return;
     const left = this.openUntil - performance.now();
     if (left <= 0) {
-      // The next failure opens it again.
       this.failures = this.options.errors - 1;
       return this.close();
     }
-    this.timer = setTimeout(() => this.look(), Math.min(left, PROBE_INTERVAL)).unref();
+    this.timer = setTimeout(() => this.probeUntilAnswered(), Math.min(left, PROBE_INTERVAL)).unref();
     if (this.probing) return;
     this.probing = true;
     this.probe().then(
       () => {
         this.probing = false;
-        this.answered();
+        this.succeeded();
       },
       () => {
         this.probing = false;

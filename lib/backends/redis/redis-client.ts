@@ -1,4 +1,5 @@
 import { Redis, type Cluster, type RedisOptions } from 'ioredis';
+import { backoff } from '../../timing/backoff.js';
 
 /** A client of the user's, options or a URL to make one of our own with. */
 export type RedisConnection = Redis | Cluster | RedisOptions | string;
@@ -18,7 +19,7 @@ const REPLIES = { replyMapping: 'legacy' } as const;
 
 /** Milliseconds until the next try to connect: at most half a second, and never in step with other processes. */
 export function reconnectDelay(attempt: number): number {
-  return Math.min(25 * 2 ** Math.min(attempt, 5), 500) * (0.5 + Math.random() / 2);
+  return backoff(attempt, 25, 500) * (0.5 + Math.random() / 2);
 }
 
 export function createRedisClient(connection: RedisOptions | string): Redis {

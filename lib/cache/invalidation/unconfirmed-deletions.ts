@@ -5,12 +5,13 @@ import type { TagStamp } from '../values/envelope.js';
 import type { LocalState } from './local-state.js';
 import { PendingDeletions, type Deletion } from './pending-deletions.js';
 import type { StoreCalls } from '../store/store-calls.js';
+import { backoff } from '../../timing/backoff.js';
 import { keyResource, type StepOrder } from './step-order.js';
 
 /** More deletions than these are not remembered: the next one is given up. */
 const MOST = 100_000;
-const FIRST_DELAY = 100;
-const LONGEST_DELAY = 2_000;
+const FIRST_BACKOFF = 100;
+const LONGEST_BACKOFF = 2_000;
 /** How long (ms) the end of the application tries to have confirmed what is not, and how soon it tries again. */
 const LAST_TRY = { most: 500, every: 25 };
 /** Deletions that are sent at once. */
@@ -27,7 +28,7 @@ export class UnconfirmedDeletions {
   /** Sweeps that wait before they try again. */
   private readonly resting = new Set<() => void>();
   private timer: NodeJS.Timeout | undefined;
-  private delay = FIRST_DELAY;
+  private failures = 0;
   private sending = false;
   private stopped = false;
 
@@ -127,7 +128,7 @@ export class UnconfirmedDeletions {
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
       this.sendNow();
-    }, around(this.delay)).unref();
+    }, pauseAfter(this.failures)).unref();
   }
 
   private sendNow(): void {
@@ -138,12 +139,12 @@ export class UnconfirmedDeletions {
     this.sendAll().then(
       () => {
         this.sending = false;
-        this.delay = FIRST_DELAY;
+        this.failures = 0;
         this.arm();
       },
       () => {
         this.sending = false;
-        this.delay = Math.min(this.delay * 2, LONGEST_DELAY);
+        this.failures += 1;
         this.arm();
       },
     );
@@ -163,8 +164,8 @@ export class UnconfirmedDeletions {
 
   /** What looks at every key takes longer than one command may, and does not keep the others back. */
   private async sweep(deletion: Deletion): Promise<void> {
-    for (let delay = FIRST_DELAY; ; delay = Math.min(delay * 2, LONGEST_DELAY)) {
-      await this.restUntilBack(around(delay));
+    for (let failures = 0; ; failures += 1) {
+      await this.restUntilBack(pauseAfter(failures));
       if (this.stopped || !this.pending.includes(deletion)) return;
       try {
         return await this.repeat(deletion);
@@ -216,8 +217,9 @@ export class UnconfirmedDeletions {
   }
 }
 
-function around(delay: number): number {
-  return delay * (0.75 + Math.random() / 2);
+/** Milliseconds, never the same in all processes. */
+function pauseAfter(failures: number): number {
+  return backoff(failures, FIRST_BACKOFF, LONGEST_BACKOFF) * (0.75 + Math.random() / 2);
 }
 
 function rest(delay: number): Promise<void> {

@@ -1,4 +1,4 @@
-/** What a `CacheService` has done since it began. */
+/** Counters of a `CacheService` since the application began. */
 export interface CacheStats {
   /** Reads that found a fresh value in the first level. */
   firstLevelHits: number;
@@ -6,42 +6,41 @@ export interface CacheStats {
   secondLevelHits: number;
   /** Reads that shared the read of another caller. */
   sharedReads: number;
-  /** Reads that were answered with a value that is no longer fresh. */
+  /** Reads that returned a stale value. */
   staleHits: number;
-  /** Reads that found nothing they could use. */
+  /** Reads that found no usable value. */
   misses: number;
-  /** Of those, the ones that a Bloom filter answered. */
+  /** Misses that a Bloom filter answered with `null`. */
   absentByFilter: number;
-  /** Loaders that were called. */
+  /** Calls of loaders. */
   loads: number;
-  /** Of those, the ones that failed or ran out of time. */
+  /** Loads that failed or took longer than `loaderTimeout`. */
   failedLoads: number;
-  /** Times that another process' load was waited for. */
+  /** Waits for a load of another process. */
   waits: number;
-  /** Values that were not stored because the key was invalidated, or the lease lost, since their load began. */
+  /** Loaded values that were not stored because the key was invalidated, or the load lease lost, during the load. */
   refusedCommits: number;
-  /** Loads of which nothing was stored because a write was under way, or Redis was not there. */
+  /** Loads that stored nothing because a barrier stood or Redis failed. */
   unstoredLoads: number;
   /** Keys, tags and prefixes that were invalidated. */
   invalidations: number;
-  /** Of those, the ones that had to be repeated. */
+  /** Invalidations that had to be repeated. */
   repeatedInvalidations: number;
-  /** Invalidations that Redis has not confirmed yet. */
+  /** Invalidations that Redis has not confirmed yet; they are repeated. */
   unconfirmedInvalidations: number;
-  /** Calls to Redis that failed or ran out of time. */
+  /** Calls to Redis that failed or took longer than `commandTimeout`. */
   redisErrors: number;
-  /** Times that Redis was left alone. */
+  /** Times that the circuit breaker opened. */
   breakerOpened: number;
-  /**
-   * Values in the first level, those that had to leave for lack of room, and times that it was emptied for lack of
-   * messages.
-   */
+  /** Values in the first level now. */
   firstLevelSize: number;
+  /** Values that left the first level for lack of room. */
   firstLevelEvictions: number;
+  /** Times that the first level was emptied because messages may have been lost. */
   firstLevelFlushes: number;
 }
 
-/** The counters of `CacheStats` that the cache itself counts up. */
+/** The counters of `CacheStats` that the cache itself increments. */
 export class CacheCounters {
   firstLevelHits = 0;
   secondLevelHits = 0;

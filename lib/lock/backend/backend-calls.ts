@@ -1,50 +1,55 @@
+import { BoundedCall } from '../../calls/bounded-call.js';
+import { BoundedCalls } from '../../calls/bounded-calls.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
+import type { LockQueue, TokenRange } from '../../contracts/lock-queue.js';
 import type {
   AcquireAnswer,
-  LockBackend,
-  LockQueue,
   LockState,
-  Pending,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
-  TokenRange,
-} from '../../contracts/lock-backend.js';
+} from '../../contracts/lock-requests.js';
+import type { Pending } from '../../contracts/pending.js';
 import type { Notice } from '../../contracts/start-request.js';
 import { LockBackendError, LockError } from '../../errors/lock-errors.js';
-import { PendingCall } from '../../calls/pending-call.js';
 import { Timeouts } from '../../timing/timeouts.js';
 
 export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
-  /** Until when (monotonic, ms) the names stay taken although their holder has ended; 0 or absent: not at all. */
+  /** When (monotonic, ms) the minimum hold of the names ends; 0 or absent: there is none. */
   readonly keptUntil?: number;
 }
 
-/** How many calls after each other a backend may make at its start. */
+/** How many calls, one after the other, a backend may make at its start. */
 const START_CALLS = 5;
 
 /**
- * The calls to one backend, each bounded in time whatever its client does, and each failure told as `LockBackendError`.
- * A call that ran out of time may still be carried out later.
+ * The calls to one backend. Each fails with a `LockBackendError` after its time limit, whatever the client library
+ * does. The backend may still carry out a call that has failed here.
  */
-export class BackendCalls {
+export class BackendCalls extends BoundedCalls<readonly string[], LockBackendError> {
   readonly timeouts = new Timeouts();
+  readonly limits = this.timeouts;
+  /** Every lock asks the backend: a failure before says nothing of whether it is granted now. */
+  readonly breaker = undefined;
 
   constructor(
     readonly backend: LockBackend,
     private readonly prefix: string | undefined,
     readonly commandTimeout: number,
-  ) {}
+  ) {
+    super(backend);
+  }
 
-  /** Not bounded here: whoever gives up on it has to give back what it grants later. */
+  /** Without a time limit: the caller that gives up must release what is granted later. */
   acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
     const least = leastToken === undefined ? {} : { leastToken };
     const request = { prefix: this.prefix, names, ticket, ttl, ...least };
     return this.explained('acquire', names, this.backend.acquire(request));
   }
 
-  /** Not bounded here: a late answer still counts. */
+  /** Without a time limit: a late answer still counts. */
   renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
     const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
     return this.sentRenewals(prefixed).map((answer, index) =>
@@ -97,7 +102,7 @@ export class BackendCalls {
     return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
   }
 
-  /** Rejects when the backend cannot serve; what else there is to say of it, now or later, is reported. */
+  /** Rejects when the backend cannot serve; `report` logs everything else about it, now or later. */
   async start(report: (notice: Notice) => void): Promise<void> {
     const { backend, prefix, commandTimeout } = this;
     const started = backend.start?.({ prefix, commandTimeout, report });
@@ -105,14 +110,14 @@ export class BackendCalls {
     await Promise.all([pinged, started && this.bounded('start', [], started, START_CALLS * commandTimeout)]);
   }
 
-  /** Rejects after `limit` ms; what comes later is dropped. */
+  /** Rejects after `limit` ms; a later answer is dropped. */
   bounded<T>(operation: string, names: readonly string[], call: Pending<T>, limit = this.commandTimeout): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       this.send(operation, names, call, resolve, reject, limit);
     });
   }
 
-  /** As `bounded`, but an answer that comes after `failed` still goes to `answered`. */
+  /** As `bounded`, but an answer that arrives after `failed` was called still goes to `answered`. */
   send<T>(
     operation: string,
     names: readonly string[],
@@ -121,20 +126,25 @@ export class BackendCalls {
     failed: (error: LockBackendError) => void,
     limit = this.commandTimeout,
   ): void {
-    const pending = new PendingCall(this, operation, names, limit, answered, failed);
+    const pending = new BoundedCall(this, operation, names, limit, answered, failed, answered);
     call.then(pending.onAnswer, pending.onError);
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
-    const cause = this.backend.diagnose?.();
-    const why = cause ? `: ${cause.message}` : '';
-    return this.failure(operation, names, `no answer within ${Math.round(limit)} ms${why}`, cause);
+    return this.gaveUp(operation, names, `no answer within ${Math.round(limit)} ms`);
   }
 
-  explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
-    if (error instanceof LockError) return error;
-    const cause = this.backend.diagnose?.(error) ?? error;
-    return this.failure(operation, names, cause instanceof Error ? cause.message : String(cause), cause);
+  override explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
+    return error instanceof LockError ? error : super.explain(operation, names, error);
+  }
+
+  failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
+    const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
+    return new LockBackendError(
+      names,
+      `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,
+      cause,
+    );
   }
 
   private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {
@@ -145,21 +155,12 @@ export class BackendCalls {
     }
   }
 
-  /** A backend that throws at once must not end the watchdog. */
+  /** A backend that throws instead of rejecting must not stop the watchdog. */
   private sentRenewals(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
     try {
       return this.backend.renew(requests);
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }
-  }
-
-  private failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
-    const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
-    return new LockBackendError(
-      names,
-      `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,
-      cause,
-    );
   }
 }

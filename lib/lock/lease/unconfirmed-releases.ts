@@ -1,5 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls, Ticketed } from '../backend/backend-calls.js';
+import { backoff } from '../../timing/backoff.js';
 import { LinkedList } from '../../timing/linked-list.js';
 
 /** A ticket that may own its names at the backend, although nobody here holds them. */
@@ -19,8 +21,6 @@ interface Entry extends Unconfirmed {
  * all.
  */
 const AT_ONCE = 16;
-const FIRST_BACKOFF = 25;
-const LONGEST_BACKOFF = 1_000;
 
 /**
  * Releases that the backend did not answer: sent again, a few at a time, until each is answered or its lease is over.
@@ -50,13 +50,13 @@ export class UnconfirmedReleases {
 
   private async repeatAll(): Promise<void> {
     this.repeating = true;
-    for (let backoff = FIRST_BACKOFF; ;) {
+    for (let failures = 0; ;) {
       this.dropOver();
       if (!this.entries.first) break;
-      if (await this.sendSome()) backoff = FIRST_BACKOFF;
+      if (await this.sendSome()) failures = 0;
       else {
-        await new Promise((resolve) => setTimeout(resolve, backoff).unref());
-        backoff = Math.min(backoff * 2, LONGEST_BACKOFF);
+        await sleep(backoff(failures), undefined, { ref: false });
+        failures += 1;
       }
     }
     this.repeating = false;

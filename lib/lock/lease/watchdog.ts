@@ -3,6 +3,7 @@ import type { BackendCalls } from '../backend/backend-calls.js';
 import type { Grant } from './grant.js';
 import type { Lease } from './lease.js';
 import { currentInstant } from './lease-clock.js';
+import { backoff } from '../../timing/backoff.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
 
@@ -22,8 +23,6 @@ const BATCH = 100;
 const COALESCE = 0.05;
 /** The clocks are compared at least this often (ms), to notice that the machine was suspended. */
 const LONGEST_NAP = 1_000;
-const FIRST_BACKOFF = 25;
-const LONGEST_BACKOFF = 1_000;
 
 /**
  * Keeps the grants of one backend: renews those that ask for it, many in one round trip, and ends each lease at its
@@ -173,8 +172,8 @@ export class Watchdog {
       if (!watch) continue;
       watch.failures += 1;
       if (watch.failures === 1) news.push(...grant.names);
-      const backoff = watch.failures === 1 ? 0 : FIRST_BACKOFF * 2 ** Math.min(watch.failures - 2, 10);
-      this.reschedule(grant, performance.now() + Math.min(backoff, LONGEST_BACKOFF));
+      const pause = watch.failures === 1 ? 0 : backoff(watch.failures - 2);
+      this.reschedule(grant, performance.now() + pause);
     }
     if (news.length === 0) return;
     const shown = news

@@ -1,8 +1,5 @@
 import { currentInstant, type Instant } from '../lease/lease-clock.js';
 
-const FIRST_BACKOFF = 25;
-const LONGEST_BACKOFF = 1_000;
-
 /** One ticket that asks for the name. */
 export interface Attempt {
   readonly ticket: string;
@@ -22,9 +19,4 @@ export interface Attempt {
 /** It asks from now on. */
 export function newAttempt(ticket: string, queues: boolean, lease: number): Attempt {
   return { ticket, queues, lease, answered: false, base: currentInstant(), unissued: 0, heartbeat: undefined };
-}
-
-/** Milliseconds to pause after a request failed, and `failures` before it. */
-export function backOffAfter(failures: number): number {
-  return Math.min(FIRST_BACKOFF * 2 ** failures, LONGEST_BACKOFF);
 }

@@ -3,7 +3,7 @@ import { LinkedList } from '../../timing/linked-list.js';
 import type { Instant } from '../lease/lease-clock.js';
 import type { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { Asking } from './asking.js';
-import { backOffAfter } from './attempt.js';
+import { backoff } from '../../timing/backoff.js';
 import type { Caller, CallerHost } from './caller.js';
 import type { LockQueues } from './lock-queues.js';
 import { refusalOf } from './refusals.js';
@@ -160,6 +160,6 @@ export class Contender implements CallerHost {
 
   /** Milliseconds to pause after a request failed. */
   backOff(): number {
-    return backOffAfter(this.failures++);
+    return backoff(this.failures++);
   }
 }

@@ -1,0 +1,86 @@
+import type { Place } from '../timing/linked-list.js';
+import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
+import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
+
+/** What limits the calls to one backend or store, and makes their errors. `Subject`: the names or key concerned. */
+export interface CallRules<Subject, Failure extends Error> {
+  readonly limits: Timeouts;
+  /** Absent where every call is to be sent, however many have failed. */
+  readonly breaker: CircuitBreaker | undefined;
+  /** The error for a call that the backend or its client rejected with `error`. */
+  explain(operation: string, subject: Subject, error: unknown): Failure;
+  /** The error for a call that was given up. */
+  gaveUp(operation: string, subject: Subject, why: string): Failure;
+}
+
+/**
+ * One request to a backend or store, which fails after `limit` ms without an answer. An answer that arrives after that
+ * goes to `late`: it may be a grant that nobody wants any more. Callbacks rather than promises: with
+ * `AsyncLocalStorage`, each promise on the path of every lock and every read costs time.
+ */
+export class BoundedCall<T, Subject, Failure extends Error> implements Expiring, Interruptible {
+  private readonly timeout: Timeout;
+  private readonly place: Place<Interruptible> | undefined;
+  private readonly answersBefore: number;
+  private over = false;
+
+  constructor(
+    private readonly rules: CallRules<Subject, Failure>,
+    private readonly operation: string,
+    private readonly subject: Subject,
+    private readonly limit: number,
+    private readonly answered: (answer: T) => void,
+    private readonly failed: (error: Failure) => void,
+    private readonly late: ((answer: T) => void) | undefined,
+  ) {
+    const { breaker, limits } = rules;
+    this.answersBefore = breaker ? breaker.answers : 0;
+    this.timeout = limits.start(limit, this);
+    this.place = breaker?.enter(this);
+  }
+
+  readonly onAnswer = (answer: T): void => {
+    this.rules.breaker?.answered();
+    if (this.over) return this.late?.(answer);
+    this.end();
+    this.answered(answer);
+  };
+
+  readonly onError = (error: unknown): void => {
+    if (this.over) return;
+    this.end();
+    const { breaker } = this.rules;
+    if (breaker) {
+      // Redis answered, though with an error.
+      if (error instanceof Error && error.name === 'ReplyError') breaker.answered();
+      else breaker.failed();
+    }
+    this.failed(this.rules.explain(this.operation, this.subject, error));
+  };
+
+  expire(): void {
+    const { breaker } = this.rules;
+    if (!breaker) return this.giveUp(`no answer within ${Math.round(this.limit)} ms`);
+    // After a standstill of this process an answer may have arrived that is not read yet: it must not open the breaker.
+    setImmediate(() => {
+      if (this.over) return;
+      this.giveUp(`no answer within ${Math.round(this.limit)} ms`);
+      breaker.unanswered(this.answersBefore);
+    });
+  }
+
+  interrupt(why: string): void {
+    if (!this.over) this.giveUp(why);
+  }
+
+  private giveUp(why: string): void {
+    this.end();
+    this.failed(this.rules.gaveUp(this.operation, this.subject, why));
+  }
+
+  private end(): void {
+    this.over = true;
+    this.timeout.leave();
+    this.place?.leave();
+  }
+}
