@@ -191,3 +191,15 @@ it('names only specs that exist', () => {
   });
   expect(named.filter((spec) => !known.has(spec))).toEqual([]);
 });
+
+it('defines every rule of the lock protocol that a test cites', () => {
+  const test = join(REPOSITORY, 'test');
+  const specs = readdirSync(test, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.spec.ts'));
+  const texts = specs.map((spec) => readFileSync(join(test, spec), 'utf8'));
+  const cited = texts.flatMap((text) =>
+    Array.from(text.matchAll(/\(R\d+(?:, R\d+)*\)/g), ([rules]) => rules.match(/R\d+/g) ?? []).flat(),
+  );
+  expect(cited.length).toBeGreaterThan(40);
+  const protocol = readFileSync(join(REPOSITORY, 'docs/protocol.md'), 'utf8');
+  expect(cited.filter((rule) => !protocol.includes(`- **${rule}** `))).toEqual([]);
+});

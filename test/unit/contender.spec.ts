@@ -6,8 +6,8 @@ import { startLockApp, type LockApp } from '../support/lock-app.js';
 import { busy, granted, grantMessage, ScriptedBackend, type Command } from '../support/scripted-backend.js';
 
 /**
- * The process side of the hand-over: answers and messages are delivered by hand, late, twice and in any order. B1 to B22
- * are the shortest ways in which a queue without the rules R1 to R18 goes wrong; see docs/protocol.md.
+ * The process side of the hand-over: answers and messages are delivered by hand, late, twice and in any order. R1 to
+ * R17 are the rules of docs/protocol.md, "Why it is safe".
  */
 
 const NAME = 'job';
@@ -120,7 +120,7 @@ function trustedUntil(lock: Lock): number {
 const quiet = () => clock.pass(30);
 
 describe('a ticket that joins', () => {
-  it('is granted by an answer: trusted from the send of the request, with a margin (B8, B11, R5)', async () => {
+  it('is granted by an answer: trusted from the send of the request, with a margin (R5)', async () => {
     const { call, enqueue } = await joining({ ttl: 1_000 });
     await clock.pass(120);
     await enqueue.answer(granted({ remaining: 1_000, first: 77 }));
@@ -130,13 +130,13 @@ describe('a ticket that joins', () => {
     expect(trustedUntil(lock)).toBeGreaterThan(until(enqueue, 1_000) - 20);
   });
 
-  it('is granted what the lease has left, and not what was asked for (B15, R5)', async () => {
+  it('is granted what the lease has left, and not what was asked for (R5)', async () => {
     const { call, enqueue } = await joining({ ttl: 1_000 });
     await enqueue.answer(granted({ remaining: 600 }));
     expect(trustedUntil(await call.held())).toBeLessThanOrEqual(until(enqueue, 600));
   });
 
-  it('is granted by a message before the answer: from the send of the request; the answer is ignored (B8, B12)', async () => {
+  it('is granted by a message before the answer: from the send of the request; the answer is ignored', async () => {
     const { call, enqueue, ticket } = await joining();
     await clock.pass(120);
     await backend.tell(grantMessage(ticket, NAME, { claim: 5_000, first: 7 }));
@@ -163,7 +163,7 @@ describe('a ticket that joins', () => {
     await lock.release();
   });
 
-  it('granted twice, by a message and by its answer, is entered once (B12)', async () => {
+  it('granted twice, by a message and by its answer, is entered once', async () => {
     const { call, enqueue, ticket } = await joining();
     const second = new Call();
     await backend.tell(grantMessage(ticket, NAME, { claim: 5_000, first: 7, count: 500 }));
@@ -220,7 +220,7 @@ describe('a ticket that joins', () => {
 });
 
 describe('a ticket that waits', () => {
-  it('is granted by a message: trusted from the send of the last request answered "it waits" (B8, R5)', async () => {
+  it('is granted by a message: trusted from the send of the last request answered "it waits" (R5)', async () => {
     const { call, beat, ticket, enqueue } = await beating({}, { remaining: 60 });
     await clock.pass(60);
     await beat.answer(busy());
@@ -232,7 +232,7 @@ describe('a ticket that waits', () => {
     expect(trustedUntil(lock)).toBeGreaterThan(until(beat, 5_000) - 20);
   });
 
-  it('does not count a message from a heartbeat that is not answered (B3, R5)', async () => {
+  it('does not count a message from a heartbeat that is not answered (R5)', async () => {
     const { call, beat, ticket, enqueue } = await beating({}, { remaining: 60 });
     await backend.tell(grantMessage(ticket, NAME, { claim: 5_000 }));
     const lock = await call.held();
@@ -240,7 +240,7 @@ describe('a ticket that waits', () => {
     expect(beat.sentAt).toBeGreaterThan(enqueue.sentAt + 50);
   });
 
-  it('granted by the answer to a heartbeat has what the lease has left; a message adds nothing (B3, R5)', async () => {
+  it('granted by the answer to a heartbeat has what the lease has left; a message adds nothing (R5)', async () => {
     const { call, beat, ticket } = await beating();
     await clock.pass(60);
     await beat.answer(granted({ remaining: 4_000 }));
@@ -250,7 +250,7 @@ describe('a ticket that waits', () => {
     expect(trustedUntil(lock)).toBeLessThanOrEqual(until(beat, 4_000));
   });
 
-  it('granted by a message and by the answer to a heartbeat is entered once (B13)', async () => {
+  it('granted by a message and by the answer to a heartbeat is entered once', async () => {
     const { call, beat, ticket, enqueue } = await beating();
     const second = new Call();
     await backend.tell(grantMessage(ticket, NAME, { first: 7, claim: 5_000 }));
@@ -264,7 +264,7 @@ describe('a ticket that waits', () => {
     expect((await second.held()).fencingToken).toBe(8);
   });
 
-  it.each(['busy', 'gone'] as const)('and holds ignores "%s" from an old heartbeat (B12, R12)', async (status) => {
+  it.each(['busy', 'gone'] as const)('and holds ignores "%s" from an old heartbeat (R12)', async (status) => {
     const { call, beat, ticket } = await beating();
     await backend.tell(grantMessage(ticket, NAME));
     const lock = await call.held();
@@ -275,7 +275,7 @@ describe('a ticket that waits', () => {
     expect(backend.all('beat')).toHaveLength(1);
   });
 
-  it('drops a message with a token that had been issued when it was queued (B1, B2, R8)', async () => {
+  it('drops a message with a token that had been issued when it was queued (R8)', async () => {
     const { call, ticket } = await waiting({}, { unissued: 1_000 });
     await backend.tell(grantMessage(ticket, NAME, { first: 999 }));
     await quiet();
@@ -285,7 +285,7 @@ describe('a ticket that waits', () => {
     expect((await call.held()).fencingToken).toBe(1_000);
   });
 
-  it('goes by what the last heartbeat said was issued (B1, R8)', async () => {
+  it('goes by what the last heartbeat said was issued (R8)', async () => {
     const { call, beat, ticket } = await beating({}, { unissued: 1_000 });
     await beat.answer(busy({ unissued: 2_000 }));
     await backend.tell(grantMessage(ticket, NAME, { first: 1_500 }));
@@ -320,7 +320,7 @@ describe('a ticket that waits', () => {
     expect(third.sentAt - second.sentAt).toBeGreaterThan(95);
   });
 
-  it('beats when the lease of the owner ends, where it is the first (B18, R17)', async () => {
+  it('beats when the lease of the owner ends, where it is the first (R17)', async () => {
     await waiting({}, { first: true, remaining: 40 });
     const answeredAt = performance.now();
     await backend.take('beat');
@@ -354,7 +354,7 @@ describe('a ticket that waits', () => {
     expect(backend.all('beat')).toHaveLength(1);
   });
 
-  it('leaves with its last caller, and what is granted meanwhile is given back (B16, R13)', async () => {
+  it('leaves with its last caller, and what is granted meanwhile is given back (R13)', async () => {
     const { call, beat, ticket } = await beating();
     await call.giveUp();
     expect(backend.releases).toEqual([ticket]);
@@ -396,7 +396,7 @@ describe('a grant of a ticket that is not current', () => {
     expect(backend.all('release')[1]?.request).toMatchObject({ names: ['another'], ticket: stranger });
   });
 
-  it('that was released already is passed on again (B14, R13)', async () => {
+  it('that was released already is passed on again (R13)', async () => {
     const { lock, ticket } = await holding();
     await lock.release();
     expect(contenders()).toBe(0);
@@ -474,7 +474,7 @@ describe('a claim that is too short when it comes', () => {
     expect((await call.held()).owner).toBe(again.ticket);
   });
 
-  it('answered after a newer grant does not lengthen that (B6, R12)', async () => {
+  it('answered after a newer grant does not lengthen that (R12)', async () => {
     const { call, ticket } = await waiting({ ttl: 2_000 });
     await backend.tell(grantMessage(ticket, NAME, { claim: 300 }));
     const renew = await backend.take('renew');
@@ -491,7 +491,7 @@ describe('a claim that is too short when it comes', () => {
 describe('a holder', () => {
   const RENEWED = { ttl: 1_000, renew: { interval: 30, timeout: 500 } };
 
-  it('trusts a renewal from its send (B9)', async () => {
+  it('trusts a renewal from its send', async () => {
     const { lock } = await holding({ remaining: 500 }, { options: RENEWED });
     const renew = await backend.take('renew');
     await clock.pass(100);
@@ -500,7 +500,7 @@ describe('a holder', () => {
     expect(trustedUntil(lock)).toBeGreaterThan(until(renew, 1_000) - 20);
   });
 
-  it('trusts what it had when a renewal is answered with less (B4, R7)', async () => {
+  it('trusts what it had when a renewal is answered with less (R7)', async () => {
     const { lock, enqueue } = await holding({ remaining: 1_000 }, { options: RENEWED });
     await (await backend.take('renew')).answer({ status: 'renewed', remaining: 500 });
     expect(trustedUntil(lock)).toBeGreaterThan(until(enqueue, 1_000) - 20);
@@ -643,7 +643,7 @@ describe('a turn', () => {
   });
 
   it.each(['a message', 'a renewal', 'the grant'])(
-    'ends after 50 ms when %s says that others wait (B19, R11)',
+    'ends after 50 ms when %s says that others wait (R11)',
     async (how) => {
       const options = { ttl: 1_000, renew: { interval: 20, timeout: 500 } };
       const waits = how === 'the grant' ? 1 : 0;
@@ -671,7 +671,7 @@ describe('a turn', () => {
     expect(backend.all('requeue')).toEqual([]);
   });
 
-  it('asks while callers wait behind its holder, lest a lost "wanted" keep others out (B19, R11)', async () => {
+  it('asks while callers wait behind its holder, lest a lost "wanted" keep others out (R11)', async () => {
     const { lock, others, ticket } = await holding({}, { behind: 1 });
     const check = await backend.take('renew');
     expect(check.ticket).toBe(ticket);
@@ -723,7 +723,7 @@ describe('a ticket that is queued with a release', () => {
     expect(trustedUntil(lock)).toBeGreaterThan(until(requeue, 5_000) - 20);
   });
 
-  it('is trusted from the send of that release: a message before the answer (B12, R14)', async () => {
+  it('is trusted from the send of that release: a message before the answer (R14)', async () => {
     const { requeue, again, next } = await requeueing();
     await clock.pass(60);
     await backend.tell(grantMessage(again, NAME, { claim: 5_000 }));
@@ -806,7 +806,7 @@ describe('a ticket that is queued with a release', () => {
     expect(contenders()).toBe(0);
   });
 
-  it('is not lengthened by a renewal of the ticket before it (B6, R12)', async () => {
+  it('is not lengthened by a renewal of the ticket before it (R12)', async () => {
     const options = { ttl: 1_000, renew: { interval: 20, timeout: 900 } };
     const { lock, ticket, others } = await holding({ remaining: 1_000, waiting: 1 }, { behind: 1, options });
     const renewal = await backend.take('renew');
@@ -865,7 +865,7 @@ describe('tokens', () => {
     expect([lock, second, third, fourth].map((each) => each?.fencingToken)).toEqual([10, 11, 50, 60]);
   });
 
-  it('that were reserved for an earlier ticket are not used (B7, R12)', async () => {
+  it('that were reserved for an earlier ticket are not used (R12)', async () => {
     const { requeue, again, others } = await requeueing({ behind: 2, count: 2 });
     const mint = await backend.take('mint');
     await backend.tell(grantMessage(again, NAME, { first: 8_000, count: 1 }));
@@ -882,7 +882,7 @@ describe('tokens', () => {
     expect((await others[1]?.held())?.fencingToken).toBe(9_000);
   });
 
-  it('of an old answer are not used, and those at hand are not stretched by it (B7)', async () => {
+  it('of an old answer are not used, and those at hand are not stretched by it', async () => {
     const { lock, others } = await holding({ first: 100, count: 3 }, { behind: 3 });
     await (await backend.take('mint')).answer({ first: 50, count: 10 });
     await lock.release();
