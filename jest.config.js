@@ -1,4 +1,5 @@
 export default {
+  cacheDirectory: '<rootDir>/node_modules/.cache/jest',
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
   // Those have a configuration of their own: npm run test:pack.

@@ -2,12 +2,13 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, renameSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import requireRedis from '../support/global-setup.mjs';
+import setUpRun from '../support/global-setup.mjs';
 
 /** Packs what `npm run build` made, in a folder outside the repository, so that nothing resolves to what is in it. */
 export default function setUp() {
-  requireRedis();
-  const workplace = mkdtempSync(join(tmpdir(), 'nest-redis-lock-pack-'));
+  const kept = tmpdir();
+  setUpRun();
+  const workplace = mkdtempSync(join(process.env.PACK_KEEP ? kept : tmpdir(), 'nest-redis-lock-pack-'));
   process.env.PACK_WORKPLACE = workplace;
   const pack = ['pack', '--ignore-scripts', '--silent', '--pack-destination', workplace];
   execFileSync('npm', pack, { stdio: ['ignore', 'ignore', 'inherit'] });

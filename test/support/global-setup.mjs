@@ -1,7 +1,16 @@
+import { chmodSync } from 'node:fs';
 // From the build, because jest does not transform this file's imports; `npm test` builds first.
 import { requireRedisServerProgram } from '../../dist-sample/servers/redis-server.js';
+import { temporaryDirectory } from '../../dist-sample/servers/temporary-directory.js';
 
-/** Installs a Redis server, or says how to, before any test needs it. */
+/**
+ * Installs a Redis server, or says how to, before any test needs it. Gives the run one folder for temporary files,
+ * which is removed when this process ends, also by a signal.
+ */
 export default function setUp() {
   requireRedisServerProgram();
+  const folder = temporaryDirectory();
+  // PostgreSQL runs as another user where the tests run as root.
+  chmodSync(folder, 0o711);
+  process.env.TMPDIR = folder;
 }

@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { removeDirectory, temporaryDirectory } from '../support/servers/temporary-directory.js';
 
 const MODULE = new URL('../../tools/build-turn.mjs', import.meta.url).href;
 const TAKE = 'const [mark] = process.argv.slice(1); await takeTurn(mark); console.log(process.pid)';
@@ -10,10 +10,10 @@ const TAKE = 'const [mark] = process.argv.slice(1); await takeTurn(mark); consol
 let folder: string;
 let mark: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'nest-redis-lock-turn-'));
+  folder = temporaryDirectory();
   mark = join(folder, 'building');
 });
-afterEach(() => rmSync(folder, { recursive: true }));
+afterEach(() => removeDirectory(folder));
 
 /** Answers the number of a process that took the turn and left its mark. */
 async function takeTurn(timeout = 20_000): Promise<string> {

@@ -1,10 +1,9 @@
-import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { dirname, join } from 'node:path';
-import { promisify } from 'node:util';
 import getPort from 'get-port';
 import pg from 'pg';
 import { postgresUser, preparePostgresBinaries } from './postgres-binaries.js';
-import { ServerProcess } from './server-process.js';
+import { ServerProcess, spawnGuarded, type ServerProcessOptions } from './server-process.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface PostgresServer extends AsyncDisposable {
@@ -29,15 +28,11 @@ export async function startPostgresServer(): Promise<PostgresServer> {
   const binaries = preparePostgresBinaries(user);
   const directory = temporaryDirectory(user);
   const data = join(directory, 'data');
-  await promisify(execFile)(
-    join(binaries, 'initdb'),
-    ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions'],
-    { cwd: directory, ...(user && { uid: user.uid, gid: user.gid }) },
-  );
+  await initialize(join(binaries, 'initdb'), data, { directory, ...(user && { user }) });
   for (let attempt = 1; ; attempt++) {
     const port = await getPort();
     const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
-    const settings = { port, listen_addresses: '127.0.0.1', unix_socket_directories: directory, ...THROW_AWAY };
+    const settings = { port, listen_addresses: '127.0.0.1', unix_socket_directories: '', ...THROW_AWAY };
     try {
       const server = await ServerProcess.start({
         command: join(binaries, 'postgres'),
@@ -58,6 +53,20 @@ export async function startPostgresServer(): Promise<PostgresServer> {
       if (attempt === 5 || !String(error).includes('Address already in use')) throw error;
     }
   }
+}
+
+async function initialize(
+  command: string,
+  data: string,
+  settings: Pick<ServerProcessOptions, 'directory' | 'user'>,
+): Promise<void> {
+  const options = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions'];
+  // Guarded: an initdb that outlived us would still write when our folder is removed.
+  const child = spawnGuarded({ command, args: ['-D', data, ...options], ...settings });
+  let log = '';
+  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (text: Buffer) => (log += text.toString()));
+  const [code] = (await once(child, 'close')) as [number | null];
+  if (code !== 0) throw new Error(`initdb failed (${code}):\n${log}`);
 }
 
 async function answersQuery(url: string, data: string): Promise<void> {

@@ -116,7 +116,8 @@ export class ServerProcess {
   }
 }
 
-function spawnGuarded(options: ServerProcessOptions): ChildProcess {
+/** Starts a process that ends when we end. */
+export function spawnGuarded(options: Omit<ServerProcessOptions, 'ready' | 'timeout'>): ChildProcess {
   const { command, args, directory, env, user, stopSignal = 'SIGTERM' } = options;
   const setpriv = findProgram('setpriv');
   const { guard = setpriv && process.platform === 'linux' ? 'kernel' : 'watcher' } = options;

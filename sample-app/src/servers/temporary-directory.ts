@@ -1,9 +1,13 @@
 import { spawn } from 'node:child_process';
-import { chownSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { randomBytes } from 'node:crypto';
+import { chownSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { findProgram } from './find-program.js';
+
+/** With the host, because containers that share the folder do not see the processes of each other. */
+const PREFIX = `nest-redis-lock-${hostname().slice(0, 20)}-`;
 
 const directories = new Set<string>();
 let removedAtExit = false;
@@ -11,13 +15,13 @@ let janitor: Writable | undefined;
 
 /**
  * Reads the names of folders until we are gone, however we went, and removes those that are left: again and again for
- * some seconds, because a server that ends at the same time may still write.
+ * up to a minute, because a server that ends at the same time may still write.
  */
 const JANITOR = `
 trap '' INT TERM HUP
 while IFS= read -r directory; do set -- "$@" "$directory"; done
 tries=0
-while [ $tries -lt 100 ]; do
+while [ $tries -lt 600 ]; do
   rm -rf -- "$@" && exit
   tries=$((tries + 1))
   sleep 0.1
@@ -25,12 +29,17 @@ done`;
 
 /** A new folder that is removed with `removeDirectory`, at the latest when this process ends, also by SIGKILL. */
 export function temporaryDirectory(owner?: { uid: number; gid: number }): string {
-  if (!removedAtExit) process.once('exit', removeAll);
+  if (!removedAtExit) {
+    process.once('exit', removeAll);
+    removeAbandoned();
+  }
   removedAtExit = true;
-  const directory = mkdtempSync(join(tmpdir(), 'nest-redis-lock-'));
+  const directory = join(tmpdir(), `${PREFIX}${process.pid}-${randomBytes(4).toString('hex')}`);
   directories.add(directory);
+  // Before the folder is there: we can be killed at any time.
   janitor ??= startJanitor();
   janitor?.write(`${directory}\n`);
+  mkdirSync(directory, { mode: 0o700 });
   if (owner) chownSync(directory, owner.uid, owner.gid);
   return directory;
 }
@@ -38,6 +47,28 @@ export function temporaryDirectory(owner?: { uid: number; gid: number }): string
 export function removeDirectory(directory: string): void {
   directories.delete(directory);
   rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+}
+
+/** Removes the folders of processes of this host that have ended together with their janitor. */
+function removeAbandoned(): void {
+  for (const name of readdirSync(tmpdir())) {
+    const owner = name.startsWith(PREFIX) ? Number(/^(\d+)-/.exec(name.slice(PREFIX.length))?.[1]) : Number.NaN;
+    if (Number.isNaN(owner) || isRunning(owner)) continue;
+    try {
+      removeDirectory(join(tmpdir(), name));
+    } catch {
+      // It belongs to another user, or its server still writes; the next process tries again.
+    }
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
 }
 
 /** What a server that ends now still writes to is left to the janitor. */
