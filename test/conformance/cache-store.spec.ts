@@ -145,7 +145,7 @@ describe.each(cacheStores)('the cache store $name', ({ open, ownsConnection }) =
     });
 
     it('are set only where there is none, if that is asked for', async () => {
-      expect(await store.set({ key, data: 'first', ttl: 200, ifAbsent: true })).toBe(true);
+      expect(await store.set({ key, data: 'first', ttl: 1_000, ifAbsent: true })).toBe(true);
       expect(await other.set({ key, data: 'second', ttl: LONG, ifAbsent: true })).toBe(false);
       expect(await read()).toBe('first');
       await eventually(async () => (await read()) === null);
@@ -294,9 +294,9 @@ describe.each(cacheStores)('the cache store $name', ({ open, ownsConnection }) =
     });
 
     it('keeps its lease by renewing it', async () => {
-      const token = await begin({ lease: 300 });
+      const token = await begin({ lease: 1_000 });
       expect(await store.renew({ key, token, lease: LONG })).toBe(true);
-      await sleep(400);
+      await sleep(1_050);
       expect(await statusOf(other)).toBe('busy');
       expect(await commit(token)).toBe(true);
     });

@@ -195,7 +195,7 @@ describe('reads and writes of a few keys without a pause', () => {
       for (const [key, row] of rows) {
         for (const cache of caches) {
           expect(await cache.getOrSet(key, () => row, { consistency: 'strong' })).toBe(row);
-          await eventually(async () => (await cache.getOrSet(key, () => row)) === row, { within: 100, every: 1 });
+          await eventually(async () => (await cache.getOrSet(key, () => row)) === row, { within: 1_500, every: 1 });
         }
       }
     }

@@ -1,9 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import calculateSlot from 'cluster-key-slot';
 import { Redis, type Cluster } from 'ioredis';
-import type { Lock } from 'nest-redis-lock';
-import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { RENEWED_OFTEN, renewedAgain } from '../support/renewals.js';
 import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
 let cluster: RedisCluster;
@@ -47,23 +46,10 @@ async function migrating(name: string) {
   };
 }
 
-/** Waits until the lease was renewed by a request that was sent from now on. */
-async function renewedAgain(lock: Lock): Promise<void> {
-  const trustedUntil = () => performance.now() + lock.remaining();
-  // The first renewal may have been under way.
-  for (let times = 0; times < 2; times++) {
-    const before = trustedUntil();
-    await eventually(() => trustedUntil() > before + RENEWAL.interval / 2, { within: RENEWAL.ttl });
-  }
-}
-
-/** The lease outlasts a busy machine; the interval makes it be renewed often. */
-const RENEWAL = { ttl: 10_000, interval: 50 };
-
 it.each([[['moving']], [['{together}:a', '{together}:b']]])(
   'renews %j while the slot is moved, before and after its keys are',
   async (names) => {
-    const lock = await app.locks.acquire(names, { ttl: RENEWAL.ttl, renew: { interval: RENEWAL.interval } });
+    const lock = await app.locks.acquire(names, RENEWED_OFTEN);
     const migration = await migrating(names[0] as string);
     await renewedAgain(lock);
     await migration.moveKeys();

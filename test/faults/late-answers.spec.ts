@@ -144,7 +144,7 @@ it('has lost it where no answer was there', async () => {
   afterRenewal(() => standStill());
   try {
     await eventually(() => !afterSend);
-    await eventually(() => lock.signal.aborted, { within: 500 });
+    await eventually(() => lock.signal.aborted, { within: 5_000 });
     expect(lock.held).toBe(false);
     await expect(lock.release()).rejects.toMatchObject({ reason: 'expired' });
   } finally {

@@ -6,6 +6,8 @@ import { startRedisServer, type RedisServer } from '../support/servers/redis-ser
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { quietTimeSince } from '../support/quiet-time.js';
+import { RENEWED_OFTEN } from '../support/renewals.js';
 
 let server: RedisServer;
 let app: LockApp;
@@ -52,7 +54,7 @@ describe('a holder that is stopped for longer than its lease', () => {
     await holder.kill();
     const start = performance.now();
     const next = await app.locks.acquire('killed', { wait: 5_000 });
-    expect(performance.now() - start).toBeLessThan(1_400);
+    expect(quietTimeSince(start)).toBeLessThan(1_400);
     await next.release();
   });
 });
@@ -78,18 +80,18 @@ describe('Redis that hangs', () => {
     const start = performance.now();
     await expect(app.locks.tryAcquire('hung')).rejects.toBeInstanceOf(LockBackendError);
     await expect(app.locks.acquire('hung', { wait: 0 })).rejects.toBeInstanceOf(LockBackendError);
-    expect(performance.now() - start).toBeLessThan(1_500);
+    expect(quietTimeSince(start)).toBeLessThan(1_500);
     const waitStart = performance.now();
     await expect(app.locks.acquire('hung', { wait: 1_000 })).rejects.toBeInstanceOf(LockBackendError);
     expect(performance.now() - waitStart).toBeGreaterThan(950);
-    expect(performance.now() - waitStart).toBeLessThan(1_400);
+    expect(quietTimeSince(waitStart)).toBeLessThan(1_400);
   });
 
   it('leaves nothing held of what it carries out when it goes on', async () => {
     server.process.pause();
     await expect(app.locks.tryAcquire('resumed')).rejects.toBeInstanceOf(LockBackendError);
     server.process.resume();
-    await eventually(async () => !(await app.locks.isLocked('resumed').catch(() => true)), { within: 3_000 });
+    await eventually(async () => !(await app.locks.isLocked('resumed').catch(() => true)), { within: 10_000 });
   });
 
   it('does not keep a result back: release is waited for once, then goes on behind', async () => {
@@ -99,7 +101,7 @@ describe('Redis that hangs', () => {
       return 'done';
     });
     expect(result).toBe('done');
-    expect(performance.now() - start).toBeLessThan(1_500);
+    expect(quietTimeSince(start)).toBeLessThan(1_500);
     server.process.resume();
     await eventually(async () => !(await app.locks.isLocked('slow-release').catch(() => true)));
   });
@@ -112,7 +114,7 @@ describe('Redis that is killed and comes back', () => {
     const waiting = app.locks.acquire('restart', { wait: 1_000 }).catch((error: unknown) => error);
     await server.process.kill();
     expect(await waiting).toBeInstanceOf(LockBackendError);
-    expect(performance.now() - start).toBeLessThan(1_500);
+    expect(quietTimeSince(start)).toBeLessThan(1_500);
     const again = await startRedisServer({ port: server.port });
     try {
       const next = await app.locks.acquire('other', { wait: 5_000 });
@@ -159,11 +161,11 @@ describe('Redis that is killed and comes back', () => {
 describe('a key that somebody else touched', () => {
   it('is lost with the next renewal, for good', async () => {
     const plain = new Redis(server.url);
-    const deleted = await app.locks.acquire('deleted', { ttl: 600 });
-    const replaced = await app.locks.acquire('replaced', { ttl: 600 });
+    const deleted = await app.locks.acquire('deleted', RENEWED_OFTEN);
+    const replaced = await app.locks.acquire('replaced', RENEWED_OFTEN);
     await plain.del('lock:{deleted}');
     await plain.set('lock:{replaced}', 'somebody', 'PX', 60_000);
-    await eventually(() => deleted.signal.aborted && replaced.signal.aborted, { within: 1_000 });
+    await eventually(() => deleted.signal.aborted && replaced.signal.aborted);
     expect(deleted.signal.reason).toMatchObject({ reason: 'taken', fencingToken: deleted.fencingToken });
     await expect(replaced.release()).rejects.toMatchObject({ reason: 'taken' });
     await expect(deleted.release()).rejects.toBeInstanceOf(LockLostError);

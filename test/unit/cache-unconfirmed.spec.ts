@@ -115,7 +115,7 @@ it('a deletion that looks at every key is tried again as soon as the store is ba
   store.ping = ping;
   const back = new Promise<void>((resolve) => engine.calls.whenBack(resolve));
   await back;
-  await eventually(() => engine.stats().unconfirmedInvalidations === 0, { within: 100, every: 1 });
+  await eventually(() => engine.stats().unconfirmedInvalidations === 0, { within: 1_000, every: 1 });
 });
 
 it('at the end of the application they are tried until the store answers, also while it is left alone', async () => {

@@ -3,6 +3,7 @@ import { memory, type Lock, type LockService } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
+import { RENEWED_OFTEN } from '../../support/renewals.js';
 
 let server: RedisServer;
 beforeAll(async () => {
@@ -28,7 +29,7 @@ describe.each(['redis', 'memory'] as const)('a listener of a lost lock on %s', (
     const leave = new Gate();
     const inside = new Gate();
     const request = locks.withLock('account', async () => {
-      const inner = await locks.acquire('invoice', { ttl: 200 });
+      const inner = await locks.acquire('invoice', RENEWED_OFTEN);
       inside.open();
       await leave.opened;
       await inner.release();
@@ -80,7 +81,7 @@ describe.each(['redis', 'memory'] as const)('a listener of a lost lock on %s', (
 
   it('keeps the storages of the application as they were where the signal was asked for', async () => {
     const requests = new AsyncLocalStorage<string>();
-    const armed = await requests.run('first', () => locks.acquire('armed', { ttl: 200 }));
+    const armed = await requests.run('first', () => locks.acquire('armed', RENEWED_OFTEN));
     const seen = await requests.run('second', async () => {
       const lock = await locks.acquire('stored', { maxHold: 300 });
       return onAbort(lock, () => requests.getStore());

@@ -13,6 +13,7 @@ import {
 } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
+import { quietTimeSince } from '../../../support/quiet-time.js';
 
 let server: RedisServer;
 let redis: Redis;
@@ -65,7 +66,7 @@ describe('the first level of several applications', () => {
     await change(caches[0]!);
     await Promise.all(
       caches.map((cache) =>
-        eventually(async () => (await cache.getOrSet(key, () => 'new')) === 'new', { within: 200, every: 1 }),
+        eventually(async () => (await cache.getOrSet(key, () => 'new')) === 'new', { within: 1_500, every: 1 }),
       ),
     );
   });
@@ -77,7 +78,7 @@ describe('the first level of several applications', () => {
     await keepEverywhere('untouched', `${key}:untouched`);
     await caches[0]!.deleteByTag('b');
     const renewed = () => Promise.all(caches.map((cache) => cache.getOrSet(key, () => 'new', { tags: ['a', 'b'] })));
-    await eventually(async () => (await renewed()).every((value) => value === 'new'), { within: 200, every: 1 });
+    await eventually(async () => (await renewed()).every((value) => value === 'new'), { within: 1_500, every: 1 });
     await keepEverywhere('untouched', `${key}:untouched`);
   });
 
@@ -124,9 +125,9 @@ describe('the first level of several applications', () => {
     proxy.silence();
     await caches[0]!.invalidate(key);
     const begun = performance.now();
-    await eventually(async () => (await apart.cache.getOrSet(key, () => 'new')) === 'new', { within: 4_000 });
-    expect(performance.now() - begun).toBeLessThan(3_000);
-    await eventually(() => hears(apart.cache), { within: 8_000 });
+    await eventually(async () => (await apart.cache.getOrSet(key, () => 'new')) === 'new', { within: 10_000 });
+    expect(quietTimeSince(begun)).toBeLessThan(3_000);
+    await eventually(() => hears(apart.cache), { within: 20_000 });
     await apart.close();
     await proxy.stop();
   });

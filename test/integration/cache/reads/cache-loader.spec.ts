@@ -13,6 +13,7 @@ import {
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
 import { Gate } from '../../../support/gate.js';
+import { quietTimeSince } from '../../../support/quiet-time.js';
 
 let server: RedisServer;
 let redis: Redis;
@@ -107,7 +108,7 @@ describe('a stale value', () => {
     expect(await a.getOrSet(key, () => gate.opened.then(() => 'new'), soft)).toBe('old');
     expect(await b.getOrSet(key, () => 'of b', soft)).toBe('old');
     // Whoever does not stop there waits for the lock (10 s) or for the gate.
-    expect(performance.now() - begun).toBeLessThan(5_000);
+    expect(quietTimeSince(begun)).toBeLessThan(5_000);
     gate.open();
     await eventually(async () => (await b.get(key)) === 'new');
   });
@@ -200,7 +201,7 @@ describe('a loader', () => {
     expect(signal?.reason).toBeInstanceOf(CacheTimeoutError);
     const begun = performance.now();
     expect(await b.getOrSet(key, () => 'new')).toBe('new');
-    expect(performance.now() - begun).toBeLessThan(500);
+    expect(quietTimeSince(begun)).toBeLessThan(500);
   });
 
   it('that fails rejects all who wait for it here with its own error, and stores nothing (cacheable #1554)', async () => {
@@ -244,7 +245,7 @@ describe('a loader', () => {
     const second = a.getOrSet('two', load('two', 'one'), options);
     const values = await Promise.all([first, second]);
     expect(values.map((value) => value.slice(0, 7))).toEqual(['one and', 'two and']);
-    expect(performance.now() - start).toBeLessThan(1_000);
+    expect(quietTimeSince(start)).toBeLessThan(1_000);
   });
 
   it('waits for that of another application, or not, as lock says', async () => {
@@ -307,7 +308,7 @@ describe('tags', () => {
     expect(await fronted.getOrSet(key, () => 'again', { tags: ['added'] })).toBe('tagged');
     await a.deleteByTag('added');
     const last = () => fronted.getOrSet(key, () => 'last', { tags: ['added'] });
-    await eventually(async () => (await last()) === 'last', { within: 100, every: 1 });
+    await eventually(async () => (await last()) === 'last', { within: 1_500, every: 1 });
   });
 
   it('are looked at by get and has, too (bentocache #64)', async () => {
