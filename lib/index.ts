@@ -36,7 +36,8 @@ export {
   type CacheErrorCode,
 } from './errors/cache-errors.js';
 export type { BatchLoader, Loader, LoaderContext } from './cache/load/cache-loader.js';
-export type { CacheOperations, DeleteMatchingOptions, InvalidateOptions } from './cache/api/cache-operations.js';
+export type { CacheDeletions, DeleteMatchingOptions, InvalidateOptions } from './cache/api/cache-deletions.js';
+export type { CacheOperations } from './cache/api/cache-operations.js';
 export type { CacheReads } from './cache/api/cache-reads.js';
 export type {
   CacheWrites,
@@ -54,8 +55,7 @@ export type {
   MemoryCacheOptions,
   ReadOptions,
 } from './cache/options/cache-options.js';
-export type { CachePipeline } from './cache/api/cache-pipeline.js';
-export type { PipelineExpiringSets, PipelineSets } from './cache/api/pipeline-sets.js';
+export type { CachePipeline, PipelineExpiringSets, PipelineSets } from './cache/api/cache-pipeline.js';
 export type { CacheSerializer } from './cache/values/cache-serializer.js';
 export { CacheService } from './cache/cache.service.js';
 export type { CacheStats } from './cache/store/cache-stats.js';

@@ -61,7 +61,11 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
       },
     },
     LockService,
-    CacheService,
+    {
+      provide: CacheService,
+      inject: [CacheRuntime],
+      useFactory: (runtime: CacheRuntime) => new CacheService(runtime),
+    },
     InstanceAdopter,
     CachedMethodsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },

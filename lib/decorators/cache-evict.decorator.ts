@@ -1,5 +1,5 @@
 import { CacheKeyError } from '../errors/cache-errors.js';
-import type { InvalidateOptions } from '../cache/api/cache-operations.js';
+import type { InvalidateOptions } from '../cache/api/cache-deletions.js';
 import { refused } from '../cache/options/cache-durations.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheEvictInterceptor, type EvictMoment } from '../interceptors/cache-evict.interceptor.js';

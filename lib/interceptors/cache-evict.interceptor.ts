@@ -1,7 +1,7 @@
 import { Logger } from '@nestjs/common';
 import { isObservable } from 'rxjs';
 import { CacheConfigError } from '../errors/cache-errors.js';
-import type { InvalidateOptions } from '../cache/api/cache-operations.js';
+import type { InvalidateOptions } from '../cache/api/cache-deletions.js';
 import type { CacheService } from '../cache/cache.service.js';
 import { cacheServiceOf } from './cache-service-property.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';

@@ -43,7 +43,7 @@ export async function closeCaches(instances: readonly CacheInstance[]): Promise<
 
 /** Whether messages of the others come in. */
 export function hears(cache: CacheService): boolean {
-  return (cache as unknown as { engineOf(): CacheEngine }).engineOf().hears;
+  return (cache as unknown as { scope: { engine: CacheEngine } }).scope.engine.hears;
 }
 
 /** A client whose messages take another way: that of a proxy, which may hold them up. It is to be disconnected by its user. */

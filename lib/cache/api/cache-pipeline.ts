@@ -1,7 +1,13 @@
-import type { CacheOperations, InvalidateOptions } from './cache-operations.js';
-import type { CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache-writes.js';
+import type { CacheDeletions, InvalidateOptions } from './cache-deletions.js';
+import type { CacheWrites, CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache-writes.js';
 import type { Duration } from '../options/cache-durations.js';
-import { PipelineExpiringSets, PipelineSets } from './pipeline-sets.js';
+import type { CacheExpiringSetOperations, CacheSetOperations } from './set-operations.js';
+
+/** What a pipeline gathers. */
+interface PipelinedOperations extends CacheWrites, CacheDeletions {
+  readonly sets: CacheSetOperations;
+  readonly expiringSet: CacheExpiringSetOperations;
+}
 
 /**
  * Gathers operations and sends them together. They are not a transaction: others may come in between, and each succeeds
@@ -11,7 +17,7 @@ export class CachePipeline<Results extends unknown[] = []> {
   private readonly steps: (() => Promise<unknown>)[] = [];
 
   /** @internal */
-  constructor(private readonly cache: CacheOperations) {}
+  constructor(private readonly cache: PipelinedOperations) {}
 
   /** Changes and reads of plain sets, in the order of the pipeline. */
   get sets(): PipelineSets<Results> {
@@ -87,5 +93,68 @@ export class CachePipeline<Results extends unknown[] = []> {
   with<T>(step: () => Promise<T>): CachePipeline<[...Results, T]> {
     this.steps.push(step);
     return this as unknown as CachePipeline<[...Results, T]>;
+  }
+}
+
+/** `sets` of the cache, in a pipeline. */
+export class PipelineSets<Results extends unknown[]> {
+  /** @internal */
+  constructor(
+    private readonly pipeline: CachePipeline<Results>,
+    private readonly sets: CacheSetOperations,
+  ) {}
+
+  /** `sets.add` of the cache. */
+  add(...given: Parameters<CacheSetOperations['add']>): CachePipeline<[...Results, number]> {
+    return this.pipeline.with(() => this.sets.add(...given));
+  }
+
+  /** `sets.remove` of the cache. */
+  remove(...given: Parameters<CacheSetOperations['remove']>): CachePipeline<[...Results, number]> {
+    return this.pipeline.with(() => this.sets.remove(...given));
+  }
+
+  /** `sets.has` of the cache. */
+  has(key: string, member: string): CachePipeline<[...Results, boolean]> {
+    return this.pipeline.with(() => this.sets.has(key, member));
+  }
+
+  /** `sets.members` of the cache. */
+  members(key: string): CachePipeline<[...Results, readonly string[]]> {
+    return this.pipeline.with(() => this.sets.members(key));
+  }
+}
+
+/** `expiringSet` of the cache, in a pipeline. */
+export class PipelineExpiringSets<Results extends unknown[]> {
+  /** @internal */
+  constructor(
+    private readonly pipeline: CachePipeline<Results>,
+    private readonly sets: CacheExpiringSetOperations,
+  ) {}
+
+  /** `expiringSet.add` of the cache. */
+  add(...given: Parameters<CacheExpiringSetOperations['add']>): CachePipeline<[...Results, number]> {
+    return this.pipeline.with(() => this.sets.add(...given));
+  }
+
+  /** `expiringSet.remove` of the cache. */
+  remove(...given: Parameters<CacheExpiringSetOperations['remove']>): CachePipeline<[...Results, number]> {
+    return this.pipeline.with(() => this.sets.remove(...given));
+  }
+
+  /** `expiringSet.has` of the cache. */
+  has(key: string, member: string): CachePipeline<[...Results, boolean]> {
+    return this.pipeline.with(() => this.sets.has(key, member));
+  }
+
+  /** `expiringSet.members` of the cache. */
+  members(key: string): CachePipeline<[...Results, readonly string[]]> {
+    return this.pipeline.with(() => this.sets.members(key));
+  }
+
+  /** `expiringSet.size` of the cache. */
+  size(key: string): CachePipeline<[...Results, number]> {
+    return this.pipeline.with(() => this.sets.size(key));
   }
 }

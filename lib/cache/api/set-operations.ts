@@ -1,7 +1,6 @@
 import { whyNotText } from '../../keys/key-part.js';
 import { expiringSetResource, setResource } from '../invalidation/step-order.js';
-import type { CacheEngine } from '../cache-engine.js';
-import { cacheKey } from './cache-keys.js';
+import type { KeyScope } from './key-scope.js';
 import {
   endlessMilliseconds,
   milliseconds,
@@ -15,10 +14,7 @@ type Members = string | readonly string[];
 /** Sets of strings. They are apart from the values: a set and a value of one key do not know of each other. */
 export class CacheSetOperations {
   /** @internal */
-  constructor(
-    private readonly engineOf: () => CacheEngine,
-    private readonly keyPrefix: string,
-  ) {}
+  constructor(private readonly scope: KeyScope) {}
 
   /**
    * Answers how many of them are new. The whole set then lives for `ttl` from now; with `Infinity` it never ends by
@@ -28,9 +24,9 @@ export class CacheSetOperations {
    * @throws CacheBackendError when Redis fails
    */
   async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
-    const { calls, stepOrder } = this.engineOf();
+    const { calls, stepOrder } = this.scope.engine;
     const ttl = endlessMilliseconds('ttl', options?.ttl);
-    const full = this.keyPrefix + cacheKey(key);
+    const full = this.scope.key(key);
     const accesses = [{ resource: setResource(full), mode: 'addition' }];
     const all = list(members);
     return stepOrder.run(accesses, () =>
@@ -40,8 +36,8 @@ export class CacheSetOperations {
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     const accesses = [{ resource: setResource(full), mode: 'removal' }];
     const all = list(members);
     return stepOrder.run(accesses, () =>
@@ -51,8 +47,8 @@ export class CacheSetOperations {
 
   /** @throws CacheBackendError when Redis fails */
   async has(key: string, member: string): Promise<boolean> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     const one = single(member);
     return stepOrder.run([{ resource: setResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.sets.has(full, one)),
@@ -61,8 +57,8 @@ export class CacheSetOperations {
 
   /** @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     return stepOrder.run([{ resource: setResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.sets.members(full)),
     );
@@ -72,18 +68,15 @@ export class CacheSetOperations {
 /** Sets of strings of which each expires at a time of its own, by the clock of Redis. */
 export class CacheExpiringSetOperations {
   /** @internal */
-  constructor(
-    private readonly engineOf: () => CacheEngine,
-    private readonly keyPrefix: string,
-  ) {}
+  constructor(private readonly scope: KeyScope) {}
 
   /**
    * Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis
    * fails
    */
   async add(key: string, members: Members, ttl: Duration): Promise<number> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     const time = milliseconds('ttl', ttl, 1);
     const accesses = [{ resource: expiringSetResource(full), mode: 'addition' }];
     const all = list(members);
@@ -94,8 +87,8 @@ export class CacheExpiringSetOperations {
 
   /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     const accesses = [{ resource: expiringSetResource(full), mode: 'removal' }];
     const all = list(members);
     return stepOrder.run(accesses, () =>
@@ -105,8 +98,8 @@ export class CacheExpiringSetOperations {
 
   /** @throws CacheBackendError when Redis fails */
   async has(key: string, member: string): Promise<boolean> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     const one = single(member);
     return stepOrder.run([{ resource: expiringSetResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.expiringSets.has(full, one)),
@@ -115,8 +108,8 @@ export class CacheExpiringSetOperations {
 
   /** Those that have not expired. @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     return stepOrder.run([{ resource: expiringSetResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.expiringSets.members(full)),
     );
@@ -124,8 +117,8 @@ export class CacheExpiringSetOperations {
 
   /** How many have not expired. @throws CacheBackendError when Redis fails */
   async size(key: string): Promise<number> {
-    const { calls, stepOrder } = this.engineOf();
-    const full = this.keyPrefix + cacheKey(key);
+    const { calls, stepOrder } = this.scope.engine;
+    const full = this.scope.key(key);
     return stepOrder.run([{ resource: expiringSetResource(full), mode: 'read' }], () =>
       calls.run('read of the set', full, () => calls.store.expiringSets.size(full)),
     );

@@ -29,7 +29,7 @@ afterAll(async () => {
 beforeEach(() => redis.flushall());
 
 function engine(): CacheEngine {
-  return (cache as unknown as { engineOf(): CacheEngine }).engineOf();
+  return (cache as unknown as { scope: { engine: CacheEngine } }).scope.engine;
 }
 
 /** Deletes by tag in `by`, until `cache` knows of it. */

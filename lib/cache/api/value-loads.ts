@@ -1,0 +1,23 @@
+import type { CacheEngine } from '../cache-engine.js';
+import type { BatchLoader } from '../load/cache-loader.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import { BatchLoad } from '../read/batch-load.js';
+import { valuesOf } from '../store/batches.js';
+import { cacheKeys } from './cache-keys.js';
+
+/** Reads the values of the keys, which begin with `keyPrefix` in the store, and loads those that are missing at once. */
+export async function loadValues<T>(
+  engine: CacheEngine,
+  keyPrefix: string,
+  keys: readonly string[],
+  loader: BatchLoader<T>,
+  settings: EntrySettings,
+): Promise<T[]> {
+  const unique = cacheKeys(keys);
+  const batch = new BatchLoad(unique, loader, engine.loads.scopes, keyPrefix);
+  const read: Parameters<BatchLoad['run']>[0] = (key, loading, rendezvous) =>
+    engine.fetch(keyPrefix + key, loading, settings, rendezvous);
+  const values = valuesOf(await batch.run(read));
+  const byKey = new Map(unique.map((key, index) => [key, values[index]]));
+  return keys.map((key) => byKey.get(key) as T);
+}
