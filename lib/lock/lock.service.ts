@@ -2,31 +2,26 @@ import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } fro
 import { AcquiredLock } from './hold/acquired-lock.js';
 import { DroppedLocks } from './hold/dropped-locks.js';
 import { HoldContext } from './hold/hold-context.js';
-import { HoldRegistry } from './hold/hold-registry.js';
-import { HoldTaker } from './hold/hold-taker.js';
+import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
 import type { Lock, LockInfo } from './lock.js';
 import { LockBackends } from './backend/lock-backends.js';
 import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { lockNames } from './options/lock-names.js';
-import {
-  requireOption,
-  resolveLockOptions,
-  type LockOptions,
-  type ResolvedLockOptions,
-} from './options/lock-options.js';
+import { requireOption, resolveLockOptions, type LockOptions } from './options/lock-options.js';
 
 /** Takes and inspects locks. Injected, from `RedisLockModule`. */
 @Injectable()
 export class LockService implements OnModuleInit, OnApplicationShutdown {
   private readonly context = new HoldContext();
-  private readonly registry = new HoldRegistry(this.context);
   private readonly taker: HoldTaker;
   private readonly dropped: DroppedLocks;
+  /** Of calls without options: resolved and checked once. */
+  private defaultRequest: HoldRequest | undefined;
   private stopped = false;
 
   /** @internal */
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
-    this.taker = new HoldTaker(backends, this.registry, this.context);
+    this.taker = new HoldTaker(backends, this.context);
     this.dropped = new DroppedLocks(backends.logger);
   }
 
@@ -43,8 +38,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws LockBackendError when the backend fails until `wait` has passed
    * @throws the reason of `options.signal`
    */
-  async acquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock> {
-    return this.acquireAs(lockNames(key), this.resolve(options));
+  async acquire(key: string | readonly string[], options?: LockOptions): Promise<Lock> {
+    return this.acquireAs(lockNames(key), this.requestOf(options));
   }
 
   /**
@@ -55,22 +50,24 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
     const { defaults } = this.backends.options;
     try {
-      return await this.acquireAs(lockNames(key), resolveLockOptions(options, { ...defaults, wait: 0 }));
+      const request = this.taker.request(resolveLockOptions(options, { ...defaults, wait: 0 }));
+      return await this.acquireAs(lockNames(key), request);
     } catch (error) {
       if (error instanceof LockTimeoutError) return null;
       throw error;
     }
   }
 
-  private async acquireAs(names: readonly string[], resolved: ResolvedLockOptions): Promise<Lock> {
+  private async acquireAs(names: readonly string[], request: HoldRequest): Promise<Lock> {
     const acquisition = this.context.acquiring(names);
-    const origin = resolved.renewal && this.dropped.origin();
+    const { renewal } = request.options;
+    const origin = renewal && this.dropped.origin();
     try {
-      const hold = await this.taker.take(names, resolved);
+      const hold = await this.taker.take(names, request);
       hold.context = acquisition;
       acquisition.granted(hold);
       const lock = new AcquiredLock(hold);
-      if (resolved.renewal) this.dropped.watch(lock, hold, origin);
+      if (renewal) this.dropped.watch(lock, hold, origin);
       return lock;
     } catch (error) {
       acquisition.close();
@@ -98,10 +95,10 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     optionsOrBody: LockOptions | ((lock: Lock) => Promise<T>) | undefined,
     bodyAfterOptions?: (lock: Lock) => Promise<T>,
   ): Promise<T> {
-    const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : {};
+    const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : undefined;
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
     requireOption(typeof body === 'function', 'body', body, 'the function that runs inside the lock');
-    const lock = await this.taker.take(lockNames(key), this.resolve(options));
+    const lock = await this.taker.take(lockNames(key), this.requestOf(options));
     let result: T;
     try {
       result = await this.context.run(lock, body);
@@ -145,7 +142,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   async inspect(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<LockInfo | null> {
     const { backend, name } = this.single(key, options);
     const state = await backend.calls.inspect(name);
-    const elsewhere = Math.max(0, (state?.waiting ?? 0) - (backend.queues?.queuedHere(name) ?? 0));
+    const elsewhere = Math.max(0, (state?.waiting ?? 0) - (backend.contenders?.queuedHere(name) ?? 0));
     return state && { ...state, waiting: elsewhere + this.taker.waitingFor(backend, name) };
   }
 
@@ -164,7 +161,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const { backend, name } = this.single(key, options);
     const owner = await backend.calls.forceRelease(name);
     if (owner === null) return false;
-    for (const hold of this.registry.all()) hold.revoke(backend, owner);
+    for (const hold of this.taker.all()) hold.revoke(backend, owner);
     return true;
   }
 
@@ -185,8 +182,9 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     this.stopped = true;
   }
 
-  private resolve(options: LockOptions = {}): ResolvedLockOptions {
-    return resolveLockOptions(options, this.backends.options.defaults);
+  private requestOf(options: LockOptions | undefined): HoldRequest {
+    if (options !== undefined) return this.taker.request(resolveLockOptions(options, this.backends.options.defaults));
+    return (this.defaultRequest ??= this.taker.request(resolveLockOptions({}, this.backends.options.defaults)));
   }
 
   private single(key: string, { backend }: Pick<LockOptions, 'backend'>) {

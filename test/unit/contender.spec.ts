@@ -99,11 +99,9 @@ async function holding(
   return { lock: await call.held(), ticket, others, enqueue };
 }
 
-/** What the process keeps for names that anybody wants. */
+/** How many names the process has in memory, because a caller wants them. */
 function contenders(): number {
-  const { queues } = app.app.get(LockBackends).get(undefined);
-  const kept = queues as unknown as { contenders: Map<string, unknown>; singles: Map<string, unknown> };
-  return kept.contenders.size + kept.singles.size;
+  return app.app.get(LockBackends).main.contenders?.size ?? 0;
 }
 
 /** The latest instant until which a lease of so many ms may be trusted whose request was sent then. */

@@ -1,7 +1,14 @@
 import { BoundedCall } from '../../calls/bounded-call.js';
 import { BoundedCalls } from '../../calls/bounded-calls.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
-import type { LockQueue, TokenRange } from '../../contracts/lock-queue.js';
+import type {
+  EnqueueRequest,
+  LockQueue,
+  QueueAnswer,
+  QueueListener,
+  RequeueRequest,
+  TokenRange,
+} from '../../contracts/lock-queue.js';
 import type {
   AcquireAnswer,
   LockState,
@@ -18,7 +25,7 @@ export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
   /** When (monotonic, ms) the minimum hold of the names ends; 0 or absent: there is none. */
-  readonly keptUntil?: number;
+  readonly minHoldUntil?: number;
 }
 
 /** How many calls, one after the other, a backend may make at its start. */
@@ -33,6 +40,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   readonly limits = this.timeouts;
   /** Every lock asks the backend: a failure before says nothing of whether it is granted now. */
   readonly breaker = undefined;
+  /** Present where the backend keeps a queue. */
+  readonly queue: QueueCalls | undefined;
 
   constructor(
     readonly backend: LockBackend,
@@ -40,6 +49,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     readonly commandTimeout: number,
   ) {
     super(backend);
+    this.queue = backend.queue && new QueueCalls(this, backend.queue, prefix);
   }
 
   /** Without a time limit: the caller that gives up must release what is granted later. */
@@ -64,13 +74,13 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   sendRelease(
-    { names, ticket, keptUntil = 0 }: Ticketed,
+    { names, ticket, minHoldUntil = 0 }: Ticketed,
     limit: number,
     answered: (answer: ReleaseAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
     const { backend, prefix } = this;
-    const rest = keptUntil === 0 ? 0 : Math.ceil(keptUntil - performance.now());
+    const rest = minHoldUntil === 0 ? 0 : Math.ceil(minHoldUntil - performance.now());
     let call: Pending<ReleaseAnswer>;
     try {
       call =
@@ -81,12 +91,6 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
       return failed(this.explain('release', names, error));
     }
     this.send('release', names, call, answered, failed, limit);
-  }
-
-  /** Reserves tokens from `leastToken` on for the owner of the name; `null` if `ticket` does not own it any more. */
-  mint(queue: LockQueue, name: string, ticket: string, leastToken: number, limit: number): Promise<TokenRange | null> {
-    const request = { prefix: this.prefix, name, ticket, leastToken };
-    return this.bounded('acquire', [name], queue.mint(request), limit);
   }
 
   inspect(name: string): Promise<LockState | null> {
@@ -147,6 +151,16 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     );
   }
 
+  /** Sends one renewal, bounded. */
+  sendRenewal(
+    { names, ticket, ttl }: Ticketed & { readonly ttl: number },
+    answered: (answer: RenewAnswer) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const [call] = this.renew([{ names, ticket, ttl }]);
+    this.send('renew', names, call as Promise<RenewAnswer>, answered, failed);
+  }
+
   private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {
     try {
       return await call;
@@ -162,5 +176,65 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }
+  }
+}
+
+/** A request without what `QueueCalls` fills in. */
+type OfOneName<R> = Omit<R, 'prefix' | 'name'>;
+
+/** The calls to the queue of one backend: bounded and explained like the others, with the prefix of the module. */
+export class QueueCalls {
+  constructor(
+    private readonly calls: BackendCalls,
+    private readonly queue: LockQueue,
+    private readonly prefix: string | undefined,
+  ) {}
+
+  listen(listener: Omit<QueueListener, 'prefix'>): Promise<void> {
+    return this.calls.bounded('acquire', [], this.queue.listen({ ...listener, prefix: this.prefix }));
+  }
+
+  enqueue(
+    names: readonly [string],
+    { ticket, ttl, claim }: OfOneName<EnqueueRequest>,
+    answered: (answer: QueueAnswer) => void,
+    failed: (error: LockBackendError) => void,
+    limit?: number,
+  ): void {
+    const call = this.queue.enqueue({ prefix: this.prefix, name: names[0], ticket, ttl, claim });
+    this.calls.send('acquire', names, call, answered, failed, limit);
+  }
+
+  beat(
+    names: readonly [string],
+    ticket: string,
+    answered: (answer: Awaited<ReturnType<LockQueue['beat']>>) => void,
+    failed: (error: LockBackendError) => void,
+    limit?: number,
+  ): void {
+    const call = this.queue.beat({ prefix: this.prefix, name: names[0], ticket });
+    this.calls.send('acquire', names, call, answered, failed, limit);
+  }
+
+  requeue(
+    names: readonly [string],
+    request: OfOneName<RequeueRequest>,
+    answered: (answer: Awaited<ReturnType<LockQueue['requeue']>>) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const call = this.queue.requeue({ prefix: this.prefix, name: names[0], ...request });
+    this.calls.send('release', names, call, answered, failed);
+  }
+
+  mint(
+    names: readonly [string],
+    ticket: string,
+    leastToken: number,
+    answered: (tokens: TokenRange | null) => void,
+    failed: (error: LockBackendError) => void,
+    limit?: number,
+  ): void {
+    const call = this.queue.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
+    this.calls.send('acquire', names, call, answered, failed, limit);
   }
 }

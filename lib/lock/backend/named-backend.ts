@@ -3,11 +3,12 @@ import type { LoggerService } from '@nestjs/common';
 import type { LockBackend, RenewAnswer } from '../../contracts/lock-backend.js';
 import { BackendCalls } from './backend-calls.js';
 import { currentInstant, type Instant } from '../lease/lease-clock.js';
-import type { Lease, LeaseKeeper } from '../lease/lease.js';
+import type { Lease, LeaseSource } from '../lease/lease.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { ProcessLabel } from './process-label.js';
-import { Releaser, type ReleaseOutcome } from '../lease/releaser.js';
+import type { ReleaseOutcome } from '../lease/release-outcome.js';
+import { Releaser } from '../lease/releaser.js';
 import { Watchdog } from '../lease/watchdog.js';
 
 export interface NamedBackendOptions {
@@ -16,8 +17,8 @@ export interface NamedBackendOptions {
   readonly label: string;
 }
 
-/** A backend under the name that `LockOptions.backend` chooses it by, with what keeps its leases. */
-export class NamedBackend implements LeaseKeeper {
+/** A backend under the name that `LockOptions.backend` chooses it by, with what renews and releases its leases. */
+export class NamedBackend implements LeaseSource {
   readonly calls: BackendCalls;
   readonly watchdog: Watchdog;
   readonly releaser: Releaser;
@@ -39,8 +40,8 @@ export class NamedBackend implements LeaseKeeper {
     backend.whenConnected?.(() => this.watchdog.renewAll());
   }
 
-  /** @throws LockConfigError when the backend cannot do what is asked for */
-  requireSupport(names: readonly string[], { order, retry, minHold }: ResolvedLockOptions): void {
+  /** @throws LockConfigError when the backend cannot do what the options ask for */
+  requireSupport({ order, retry, minHold }: ResolvedLockOptions): void {
     const { backend } = this.calls;
     const { name, capabilities } = backend;
     if (order === 'fifo' && !capabilities.serverQueue) {
@@ -54,21 +55,23 @@ export class NamedBackend implements LeaseKeeper {
         `Option "minHold" is ${minHold}, but backend "${name}" cannot keep a name whose holder has ended; leave it out`,
       );
     }
-    if (names.length > 1 && !capabilities.severalKeys) {
-      throw new LockConfigError(
-        `Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`,
-      );
-    }
   }
 
-  /** A ticket is one try of one caller, and never used again: whatever answers it can be told from any other. */
+  /** @throws LockConfigError when the backend cannot take several names in one step */
+  requireSeveralNames(names: readonly string[]): void {
+    const { name, capabilities } = this.calls.backend;
+    if (capabilities.severalKeys) return;
+    throw new LockConfigError(`Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`);
+  }
+
+  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
   nextTicket(): string {
     this.tickets += 1;
     if (this.tickets === 1) this.label.announce();
     return `${this.instance}:${this.tickets}`;
   }
 
-  /** Ends the lease: gives it back, or, where it is lost already, asks to free what may be left of it. */
+  /** Ends the lease: releases it, or, where it was lost, asks the backend to free what the ticket may still own. */
   async takeBack(lease: Lease): Promise<ReleaseOutcome> {
     if (!lease.held) {
       lease.expire();
@@ -79,7 +82,7 @@ export class NamedBackend implements LeaseKeeper {
     return this.releaser.release(lease.grant);
   }
 
-  /** The backend keeps others out until the holder has ended, or the lease. */
+  /** The names stay taken until the holder ends or the lease at the backend does. */
   leaseLost({ grant }: Lease): void {
     this.watchdog.unwatch(grant);
   }
@@ -94,7 +97,7 @@ export class NamedBackend implements LeaseKeeper {
     if (await this.renew(lease, ttl, sentAt)) lease.extended(sentAt, ttl);
   }
 
-  /** Lets the backend keep the names for `ms` from now; for how long the holder may trust them stays as it is. */
+  /** Makes the lease at the backend last for `ms` from now. The limits of the holder stay as they are. */
   async keep(lease: Lease, ms: number): Promise<void> {
     await this.renew(lease, ms, currentInstant());
   }
@@ -103,8 +106,9 @@ export class NamedBackend implements LeaseKeeper {
     const { grant } = lease;
     const { names, ticket } = grant;
     grant.longest = Math.max(grant.longest, ttl);
-    const [pending] = this.calls.renew([{ names, ticket, ttl }]);
-    const answer = await this.calls.bounded('renew', names, pending as Promise<RenewAnswer>);
+    const answer = await new Promise<RenewAnswer>((resolve, reject) => {
+      this.calls.sendRenewal({ names, ticket, ttl }, resolve, reject);
+    });
     if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
     else lease.lose('taken');
     return answer.status === 'renewed';

@@ -1,13 +1,16 @@
 import type { HeldLock } from './held-lock.js';
 import { nearestOpen, type HoldScope } from './hold-scope.js';
 
-/** Acquisitions that are over are dropped from a chain that has more than this, and more than twice those in use. */
+/** The scope that a bare `acquire` was called in. */
+export type Scope = HoldScope<BareAcquisition | undefined>;
+
+/** A longer chain drops the acquisitions that have ended, whenever it has doubled since the last time. */
 const LONGEST_CHAIN = 16;
 
 /**
- * One bare `acquire` of an async context. What runs after it in that context, and in the calls that it makes, may
- * release by name what it got; each chain is that of one context. It refers to the hold and never to the `Lock` that
- * the caller has, which could else not be seen to be dropped.
+ * One bare `acquire`, in the chain of those of its async context: code that runs after it in that context, and what it
+ * calls, may release by name what it got. It refers to the hold and never to the caller's `Lock`, which would otherwise
+ * never be garbage-collected.
  */
 export class BareAcquisition {
   private hold: HeldLock | undefined;
@@ -17,8 +20,8 @@ export class BareAcquisition {
 
   constructor(
     readonly names: readonly string[],
-    private readonly around: HoldScope | undefined,
-    /** The one before it in its context. */
+    private readonly around: Scope | undefined,
+    /** The acquisition before it in its context. */
     public before: BareAcquisition | undefined,
   ) {
     this.length = before ? before.length + 1 : 1;
@@ -26,8 +29,8 @@ export class BareAcquisition {
     if (this.length > this.shortenAt) this.shorten();
   }
 
-  /** The scope that it was made in, or the nearest one around that which is still open. */
-  get scope(): HoldScope | undefined {
+  /** The scope that it was called in, or else the nearest open one around that. */
+  get scope(): Scope | undefined {
     return nearestOpen(this.around);
   }
 
@@ -36,13 +39,13 @@ export class BareAcquisition {
     this.hold = hold;
   }
 
-  /** Its hold was released, or it got none. */
+  /** Its hold was released, or it failed. */
   close(): void {
     this.waiting = false;
     this.hold = undefined;
   }
 
-  /** What it got, also when that is lost; `undefined` before, once it is released, and when it got nothing. */
+  /** The hold that it got, also after its loss; `undefined` while it waits, after the release, and if it failed. */
   get got(): HeldLock | undefined {
     return this.hold;
   }
@@ -52,8 +55,8 @@ export class BareAcquisition {
   }
 
   /**
-   * Drops those before it that are over, but for the last one of a name that an earlier one has: it stands in front of
-   * that.
+   * Drops the ended acquisitions before it, except the last one of a name that an earlier acquisition still has: by
+   * `holdOf`, that last one decides what the name means.
    */
   private shorten(): void {
     const chain: BareAcquisition[] = [];

@@ -4,17 +4,16 @@ import type { Lock } from '../lock.js';
 
 interface Watched {
   readonly hold: HeldLock;
-  /** Has the stack of the acquisition; only outside of production. */
+  /** The stack of the acquisition; `undefined` in production. */
   readonly origin: { stack?: string } | undefined;
 }
 
-/** Enough to reach the caller's own code. */
+/** Frames of a stack: enough to reach the caller's own code. */
 const FRAMES = 8;
 
 /**
- * Tells of a lock that is held while nothing refers to its `Lock` any more: nobody will release it. From then on it is
- * not renewed, so that its lease ends it. An application that releases by name keeps no `Lock`: there, that one is
- * dropped says nothing.
+ * Warns of a lock whose `Lock` was garbage-collected while it was held, as no code can release it, and stops its
+ * renewal, so that its lease ends. Does nothing in an application that releases by name, and so needs no `Lock`.
  */
 export class DroppedLocks {
   private readonly origins = process.env.NODE_ENV !== 'production';
@@ -23,9 +22,7 @@ export class DroppedLocks {
 
   constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
 
-  /**
-   * The stack of the running code, to be called before it first awaits; nothing in production, where it costs too much.
-   */
+  /** The stack of the running code, before its first `await`; `undefined` in production, as it costs too much there. */
   origin(): Watched['origin'] {
     if (!this.origins) return undefined;
     const { stackTraceLimit } = Error;
@@ -40,7 +37,7 @@ export class DroppedLocks {
     this.registry.register(lock, { hold, origin });
   }
 
-  /** What an `acquire` got was released by its name. */
+  /** The application has released by name what an `acquire` got. */
   releasedByName(): void {
     this.releasesByName = true;
   }

@@ -1,6 +1,4 @@
 import type { Duration } from '../../options/duration.js';
-import type { BareAcquisition } from './bare-acquisition.js';
-import type { HoldScope } from './hold-scope.js';
 import type { Lease, LeaseHolder } from '../lease/lease.js';
 import type { Place } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
@@ -8,39 +6,41 @@ import type { Lock } from '../lock.js';
 import { LockLostError } from '../../errors/lock-errors.js';
 import { duration } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
-import { RELEASED, type ReleaseOutcome } from '../lease/releaser.js';
+import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
 
-/** Whoever keeps account of the holds. */
+/** Keeps the list of the live holds. */
 export interface HoldObserver {
-  lost(hold: HeldLock): void;
-  ended(hold: HeldLock): void;
+  /** The hold was lost, or has ended. Called again when a lost one ends. */
+  holdOver(hold: HeldLock): void;
   /** Runs `callback` in the async context of the holder. */
   runAs(hold: HeldLock, callback: () => void): void;
 }
 
-/** Where the holder runs. It lets go of the hold when that ends, and the hold of it. */
-export type HolderContext = HoldScope | BareAcquisition;
+/** The scope or the acquisition of a hold; both drop their references to each other when the hold ends. */
+export interface HolderContext {
+  close(): void;
+}
 
-/** The lease that a hold rests on: its own, or that of the hold around it. */
+/** A lease that a hold rests on: its own, or that of a hold around it. */
 export interface HeldPart {
   readonly backend: NamedBackend;
   readonly lease: Lease;
-  /** Passes the turn within the outer hold's scope on; absent where the lease is this hold's own. */
+  /** Ends the turn in the scope of the hold around it; absent where the lease is this hold's own. */
   readonly endTurn?: () => void;
 }
 
 /**
- * One hold. It rests on one lease, or on several where some of its names were held already around it. A lease is given
- * back with the last hold that rests on it.
+ * One hold. It rests on one lease, or on several where holds around it have some of its names. The last hold that rests
+ * on a lease gives it back.
  */
 export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
-  /** Among the holds of the instance. */
+  /** Its position in the list of live holds. */
   place: Place<HeldLock> | undefined;
   context: HolderContext | undefined;
   private token: number;
   private releasing: Promise<unknown> | undefined;
-  /** Told by the backend when it was given back. */
+  /** Set when the backend answered to the release that another ticket owned the name. */
   private taken: LockLostError | undefined;
   private ended = false;
   private joinedSignal: AbortSignal | undefined;
@@ -62,12 +62,12 @@ export class HeldLock implements Lock, LeaseHolder {
     return this.token;
   }
 
-  /** A hold inside of this one, of further names, has shown a larger token to what this one protects. */
+  /** A nested hold of further names has a larger token, which what this one protects may have seen. */
   raiseToken(token: number): void {
     this.token = Math.max(this.token, token);
   }
 
-  /** What it rests on. */
+  /** All leases that it rests on. */
   get leases(): readonly Lease[] {
     return this.parts.map(({ lease }) => lease);
   }
@@ -95,12 +95,12 @@ export class HeldLock implements Lock, LeaseHolder {
     return this.taken;
   }
 
-  /** The same, as far as is known without a look at the clock. */
+  /** The same without reading the clock: misses a deadline that nothing has noticed yet. */
   get isLost(): boolean {
     return this.taken !== undefined || this.parts.some(({ lease }) => lease.isLost);
   }
 
-  /** As `lost`, once what has arrived was read: a renewal may have been answered while the event loop stood still. */
+  /** As `lost`, after reading the answers that arrived while the event loop was blocked: one may renew the lease. */
   async lostOnceRead(): Promise<LockLostError | undefined> {
     if (this.parts.some(({ lease }) => lease.overdue)) await new Promise<void>(onceRead);
     return this.lost;
@@ -110,7 +110,7 @@ export class HeldLock implements Lock, LeaseHolder {
     return this.ended;
   }
 
-  /** The part that keeps this name. */
+  /** The part that has this name. */
   partOf(backend: NamedBackend, name: string): HeldPart | undefined {
     if (!this.keys.includes(name)) return undefined;
     return this.parts.find((part) => part.backend === backend && part.lease.grant.names.includes(name));
@@ -137,7 +137,7 @@ export class HeldLock implements Lock, LeaseHolder {
     if (!this.releasing) await this.release();
   }
 
-  /** Ends the hold without complaint. Answers nothing where there is nothing to wait for. */
+  /** Ends the hold; never rejects. Answers `undefined` when there is nothing to wait for. */
   finish(): Promise<ReleaseOutcome> | undefined {
     if (this.releasing) return undefined;
     const outcome = this.end(false);
@@ -146,8 +146,8 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /**
-   * Whether the backend found that the lock had been taken away before it was given back. An answer that came after the
-   * lease had run out says nothing: the lock was then free, or somebody else's, by right.
+   * Whether the backend answered that the lock had been taken away before its release. An answer after the deadline
+   * does not count: the lease had ended, and another owner may have followed.
    */
   wasTakenBefore(outcome: ReleaseOutcome): boolean {
     if (outcome !== 'gone' && outcome !== 'taken') return false;
@@ -156,14 +156,14 @@ export class HeldLock implements Lock, LeaseHolder {
     return true;
   }
 
-  /** The backend was told to free what this ticket owned. */
+  /** The lock of this ticket was released by force. */
   revoke(backend: NamedBackend, ticket: string): void {
     for (const part of this.parts) {
       if (part.backend === backend && part.lease.grant.ticket === ticket) part.lease.lose('taken');
     }
   }
 
-  /** The application ends: the lock is lost to its holder and given back for others. */
+  /** The application shuts down: the holder loses the lock, and the backend frees it. */
   takeAway(): void {
     for (const { backend, lease } of this.parts) {
       lease.lose('shutdown');
@@ -172,14 +172,14 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   leaseLost(): void {
-    this.observer.lost(this);
+    this.observer.holdOver(this);
   }
 
   runAsHolder(callback: () => void): void {
     this.observer.runAs(this, callback);
   }
 
-  /** Nobody can release it any more: it lasts for as long as the others that rest on its leases, or the leases last. */
+  /** Its `Lock` was garbage-collected: stops the renewal of the leases that no other hold rests on. */
   orphan(): void {
     for (const { backend, lease } of this.parts) if (lease.orphan(this)) backend.watchdog.watch(lease.grant);
   }
@@ -195,12 +195,12 @@ export class HeldLock implements Lock, LeaseHolder {
     this.ended = true;
     const outcomes: Promise<ReleaseOutcome>[] = [];
     for (const { lease } of this.parts) {
-      if (lease.unshare(this)) outcomes.push(lease.keeper.takeBack(lease, atOnce));
+      if (lease.unshare(this)) outcomes.push(lease.source.takeBack(lease, atOnce));
     }
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;
-    this.observer.ended(this);
+    this.observer.holdOver(this);
     const [only = RELEASED] = outcomes;
     return outcomes.length <= 1 ? only : worstOf(outcomes);
   }
@@ -210,7 +210,7 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 }
 
-/** The backend's word that a lease was not ours any more outweighs all others. */
+/** One lease that was gone or taken decides the outcome of all. */
 async function worstOf(outcomes: readonly Promise<ReleaseOutcome>[]): Promise<ReleaseOutcome> {
   const all = await Promise.all(outcomes);
   return all.find((outcome) => outcome === 'gone' || outcome === 'taken') ?? 'released';

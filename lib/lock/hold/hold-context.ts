@@ -1,33 +1,30 @@
-import { BareAcquisition } from './bare-acquisition.js';
+import { BareAcquisition, type Scope } from './bare-acquisition.js';
 import type { HeldLock } from './held-lock.js';
 import { HoldScope, nearestOpen } from './hold-scope.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import { RunStorage } from './run-storage.js';
 
-/**
- * Which holds the running code is inside of, and what it acquired itself, followed by `RunStorage`; one for each
- * module instance.
- */
+/** The holds that the running code is inside of, and those that it acquired itself; one for each module instance. */
 export class HoldContext {
-  private readonly storage = new RunStorage<HoldScope | BareAcquisition>();
+  private readonly storage = new RunStorage<Scope | BareAcquisition>();
 
-  /** Runs `body` in a scope of its own, which ends with the hold. */
+  /** Runs `body` in a new scope, which closes with the hold. */
   run<T>(hold: HeldLock, body: (hold: HeldLock) => T): T {
     const scope = new HoldScope(hold, this.scope, this.acquisition);
     hold.context = scope;
     return this.storage.run(scope, body, hold);
   }
 
-  /** From here on the running code, and what it calls, has asked for these names by a bare `acquire`. */
+  /** The running code calls `acquire` for these names: it, and what it calls, may release them by name. */
   acquiring(names: readonly string[]): BareAcquisition {
     const acquisition = new BareAcquisition(names, this.scope, this.acquisition);
     this.storage.enter(acquisition);
     return acquisition;
   }
 
-  /** Runs `callback` where the holder runs: inside of what that is inside of, and of nothing else. */
-  runAs(hold: HeldLock, callback: () => void): void {
-    if (hold.context) this.storage.run(hold.context, callback);
+  /** Runs `callback` in the scopes that the holder is inside of, and in no others. */
+  runAs({ context }: HeldLock, callback: () => void): void {
+    if (context instanceof HoldScope || context instanceof BareAcquisition) this.storage.run(context, callback);
     else this.storage.exit(callback);
   }
 
@@ -37,20 +34,20 @@ export class HoldContext {
   }
 
   /** The innermost open scope around the running code. */
-  get scope(): HoldScope | undefined {
+  get scope(): Scope | undefined {
     const { store } = this.storage;
     return store instanceof HoldScope ? nearestOpen(store) : store?.scope;
   }
 
   /** The innermost open scope that holds the name. */
-  covering(backend: NamedBackend, name: string): HoldScope | undefined {
+  covering(backend: NamedBackend, name: string): Scope | undefined {
     for (let { scope } = this; scope; scope = scope.parent) if (scope.hold?.partOf(backend, name)) return scope;
     return undefined;
   }
 
   /**
-   * The innermost hold of exactly these names that the running code is inside of or acquired. Its last `acquire` of
-   * them decides, also when that got nothing: what an earlier one has is then not meant.
+   * The innermost hold of exactly these names that the running code is inside of or acquired. The last `acquire` of
+   * them decides, also if it failed: the hold of an earlier one is then not meant.
    */
   holdOf(names: readonly string[]): HeldLock | undefined {
     let { scope, acquisition } = this;
@@ -66,7 +63,7 @@ export class HoldContext {
 
   private get acquisition(): BareAcquisition | undefined {
     const { store } = this.storage;
-    return store instanceof HoldScope ? store.acquisition : store;
+    return store instanceof HoldScope ? store.earlier : store;
   }
 }
 

@@ -1,26 +1,24 @@
-import type { BareAcquisition } from './bare-acquisition.js';
 import type { HeldLock } from './held-lock.js';
 import { LockTimeoutError } from '../../errors/lock-errors.js';
 import type { WaitBudget } from '../waiting/wait-budget.js';
 
 /**
  * The scope of one hold: what runs inside `withLock` or a decorated method, followed through its asynchronous calls. It
- * admits one nested hold of a name at a time, so that siblings (`Promise.all`) take turns instead of racing, and ends
- * with its hold: work that outlives it is outside.
+ * admits one nested hold of a name at a time, so that siblings (`Promise.all`) take turns instead of racing. It closes
+ * when its hold ends: work that goes on after that is outside.
  *
- * Work that outlives it may live for ever, and keeps its scope: a closed one lets go of its hold, and of every scope
- * around it that is closed too.
+ * Such work may run for ever with a reference to its scope, so a closed scope drops its hold and all closed scopes
+ * around it. `Earlier` is what ran before it in its async context.
  */
-export class HoldScope {
-  /** For each name that a nested hold has: who waits for its turn, in order of arrival. */
+export class HoldScope<Earlier = unknown> {
+  /** By name that a nested hold has: the siblings that wait for their turn, in order of arrival. */
   private turns: Map<string, (() => void)[]> | undefined;
   private held: HeldLock | undefined;
 
   constructor(
     hold: HeldLock,
-    private outer: HoldScope | undefined,
-    /** The last bare `acquire` before it in its async context. */
-    readonly acquisition: BareAcquisition | undefined,
+    private outer: HoldScope<Earlier> | undefined,
+    readonly earlier: Earlier,
   ) {
     this.held = hold;
   }
@@ -31,12 +29,12 @@ export class HoldScope {
   }
 
   /** The nearest open scope around it. */
-  get parent(): HoldScope | undefined {
+  get parent(): HoldScope<Earlier> | undefined {
     return (this.outer = nearestOpen(this.outer));
   }
 
   /**
-   * Waits for the turn of `name`. Answers what ends the turn, or `undefined` when the scope ended first.
+   * Waits for the turn of `name`. Answers a function that ends the turn, or `undefined` when the scope closed first.
    *
    * @throws LockTimeoutError when the budget is spent
    */
@@ -63,7 +61,7 @@ export class HoldScope {
     waiting.push(admit);
     const leave = () => {
       const place = waiting.indexOf(admit);
-      // Admitted in the very moment of giving up: the turn goes to the next.
+      // Its turn began as it gave up: the turn passes to the next sibling.
       if (place === -1) this.passOn(name);
       else waiting.splice(place, 1);
     };
@@ -88,7 +86,7 @@ export class HoldScope {
     else this.turns?.delete(name);
   }
 
-  /** Its hold has ended. */
+  /** Closes the scope, as its hold has ended: the waiting siblings go on without it. */
   close(): void {
     this.held = undefined;
     this.outer = nearestOpen(this.outer);
@@ -97,6 +95,6 @@ export class HoldScope {
 }
 
 /** The scope itself if it is open, else the nearest open one around it. */
-export function nearestOpen(scope: HoldScope | undefined): HoldScope | undefined {
+export function nearestOpen<T>(scope: HoldScope<T> | undefined): HoldScope<T> | undefined {
   return !scope || scope.hold ? scope : scope.parent;
 }

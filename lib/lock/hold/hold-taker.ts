@@ -1,56 +1,76 @@
-import { acquireLease, grantedTooLate } from '../waiting/polling.js';
-import { HeldLock, type HeldPart } from './held-lock.js';
-import type { HoldContext } from './hold-context.js';
-import type { HoldRegistry } from './hold-registry.js';
-import type { Lease, LossObserver } from '../lease/lease.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
-import type { LockBackends } from '../backend/lock-backends.js';
-import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
+import { LockBackendError, type LockLostError } from '../../errors/lock-errors.js';
 import { logOnce } from '../../errors/error-log.js';
-import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
+import type { LockBackends } from '../backend/lock-backends.js';
 import type { NamedBackend } from '../backend/named-backend.js';
-import type { LockQueues } from '../waiting/lock-queues.js';
+import type { Lease, LossObserver } from '../lease/lease.js';
+import { shareOneToken } from '../lease/shared-token.js';
+import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
+import type { Contenders } from '../waiting/contenders.js';
+import { acquireLease } from '../waiting/polling.js';
 import type { QueueingBackend } from '../waiting/queueing-backend.js';
+import { grantedTooLate } from '../waiting/refusals.js';
 import { SeveralNames } from '../waiting/several-names.js';
-import { showOneToken } from '../lease/shared-token.js';
 import { WaitBudget } from '../waiting/wait-budget.js';
+import { HeldLock, type HeldPart, type HoldObserver } from './held-lock.js';
+import type { HoldContext } from './hold-context.js';
+import { extendForNested, reenter, refuseToWaitForOwnHold } from './re-entry.js';
 
-/** Takes holds: re-enters those around the caller, acquires the rest, and refuses new ones once shut down. */
-export class HoldTaker implements LossObserver {
+/** Options that were checked against their backend, for any number of calls. */
+export interface HoldRequest {
+  readonly backend: QueueingBackend;
+  readonly options: ResolvedLockOptions;
+}
+
+/**
+ * Takes holds: re-enters those around the caller and acquires the other names. Lists the live holds of the instance,
+ * and ends them all when the application shuts down.
+ */
+export class HoldTaker implements LossObserver, HoldObserver {
   private readonly waits = new LinkedList<Wait>();
+  /** Without the lost ones, so that a caller which never releases a lost lock leaks nothing. */
+  private readonly live = new LinkedList<HeldLock>();
+  private idle: (() => void)[] = [];
+  /** Refuses calls outside of any hold; the present holds may end within the grace. */
   private closing = false;
-  /** Also for those inside of a hold: it was taken away. */
+  /** Refuses all calls. */
   private closed = false;
 
   constructor(
     private readonly backends: LockBackends,
-    private readonly registry: HoldRegistry,
     private readonly context: HoldContext,
   ) {}
 
-  /** @throws LockConfigError, LockBackendError at once when it is not even tried */
-  take(names: readonly string[], options: ResolvedLockOptions): Promise<HeldLock> {
+  /** @throws LockConfigError when the backend is unknown, or cannot do what the options ask for */
+  request(options: ResolvedLockOptions): HoldRequest {
     const backend = this.backends.get(options.backend);
-    backend.requireSupport(names, options);
-    const inside = this.context.inside;
-    if (this.refuses(inside)) throw shuttingDown(names);
-    if (inside && !options.reentrant) this.refuseToWaitForItself(backend, names);
-    const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
-    wait.place = this.waits.push(wait);
-    if (inside || names.length > 1 || options.minHold > 0 || options.retry || !backend.queues)
-      return this.takeParts(wait, options);
-    return this.takeQueued(wait, backend.queues, options);
+    backend.requireSupport(options);
+    return { backend, options };
   }
 
-  /** The usual case of `takeParts`: one name, that no hold around the caller can have. */
-  private takeQueued(wait: Wait, queues: LockQueues, options: ResolvedLockOptions): Promise<HeldLock> {
+  /** @throws LockConfigError, LockBackendError, LockTimeoutError at once when the call cannot succeed */
+  take(names: readonly string[], { backend, options }: HoldRequest): Promise<HeldLock> {
+    if (names.length > 1) backend.requireSeveralNames(names);
+    const inside = this.context.scope !== undefined;
+    if (this.refuses(inside)) throw shuttingDown(names);
+    if (inside && !options.reentrant) refuseToWaitForOwnHold(this.context, backend, names);
+    const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
+    wait.place = this.waits.push(wait);
+    if (inside || names.length > 1 || options.minHold > 0 || options.retry || !backend.contenders) {
+      return this.takeParts(wait, options);
+    }
+    return this.takeOne(wait, backend.contenders, options);
+  }
+
+  /** The short way of the usual case, one name outside of any hold: it makes a single promise. */
+  private takeOne(wait: Wait, contenders: Contenders, options: ResolvedLockOptions): Promise<HeldLock> {
     return new Promise((resolve, reject) => {
       const { names, budget } = wait;
       if (budget.cancelled) {
         this.settled(wait);
         budget.throwIfCancelled();
       }
-      queues.join(
+      contenders.join(
         names[0] as string,
         options,
         budget,
@@ -61,7 +81,7 @@ export class HoldTaker implements LossObserver {
             this.receive(wait, [lease], parts);
             resolve(this.hold(names, parts));
           } catch (error) {
-            void lease.keeper.takeBack(lease, true);
+            void lease.source.takeBack(lease, true);
             reject(error);
           }
         },
@@ -74,25 +94,29 @@ export class HoldTaker implements LossObserver {
   }
 
   private async takeParts(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
-    const { backend, names, inside } = wait;
+    const { backend, names, inside, budget } = wait;
     const parts: HeldPart[] = [];
     try {
-      wait.budget.throwIfCancelled();
-      const missing = inside && options.reentrant ? await this.reenter(wait, parts) : names;
-      if (parts.length > 0) await this.lengthen(parts, options);
+      budget.throwIfCancelled();
+      const missing = inside && options.reentrant ? await reenter(this.context, backend, names, budget, parts) : names;
+      if (parts.length > 0) await extendForNested(parts, options);
       if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
       if (parts.length > 1 && missing.length < names.length) {
-        const { commandTimeout = backend.calls.commandTimeout } = options;
-        await showOneToken(backend, parts, wait.budget.limitOf(commandTimeout));
+        const limit = budget.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
+        await shareOneToken(
+          backend.calls,
+          parts.map(({ lease }) => lease),
+          limit,
+        );
       }
-      if (options.minHold > 0) await this.keep(wait, parts, options);
-      // The hold around the caller may have been lost while the rest was waited for.
+      if (options.minHold > 0) await this.startMinHold(wait, parts, options);
+      // The hold around the caller may have been lost during the waits above.
       for (const { lease } of parts) if (lease.lost) throw lease.lost;
       return this.hold(names, parts);
     } catch (error) {
       for (const { lease, endTurn } of parts) {
         if (endTurn) endTurn();
-        else void lease.keeper.takeBack(lease, true);
+        else void lease.source.takeBack(lease, true);
       }
       throw error;
     } finally {
@@ -101,8 +125,8 @@ export class HoldTaker implements LossObserver {
   }
 
   private hold(names: readonly string[], parts: readonly HeldPart[]): HeldLock {
-    const hold = new HeldLock(names, parts, this.registry);
-    this.registry.add(hold);
+    const hold = new HeldLock(names, parts, this);
+    hold.place = this.live.push(hold);
     return hold;
   }
 
@@ -115,72 +139,47 @@ export class HoldTaker implements LossObserver {
     logOnce(this.backends.logger, error);
   }
 
+  holdOver(hold: HeldLock): void {
+    if (!hold.place?.leave() || this.live.first) return;
+    for (const resolve of this.idle.splice(0)) resolve();
+  }
+
+  runAs(hold: HeldLock, callback: () => void): void {
+    this.context.runAs(hold, callback);
+  }
+
+  /** The live holds. */
+  all(): readonly HeldLock[] {
+    return this.live.toArray();
+  }
+
+  /** How many calls of this instance wait for the name. */
   waitingFor(backend: NamedBackend, name: string): number {
     let waiting = 0;
     for (const wait of this.waits.toArray()) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
     return waiting;
   }
 
-  /** Refuses new holds, lets the present ones finish within the grace, and takes the rest away. */
+  /** Refuses new holds, lets the present ones end within the grace, and takes the rest away. */
   async shutDown(): Promise<void> {
     this.closing = true;
     for (const { inside, names, budget } of this.waits.toArray()) if (!inside) budget.cancel(shuttingDown(names));
     const timeUp = new AbortController();
     const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
-    await Promise.race([
-      this.registry.whenIdle(),
-      new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve)),
-    ]);
+    await Promise.race([this.whenIdle(), new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve))]);
     clearTimeout(grace);
     this.closed = true;
     for (const { names, budget } of this.waits.toArray()) budget.cancel(shuttingDown(names));
-    for (const hold of this.registry.all()) hold.takeAway();
+    for (const hold of this.all()) hold.takeAway();
+  }
+
+  private whenIdle(): Promise<void> {
+    if (!this.live.first) return Promise.resolve();
+    return new Promise((resolve) => this.idle.push(resolve));
   }
 
   private refuses(inside: boolean): boolean {
     return this.closed || (this.closing && !inside);
-  }
-
-  /**
-   * A call inside of a hold that must not re-enter it could only wait until that hold ends, which waits for the call.
-   */
-  private refuseToWaitForItself(backend: NamedBackend, names: readonly string[]): void {
-    for (const name of names) {
-      const hold = this.context.covering(backend, name)?.hold;
-      if (!hold?.held) continue;
-      throw new LockTimeoutError(names, {
-        waited: 0,
-        remaining: hold.remaining(),
-        owner: hold.owner,
-        remedy:
-          `The call runs inside of the hold of "${name}" and would wait for itself: leave "reentrant: false" out, or call ` +
-          'it when that hold has ended',
-      });
-    }
-  }
-
-  /** Takes the turn of each name that a hold around the caller has. Answers the names that none has. */
-  private async reenter({ backend, names, budget }: Wait, parts: HeldPart[]): Promise<readonly string[]> {
-    const missing: string[] = [];
-    for (const name of names) {
-      const part = await this.reenterOne(backend, name, budget);
-      if (part) parts.push(part);
-      else missing.push(name);
-    }
-    return missing;
-  }
-
-  private async reenterOne(backend: NamedBackend, name: string, budget: WaitBudget): Promise<HeldPart | undefined> {
-    for (;;) {
-      const scope = this.context.covering(backend, name);
-      const part = scope?.hold?.partOf(backend, name);
-      if (!scope || !part) return undefined;
-      const endTurn = await scope.takeTurn(name, budget);
-      if (!endTurn) continue;
-      if (!part.lease.lost) return { backend, lease: part.lease, endTurn };
-      endTurn();
-      throw part.lease.lost;
-    }
   }
 
   private receive({ backend, names, inside }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
@@ -197,37 +196,33 @@ export class HoldTaker implements LossObserver {
     options: ResolvedLockOptions,
   ): Promise<readonly Lease[]> {
     budget.throwIfCancelled();
-    const { queues } = backend;
-    if (!queues || options.retry) return [await acquireLease(backend, names, options, budget)];
-    if (names.length > 1) return new SeveralNames(backend, queues, names, options, budget).take();
-    return [await queues.take(names[0] as string, options, budget)];
+    const { contenders } = backend;
+    if (!contenders || options.retry) return [await acquireLease(backend, names, options, budget)];
+    if (names.length > 1) return new SeveralNames(backend, contenders, names, options, budget).take();
+    return [await contenders.take(names[0] as string, options, budget)];
   }
 
-  /** The backend must keep the names by itself for so long: they may have been handed over for less. */
-  private async keep({ names, inside }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): Promise<void> {
+  /** Makes each lease at the backend last for `minHold` without renewals: that of a claim may be shorter. */
+  private async startMinHold(
+    { names, inside }: Wait,
+    parts: readonly HeldPart[],
+    options: ResolvedLockOptions,
+  ): Promise<void> {
     for (const { backend, lease, endTurn } of parts) {
-      if (!lease.grant.outlasts(options.minHold)) await backend.keep(lease, leaseOf(options));
+      if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, leaseOf(options));
       if (!lease.held) throw (endTurn && lease.lost) ?? grantedTooLate(backend, lease.grant.names, options.ttl);
     }
     if (this.refuses(inside)) throw shuttingDown(names);
-    for (const { lease } of parts) lease.grant.keepFor(options.minHold);
-  }
-
-  /** A nested hold that asks for more than is left of a lease which nobody renews gets it. */
-  private async lengthen(parts: readonly HeldPart[], { ttl }: ResolvedLockOptions): Promise<void> {
-    for (const { backend, lease } of parts) {
-      if (lease.options.renewal || lease.remaining() >= ttl) continue;
-      await backend.extend(lease, ttl);
-      if (lease.lost) throw lease.lost;
-    }
+    for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
   }
 }
 
+/** A call of this instance that waits for its names. */
 interface Wait {
   place?: Place<Wait>;
   readonly backend: QueueingBackend;
   readonly names: readonly string[];
-  /** Whether the caller is inside a hold already: it may go on while others are refused, or the hold could not end. */
+  /** Whether the caller is inside of a hold: while the application shuts down that hold can only end if the call ends. */
   readonly inside: boolean;
   readonly budget: WaitBudget;
 }

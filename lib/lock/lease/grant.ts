@@ -1,35 +1,61 @@
 import type { TokenRange } from '../../contracts/lock-backend.js';
-import type { Lease } from './lease.js';
 import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
+import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { Place } from '../../timing/linked-list.js';
-import type { LockLostReason } from '../../errors/lock-errors.js';
-import type { Watch } from './watchdog.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+
+/** The holder of a grant, as the grant and the watchdog see it. */
+export interface GrantHolder {
+  readonly options: ResolvedLockOptions;
+  /** Whether it may end before the grant does. */
+  readonly limited: boolean;
+  /** Whether the grant must be renewed once, for a holder without renewal, to last as long as the holder's `ttl`. */
+  readonly outlastsGrant: boolean;
+  readonly held: boolean;
+  /** Why it was lost; reads the clock. */
+  readonly lost: LockLostError | undefined;
+  /** Milliseconds of trusted lease left; reads the clock. */
+  remaining(): number;
+  lose(reason: LockLostReason): void;
+}
 
 /** Passes a grant from holder to holder. */
 export interface GrantListener {
+  /** The backend reported that another process waits for the name. */
   wantedElsewhere(ticket: string): void;
 }
 
+/** The watchdog's schedule for one grant. */
+export interface RenewalSchedule {
+  /** Position in the watchdog's list. */
+  readonly place: Place<Grant>;
+  /** When the next renewal is due, on the monotonic clock (ms); `Infinity` without renewal. */
+  dueAt: number;
+  /** While a renewal is under way, no other one is sent. */
+  underWay: boolean;
+  /** Failed renewals since the last confirmed one. */
+  failures: number;
+}
+
 /**
- * What the backend granted to this process under one ticket: until when it can be trusted, and the fencing tokens that
- * come with it. Holders of the process may rest on it one after another, each with a lease and a token of its own.
+ * What the backend granted to this process under one ticket: a deadline and a range of fencing tokens. Several callers
+ * of the process may hold it, one after another, each with a `Lease` and a fencing token of its own.
  *
  * The deadline is `remaining − drift` from before the request was sent, so that a slow answer shortens it.
  */
 export class Grant {
-  /** Where the watchdog has it, while it keeps it. */
-  watch: Place<Watch> | undefined;
-  /** Who holds it now. */
-  holder: Lease | undefined;
-  /** Told when the backend says that others wait for it. */
+  /** Present while the watchdog watches this grant. */
+  schedule: RenewalSchedule | undefined;
+  /** Present while a caller holds this grant. */
+  holder: GrantHolder | undefined;
   listener: GrantListener | undefined;
-  /** The longest lease (ms) that was asked for: the backend may have carried out a request that it did not answer. */
+  /** The longest `ttl` (ms) requested so far: the backend may have carried out a request that it did not answer. */
   longest: number;
-  /** Until when (monotonic, ms) the names stay taken although their holder has ended; 0: not at all. */
-  keptUntil = 0;
+  /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
+  minHoldUntil = 0;
   private confirmedAt: Instant;
   private span: number;
-  /** How many tokens the backend reserved the last time. */
+  /** How many tokens the backend reserved with its last answer. */
   reserved: number;
   private next: number;
   private end: number;
@@ -37,57 +63,57 @@ export class Grant {
   constructor(
     readonly names: readonly string[],
     readonly ticket: string,
-    /** When the request was sent whose answer this deadline rests on. */
+    /** When the request was sent whose answer set the present deadline. */
     private base: Instant,
-    /** Milliseconds of lease from then. */
-    private lease: number,
+    /** Milliseconds that the backend granted from then. */
+    private ttl: number,
     tokens: TokenRange,
   ) {
-    this.longest = lease;
+    this.longest = ttl;
     this.confirmedAt = base;
-    this.span = lease - driftOf(lease);
+    this.span = ttl - driftOf(ttl);
     this.reserved = tokens.count;
     this.next = tokens.first;
     this.end = tokens.first + tokens.count;
   }
 
-  /** Milliseconds of trusted lease left; 0 or less when it cannot be trusted any more. */
+  /** Milliseconds until the deadline; 0 or less after it. */
   remaining(): number {
     return this.span - elapsedSince(this.base);
   }
 
-  /** Whether a renewal is under way: its answer may have arrived, and not been read yet. */
+  /** Whether a renewal is under way. After a standstill its answer may have arrived without having been read. */
   get renewing(): boolean {
-    return this.watch?.value.underWay === true;
+    return this.schedule?.underWay === true;
   }
 
   /**
-   * The names stay taken for `minHold` ms from now, whenever the holder ends. From now, and not from the send of the
-   * request: the grant was made before now.
+   * The names stay taken for `minHold` ms from now, whenever the holder ends. The clock starts now, and not with the
+   * request: the backend granted the names before now.
    */
-  keepFor(minHold: number): void {
-    this.keptUntil = Math.max(this.keptUntil, performance.now() + minHold);
+  startMinHold(minHold: number): void {
+    this.minHoldUntil = Math.max(this.minHoldUntil, performance.now() + minHold);
   }
 
-  /** Whether the names stay taken when their holder ends now. */
-  get isKept(): boolean {
-    return this.keptUntil !== 0 && this.keptUntil > performance.now();
+  /** Whether the names would stay taken if their holder ended now. */
+  get inMinHold(): boolean {
+    return this.minHoldUntil !== 0 && this.minHoldUntil > performance.now();
   }
 
-  /** Whether the backend keeps the names for `minHold` ms more though nobody renews them. */
-  outlasts(minHold: number): boolean {
-    return this.remaining() + driftOf(minHold) >= minHold;
+  /** Whether the lease at the backend lasts for `ms` more without a renewal. */
+  lastsFor(ms: number): boolean {
+    return this.remaining() + driftOf(ms) >= ms;
   }
 
-  /** When (monotonic, ms) `interval` of `ttl` has passed, or the same share of a shorter lease. */
+  /** When (monotonic, ms) `interval` of `ttl` has passed; of a shorter lease, as a claim is, the same share of it. */
   dueAfter(interval: number, ttl: number): number {
-    return this.confirmedAt.monotonic + interval * Math.min(1, this.lease / ttl);
+    return this.confirmedAt.monotonic + interval * Math.min(1, this.ttl / ttl);
   }
 
-  /** A request sent at `sentAt` was answered with `remaining` ms of lease. It never shortens the trust. */
+  /** The backend answered a request sent at `sentAt` with `remaining` ms. The deadline never moves back. */
   renewed(sentAt: Instant, remaining: number): void {
     this.confirmedAt = sentAt;
-    this.lease = remaining;
+    this.ttl = remaining;
     const span = remaining - driftOf(remaining);
     if (span - elapsedSince(sentAt) <= this.remaining()) return;
     this.base = sentAt;
@@ -103,7 +129,7 @@ export class Grant {
     return this.next++;
   }
 
-  /** Tokens that the backend reserved after those that are left; the answer may be an old one. */
+  /** Adds tokens that the backend reserved; ignores a late answer, whose tokens are below those present. */
   addTokens({ first, count }: TokenRange): void {
     if (first < this.end) return;
     if (first > this.end) this.next = first;
@@ -111,12 +137,12 @@ export class Grant {
     this.reserved = count;
   }
 
-  /** Tokens below this are not to be used any more. */
+  /** Discards the tokens below `least`. */
   skipTokensBelow(least: number): void {
     this.next = Math.min(Math.max(this.next, least), Math.max(this.end, this.next));
   }
 
-  /** It cannot be trusted any more, for good. */
+  /** The lock is lost to its holder, for good. */
   lose(reason: LockLostReason): void {
     this.holder?.lose(reason);
   }

@@ -1,54 +1,53 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Grant } from './grant.js';
+import type { Grant, GrantHolder } from './grant.js';
 import { currentInstant, driftOf, elapsedSince, type Instant } from './lease-clock.js';
 import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import type { ReleaseOutcome } from './releaser.js';
+import type { ReleaseOutcome } from './release-outcome.js';
 
-/** Never looked at: a hold without limits of its own spares the look at the clocks. */
+/** A hold without limits of its own never uses its start, and so saves the reading of the clocks. */
 const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
 
 /** A hold that rests on a lease. */
 export interface LeaseHolder {
-  /** All that it rests on. */
+  /** All leases that the hold rests on. */
   readonly leases: readonly Lease[];
   leaseLost(): void;
-  /** Shows a token of at least this from now on. */
+  /** Raises the fencing token of the hold to at least `token`. */
   raiseToken(token: number): void;
   /** Runs `callback` in the async context of the holder, as the locks of this instance see it. */
   runAsHolder(callback: () => void): void;
 }
 
-/** Whoever is to hear of a loss. */
+/** Gets the error of a lost lease, once. */
 export interface LossObserver {
   leaseLost(error: LockLostError): void;
 }
 
-/** Where a lease comes from, and goes back to. */
-export interface LeaseKeeper {
+/** What a lease was taken from, and returns to. */
+export interface LeaseSource {
   /**
-   * The last hold that rested on it has ended. With `atOnce` the lock is given back before the outcome is told, unless
-   * a caller of this process has it next.
+   * The last hold that rested on the lease has ended. With `atOnce`, the outcome follows the release at the backend,
+   * unless the lock passes to another caller of this process.
    */
   takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
-  /** It was lost: its holder may go on for a while, others need not wait for that. */
+  /** The lease was lost. Its holder may run on for a while; the next caller need not wait for that. */
   leaseLost(lease: Lease, reason: LockLostReason): void;
 }
 
 /**
- * One holder's share of a grant: its own fencing token, and the limits of its own options. It ends once, by release or
- * by loss; neither can be undone.
+ * One holder's part of a grant: a fencing token, and the limits of the holder's own options. A lease ends once, by
+ * release or by loss, for good.
  */
-export class Lease {
-  /** Told when the lease is lost, once. */
+export class Lease implements GrantHolder {
   observer: LossObserver | undefined;
   private token: number;
   private released = false;
   private lostError: LockLostError | undefined;
   private controller: AbortController | undefined;
-  /** The async context, of all storages, of whoever asked for the signal first. */
+  /** The async context, of all storages, in which `signal` was first read. */
   private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined;
-  /** The one, or the several with those nested inside. */
+  /** The hold that took the lease; a set once nested holds share it. */
   private holders: LeaseHolder | Set<LeaseHolder> | undefined;
   /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
   private startedAt: Instant;
@@ -56,7 +55,7 @@ export class Lease {
 
   constructor(
     readonly grant: Grant,
-    readonly keeper: LeaseKeeper,
+    readonly source: LeaseSource,
     public options: ResolvedLockOptions,
     startedAt?: Instant,
   ) {
@@ -71,27 +70,26 @@ export class Lease {
     return this.token;
   }
 
-  /** Holds that come to rest on it show a token of at least this from now on. */
+  /** Raises the fencing token that later holds of this lease get to at least `token`. */
   raiseToken(token: number): void {
     this.token = Math.max(this.token, token);
   }
 
-  /** Until now it was only kept: from here on the limits of the hold itself count. */
+  /** Starts the limits of the hold: until now the lease only waited for the leases of other names. */
   begin(options: ResolvedLockOptions, startedAt: Instant): void {
     this.options = options;
     this.startedAt = startedAt;
     this.ceiling = ceilingOf(options);
   }
 
-  /** Whether it may end before the grant does. */
   get limited(): boolean {
     return this.ceiling !== Infinity || this.options.maxHold !== undefined;
   }
 
   /**
-   * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost, unless a renewal is under way, whose
-   * answer may have arrived while the event loop stood still. Then it is lost when that was looked at, or somebody asks
-   * for the loss.
+   * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. Only while a renewal is under way,
+   * whose answer may have arrived while the event loop was blocked, the loss waits until that answer would have been
+   * read, or until `lost` or `expire()` asks for it.
    */
   remaining(): number {
     if (this.released || this.lostError) return 0;
@@ -112,19 +110,16 @@ export class Lease {
     return 0;
   }
 
-  /** Whether its time is over, and it is not settled yet whether it was renewed in time. */
+  /** Whether the deadline has passed while the answer to a renewal may still be unread. */
   get overdue(): boolean {
     return !this.released && this.remaining() === 0 && !this.lostError;
   }
 
-  /**
-   * Whether the grant must be renewed once, for a holder that does not renew it, to last as long as it was promised.
-   */
   get outlastsGrant(): boolean {
     return this.ceiling !== Infinity && this.ceiling - elapsedSince(this.startedAt) > this.grant.remaining() + 1;
   }
 
-  /** No answer to a renewal is waited for any more. */
+  /** Ends a lease whose deadline has passed, without waiting for the answer to a renewal. */
   expire(): void {
     if (this.overdue) this.lose('expired');
   }
@@ -139,7 +134,7 @@ export class Lease {
     return this.lostError;
   }
 
-  /** The same, as far as is known without a look at the clock. */
+  /** The same without reading the clock: misses a deadline that nothing has noticed yet. */
   get isLost(): boolean {
     return this.lostError !== undefined;
   }
@@ -154,7 +149,7 @@ export class Lease {
     return this.controller.signal;
   }
 
-  /** Its holder asked for `ttl` ms from now on. */
+  /** The holder extended the lease to `ttl` ms by a request sent at `sentAt`. */
   extended(sentAt: Instant, ttl: number): void {
     if (this.ceiling === Infinity) return;
     const since = elapsedSince(this.startedAt) - elapsedSince(sentAt);
@@ -169,10 +164,10 @@ export class Lease {
     this.observer?.leaseLost(this.lostError);
     if (this.holders instanceof Set) for (const holder of this.holders) holder.leaseLost();
     else this.holders?.leaseLost();
-    this.keeper.leaseLost(this, reason);
+    this.source.leaseLost(this, reason);
   }
 
-  /** Listeners run where the holder runs: whoever set the timer that ends the lease has nothing to do with them. */
+  /** Runs the listeners in the holder's async context, instead of that of the timer or answer which found the loss. */
   private abort(error: LockLostError): void {
     const { controller, context } = this;
     this.context = undefined;
@@ -184,14 +179,14 @@ export class Lease {
     else run();
   }
 
-  /** One more hold rests on this lease: the first one and each nested one. */
+  /** Adds a hold that rests on this lease: the first one, and each nested one. */
   share(holder: LeaseHolder): void {
     if (!this.holders) this.holders = holder;
     else if (this.holders instanceof Set) this.holders.add(holder);
     else this.holders = new Set([this.holders, holder]);
   }
 
-  /** A hold ended. Answers whether it was the last one: the lease is then to be given back. */
+  /** Removes a hold that has ended. Answers whether it was the last one, so that the lease is to be given back. */
   unshare(holder: LeaseHolder): boolean {
     if (this.holders instanceof Set) return this.holders.delete(holder) && this.holders.size === 0;
     if (this.holders !== holder) return false;
@@ -200,7 +195,8 @@ export class Lease {
   }
 
   /**
-   * A hold that nobody can end any more. Answers whether it was the last one: the lease is then not renewed any more.
+   * Removes a hold whose `Lock` was garbage-collected. Answers whether it was the last one: renewal of the lease then
+   * stops.
    */
   orphan(holder: LeaseHolder): boolean {
     if (this.holders instanceof Set && this.holders.size > 1) {
@@ -211,12 +207,12 @@ export class Lease {
     return true;
   }
 
-  /** What the holds that rest on it rest on. */
+  /** All leases of the holds that rest on this one. */
   leasesOfHolders(): readonly Lease[] {
     return this.allHolders().flatMap(({ leases }) => leases);
   }
 
-  /** A hold that rests on it, and on others, shows this token to what it protects. */
+  /** Raises the fencing token of the holds that rest on this lease to at least `token`. */
   raiseHolders(token: number): void {
     for (const holder of this.allHolders()) holder.raiseToken(token);
   }
@@ -227,7 +223,7 @@ export class Lease {
     return holders instanceof Set ? [...holders] : [holders];
   }
 
-  /** From here on it is neither renewed nor lost. */
+  /** After this the lease is neither renewed nor lost. */
   markReleased(): void {
     if (this.lostError) return;
     this.released = true;

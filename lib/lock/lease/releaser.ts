@@ -1,36 +1,34 @@
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls, Ticketed } from '../backend/backend-calls.js';
 import type { Grant } from './grant.js';
-import { UnconfirmedReleases } from './unconfirmed-releases.js';
+import type { ReleaseOutcome } from './release-outcome.js';
+import { ReleaseRetries } from './release-retries.js';
 import type { Watchdog } from './watchdog.js';
 
-/** `unconfirmed`: the backend did not answer the first send; it is repeated in the background until the lease ends. */
-export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
-
-/** Given back without asking the backend. */
-export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
-
 const LIMIT_STEP = 50;
+/** Ended minimum holds are forgotten once there are more than this, and twice as many as after the last time. */
+const FEWEST_TO_SWEEP = 64;
 
-/** Gives leases back, and goes on with it where the backend does not confirm. */
+/** Releases grants at the backend, and repeats the release until the backend confirms it or the lease ends. */
 export class Releaser {
   private readonly underWay = new Set<Promise<unknown>>();
-  private readonly unconfirmed: UnconfirmedReleases;
-  /** The tickets whose names stay taken, and until when: a late message or answer must not free them. */
-  private readonly kept = new Map<string, number>();
+  private readonly retries: ReleaseRetries;
+  /** Tickets in their minimum hold, and when (monotonic, ms) that ends: a late message or answer must not free them. */
+  private readonly minHolds = new Map<string, number>();
+  private sweepAt = FEWEST_TO_SWEEP;
 
   constructor(
     private readonly calls: BackendCalls,
     private readonly watchdog: Watchdog,
     logger: Pick<LoggerService, 'warn'>,
   ) {
-    this.unconfirmed = new UnconfirmedReleases(calls, logger);
+    this.retries = new ReleaseRetries(calls, logger);
   }
 
-  /** Gives the grant back. Waits for the first send only, and never beyond the lease. */
+  /** Releases the grant. Waits for the answer to the first send only, and never beyond the deadline. */
   release(grant: Grant): Promise<ReleaseOutcome> {
     this.watchdog.unwatch(grant);
-    if (grant.isKept) this.remember(grant);
+    if (grant.inMinHold) this.rememberMinHold(grant);
     return new Promise((resolve) => {
       this.calls.sendRelease(
         grant,
@@ -45,57 +43,65 @@ export class Releaser {
     });
   }
 
-  /** Never beyond the lease; in steps, so that few time-outs have a duration of their own. */
+  /** Milliseconds until the deadline at most, in steps: `Timeouts` shares a timer among equal durations. */
   private limitOf(grant: Grant): number {
     const remaining = grant.remaining();
     if (remaining >= this.calls.commandTimeout) return this.calls.commandTimeout;
     return Math.max(1, Math.floor(remaining / LIMIT_STEP) * LIMIT_STEP);
   }
 
-  /** Goes on asking to free what this ticket owns, until the lease ends. */
+  /** Repeats the release of what this ticket owns until the backend confirms it or the lease ends. */
   repeatUntilConfirmed(grant: Grant): void {
-    const { names, ticket, keptUntil } = grant;
+    const { names, ticket, minHoldUntil } = grant;
     this.track(
-      this.unconfirmed.repeat({ names, ticket, keptUntil, until: performance.now() + grant.longest, held: true }),
+      this.retries.repeat({ names, ticket, minHoldUntil, until: performance.now() + grant.longest, held: true }),
     );
   }
 
   /**
-   * Asks to free what this ticket may own, for at most `lease` ms more: its grant was never used, or its lease is lost.
-   * Asks until it is answered.
+   * Releases what this ticket may own, whose grant was never used or whose lease was lost. Repeats it until the backend
+   * answers, for at most `ttl` ms.
    */
-  abandon({ names, ticket, keptUntil = this.kept.get(ticket) ?? 0 }: Ticketed, lease: number): void {
-    const until = performance.now() + lease;
-    const abandoned = { names, ticket, keptUntil };
-    if (keptUntil > 0) this.remember(abandoned);
+  abandon({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
+    const until = performance.now() + ttl;
+    const abandoned = { names, ticket, minHoldUntil };
+    if (minHoldUntil > 0) this.rememberMinHold(abandoned);
     this.track(
       this.calls.release(abandoned).then(
         () => {},
-        () => this.unconfirmed.repeat({ ...abandoned, until, held: false }),
+        () => this.retries.repeat({ ...abandoned, until, held: false }),
       ),
     );
   }
 
-  private remember({ ticket, keptUntil }: Required<Ticketed>): void {
-    const now = performance.now();
-    for (const [other, until] of this.kept) {
-      if (until > now) break;
-      this.kept.delete(other);
-    }
-    this.kept.set(ticket, keptUntil);
+  /** How many tickets it remembers with their minimum hold. */
+  get minHoldCount(): number {
+    return this.minHolds.size;
   }
 
-  /** Resolves when nothing is under way any more, at the latest after `limit` ms; then repeats nothing. */
+  private rememberMinHold({ ticket, minHoldUntil }: Required<Ticketed>): void {
+    this.minHolds.set(ticket, minHoldUntil);
+    if (this.minHolds.size > this.sweepAt) this.forgetEndedMinHolds();
+  }
+
+  /** Looks through all of them, and not before their number has doubled: each ticket then costs next to nothing. */
+  private forgetEndedMinHolds(): void {
+    const now = performance.now();
+    for (const [ticket, until] of this.minHolds) if (until <= now) this.minHolds.delete(ticket);
+    this.sweepAt = Math.max(FEWEST_TO_SWEEP, 2 * this.minHolds.size);
+  }
+
+  /** Resolves when all tracked work is done, after `limit` ms at the latest; then stops all repetitions. */
   async stop(limit: number): Promise<void> {
     const timeUp = new Promise((resolve) => setTimeout(resolve, limit).unref());
     const settled = (async () => {
       while (this.underWay.size > 0) await Promise.all(this.underWay);
     })();
     await Promise.race([settled, timeUp]);
-    this.unconfirmed.stop();
+    this.retries.stop();
   }
 
-  /** Work that must be done before the application ends, though nobody waits for it. */
+  /** Makes `stop` wait for work that no caller waits for. */
   track(work: Promise<unknown>): void {
     this.underWay.add(work);
     void work.finally(() => this.underWay.delete(work));

@@ -1,17 +1,16 @@
+import type { TokenRange } from '../../contracts/lock-backend.js';
 import type { Lease } from './lease.js';
-import type { HeldPart } from '../hold/held-lock.js';
-import type { NamedBackend } from '../backend/named-backend.js';
+import type { BackendCalls } from '../backend/backend-calls.js';
 
 /**
- * One hold of several names shows one token to what each of them protects: the largest. Where it rests on leases of
- * holds around it, later grants of their names must have larger ones, and so must those of all that these holds rest
- * on: they show it, too, when the hold has ended. `limit` is how many ms each request may take.
+ * Gives a hold of several names one fencing token: the largest of its leases. Where the hold shares leases with holds
+ * around it, those holds get the token, too, and so does every lease that they rest on, as its later tokens must be
+ * larger. `limit` is how long each request may take (ms).
  *
  * @throws LockBackendError when the backend does not confirm it
  */
-export async function showOneToken(backend: NamedBackend, parts: readonly HeldPart[], limit: number): Promise<void> {
-  const own = parts.map(({ lease }) => lease);
-  // Another nested hold may raise one of them meanwhile.
+export async function shareOneToken(calls: BackendCalls, own: readonly Lease[], limit: number): Promise<void> {
+  // Another nested hold may raise a token meanwhile.
   for (;;) {
     const leases = connected(own);
     const largest = Math.max(...[...leases].map((lease) => lease.fencingToken));
@@ -20,30 +19,36 @@ export async function showOneToken(backend: NamedBackend, parts: readonly HeldPa
       for (const lease of leases) lease.raiseHolders(largest);
       return;
     }
-    await Promise.all(smaller.map((lease) => raiseTokens(backend, lease, largest, limit)));
+    await Promise.all(smaller.map((lease) => raiseTokens(calls, lease, largest, limit)));
   }
 }
 
 /**
- * Holds that come to rest on the lease show `token` from now on, and every later grant of its names has a larger one.
- * The lease is lost where it is not ours any more.
+ * Raises the fencing token of the lease to `token`, and makes the backend mint larger ones for every later grant of its
+ * names. Finds the lease lost where the backend answers that its ticket is not the owner.
  *
  * @throws LockBackendError when the backend does not confirm it
  */
-export async function raiseTokens(backend: NamedBackend, lease: Lease, token: number, limit: number): Promise<void> {
+export async function raiseTokens(calls: BackendCalls, lease: Lease, token: number, limit: number): Promise<void> {
   const { grant } = lease;
   const { names, ticket } = grant;
   const leastToken = token + 1;
-  const { calls } = backend;
-  const { queue } = calls.backend;
+  const { queue } = calls;
   if (queue) {
-    const minted = await Promise.all(names.map((name) => calls.mint(queue, name, ticket, leastToken, limit)));
+    const minted = await Promise.all(
+      names.map(
+        (name) =>
+          new Promise<TokenRange | null>((resolve, reject) => {
+            queue.mint([name], ticket, leastToken, resolve, reject, limit);
+          }),
+      ),
+    );
     const [tokens] = minted;
     if (!tokens || minted.includes(null)) return lease.lose('taken');
     grant.addTokens(tokens);
     grant.skipTokensBelow(leastToken);
   } else {
-    // The names are ours already: this grants them again, with a token as large as it must be.
+    // Grants the names to their owner again, with a larger token.
     const ttl = Math.ceil(Math.max(lease.options.ttl, grant.remaining()));
     const answer = await calls.bounded('acquire', names, calls.acquire({ names, ticket }, ttl, leastToken), limit);
     if (!answer.granted) return lease.lose('taken');
@@ -51,10 +56,10 @@ export async function raiseTokens(backend: NamedBackend, lease: Lease, token: nu
   lease.raiseToken(token);
 }
 
-/** These and all that holds rest on together with them. */
+/** These leases, those that share a hold with them, and so on. */
 function connected(leases: readonly Lease[]): ReadonlySet<Lease> {
   const found = new Set(leases);
-  // A set that grows while it is gone through.
+  // The loop also visits what it adds.
   for (const lease of found) for (const each of lease.leasesOfHolders()) found.add(each);
   return found;
 }

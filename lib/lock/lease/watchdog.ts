@@ -1,35 +1,24 @@
 import type { LoggerService } from '@nestjs/common';
 import type { BackendCalls } from '../backend/backend-calls.js';
-import type { Grant } from './grant.js';
-import type { Lease } from './lease.js';
+import type { Grant, GrantHolder } from './grant.js';
 import { currentInstant } from './lease-clock.js';
 import { backoff } from '../../timing/backoff.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
 
-/** What the watchdog knows of one grant. */
-export interface Watch {
-  readonly grant: Grant;
-  /** On the monotonic clock; `Infinity` without renewal. */
-  dueAt: number;
-  /** Nothing is due until the renewal under way is answered or given up. */
-  underWay: boolean;
-  failures: number;
-}
-
-/** Names renewed in one call, or those of one lease if it has more. Redisson's `lockWatchdogBatchSize` is the same. */
+/** Names renewed in one call, or those of one grant if it has more. Redisson's `lockWatchdogBatchSize` is the same. */
 const BATCH = 100;
-/** What falls due within this share of its interval is renewed with what is due now. */
+/** A renewal that falls due within this share of its interval joins those that are due now. */
 const COALESCE = 0.05;
-/** The clocks are compared at least this often (ms), to notice that the machine was suspended. */
+/** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
 
 /**
- * Keeps the grants of one backend: renews those that ask for it, many in one round trip, and ends each lease at its
- * local deadline whether or not the backend answers. One timer for all, which never keeps the process alive.
+ * Renews the grants of one backend, many in one round trip, where their holders want it, and ends each lease at its
+ * local deadline whether or not the backend answers. One timer serves all; it never keeps the process alive.
  */
 export class Watchdog {
-  private readonly watches = new LinkedList<Watch>();
+  private readonly grants = new LinkedList<Grant>();
   private timer: NodeJS.Timeout | undefined;
   private wakeAt = Infinity;
 
@@ -38,37 +27,43 @@ export class Watchdog {
     private readonly logger: Pick<LoggerService, 'warn'>,
   ) {}
 
-  /** From here on the grant is renewed as its holder wants it; called again when the holder changes. */
+  /** How many grants it watches. */
+  get size(): number {
+    return this.grants.toArray().length;
+  }
+
+  /** Starts to renew the grant as its holder wants it. To be called again when the holder changes. */
   watch(grant: Grant): void {
     const due = dueAt(grant);
-    if (grant.watch) {
-      grant.watch.value.dueAt = due;
-      // The end of the lease is watched already.
+    if (grant.schedule) {
+      grant.schedule.dueAt = due;
+      // The end of the grant is watched already.
       if (grant.holder?.limited === false) return this.wakeNoLaterThan(due);
-    } else grant.watch = this.watches.push({ grant, dueAt: due, underWay: false, failures: 0 });
+    } else grant.schedule = { place: this.grants.push(grant), dueAt: due, underWay: false, failures: 0 };
     this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
   }
 
-  /** From here on the grant is never renewed again. */
+  /** After this the grant is never renewed again. */
   unwatch(grant: Grant): void {
-    grant.watch?.leave();
-    grant.watch = undefined;
+    grant.schedule?.place.leave();
+    grant.schedule = undefined;
   }
 
-  /** The backend says that whatever this ticket owned was released by force. */
+  /** The backend reported a forced release of what this ticket owned. */
   revoke(ticket: string): void {
-    for (const { grant } of this.watches.toArray()) if (grant.ticket === ticket) grant.lose('taken');
+    for (const grant of this.grants.toArray()) if (grant.ticket === ticket) grant.lose('taken');
   }
 
-  /** The backend may have lost what it kept: asks for all leases at once, also for those that nobody renews. */
+  /**
+   * Checks all grants at once, also those without renewal: the backend was unreachable, and may have lost its data.
+   */
   renewAll(): void {
-    const held = this.watches.toArray().filter(({ grant }) => remainingOf(grant) > 0);
-    this.renewInBatches(held.map(({ grant }) => grant));
+    this.renewInBatches(this.grants.toArray().filter((grant) => remainingOf(grant) > 0));
   }
 
   stop(): void {
     clearTimeout(this.timer);
-    for (const { grant } of this.watches.toArray()) this.unwatch(grant);
+    for (const grant of this.grants.toArray()) this.unwatch(grant);
   }
 
   private wakeNoLaterThan(at: number): void {
@@ -85,8 +80,9 @@ export class Watchdog {
     const now = performance.now();
     const due: Grant[] = [];
     let next = Infinity;
-    for (const watch of this.watches.toArray()) {
-      const { grant } = watch;
+    for (const grant of this.grants.toArray()) {
+      const { schedule } = grant;
+      if (!schedule) continue;
       const remaining = remainingOf(grant);
       if (remaining === 0) {
         if (grant.renewing && grant.holder) onceRead(() => this.settle(grant));
@@ -94,12 +90,12 @@ export class Watchdog {
         continue;
       }
       const slack = COALESCE * (grant.holder?.options.renewal?.interval ?? 0);
-      if (!watch.underWay && watch.dueAt <= now + slack) due.push(grant);
-      else if (!watch.underWay) next = Math.min(next, watch.dueAt);
+      if (!schedule.underWay && schedule.dueAt <= now + slack) due.push(grant);
+      else if (!schedule.underWay) next = Math.min(next, schedule.dueAt);
       next = Math.min(next, now + remaining);
     }
     this.renewInBatches(due);
-    if (this.watches.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
+    if (this.grants.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   }
 
   private renewInBatches(grants: readonly Grant[]): void {
@@ -120,7 +116,7 @@ export class Watchdog {
     const requests = grants.map(({ names, ticket, holder }) => ({
       names,
       ticket,
-      ttl: holder ? leaseWanted(holder) : 1,
+      ttl: holder ? ttlWanted(holder) : 1,
     }));
     const failures: Grant[] = [];
     const answers = this.calls.renew(requests).map(async (pending, index) => {
@@ -130,7 +126,7 @@ export class Watchdog {
         if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
         else grant.lose('taken');
         if (answer.status === 'renewed' && answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
-        // An answer that comes after its time-out still counts; the next try is then already on its way.
+        // A late answer still moves the deadline; the next renewal was then already sent.
         if (unanswered.delete(grant)) this.succeeded(grant);
       } catch (error) {
         if (unanswered.delete(grant)) failures.push(grant);
@@ -145,50 +141,47 @@ export class Watchdog {
     });
   }
 
-  /** Its time is over, and what has arrived was read: now it is renewed, or lost. */
+  /** The deadline has passed and all answers that had arrived were read: the grant was renewed by one, or is lost. */
   private settle(grant: Grant): void {
-    if (!grant.watch) return;
+    if (!grant.schedule) return;
     if (grant.holder?.lost) this.unwatch(grant);
     else this.wakeNoLaterThan(performance.now() + remainingOf(grant));
   }
 
   private succeeded(grant: Grant): void {
-    const watch = grant.watch?.value;
-    if (!watch) return;
-    watch.failures = 0;
+    if (!grant.schedule) return;
+    grant.schedule.failures = 0;
     this.reschedule(grant, grant.holder?.options.renewal ? dueAt(grant) : Infinity);
   }
 
   private markUnderWay(grant: Grant): void {
-    const watch = grant.watch?.value;
-    if (watch) watch.underWay = true;
+    if (grant.schedule) grant.schedule.underWay = true;
   }
 
-  /** Repeated at once, then with backoff, until the deadline; told once until it succeeds again. */
+  /** Repeats at once, then after a growing pause, until the deadline. Logs the first failure in a row only. */
   private failed(grants: readonly Grant[], why: string): void {
-    const news: string[] = [];
+    const newlyFailed: string[] = [];
     for (const grant of grants) {
-      const watch = grant.watch?.value;
-      if (!watch) continue;
-      watch.failures += 1;
-      if (watch.failures === 1) news.push(...grant.names);
-      const pause = watch.failures === 1 ? 0 : backoff(watch.failures - 2);
+      const { schedule } = grant;
+      if (!schedule) continue;
+      schedule.failures += 1;
+      if (schedule.failures === 1) newlyFailed.push(...grant.names);
+      const pause = schedule.failures === 1 ? 0 : backoff(schedule.failures - 2);
       this.reschedule(grant, performance.now() + pause);
     }
-    if (news.length === 0) return;
-    const shown = news
+    if (newlyFailed.length === 0) return;
+    const shown = newlyFailed
       .slice(0, 3)
       .map((name) => `"${name}"`)
       .join(', ');
-    const rest = news.length > 3 ? ` and ${news.length - 3} more` : '';
+    const rest = newlyFailed.length > 3 ? ` and ${newlyFailed.length - 3} more` : '';
     this.logger.warn(`Renewal of ${shown}${rest} failed: ${why}; repeated until the lease ends`);
   }
 
   private reschedule(grant: Grant, at: number): void {
-    const watch = grant.watch?.value;
-    if (!watch) return;
-    watch.dueAt = at;
-    watch.underWay = false;
+    if (!grant.schedule) return;
+    grant.schedule.dueAt = at;
+    grant.schedule.underWay = false;
     this.wakeNoLaterThan(at);
   }
 
@@ -212,7 +205,7 @@ function batchesOf(grants: readonly Grant[]): Grant[][] {
   return batches;
 }
 
-/** When the grant is to be renewed next: a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
+/** When the next renewal is due: of a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
 function dueAt(grant: Grant): number {
   const { holder } = grant;
   if (!holder) return Infinity;
@@ -221,10 +214,8 @@ function dueAt(grant: Grant): number {
   return holder.outlastsGrant ? performance.now() : Infinity;
 }
 
-/**
- * Milliseconds of lease to ask for: a lease that nobody renews is only asked about, once it is as long as was promised.
- */
-function leaseWanted(holder: Lease): number {
+/** The `ttl` (ms) to request: 1 only checks a lease without renewal, which lasts as long as it should already. */
+function ttlWanted(holder: GrantHolder): number {
   return holder.options.renewal || holder.outlastsGrant ? holder.options.ttl : 1;
 }
 

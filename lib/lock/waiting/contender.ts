@@ -1,56 +1,65 @@
-import type { QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
+import type { QueueMessage } from '../../contracts/lock-backend.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { Instant } from '../lease/lease-clock.js';
 import type { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
-import { Asking } from './asking.js';
+import { Attempts } from './attempts.js';
 import { backoff } from '../../timing/backoff.js';
 import type { Caller, CallerHost } from './caller.js';
-import type { LockQueues } from './lock-queues.js';
+import type { Contention, Granted, WaitingPlace } from './contention.js';
 import { refusalOf } from './refusals.js';
 import { Turn } from './turn.js';
 
-type Granted = Pick<Extract<QueueAnswer, { status: 'granted' }>, 'tokens' | 'remaining' | 'waiting'>;
 type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
+/** Where messages find the contenders, by name or by ticket. */
+export interface ContenderIndex extends WaitingPlace {
+  addTicket(ticket: string, contender: Contender): void;
+  removeTicket(ticket: string): void;
+  remove(contender: Contender): void;
+}
+
 /**
- * What one process does for one name: its callers queue here, in order of arrival, and one ticket at a time asks the
- * backend for all of them. What the backend grants is passed from caller to caller without a round trip, for as long as
- * nobody else wants it, or for one bounded turn.
+ * Serves the callers of one process for one name, in order of arrival: it asks the backend with one ticket for all of
+ * them, and passes what the backend grants from caller to caller without a request, for one bounded turn while another
+ * process waits, else for as long as callers come.
  *
- * It is idle, or it has an attempt (a ticket that asks or waits), or a grant (with a holder; or without one, while the
- * lease is renewed or tokens are reserved for the next). The states and their rules are those of docs/protocol.md.
+ * It is idle, or has an attempt (a ticket that asks or waits), or a grant: with a holder, or without one while it
+ * renews the lease or reserves tokens for the next caller. docs/protocol.md has the states and their rules.
  */
-export class Contender implements CallerHost {
+export class Contender implements CallerHost, Contention {
   readonly callers = new LinkedList<Caller>();
-  /** Why the last request failed; absent once one was answered. */
+  readonly names: readonly [string];
   error: LockBackendError | undefined;
-  private readonly asking: Asking;
+  private readonly attempts: Attempts;
   private readonly turn: Turn;
   private failures = 0;
-  /** Whether a caller waits for nothing but the answer that is under way. */
+  /** Whether the wait of a caller is over, and it waits only for the answer under way. */
   private overdue = false;
 
   constructor(
-    private readonly queues: LockQueues,
+    readonly place: ContenderIndex,
     readonly name: string,
-    /** Whether it asks for one caller only: it keeps nothing for a next one. */
     readonly single: boolean,
   ) {
-    const names = [name] as const;
-    this.asking = new Asking(this, queues, names);
-    this.turn = new Turn(this, this.asking, queues, names);
+    this.names = [name];
+    this.attempts = new Attempts(this);
+    this.turn = new Turn(this, this.attempts);
   }
 
   join(caller: Caller): void {
-    const { keeps } = this;
-    caller.place = this.callers.push(caller);
     const { grant } = this.turn;
-    if (grant) this.turn.joined(grant, keeps);
-    else if (!this.asking.active) this.asking.enqueue(caller);
+    if (!grant) {
+      caller.place = this.callers.push(caller);
+      if (!this.attempts.active) this.attempts.start(caller);
+      return;
+    }
+    const { ownsUnused } = this;
+    caller.place = this.callers.push(caller);
+    this.turn.joined(grant, ownsUnused);
   }
 
   get idle(): boolean {
-    return !this.callers.first && !this.asking.attempt && !this.turn.grant;
+    return !this.callers.first && !this.attempts.current && !this.turn.grant;
   }
 
   /** Whether a caller of this process holds the name. */
@@ -58,75 +67,88 @@ export class Contender implements CallerHost {
     return this.turn.grant?.holder?.held === true;
   }
 
-  /** Whether it owns the name for the rest of a tick, with no holder and no caller. */
-  get keeps(): boolean {
+  /** Whether it owns the name for the rest of a tick, with neither holder nor caller. */
+  get ownsUnused(): boolean {
     const { grant } = this.turn;
     return grant !== undefined && !grant.holder && !this.callers.first;
   }
 
-  /** Whether its ticket stands in the queue at the backend, as far as is known. */
+  /** Whether its ticket waits in the queue at the backend, as far as this process knows. */
   get queued(): boolean {
-    return this.asking.attempt?.queues === true;
+    return this.attempts.current?.queues === true;
   }
 
-  /** Whether the ticket is its own, and it asks, waits or owns under it. */
+  /** Whether it asks, waits or owns under this ticket. */
   knows(ticket: string): boolean {
-    return this.asking.attempt?.ticket === ticket || this.owns(ticket);
+    return this.attempts.current?.ticket === ticket || this.owns(ticket);
   }
 
   owns(ticket: string): boolean {
     return this.turn.grant?.ticket === ticket;
   }
 
+  nextTicket(): string {
+    const ticket = this.place.backend.nextTicket();
+    if (this.single) this.place.addTicket(ticket, this);
+    return ticket;
+  }
+
+  forgetTicket(ticket: string): void {
+    if (this.single) this.place.removeTicket(ticket);
+  }
+
+  forgetIfIdle(): void {
+    if (this.idle) this.place.remove(this);
+  }
+
   onGrant(message: GrantMessage): void {
-    this.asking.onGrant(message);
+    this.attempts.onGrant(message);
   }
 
   wantedElsewhere(ticket: string): void {
     this.turn.wantedElsewhere(ticket);
   }
 
-  /** The lease of the owner ends sooner than this waiter was told. */
-  leaseEnds(ticket: string, remaining: number): void {
-    this.asking.leaseEnds(ticket, remaining);
+  /** The owner's lease ends in `remaining` ms, sooner than the backend had answered. */
+  onLeaseEnds(ticket: string, remaining: number): void {
+    this.attempts.onLeaseEnds(ticket, remaining);
   }
 
-  /** Messages may have been lost: asks now. */
+  /** The channel was closed and is open again: messages may have been lost. */
   onReconnect(): void {
-    this.asking.onReconnect();
+    this.attempts.onReconnect();
   }
 
-  /** The error for a caller that would not or cannot wait any longer. */
+  /** The error for a caller that has waited for `waited` ms. */
   refusal(waited: number): LockTimeoutError | LockBackendError {
     const { error } = this;
-    return refusalOf(this.name, waited, { error, grant: this.turn.grant, busy: this.asking.busy }, this.queues);
+    const { lastOwner } = this.attempts;
+    return refusalOf(this.place.backend, this.names, waited, { error, grant: this.turn.grant, lastOwner });
   }
 
   leave(caller: Caller, cancelled?: { reason: unknown }): void {
     if (!cancelled && !caller.overdue && this.awaitsAnswer) {
       this.overdue = true;
-      return caller.awaitAnswer(caller.options.commandTimeout ?? this.queues.commandTimeout);
+      return caller.awaitAnswer(caller.options.commandTimeout ?? this.place.backend.calls.commandTimeout);
     }
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
     if (!this.callers.first) this.quit();
   }
 
-  /** Whether a request is under way that says whether the name is to be had. */
+  /** Whether a request is under way whose answer decides whether the next caller gets the name. */
   private get awaitsAnswer(): boolean {
-    const { attempt } = this.asking;
-    if (attempt) return !attempt.answered;
+    const { current } = this.attempts;
+    if (current) return !current.answered;
     const { grant } = this.turn;
     return grant !== undefined && !grant.holder && !this.error;
   }
 
-  /** Its last caller has left. */
   quit(): void {
-    this.asking.quit();
+    this.attempts.quit();
     this.turn.quit();
-    this.queues.forgetIdle(this);
+    this.forgetIfIdle();
   }
 
-  /** The answer is there that they waited for, and it is not for them. */
   refuseOverdue(): void {
     this.overdue = false;
     for (const caller of this.callers.toArray()) {
@@ -138,27 +160,23 @@ export class Contender implements CallerHost {
     if (this.overdue) this.refuseOverdue();
   }
 
-  /** Asks anew for those who still wait. */
   goOn(): void {
-    if (this.turn.grant || this.asking.active) return;
+    if (this.turn.grant || this.attempts.active) return;
     const caller = this.callers.first;
-    if (caller) this.asking.enqueue(caller);
-    else this.queues.forgetIdle(this);
+    if (caller) this.attempts.start(caller);
+    else this.forgetIfIdle();
   }
 
-  /** The ticket owns the name. */
   granted(ticket: string, base: Instant, answer: Granted, startedAt?: Instant): void {
     this.succeeded();
     this.turn.begin(ticket, base, answer, startedAt);
   }
 
-  /** The backend answered. */
   succeeded(): void {
     this.error = undefined;
     this.failures = 0;
   }
 
-  /** Milliseconds to pause after a request failed. */
   backOff(): number {
     return backoff(this.failures++);
   }

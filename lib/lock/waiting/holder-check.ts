@@ -1,29 +1,32 @@
+import type { Grant, GrantHolder } from '../lease/grant.js';
 import { currentInstant } from '../lease/lease-clock.js';
-import type { Grant } from '../lease/grant.js';
-import type { Lease } from '../lease/lease.js';
-import type { Contender } from './contender.js';
-import type { LockQueues } from './lock-queues.js';
-import type { Turn } from './turn.js';
+import type { Contention } from './contention.js';
 
-/** How often (ms) the backend is asked who owns the name. */
+/** How often (ms) it asks the backend. */
 const PERIOD = 500;
 
+/** The turn whose holder is checked. */
+export interface CheckedTurn {
+  readonly grant: Grant | undefined;
+  wantedElsewhere(ticket: string): void;
+}
+
 /**
- * Asks for callers that wait behind a holder of their own process: others may want the lock, or it may have been
- * deleted behind the holder's back.
+ * While callers wait behind a holder of their own process, asks the backend whether the holder still owns the name and
+ * whether another process waits for it: no message tells of a foreign `DEL`, and messages may be lost.
  */
 export class HolderCheck {
   private timer: NodeJS.Timeout | undefined;
 
   constructor(
-    private readonly turn: Turn,
-    private readonly contender: Contender,
-    private readonly queues: LockQueues,
+    private readonly turn: CheckedTurn,
+    private readonly contention: Contention,
   ) {}
 
   start(): void {
     this.timer ??= this.arm();
-    if (!this.queues.listening) void this.queues.listen().then(() => this.look());
+    const { channel } = this.contention.place;
+    if (!channel.tried) void channel.open().then(() => this.look());
   }
 
   stop(): void {
@@ -38,29 +41,31 @@ export class HolderCheck {
     }, PERIOD).unref();
   }
 
-  /** Answers `false` when there is nobody to ask for. */
+  /** Answers `false` when no caller waits. */
   private look(): boolean {
     const { grant } = this.turn;
-    if (!grant || !this.contender.callers.first) return false;
+    if (!grant || !this.contention.callers.first) return false;
+    const { channel } = this.contention.place;
+    if (!channel.isOpen) void channel.open();
     if (grant.holder) this.confirm(grant, grant.holder);
     return true;
   }
 
-  private confirm(grant: Grant, { options }: Lease): void {
+  private confirm(grant: Grant, { options }: GrantHolder): void {
+    const { contention, turn } = this;
+    const { names, ticket } = grant;
     const sentAt = currentInstant();
-    this.queues.send(
-      'renew',
-      grant.names,
-      this.queues.renew({ names: grant.names, ticket: grant.ticket, ttl: options.renewal ? options.ttl : 1 })[0],
+    contention.place.backend.calls.sendRenewal(
+      { names, ticket, ttl: options.renewal ? options.ttl : 1 },
       (answer) => {
-        if (this.turn.grant !== grant) return;
-        this.contender.error = undefined;
+        if (turn.grant !== grant) return;
+        contention.error = undefined;
         if (answer.status !== 'renewed') return grant.lose('taken');
         grant.renewed(sentAt, answer.remaining);
-        if (answer.waiting) this.turn.wantedElsewhere(grant.ticket);
+        if (answer.waiting) turn.wantedElsewhere(ticket);
       },
       (error) => {
-        if (this.turn.grant === grant) this.contender.error = error;
+        if (turn.grant === grant) contention.error = error;
       },
     );
   }

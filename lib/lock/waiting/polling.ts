@@ -6,17 +6,18 @@ import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js'
 import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
+import { grantedTooLate } from './refusals.js';
 import type { WaitBudget } from './wait-budget.js';
 
 const DEFAULT_RETRY = exponentialBackoff();
 
 type BusyAnswer = Extract<AcquireAnswer, { granted: false }>;
 
-/** A waiter tries again at least this often (ms): nobody tells it when a foreign client deletes the key. */
+/** The longest pause (ms) between two tries: a waiter gets no message when a foreign client deletes the key. */
 const LONGEST_SLEEP = 1_000;
-/** Tries this long (ms) after the holder's lease ends, so that the store has seen it end. */
+/** Tries this long (ms) after the holder's lease ends, so that the store has ended it, too. */
 const AFTER_LEASE = 2;
-/** The last try is made this long (ms) before the wait ends, so that its answer comes in time. */
+/** Makes the last try this long (ms) before the wait ends, so that its answer comes in time. */
 const BEFORE_END = 25;
 
 /**
@@ -50,8 +51,9 @@ export async function acquireLease(
 }
 
 /**
- * One step for all names. @throws LockBackendError when it is not answered in time, if need be beyond the end of the
- * wait
+ * Tries to take all names in one step.
+ *
+ * @throws LockBackendError when the backend does not answer in time, which may be later than the end of the wait
  */
 export async function tryOnce(
   backend: NamedBackend,
@@ -61,12 +63,12 @@ export async function tryOnce(
   leastToken?: number,
 ): Promise<Lease | BusyAnswer> {
   budget.throwIfCancelled();
-  const ticketed = { names, ticket: backend.nextTicket() };
+  const attempt = { names, ticket: backend.nextTicket() };
   const { calls, releaser } = backend;
   const limit = budget.limitOf(options.commandTimeout ?? calls.commandTimeout);
-  const lease = leaseOf(options);
+  const ttl = leaseOf(options);
   const sentAt = currentInstant();
-  const sent = calls.acquire(ticketed, lease, leastToken);
+  const sent = calls.acquire(attempt, ttl, leastToken);
   let answer: AcquireAnswer | undefined;
   try {
     answer = await budget.until(sent, limit);
@@ -80,29 +82,22 @@ export async function tryOnce(
   }
   if (!answer.granted) return answer;
   const tokens = { first: answer.fencingToken, count: 1 };
-  const granted = new Lease(new Grant(names, ticketed.ticket, sentAt, lease, tokens), backend, options, sentAt);
+  const granted = new Lease(new Grant(names, attempt.ticket, sentAt, ttl, tokens), backend, options, sentAt);
   if (granted.held) {
     backend.watchdog.watch(granted.grant);
     return granted;
   }
-  releaser.abandon(ticketed, lease);
+  releaser.abandon(attempt, ttl);
   throw grantedTooLate(backend, names, options.ttl);
 
-  /** Whether it was granted is unknown: asks at once to free it, and again if the grant lands later. */
+  /** The backend may have granted it: releases it at once, and again if the grant arrives later. */
   function giveBack(): void {
-    releaser.abandon(ticketed, lease);
+    releaser.abandon(attempt, ttl);
     sent.then(
-      (late) => late.granted && releaser.abandon(ticketed, lease),
+      (late) => late.granted && releaser.abandon(attempt, ttl),
       () => {},
     );
   }
-}
-
-export function grantedTooLate({ calls }: NamedBackend, names: readonly string[], ttl: number): LockBackendError {
-  return new LockBackendError(
-    names,
-    `Lock backend "${calls.backend.name}" granted too late: the lease of ${ttl} ms had ended`,
-  );
 }
 
 async function sleepBeforeRetry(budget: WaitBudget, delay: number, lease: number): Promise<void> {

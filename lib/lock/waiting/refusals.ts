@@ -1,9 +1,9 @@
 import type { QueueAnswer } from '../../contracts/lock-backend.js';
+import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import type { NamedBackend } from '../backend/named-backend.js';
 import type { Grant } from '../lease/grant.js';
-import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
-import type { LockQueues } from './lock-queues.js';
 
-/** Who had the name when the backend was last asked. */
+/** The owner of a name in an answer of the backend. */
 export interface LastOwner {
   readonly owner: string;
   /** When (monotonic, ms) its lease ends. */
@@ -14,30 +14,37 @@ export function lastOwnerOf({ owner, remaining }: Extract<QueueAnswer, { status:
   return { owner, until: performance.now() + remaining };
 }
 
-/** What is known of why a name is not to be had. */
+/** What a contender knows of why it cannot serve a caller. */
 interface Known {
-  /** Why the last request failed; absent once one was answered. */
+  /** Why the last request failed; `undefined` once the backend has answered. */
   readonly error: LockBackendError | undefined;
   /** What this process owns. */
   readonly grant: Grant | undefined;
-  readonly busy: LastOwner | undefined;
+  readonly lastOwner: LastOwner | undefined;
 }
 
-/** The error for a caller that would not or cannot wait any longer. */
+/** The error for a caller whose wait is over. */
 export function refusalOf(
-  name: string,
+  { calls }: NamedBackend,
+  names: readonly [string],
   waited: number,
-  { error, grant, busy }: Known,
-  queues: LockQueues,
+  { error, grant, lastOwner }: Known,
 ): LockTimeoutError | LockBackendError {
   if (error) return error;
-  const holder = grant?.holder;
-  if (holder) return timedOut(name, waited, holder.grant.ticket, holder.grant.remaining());
-  if (busy) return timedOut(name, waited, busy.owner, busy.until - performance.now());
-  return queues.unanswered(name, waited);
+  if (grant?.holder) return timedOut(names, waited, grant.ticket, grant.remaining());
+  if (lastOwner) return timedOut(names, waited, lastOwner.owner, lastOwner.until - performance.now());
+  return calls.unanswered('acquire', names, waited);
 }
 
-/** Without an owner the name was free, and others were before. */
-function timedOut(name: string, waited: number, owner: string, remaining: number): LockTimeoutError {
-  return new LockTimeoutError([name], { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
+/** The error for a caller whose grant came when its lease had ended. */
+export function grantedTooLate({ calls }: NamedBackend, names: readonly string[], ttl: number): LockBackendError {
+  return new LockBackendError(
+    names,
+    `Lock backend "${calls.backend.name}" granted too late: the lease of ${ttl} ms had ended`,
+  );
+}
+
+/** The backend answers no owner where the name was free, and other tickets waited before this one. */
+function timedOut(names: readonly [string], waited: number, owner: string, remaining: number): LockTimeoutError {
+  return new LockTimeoutError(names, { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
 }

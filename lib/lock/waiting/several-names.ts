@@ -6,30 +6,29 @@ import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { WaitBudget } from './wait-budget.js';
 import { raiseTokens } from '../lease/shared-token.js';
-import type { LockQueues } from './lock-queues.js';
+import type { Contenders } from './contenders.js';
 
 /** After this number of refusals the names are taken one by one. */
 const REFUSALS = 3;
 const PAUSE_AFTER_ERROR = 50;
 
-/** Several names for one caller, at a backend that keeps a queue for each. */
+/** Takes several names for one caller, at a backend that keeps a queue for each. */
 export class SeveralNames {
-  /** Who had one of the names when that was last heard. */
+  /** The owner of a busy name in the last answer. */
   private busy: { readonly remaining: number; readonly owner?: string } | undefined;
 
   constructor(
     private readonly backend: NamedBackend,
-    private readonly queues: LockQueues,
+    private readonly contenders: Contenders,
     private readonly names: readonly string[],
     private readonly options: ResolvedLockOptions,
     private readonly budget: WaitBudget,
   ) {}
 
   /**
-   * All are tried in one step. Where one is busy, the caller waits in the queue of that one, and when it has it tries
-   * the rest in one step, never waiting while it holds one. After three refusals it takes them one by one in sorted
-   * order, in which nobody can wait for somebody who waits for him: so it is served although single names are busy all
-   * the time.
+   * Tries all names in one step. If one is busy, waits in the queue of that one; once it holds it, tries the rest in
+   * one step, and never waits while it holds a name. After three refusals takes the names one by one in sorted order,
+   * in which no two callers can wait for each other: so the caller is served although single names stay busy.
    */
   async take(): Promise<readonly Lease[]> {
     let first: string | undefined;
@@ -49,7 +48,7 @@ export class SeveralNames {
     return this.oneByOne();
   }
 
-  /** Waits for `first`, then tries the rest once. Answers the name that was busy, and then holds none. */
+  /** Waits for `first`, then tries the rest once. Answers the busy name, if there is one, and then holds none. */
   private async tryFrom(first: string | undefined): Promise<readonly Lease[] | string> {
     const taken: Lease[] = [];
     try {
@@ -87,10 +86,10 @@ export class SeveralNames {
   }
 
   private async giveBack(taken: Lease[]): Promise<void> {
-    await Promise.all(taken.splice(0).map((lease) => lease.keeper.takeBack(lease, true)));
+    await Promise.all(taken.splice(0).map((lease) => lease.source.takeBack(lease, true)));
   }
 
-  /** It is renewed for as long as the others are waited for; the limits of the hold begin with the hold. */
+  /** Renews the lease while the caller waits for the other names; the limits of its hold begin with the hold. */
   private async takeOne(name: string): Promise<Lease> {
     this.budget.throwIfCancelled();
     const { ttl } = this.options;
@@ -98,7 +97,7 @@ export class SeveralNames {
     const wait = Math.ceil(this.budget.remaining());
     if (wait === 0) throw this.timedOut();
     try {
-      return await this.queues.take(
+      return await this.contenders.take(
         name,
         { ...this.options, renewal, maxHold: undefined, minHold: 0, wait },
         this.budget,
@@ -115,14 +114,14 @@ export class SeveralNames {
   }
 
   /**
-   * The token of the hold is the largest: every later token of each name must be above it. Answers `false` when a lease
-   * was lost meanwhile, which is no loss for the caller: it holds nothing yet.
+   * Gives the hold the largest fencing token: later tokens of every name must be above it. Answers `false` when a lease
+   * was lost meanwhile: the caller, which holds nothing yet, takes the names again.
    */
   private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
-    const limit = this.budget.limitOf(this.options.commandTimeout ?? this.queues.commandTimeout);
-    await Promise.all(smaller.map((lease) => raiseTokens(this.backend, lease, largest, limit)));
+    const limit = this.budget.limitOf(this.options.commandTimeout ?? this.backend.calls.commandTimeout);
+    await Promise.all(smaller.map((lease) => raiseTokens(this.backend.calls, lease, largest, limit)));
     const now = currentInstant();
     for (const lease of leases) {
       lease.begin(this.options, now);

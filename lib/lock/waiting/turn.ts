@@ -1,50 +1,43 @@
-import type { QueueAnswer, TokenRange } from '../../contracts/lock-backend.js';
+import type { TokenRange } from '../../contracts/lock-backend.js';
 import { Grant, type GrantListener } from '../lease/grant.js';
-import { Lease, type LeaseKeeper } from '../lease/lease.js';
+import { Lease, type LeaseSource } from '../lease/lease.js';
 import { currentInstant, type Instant } from '../lease/lease-clock.js';
 import type { LockBackendError, LockLostReason } from '../../errors/lock-errors.js';
-import { RELEASED, type ReleaseOutcome } from '../lease/releaser.js';
-import type { Asking } from './asking.js';
+import type { Releaser } from '../lease/releaser.js';
+import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
+import { claimOf, leastToEnter } from './attempt.js';
+import type { Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
-import { claimOf, leastToEnter } from './claim.js';
-import type { Contender } from './contender.js';
+import type { Contention, Granted } from './contention.js';
 import { HolderCheck } from './holder-check.js';
-import type { LockQueues } from './lock-queues.js';
+import { grantedTooLate } from './refusals.js';
 
-type Granted = Extract<QueueAnswer, { status: 'granted' }>;
-
-/** How many holders of one process in a row may hold a lock that another process waits for, and for how long (ms). */
-const TURN = 64;
+/** While another process waits, a turn ends after this number of holders, or of ms. */
+const MOST_HOLDERS = 64;
 const LONGEST_TURN = 50;
-/**
- * In a turn, which ends soon, further tokens are reserved when fewer are left; else also when half of the last ones are
- * used.
- */
+/** Reserves tokens when fewer are left; outside a turn, which ends soon, also when half of the last range is used. */
 const FEW_TOKENS = 16;
 
 const GONE = Promise.resolve<ReleaseOutcome>('gone');
 
-/**
- * What a contender does with a name that this process owns: passes it from caller to caller, and at last on to others.
- */
-export class Turn implements LeaseKeeper, GrantListener {
+/** The grant of a contender: passes it from caller to caller, then hands it over to another process or releases it. */
+export class Turn implements LeaseSource, GrantListener {
   grant: Grant | undefined;
   private grantedAt = 0;
-  private passes = 0;
+  private holders = 0;
+  /** Whether another process waits for the name. */
   private wanted = false;
   private minting = false;
   private check: HolderCheck | undefined;
 
   constructor(
-    private readonly contender: Contender,
-    private readonly asking: Asking,
-    private readonly queues: LockQueues,
-    private readonly names: readonly [string],
+    private readonly contention: Contention,
+    private readonly attempts: Attempts,
   ) {}
 
-  /** One more caller waits; with `kept`, the grant is there for it. */
-  joined(grant: Grant, kept: boolean): void {
-    if (kept) this.serve(grant);
+  /** One more caller waits; the grant is free for it when it is `unused`. */
+  joined(grant: Grant, unused: boolean): void {
+    if (unused) this.serve(grant);
     else this.stayInformed();
   }
 
@@ -61,41 +54,42 @@ export class Turn implements LeaseKeeper, GrantListener {
     }
     lease.markReleased();
     grant.holder = undefined;
-    if (grant.isKept) return this.keep(grant);
-    this.passes += 1;
-    const turnEnds = this.wanted && (this.passes >= TURN || performance.now() - this.grantedAt >= LONGEST_TURN);
-    const next = this.contender.callers.first;
+    if (grant.inMinHold) return this.releaseInMinHold(grant);
+    this.holders += 1;
+    const turnEnds =
+      this.wanted && (this.holders >= MOST_HOLDERS || performance.now() - this.grantedAt >= LONGEST_TURN);
+    const next = this.contention.callers.first;
     if (next) {
       if (turnEnds) return this.requeue(grant, next);
       this.serve(grant);
       return RELEASED;
     }
-    if (atOnce || turnEnds || !this.wanted || this.contender.single) return this.release(grant);
-    this.keepForThisTick(grant);
+    if (atOnce || turnEnds || !this.wanted || this.contention.single) return this.release(grant);
+    this.releaseAfterThisTick(grant);
     return RELEASED;
   }
 
   /**
-   * Others wait elsewhere, so that the lock does not fall free in any case. A caller that asks for it again at once has
-   * it for the rest of the turn: to pass it on for every single hold costs all of them more than to wait for a turn.
+   * Another process waits, so that the name will not fall free. A caller that asks again within this tick gets it for
+   * the rest of the turn: a hand-over after every hold would cost all processes more than waiting for a turn.
    */
-  private keepForThisTick(grant: Grant): void {
+  private releaseAfterThisTick(grant: Grant): void {
     const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
-    this.queues.releaser.track(
+    this.releaser.track(
       tickOver.then(() => {
-        if (this.grant === grant && this.contender.keeps) return this.release(grant);
-        return undefined;
+        const unused = this.grant === grant && !grant.holder && !this.contention.callers.first;
+        return unused ? this.release(grant) : undefined;
       }),
     );
   }
 
-  /** The rest of the callers need not wait until the holder has noticed. */
+  /** Asks for the next callers at once, although the holder may still run. */
   leaseLost(lease: Lease, reason: LockLostReason): void {
     const { grant } = this;
     if (!grant || grant.holder !== lease) return;
     this.drop(grant);
-    if (reason !== 'taken') this.queues.releaser.abandon(grant, grant.longest);
-    this.contender.goOn();
+    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
+    this.contention.goOn();
   }
 
   /** The last caller has left. */
@@ -105,32 +99,25 @@ export class Turn implements LeaseKeeper, GrantListener {
     if (grant && !grant.holder) this.giveUp(grant);
   }
 
-  begin(
-    ticket: string,
-    base: Instant,
-    { tokens, remaining, waiting }: Pick<Granted, 'tokens' | 'remaining' | 'waiting'>,
-    startedAt?: Instant,
-  ): void {
-    const grant = new Grant(this.names, ticket, base, remaining, tokens);
+  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: Granted, startedAt?: Instant): void {
+    const grant = new Grant(this.contention.names, ticket, base, remaining, tokens);
     grant.listener = this;
     this.grant = grant;
     this.grantedAt = performance.now();
-    this.passes = 0;
+    this.holders = 0;
     this.wanted = waiting > 0;
-    if (this.contender.callers.several) this.stayInformed();
+    if (this.contention.callers.several) this.stayInformed();
     this.serve(grant, startedAt);
   }
 
-  /**
-   * Lets the next caller in; first renews a lease that is too short for it, and reserves a token where none is left.
-   */
+  /** Admits the next caller; first reserves a token where none is left, and renews a lease that is too short. */
   private serve(grant: Grant, startedAt?: Instant): void {
-    const caller = this.contender.callers.first;
+    const caller = this.contention.callers.first;
     if (!caller) this.giveUp(grant);
     else if (grant.tokens === 0) this.mint(grant);
     else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt);
     else if (caller.triesOnce) {
-      caller.refuse(this.queues.tooLate(this.contender.name, caller.options.ttl));
+      caller.refuse(grantedTooLate(this.contention.place.backend, grant.names, caller.options.ttl));
       this.serve(grant);
     } else if (grant.remaining() < leastToEnter(caller.options.ttl)) this.renew(grant, caller.options.ttl);
     else this.admit(grant, caller, startedAt);
@@ -139,27 +126,26 @@ export class Turn implements LeaseKeeper, GrantListener {
   private admit(grant: Grant, caller: Caller, startedAt?: Instant): void {
     caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
-    this.queues.watchdog.watch(grant);
+    this.contention.place.backend.watchdog.watch(grant);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
-    if (grant.tokens < few && this.contender.callers.first) this.mint(grant);
-    this.contender.refuseIfOverdue();
+    if (grant.tokens < few && this.contention.callers.first) this.mint(grant);
+    this.contention.refuseIfOverdue();
     caller.admit(lease);
   }
 
-  /** Somebody waits behind a holder of this process. */
+  /** A caller waits behind a holder of this process: checks from time to time that the holder still owns the name. */
   private stayInformed(): void {
-    this.check ??= new HolderCheck(this, this.contender, this.queues);
+    this.check ??= new HolderCheck(this, this.contention);
     this.check.start();
   }
 
   private mint(grant: Grant): void {
     if (this.minting) return;
     this.minting = true;
-    const { name } = this.contender;
-    this.queues.send(
-      'acquire',
-      this.names,
-      this.queues.backend.mint({ prefix: this.queues.prefix, name, ticket: grant.ticket, leastToken: 0 }),
+    this.contention.place.queue.mint(
+      this.contention.names,
+      grant.ticket,
+      0,
       (tokens) => this.minted(grant, tokens),
       (error) => this.unusable(grant, error),
     );
@@ -177,11 +163,9 @@ export class Turn implements LeaseKeeper, GrantListener {
 
   private renew(grant: Grant, ttl: number): void {
     const sentAt = currentInstant();
-    const [pending] = this.queues.renew({ names: grant.names, ticket: grant.ticket, ttl });
-    this.queues.send(
-      'renew',
-      this.names,
-      pending,
+    const { names, ticket } = grant;
+    this.contention.place.backend.calls.sendRenewal(
+      { names, ticket, ttl },
       (answer) => {
         if (this.grant !== grant || grant.holder) return;
         if (answer.status !== 'renewed') return this.lostBeforeEntry(grant);
@@ -192,61 +176,65 @@ export class Turn implements LeaseKeeper, GrantListener {
     );
   }
 
-  /** The next caller cannot be let in yet: tried again until the lease ends. */
+  /** A request for the next caller has failed: repeats it, after a pause, until the lease ends. */
   private unusable(grant: Grant, error: LockBackendError): void {
     this.minting = false;
     if (this.grant !== grant) return this.retryServe();
     if (grant.holder) return;
-    this.contender.error = error;
+    this.contention.error = error;
     if (grant.remaining() <= 0) {
-      this.queues.abandon(this.contender.name, grant.ticket, grant.longest);
+      this.releaser.abandon(grant, grant.longest);
       return this.lostBeforeEntry(grant);
     }
-    this.contender.refuseOverdue();
-    if (!this.contender.callers.first) return this.giveUp(grant);
+    this.contention.refuseOverdue();
+    if (!this.contention.callers.first) return this.giveUp(grant);
     setTimeout(() => {
       if (this.grant === grant && !grant.holder) this.serve(grant);
-    }, this.contender.backOff()).unref();
+    }, this.contention.backOff()).unref();
   }
 
-  /** A later grant may have waited for a request that was made for an earlier one. */
+  /** The request was made for an earlier grant; the present one may wait for it to end. */
   private retryServe(): void {
     if (this.grant && !this.grant.holder) this.serve(this.grant);
   }
 
-  /** Nobody held it: no loss for a caller. */
+  /** The grant was lost without a holder: no caller has lost a lock. */
   private lostBeforeEntry(grant: Grant): void {
     this.drop(grant);
-    this.contender.goOn();
+    this.contention.goOn();
   }
 
   private drop(grant: Grant): void {
-    this.queues.forget(grant.ticket);
-    this.queues.watchdog.unwatch(grant);
+    this.contention.forgetTicket(grant.ticket);
+    this.contention.place.backend.watchdog.unwatch(grant);
     this.grant = undefined;
   }
 
-  /** Gives back what no caller waits for. */
+  /** Releases a grant that no caller waits for. */
   private giveUp(grant: Grant): void {
-    this.queues.releaser.track(this.release(grant));
+    this.releaser.track(this.release(grant));
   }
 
-  /** The name stays taken: no caller has it next, and those who wait ask anew. */
-  private keep(grant: Grant): Promise<ReleaseOutcome> {
+  /** The name stays taken until its minimum hold ends: the callers that wait ask anew. */
+  private releaseInMinHold(grant: Grant): Promise<ReleaseOutcome> {
     const outcome = this.release(grant);
-    this.contender.goOn();
+    this.contention.goOn();
     return outcome;
   }
 
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
-    this.queues.forgetIdle(this.contender);
-    return this.queues.releaser.release(grant);
+    this.contention.forgetIfIdle();
+    return this.releaser.release(grant);
   }
 
-  /** The turn is over: passes the name to another process, and queues again. */
+  private get releaser(): Releaser {
+    return this.contention.place.backend.releaser;
+  }
+
+  /** The turn has ended: hands the name over to another process, and waits again. */
   private requeue(grant: Grant, next: Caller): Promise<ReleaseOutcome> {
     this.drop(grant);
-    return this.asking.requeue(grant, claimOf(next.options.ttl));
+    return this.attempts.requeue(grant, claimOf(next.options.ttl));
   }
 }
