@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Cluster } from 'ioredis';
-import { LockKeyError, LockLostError } from 'nest-redis-lock';
+import { Cluster } from 'ioredis';
+import { CacheService, LockKeyError, LockLostError } from 'nest-redis-lock';
 import { eventually } from '../../support/eventually.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
 import { startRedisCluster, type RedisCluster } from '../../support/servers/redis-cluster.js';
@@ -35,6 +35,25 @@ it.each([['{t}:a', '{t}:b'], ['}x'], ['a}b'], ['a{b']])('takes %s, whose keys sh
   expect(await app.locks.tryAcquire(names)).toBeNull();
   await renewedAgain(lock);
   await lock.release();
+});
+
+it('serves locks and cache on a client with enableAutoPipelining', async () => {
+  const nodes = cluster.servers.map(({ port }) => ({ host: '127.0.0.1', port }));
+  const pipelining = new Cluster(nodes, { enableAutoPipelining: true });
+  const pipelined = await startLockApp({ redis: pipelining, cache: { defaults: { onRedisError: 'throw' } } });
+  const cache = pipelined.app.get(CacheService);
+  const names = Array.from({ length: 40 }, (_, index) => `pipelined:${index}`);
+  await Promise.all(
+    names.map((name, index) =>
+      pipelined.locks.withLock(name, async () => {
+        await cache.set(name, index);
+        expect(await cache.getOrSet(`${name}:loaded`, async () => index)).toBe(index);
+      }),
+    ),
+  );
+  expect(await Promise.all(names.map((name) => cache.get(name)))).toEqual([...names.keys()]);
+  await pipelined.close();
+  pipelining.disconnect();
 });
 
 it('says how to tag names that lie in different slots, and takes none of them', async () => {
