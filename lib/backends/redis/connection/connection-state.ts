@@ -3,14 +3,15 @@ import type { RedisClient } from '../redis-client.js';
 import { causeOf, codeOf, remedyOf } from './diagnosis.js';
 import { tryNode } from './node-trial.js';
 import { addressOf, serverOf } from './server-address.js';
+import { unresolvedNode } from './start-up-nodes.js';
 
-/** Listeners of ours: ioredis prints an error only where there is none. */
+/** The `error` listeners of this class: ioredis prints an error only where there is no listener. */
 const ours = new WeakSet<object>();
 
-/** Why a call to Redis failed: names the server, what happened and what to do. */
+/** Why a call to Redis failed: names the server, the cause and the remedy. */
 export class RedisFailure extends Error {
   override readonly name = 'RedisFailure';
-  /** That of the cause, as `ECONNREFUSED`. */
+  /** The code of the cause, such as `ECONNREFUSED`. */
   readonly code?: string;
 
   constructor(message: string, cause?: Error) {
@@ -20,30 +21,31 @@ export class RedisFailure extends Error {
   }
 }
 
-/** What is known of the connection of a client: the errors that its commands do not tell of. */
+/** Remembers why the connection of a client is away: the error of a command does not tell it. */
 export class ConnectionState {
   private lastError: Error | undefined;
-  /** Of a Cluster: whose error it was. */
+  /** In a Cluster: the node that `lastError` is about. */
   private lastNode: string | undefined;
   private closes = 0;
   private trying = false;
 
   private readonly onError = (error: Error) => {
     this.lastError = error;
-    // Our listener must not silence what the user of the client would have read.
+    // Our listener must not silence the message that ioredis prints without listeners.
     if (this.own || this.client.listeners('error').some((listener) => !ours.has(listener))) return;
     if (this.client.listeners('error')[0] === this.onError)
       console.error('[ioredis] Unhandled error event:', error.stack);
   };
   private readonly onNodeError = (error: Error, node: string) => {
     if (isUninformative(error)) this.findReason(node);
-    // The reason comes first, and then that the connection is closed.
+    // After the reason comes a second error, that the connection is closed.
     if (this.lastError && isUninformative(error)) return;
     this.lastError = error;
     this.lastNode = node;
   };
   private readonly onClose = () => {
     this.closes += 1;
+    if (this.client.isCluster && !this.lastError) this.findUnresolvedName(this.client as Cluster);
   };
   private readonly onReady = () => {
     this.lastError = undefined;
@@ -56,7 +58,7 @@ export class ConnectionState {
     private readonly own: boolean,
   ) {
     ours.add(this.onError);
-    // A Cluster tells of its nodes; what it tells of itself comes with each command that fails.
+    // A Cluster emits the errors of its nodes; its own come with each command that fails.
     if (client.isCluster) client.on('node error', this.onNodeError);
     else client.on('error', this.onError);
     client.on('close', this.onClose);
@@ -81,11 +83,22 @@ export class ConnectionState {
     client.off('node error', this.onNodeError);
     client.off('close', this.onClose);
     client.off('ready', this.onReady);
-    // Ours closes after this, with an error that nobody reads.
+    // A client of our own closes after this, with an error that must not be printed.
     if (!this.own) client.off('error', this.onError);
   }
 
-  /** A Cluster looks at its nodes over connections whose errors it drops. */
+  private findUnresolvedName(cluster: Cluster): void {
+    if (this.trying) return;
+    this.trying = true;
+    void unresolvedNode(cluster).then((node) => {
+      this.trying = false;
+      if (!node || cluster.status === 'ready') return;
+      this.lastError = node.error;
+      this.lastNode = addressOf(node);
+    });
+  }
+
+  /** A Cluster drops the errors of the connections over which it looks at its nodes. */
   private findReason(node: string): void {
     if (this.trying || (this.lastError && !isUninformative(this.lastError))) return;
     const tried = (this.client as Cluster).nodes('all').find(({ options }) => addressOf(options) === node);
@@ -99,11 +112,11 @@ export class ConnectionState {
     });
   }
 
-  /** Where no error tells anything. */
+  /** For a failure without any error. */
   private silence(): string {
     const { status } = this.client;
     if (status === 'ready') return ' is connected, but does not answer; is it busy or paused?';
-    if (status === 'end') return ': its client is closed for good; give one that connects';
+    if (status === 'end') return ': its client is closed for good; give a client that connects';
     if (this.closes === 0) {
       const tls = 'tls' in this.client.options && this.client.options.tls ? ', and whether it speaks TLS there' : '';
       return `: there is no connection yet; check host, port and firewall${tls}`;
@@ -111,7 +124,7 @@ export class ConnectionState {
     return ' closed the connection; start Redis there, or correct host, port and TLS (rediss://)';
   }
 
-  /** What Redis itself said; else why there is no connection, which the error of a command does not tell. */
+  /** The error that Redis answered; else the reason why there is no connection. */
   private reasonOf(error: unknown): Error | undefined {
     if (error instanceof Error && error.name === 'ReplyError') return error;
     const { lastNodeError } = (error ?? {}) as { lastNodeError?: Error };
@@ -121,7 +134,7 @@ export class ConnectionState {
   }
 }
 
-/** What ioredis says where it knows no reason. */
+/** The message of ioredis for a connection that closed for an unknown reason. */
 function isUninformative({ message }: Error): boolean {
   return message === 'Connection is closed.';
 }

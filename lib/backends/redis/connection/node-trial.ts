@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
 
-/** Connects to a node of a Cluster once more, and settles to why that fails; to `undefined` where it does not. */
+/** Connects to a node of a Cluster once more; resolves to the reason when that fails, else to `undefined`. */
 export async function tryNode(node: Redis): Promise<Error | undefined> {
   let reason: Error | undefined;
   const trial = node.duplicate({ lazyConnect: true, retryStrategy: () => null });
@@ -8,7 +8,7 @@ export async function tryNode(node: Redis): Promise<Error | undefined> {
   try {
     await trial.connect();
   } catch {
-    // The event has told why; what this rejects with says only that the connection is closed.
+    // The reason came with the event; this error only says that the connection is closed.
   } finally {
     trial.disconnect();
   }

@@ -1,11 +1,13 @@
 import type { Cluster, Redis, RedisOptions, SentinelAddress } from 'ioredis';
 import type { RedisClient } from '../redis-client.js';
+import { startUpNodes } from './start-up-nodes.js';
 
-/** Which server a client leads to, as messages name it; without password. */
+/** The server of a client, as messages name it; never with a password. */
 export function serverOf(client: RedisClient): string {
   if (client.isCluster) {
-    const nodes = (client as Cluster).nodes('all').map(({ options }) => addressOf(options));
-    return nodes.length === 0 ? 'Redis Cluster (no node known)' : `Redis Cluster at ${nodes.join(', ')}`;
+    const cluster = client as Cluster;
+    const known = cluster.nodes('all').map(({ options }) => options);
+    return `Redis Cluster at ${(known.length > 0 ? known : startUpNodes(cluster)).map(addressOf).join(', ')}`;
   }
   const { options } = client as Redis;
   const { path, sentinels, name } = options;
@@ -14,7 +16,7 @@ export function serverOf(client: RedisClient): string {
   return `Redis at ${path ?? addressOf(options)}`;
 }
 
-/** As a Cluster names its nodes. */
+/** The name of a node in the events of a Cluster. */
 export function addressOf({ host, port }: Pick<RedisOptions, 'host' | 'port'>): string {
   return `${host}:${port}`;
 }
