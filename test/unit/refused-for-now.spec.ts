@@ -21,11 +21,24 @@ it.each([
   'CLUSTERDOWN The cluster is down',
   'MOVED 866 127.0.0.1:7001',
   'ASK 866 127.0.0.1:7001',
+  'Too many Cluster redirections. Last error: ReplyError: TRYAGAIN Multiple keys request during rehashing of slot',
   "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 ])('sends again what is refused with %s', async (refusal) => {
   const { client, sent } = refusing(refusal, refusal, refusal);
   expect(await new ScriptRunner(client).run(RENEW, ['a', 'b'], [1, 2, 1])).toBe(7);
   expect(sent()).toBe(4);
+});
+
+it('sends any other command again, too', async () => {
+  const refusals = ['LOADING Redis is loading the dataset in memory', 'CLUSTERDOWN The cluster is down'];
+  const { client } = refusing();
+  const runner = new ScriptRunner(client);
+  const answer = await runner.command(async () => {
+    const refusal = refusals.shift();
+    if (refusal !== undefined) throw new Error(refusal);
+    return 'PONG';
+  });
+  expect([answer, refusals]).toEqual(['PONG', []]);
 });
 
 it('does not send again for longer than a command may take, nor what is refused for good', async () => {

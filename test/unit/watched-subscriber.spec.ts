@@ -1,5 +1,6 @@
 import { Cluster } from 'ioredis';
 import { RedisCacheBus } from '../../lib/backends/redis/cache/redis-cache-bus.js';
+import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
 
 const LISTENER = {
   onInvalidated: () => {},
@@ -14,7 +15,7 @@ const LISTENER = {
 it('leaves no listener on a Cluster of the user that never had a node', () => {
   const cluster = new Cluster([{ host: '127.0.0.1', port: 1 }], { lazyConnect: true });
   const before = cluster.listenerCount('+node');
-  const bus = new RedisCacheBus(cluster, 'cache:bus');
+  const bus = new RedisCacheBus(new ScriptRunner(cluster), 'cache:bus');
   bus.listen(LISTENER);
   expect(cluster.listenerCount('+node')).toBe(before + 1);
   bus.close();

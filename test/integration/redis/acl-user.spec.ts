@@ -11,7 +11,7 @@ const LOCKS =
   '+llen +lindex +lpos +lrem +rpush +hget +hset +hdel +hlen +hexists';
 const CACHE =
   '~shop:cache* ~shop:lease:* ~shop:barrier:* &shop:cache:bus* +evalsha +eval +ping +info +subscribe +publish +time +get +mget +set ' +
-  '+del +unlink +exists +pexpire +pexpireat +pttl +incrby +rename +scan +sadd +srem +sismember +smembers +zadd +zrem +zcard +zscore ' +
+  '+del +unlink +exists +pexpire +pexpireat +persist +pttl +incrby +rename +scan +sadd +srem +sismember +smembers +zadd +zrem +zcard +zscore ' +
   '+zrange +zrangebyscore +zremrangebyscore +getbit +setbit +getrange';
 const TRACKING = '&__redis__:invalidate +client|id +client|tracking';
 
@@ -68,6 +68,7 @@ async function useEverything(redis: RedisConnection, cacheRedis: RedisConnection
   await cache.deleteByTag('tag');
   await cache.deleteByPrefix('oth');
   await cache.sets.add('set', ['a', 'b'], { ttl: 10_000 });
+  await cache.sets.add('endless', ['a'], { ttl: Infinity });
   await cache.sets.remove('set', ['b']);
   expect([await cache.sets.has('set', 'a'), await cache.sets.members('set')]).toEqual([true, ['a']]);
   await cache.expiringSet.add('set', ['a', 'b'], 10_000);

@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { Cluster, Redis } from 'ioredis';
 import { CacheService, LockBackendError, memory, redis, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
-import { rightsOfLocks } from '../../../lib/backends/redis/start-up/rights.js';
+import { rightsOfCache } from '../../../lib/backends/redis/cache/cache-rights.js';
+import { rightsOfLocks } from '../../../lib/backends/redis/locks/lock-rights.js';
 import { eventually } from '../../support/eventually.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
 import { startRedisCluster, type RedisCluster } from '../../support/servers/redis-cluster.js';
@@ -11,6 +12,10 @@ import { startRedisCluster, type RedisCluster } from '../../support/servers/redi
 const LOCK_COMMANDS =
   '+evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl +llen +lindex +lpos +lrem ' +
   '+rpush +hget +hset +hdel +hlen +hexists';
+const CACHE_COMMANDS =
+  '+evalsha +eval +ping +info +subscribe +publish +time +get +mget +set +del +unlink +exists +pexpire +pexpireat +persist ' +
+  '+pttl +incrby +rename +scan +sadd +srem +sismember +smembers +zadd +zrem +zcard +zscore +zrange +zrangebyscore ' +
+  '+zremrangebyscore +getbit +setbit +getrange';
 
 let server: RedisServer;
 let admin: Redis;
@@ -115,9 +120,32 @@ describe('a missing right', () => {
     await user('less', `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS} -${right.slice(1)}`);
     await using app = await startLockApp(as('less'));
     const line = await onlyLine(app);
-    expect(line).toContain(`Redis at 127.0.0.1:${server.port}: its ACL user "less" lacks rights that locks need`);
+    expect(line).toContain(`Redis at 127.0.0.1:${server.port}: its ACL user "less" lacks rights needed for locks`);
     expect(line).toContain(`ACL SETUSER less ${right}`);
     await expect(startLockApp(as('less', { failFast: true }))).rejects.toBeInstanceOf(LockBackendError);
+  });
+
+  const vitalToCache = CACHE_COMMANDS.split(' ').filter(
+    (right) => !['+info', '+subscribe', '+publish', '+ping'].includes(right),
+  );
+
+  it.each(vitalToCache)('%s of the cache is named in one line with the remedy', async (right) => {
+    await user(
+      'less',
+      `~shop:cache* ~shop:lease:* ~shop:barrier:* &shop:cache:bus* ${CACHE_COMMANDS} -${right.slice(1)}`,
+    );
+    const { redis: connection } = as('less');
+    await using app = await startLockApp({ backend: memory(), prefix: 'shop', cache: { redis: connection as object } });
+    const problem = `lacks rights needed for the cache; run ACL SETUSER less ${right}`;
+    await eventually(() => app.logger.lines.some(({ text }) => text.includes(problem)));
+  });
+
+  it('for keys of the cache is named with their patterns', async () => {
+    await user('elsewhere', `~other:* &shop:cache:bus* ${CACHE_COMMANDS}`);
+    const { redis: connection } = as('elsewhere');
+    await using app = await startLockApp({ backend: memory(), prefix: 'shop', cache: { redis: connection as object } });
+    const remedy = 'ACL SETUSER elsewhere ~shop:cache* ~shop:lease:* ~shop:barrier:*';
+    await eventually(() => app.logger.lines.some(({ text }) => text.includes(remedy)));
   });
 
   it('for the keys is named with their pattern', async () => {
@@ -141,7 +169,7 @@ describe('a missing right', () => {
     const { redis: connection } = as('locks-only');
     await using app = await startLockApp({ redis: server.url, prefix: 'shop', cache: { redis: connection as object } });
     await eventually(
-      () => app.logger.matching(/lacks rights that the cache need.*the cache loads every value/).length === 1,
+      () => app.logger.matching(/lacks rights needed for the cache.*the cache loads every value/).length === 1,
     );
     expect(await app.app.get(CacheService).getOrSet('k', async () => 1)).toBe(1);
   });
@@ -192,11 +220,28 @@ describe('of a Cluster', () => {
   });
 });
 
-it('tries every command that a script of the locks runs', () => {
-  const folder = new URL('../../../lib/backends/redis/locks/scripts/', import.meta.url);
-  const texts = readdirSync(folder).map((file) => readFileSync(new URL(file, folder), 'utf8'));
-  const used = texts.flatMap((text) => [...text.matchAll(/redis\.p?call\('([A-Z]+)'/g)].map(([, command]) => command));
-  const tried = new Set([...rightsOfLocks(undefined).probes.map(([command]) => command), 'PUBLISH']);
-  expect([...new Set(used)].filter((command) => !tried.has(command as string))).toEqual([]);
-  expect(used.length).toBeGreaterThan(0);
-});
+/** The text of every script below a folder of the Redis backend. */
+function scriptsBelow(path: string): string[] {
+  const folder = new URL(`../../../lib/backends/redis/${path}/`, import.meta.url);
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.lua.ts'));
+  return files.map((file) => readFileSync(new URL(file, folder), 'utf8'));
+}
+
+it.each([
+  ['locks', rightsOfLocks(undefined), LOCK_COMMANDS, 17],
+  ['cache', rightsOfCache(undefined), CACHE_COMMANDS, 24],
+] as const)(
+  'tries every command of the documentation and of the scripts of %s',
+  (folder, { probes }, documented, least) => {
+    const texts = scriptsBelow(folder);
+    const used = new Set(
+      texts.flatMap((text) => [...text.matchAll(/redis\.p?call\('([A-Z]+)'/g)].map(([, name]) => name)),
+    );
+    expect(used.size).toBeGreaterThanOrEqual(least);
+    // The probe itself needs these, or they are tried by other means.
+    const tried = new Set([...probes.map(([name]) => name), 'PUBLISH', 'SUBSCRIBE', 'EVAL', 'EVALSHA', 'PING', 'INFO']);
+    expect([...used].filter((name) => !tried.has(name as string))).toEqual([]);
+    expect(documented.split(' ').filter((right) => !tried.has(right.slice(1).toUpperCase()))).toEqual([]);
+    expect([...tried].filter((name) => !documented.includes(`+${name.toLowerCase()}`))).toEqual([]);
+  },
+);

@@ -1,9 +1,9 @@
 import type { Redis } from 'ioredis';
 import type { CacheListener } from '../../../contracts/cache-store.js';
 import type { Notice } from '../../../contracts/start-request.js';
-import type { RedisClient } from '../redis-client.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 
 /**
  * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag, `p` prefix, `d` milliseconds
@@ -13,13 +13,13 @@ export class RedisCacheBus extends WatchedSubscriber {
   private readonly listeners: CacheListener[] = [];
 
   constructor(
-    client: RedisClient,
+    scripts: ScriptRunner,
     private readonly channel: string,
     report: (notice: Notice) => void = () => {},
   ) {
-    super(client, channel, {
+    super(scripts, channel, {
       whose: 'the cache',
-      without: 'its first level keeps nothing, and who waits for a load of another process asks from time to time',
+      without: 'its first level keeps nothing, and a caller that waits for the load of another process polls',
       report,
     });
   }
@@ -31,11 +31,11 @@ export class RedisCacheBus extends WatchedSubscriber {
   }
 
   publish(message: string): Promise<unknown> {
-    return this.client.publish(this.channel, message);
+    return this.scripts.command((client) => client.publish(this.channel, message));
   }
 
   protected connect(): Redis | undefined {
-    return connectionForMessages(this.client);
+    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: Redis, own: string): Promise<unknown> {

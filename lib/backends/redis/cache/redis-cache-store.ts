@@ -17,12 +17,12 @@ import type { Notice, StartRequest } from '../../../contracts/start-request.js';
 import type { Pending } from '../../../contracts/pending.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
 import type { RedisClient, RedisConnection } from '../redis-client.js';
-import { RedisLink } from '../connection/redis-link.js';
+import { RedisLink } from '../redis-link.js';
 import { integerOf } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import { deleteMatching } from './deletions/matching-deletion.js';
-import { rightsOfCache } from '../start-up/rights.js';
+import { rightsOfCache } from './cache-rights.js';
 import { checkServers } from '../start-up/server-check.js';
 import { ReadBatch } from './read-batch.js';
 import { RedisCacheBits } from './bits/redis-cache-bits.js';
@@ -85,9 +85,9 @@ export class RedisCacheStore implements CacheStore {
     this.scripts = scripts;
     this.keys = new RedisCacheKeys(prefix, scripts.client.options.keyPrefix);
     this.caveat = caveatOf(scripts.client);
-    this.bus = new RedisCacheBus(scripts.client, this.keys.channel, report);
+    this.bus = new RedisCacheBus(scripts, this.keys.channel, report);
     if (!scripts.client.isCluster) {
-      this.track = (tracker) => this.trackings.push(new RedisCacheTracking(scripts.client, this.keys, tracker, report));
+      this.track = (tracker) => this.trackings.push(new RedisCacheTracking(scripts, this.keys, tracker, report));
     }
     this.reads = new ReadBatch(scripts);
     this.leases = new ScriptBatch(scripts, LEASE);
@@ -185,8 +185,8 @@ export class RedisCacheStore implements CacheStore {
   }
 
   async deleteMatching(request: DeleteMatchingRequest): Promise<number> {
-    const deleted = await deleteMatching(this.scripts.client, this.keys, request);
-    // A glob may match anything.
+    const deleted = await deleteMatching(this.scripts, this.keys, request);
+    // What a glob matches is not told: all keys count as invalidated.
     await this.bus.publish('prefix' in request.match ? `p${request.match.prefix}` : 'p');
     return deleted;
   }

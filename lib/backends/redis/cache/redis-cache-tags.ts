@@ -28,7 +28,7 @@ export class RedisCacheTags {
   }
 
   begin(tags: readonly string[], ttl: number): Promise<readonly TagVersion[]> {
-    const begun = tags.map((tag) => this.begins.run(this.keys.channel, [this.keys.tag(tag)], [ttl], tagVersion));
+    const begun = tags.map((tag) => this.begins.run(undefined, [this.keys.tag(tag)], [ttl], tagVersion));
     return Promise.all(begun.map(promised));
   }
 

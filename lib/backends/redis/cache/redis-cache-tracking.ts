@@ -1,17 +1,17 @@
 import type { Redis, RedisOptions } from 'ioredis';
 import type { CacheTracker } from '../../../contracts/cache-store.js';
 import type { Notice } from '../../../contracts/start-request.js';
-import type { RedisClient } from '../redis-client.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
 
-/** Where a connection of RESP2 hears of changes. */
+/** The channel on which Redis tells a RESP2 connection of changed keys. */
 const INVALIDATE = '__redis__:invalidate';
 
 /**
- * ioredis 6 drops what a connection of RESP3 hears of changes; ioredis 5 has no such option, and needs none. Nothing is
- * sent on another connection than it was meant for: the id of the client changes with it.
+ * RESP2, because ioredis 6 drops the messages of client tracking under RESP3 (ioredis 5 knows only RESP2 and ignores the
+ * option). No command is resent on a new connection, because the id that CLIENT TRACKING names changes with it.
  */
 const TRACKING = {
   protocol: 2,
@@ -21,15 +21,15 @@ const TRACKING = {
   enableOfflineQueue: false,
 } satisfies RedisOptions;
 
-/** Hears from Redis of every change to a value, on a connection of its own. */
+/** Listens to client tracking: Redis itself tells of every changed value. */
 export class RedisCacheTracking extends WatchedSubscriber {
   constructor(
-    client: RedisClient,
+    scripts: ScriptRunner,
     private readonly keys: RedisCacheKeys,
     private readonly tracker: CacheTracker,
     report: (notice: Notice) => void = () => {},
   ) {
-    super(client, `${keys.channel}:tracking`, {
+    super(scripts, `${keys.channel}:tracking`, {
       whose: 'client tracking',
       without: 'the first level of the cache keeps nothing',
       report,
@@ -38,7 +38,7 @@ export class RedisCacheTracking extends WatchedSubscriber {
   }
 
   protected connect(): Redis | undefined {
-    return connectionForMessages(this.client, TRACKING);
+    return connectionForMessages(this.scripts.client, TRACKING);
   }
 
   protected async subscribe(subscriber: Redis, own: string): Promise<void> {
@@ -62,7 +62,7 @@ export class RedisCacheTracking extends WatchedSubscriber {
   }
 
   protected override onRefused(error: Error): void {
-    // Any other error is one of the connection, which is made anew.
+    // Any other error is one of the connection, which is made again.
     if (error.name === 'ReplyError') this.tracker.onUntracked(error);
   }
 }

@@ -1,9 +1,7 @@
 import type { Cluster, Redis } from 'ioredis';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 
-/**
- * How long (ms) the clocks are taken to run at one rate; they are read anew, beside what is asked, from half of it on.
- */
+/** For how long (ms) a reading counts. From half of it on, the clock is read again in the background. */
 const TRUSTED = 30_000;
 
 interface Reading {
@@ -13,8 +11,8 @@ interface Reading {
 }
 
 /**
- * How many ms the clock of the server is ahead of the monotonic one here, rather less than more; in a Cluster that of
- * the master which is the most behind.
+ * How many ms the clock of the server is ahead of the monotonic clock of this process, at least; in a Cluster, that of
+ * the master whose clock is furthest behind.
  */
 export class ServerClock {
   private known: Reading | undefined;
@@ -22,10 +20,10 @@ export class ServerClock {
 
   constructor(private readonly scripts: ScriptRunner) {}
 
-  /** `undefined` where it has to be read first. */
+  /** `undefined` where the clock has to be read first. */
   get ahead(): number | undefined {
     const { known, scripts } = this;
-    // After a disconnect it may be another server.
+    // After a lost connection it may be another server.
     if (!known || known.disconnects !== scripts.disconnects) return undefined;
     const age = performance.now() - known.readAt;
     if (age > TRUSTED) return undefined;
@@ -43,7 +41,7 @@ export class ServerClock {
     const nodes = client.isCluster ? (client as Cluster).nodes('master') : [client as Redis];
     const all = await Promise.all(
       nodes.map(async (node) => {
-        const [seconds, micros] = (await node.time()).map(Number) as [number, number];
+        const [seconds, micros] = (await this.scripts.command(() => node.time())).map(Number) as [number, number];
         return aheadBy(seconds * 1_000 + micros / 1_000);
       }),
     );
@@ -53,7 +51,7 @@ export class ServerClock {
   }
 }
 
-/** For a time (ms) that the server has just told. */
+/** How far the server is ahead, from a time (ms) that it has just answered. */
 export function aheadBy(serverTime: number): number {
   return serverTime - performance.now();
 }

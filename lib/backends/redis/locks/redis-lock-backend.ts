@@ -20,16 +20,16 @@ import type {
 } from '../../../contracts/lock-backend.js';
 import type { StartRequest } from '../../../contracts/start-request.js';
 import { RedisCacheStore } from '../cache/redis-cache-store.js';
-import { RedisLink } from '../connection/redis-link.js';
+import { RedisLink } from '../redis-link.js';
 import type { RedisConnection } from '../redis-client.js';
-import { channelPrefix, keysOf, labelKey, lockKey } from './redis-lock-keys.js';
+import { keysOf, labelKey, lockKey, publishArgument } from './redis-lock-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
-import { rightsOfLocks } from '../start-up/rights.js';
+import { rightsOfLocks } from './lock-rights.js';
 import { checkServers } from '../start-up/server-check.js';
-import { fencingScripts, type FencingScripts } from '../fencing/fencing-scripts.js';
+import { fencingScripts, type FencingScripts } from './fencing-scripts.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { KEEP } from './scripts/keep.lua.js';
 import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
@@ -89,8 +89,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     const { ticket, ttl, leastToken = 0 } = request;
-    const args = [ticket, ttl, channelPrefix(request), this.scripts.counted, leastToken];
-    const answer = await this.scripts.run(this.fencing.acquire, this.keysOf(request), args);
+    const args = [this.publishing(request), ticket, ttl, leastToken];
+    const answer = await this.scripts.run(this.fencing.acquireAll, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
     if (Number(granted) === 1) return { granted: true, fencingToken: Number(tokenOrIndex) };
     const name = request.names[Number(tokenOrIndex) - 1] as string;
@@ -110,7 +110,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
   async keep(request: KeepRequest): Promise<ReleaseAnswer> {
     const { scripts } = this;
     const { disconnects } = scripts;
-    const args = [request.ticket, request.rest, channelPrefix(request), scripts.counted];
+    const args = [this.publishing(request), request.ticket, request.rest];
     const reply = await scripts.run(KEEP, this.keysOf(request), args);
     return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
   }
@@ -136,7 +136,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
   }
 
   async forceRelease(request: NameRequest): Promise<string | null> {
-    const args = [channelPrefix(request), this.scripts.counted];
+    const args = [this.publishing(request)];
     return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | null>;
   }
 
@@ -181,7 +181,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
   private releaseOne({ prefix, ticket }: TicketRequest, name: string): Pending<ReleaseAnswer> {
     const { scripts } = this;
     const { disconnects } = scripts;
-    return this.releases.run(channelPrefix({ prefix }), keysOf({ prefix, name }), [ticket], (reply) => {
+    return this.releases.run(this.publishing({ prefix }), keysOf({ prefix, name }), [ticket], (reply) => {
       return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
     });
   }
@@ -203,6 +203,10 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
       const [remaining, waiting] = (await answers).slice(2 * index).map(Number) as [number, number];
       return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
     });
+  }
+
+  private publishing(request: Pick<NameRequest, 'prefix'>): string {
+    return publishArgument(request, this.link.client);
   }
 
   private keysOf({ prefix, names }: TicketRequest): readonly string[] {

@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
 import type { QueueListener, QueueMessage, TokenRange } from '../../../contracts/lock-backend.js';
-import type { RedisLink } from '../connection/redis-link.js';
+import type { RedisLink } from '../redis-link.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
 
@@ -11,9 +11,9 @@ export class RedisLockChannel extends WatchedSubscriber {
 
   /** `channels` is what the channels of all processes begin with. */
   constructor(link: RedisLink, channels: string) {
-    super(link.client, `${channels}beat`, {
+    super(link.scripts, `${channels}beat`, {
       whose: 'the locks',
-      without: 'waiters ask from time to time, and are served more slowly',
+      without: 'waiters poll, and get their lock later',
       report: (notice) => link.report(notice),
     });
   }
@@ -26,7 +26,7 @@ export class RedisLockChannel extends WatchedSubscriber {
   }
 
   protected connect(): Redis | undefined {
-    return connectionForMessages(this.client);
+    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: Redis, own: string): Promise<unknown> {

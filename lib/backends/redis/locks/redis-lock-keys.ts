@@ -1,4 +1,5 @@
 import type { NameRequest } from '../../../contracts/lock-backend.js';
+import type { RedisClient } from '../redis-client.js';
 
 /**
  * The key of a lock: `lock:{<name>}`, behind the prefix. The braces make the name the hash tag, so that all keys of a
@@ -23,7 +24,12 @@ export function labelKey({ prefix }: Pick<NameRequest, 'prefix'>, process: strin
   return `${lockKey({ prefix, name: process })}:label`;
 }
 
-/** What the channel of every process begins with; its id follows. */
+/** Tells a script how to publish: see QUEUE. */
+export function publishArgument(request: Pick<NameRequest, 'prefix'>, { isCluster }: RedisClient): string {
+  return `${isCluster ? 0 : 1}${channelPrefix(request)}`;
+}
+
+/** What the channel of every process begins with; the id of the process follows. */
 export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;
 }

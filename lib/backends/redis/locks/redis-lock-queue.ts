@@ -8,13 +8,13 @@ import type {
   TokenRange,
   WaiterRequest,
 } from '../../../contracts/lock-backend.js';
-import type { RedisLink } from '../connection/redis-link.js';
-import { channelPrefix, keysOf } from './redis-lock-keys.js';
+import type { RedisLink } from '../redis-link.js';
+import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
 import { RedisLockChannel } from './redis-lock-channel.js';
 import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
-import type { FencingScripts } from '../fencing/fencing-scripts.js';
+import type { FencingScripts } from './fencing-scripts.js';
 import { RENEW } from './scripts/renew.lua.js';
 
 /** 2^31 − 1 ms: about 24.8 days. */
@@ -35,7 +35,7 @@ export class RedisLockQueue implements LockQueue {
   ) {
     const { scripts } = link;
     this.scripts = scripts;
-    this.enqueues = new ScriptBatch(scripts, fencing.enqueue);
+    this.enqueues = new ScriptBatch(scripts, fencing.acquireOrEnqueue);
   }
 
   async listen(listener: QueueListener): Promise<void> {
@@ -49,13 +49,13 @@ export class RedisLockQueue implements LockQueue {
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
     const { ticket, ttl, claim, name } = request;
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
-    return this.enqueues.run(channelPrefix(request), keysOf(request), args, (reply) =>
+    return this.enqueues.run(this.publishing(request), keysOf(request), args, (reply) =>
       Array.isArray(reply) ? queueAnswer(reply as Reply) : grantedAtOnce(Number(reply), ttl),
     );
   }
 
   async beat(request: WaiterRequest): Promise<QueueAnswer | { status: 'gone' }> {
-    const args = [request.ticket, channelPrefix(request), this.scripts.counted];
+    const args = [this.publishing(request), request.ticket];
     const reply = (await this.scripts.run(this.fencing.beat, keysOf(request), args)) as Reply;
     return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
   }
@@ -63,7 +63,7 @@ export class RedisLockQueue implements LockQueue {
   async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     const disconnects = this.scripts.disconnects;
     const { ticket, again, claim, name } = request;
-    const args = [ticket, channelPrefix(request), this.scripts.counted, again, `${claim}:${name}`];
+    const args = [this.publishing(request), ticket, again, `${claim}:${name}`];
     const reply = (await this.scripts.run(this.fencing.requeue, keysOf(request), args)) as Reply;
     if (Number(reply[0]) !== -1) return queueAnswer(reply);
     return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
@@ -71,6 +71,7 @@ export class RedisLockQueue implements LockQueue {
 
   async mint(request: WaiterRequest & { leastToken: number }): Promise<TokenRange | null> {
     const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), [
+      this.publishing(request),
       request.ticket,
       request.leastToken,
     ])) as RedisInteger[];
@@ -80,6 +81,10 @@ export class RedisLockQueue implements LockQueue {
   close(): void {
     this.closed = true;
     this.channel?.close();
+  }
+
+  private publishing(request: WaiterRequest): string {
+    return publishArgument(request, this.link.client);
   }
 
   /** A process that is handed a lock renews it soon, and has no time to lose: Redis must know the script by then. */

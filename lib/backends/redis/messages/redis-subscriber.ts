@@ -1,7 +1,7 @@
 import type { Cluster, Redis, RedisOptions } from 'ioredis';
 import { reconnectDelay, type RedisClient } from '../redis-client.js';
 
-/** A connection for messages goes on connecting for as long as it takes, whatever the client does it is made after. */
+/** A connection for messages retries without end, whatever the options of the client that it is copied from. */
 const SUBSCRIBER = {
   maxRetriesPerRequest: null,
   retryStrategy: reconnectDelay,
@@ -9,22 +9,22 @@ const SUBSCRIBER = {
   enableReadyCheck: true,
   enableOfflineQueue: true,
   autoResubscribe: true,
-  // Whoever only waits for messages sends no command that would connect.
+  // A subscriber sends no command that would make a lazy client connect.
   lazyConnect: false,
-  // Nothing is ever asked on it, so that nobody else would notice that the other end is gone.
+  // Without commands, only TCP notices that the other end is gone.
   keepAlive: 10_000,
 } satisfies RedisOptions;
 
 /**
- * Another connection to the same server, or to one master of the Cluster, of which every loss is told: that of a
- * Cluster as a whole moves to another node without a word, and what is published meanwhile is missed. `undefined` where
- * no node is known yet; one to a Cluster ends when it is lost.
+ * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. In a
+ * Cluster it ends with its first loss, so that the loss is noticed: the subscriber of ioredis for a whole Cluster moves
+ * to another node silently and misses messages meanwhile.
  */
 export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): Redis | undefined {
   const subscriber = client.isCluster
     ? masterOf(client as Cluster)?.duplicate({ ...SUBSCRIBER, ...options, retryStrategy: () => null })
     : (client as Redis).duplicate({ ...SUBSCRIBER, ...options });
-  // ioredis prints an error that nobody listens to; the loss is told of where the messages are.
+  // ioredis prints errors without a listener; the subscriber reports the loss itself.
   subscriber?.on('error', () => {});
   return subscriber;
 }

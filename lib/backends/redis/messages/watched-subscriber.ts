@@ -3,32 +3,32 @@ import type { Redis } from 'ioredis';
 import type { Notice } from '../../../contracts/start-request.js';
 import { remedyOf } from '../connection/diagnosis.js';
 import { serverOf } from '../connection/server-address.js';
-import type { RedisClient } from '../redis-client.js';
+import type { ScriptRunner } from '../scripting/script-runner.js';
 
-/** How often (ms) the way of a message is tried out. A way that is broken is noticed within twice this time. */
+/** How often (ms) the subscriber sends itself a message. A broken connection is noticed within twice this time. */
 const HEARTBEAT = 1_000;
-/** So many tries may fail on a connection that never worked; then it is made anew. */
+/** After how many lost heartbeats a connection that never delivered one is replaced. */
 const PATIENCE = 10;
-/** How long (ms) after a line about a loss the next losses are not told of. */
+/** For how long (ms) after a warning about a loss further losses are not reported. */
 const QUIET = 10_000;
 
-/** What Redis sends on a channel: to `__redis__:invalidate` keys, or `null`. */
+/** What Redis sends on a channel; on `__redis__:invalidate` a list of keys, or `null` for all keys. */
 export type ChannelMessage = Buffer | readonly Buffer[] | null;
 
-/** What a subscriber is there for, in lines about it. */
+/** What the messages are for, in words for the log. */
 export interface SubscriberPurpose {
   /** As in "messages of the locks". */
   readonly whose: string;
-  /** What becomes of it while no message comes. */
+  /** What happens while no message arrives. */
   readonly without: string;
   readonly report: (notice: Notice) => void;
 }
 
 /**
- * A connection for messages of which it is known whether they arrive.
+ * A connection for messages that is checked end to end.
  *
- * A connection can be dead without a word; so each process sends itself a message on a channel of its own, through
- * `client`, and counts as disconnected while that does not come back.
+ * A connection can die without an error. Each subscriber therefore sends itself a heartbeat on a channel of its own,
+ * through the client for commands, and counts as disconnected while the heartbeat does not arrive.
  */
 export abstract class WatchedSubscriber {
   private readonly own: string;
@@ -41,14 +41,12 @@ export abstract class WatchedSubscriber {
   private refusalTold = false;
   private told = false;
   private readonly onNode = () => this.start();
-  /**
-   * What cut the connection of the commands may have moved the server: a name leads to another one after a failover.
-   */
+  /** The connection for commands broke, perhaps by a failover: the address may now lead to another server. */
   private readonly onClientClose = () => this.subscriber?.stream?.destroy();
 
-  /** `channel` is what the channel of its own begins with. */
+  /** `channel` is what the channel of the heartbeats begins with. */
   protected constructor(
-    protected readonly client: RedisClient,
+    protected readonly scripts: ScriptRunner,
     channel: string,
     private readonly purpose: SubscriberPurpose,
   ) {
@@ -59,29 +57,30 @@ export abstract class WatchedSubscriber {
     return this.connected;
   }
 
-  /** The connection, where there is one now. */
+  /** `undefined` while there is no connection. */
   protected get connection(): Redis | undefined {
     return this.subscriber;
   }
 
   close(): void {
     clearInterval(this.timer);
-    // The client may be the user's, and outlive this.
-    this.client.off('+node', this.onNode);
-    this.client.off('close', this.onClientClose);
+    // The client may be the user's, and outlive this subscriber.
+    this.scripts.client.off('+node', this.onNode);
+    this.scripts.client.off('close', this.onClientClose);
     this.closed = true;
     this.connected = false;
     this.subscriber?.disconnect();
   }
 
-  /** Connects, if it has not yet, and from then on again whenever that ends. */
+  /** Connects, unless that was done before, and connects again whenever the connection ends. */
   protected open(): void {
     if (this.timer) return;
-    // After a pause of the process, what comes back may be there and not read yet.
+    // After a pause of the process, a heartbeat may have arrived and not been read yet.
     this.timer = setInterval(() => setImmediate(() => this.check()), HEARTBEAT).unref();
-    this.client.on('close', this.onClientClose);
+    const { client } = this.scripts;
+    client.on('close', this.onClientClose);
     this.start();
-    if (!this.subscriber) this.client.once('+node', this.onNode);
+    if (!this.subscriber) client.once('+node', this.onNode);
   }
 
   private start(): void {
@@ -104,15 +103,15 @@ export abstract class WatchedSubscriber {
     subscriber.on('end', () => (this.subscriber = undefined));
   }
 
-  /** `undefined` where there is nothing to connect to yet. */
+  /** Makes the connection; `undefined` while no node of a Cluster is known. */
   protected abstract connect(): Redis | undefined;
-  /** Called for each connection that is made. `own` comes last: it tells that the rest is there. */
+  /** Called for each new connection. Subscribe to `own` last: its heartbeat tells that the other channels are open. */
   protected abstract subscribe(subscriber: Redis, own: string): Promise<unknown>;
   protected abstract deliver(message: ChannelMessage, channel: string): void;
   protected abstract onConnected(): void;
   protected abstract onDisconnected(): void;
 
-  /** For what Redis, or a connection that broke, answered to `subscribe`, or to a message. */
+  /** Called with the error of `subscribe` or of a heartbeat, from Redis or from a broken connection. */
   protected onRefused(error: Error): void {
     if (error.name !== 'ReplyError' || this.refusalTold) return;
     this.refusalTold = true;
@@ -134,9 +133,10 @@ export abstract class WatchedSubscriber {
 
   private beat(): void {
     this.unheard += 1;
-    // A client that waits for a connection would keep it until there is one, with all the others.
-    if (this.client.status !== 'ready' && this.client.status !== 'wait') return;
-    this.client.publish(this.own, '').catch((error: Error) => this.onRefused(error));
+    const { status } = this.scripts.client;
+    // Without a connection, the client would queue one heartbeat after the other.
+    if (status !== 'ready' && status !== 'wait') return;
+    this.scripts.command((client) => client.publish(this.own, '')).catch((error: Error) => this.onRefused(error));
   }
 
   private heard(): void {
@@ -154,7 +154,7 @@ export abstract class WatchedSubscriber {
   private lost(): void {
     if (!this.connected) return;
     this.connected = false;
-    this.tellLoss('do not arrive, as their connection is lost; connecting again');
+    this.tellLoss('do not arrive: their connection is lost; connecting again');
     this.onDisconnected();
   }
 
@@ -170,6 +170,6 @@ export abstract class WatchedSubscriber {
   }
 
   private get subject(): string {
-    return `${serverOf(this.client)}: messages of ${this.purpose.whose}`;
+    return `${serverOf(this.scripts.client)}: messages of ${this.purpose.whose}`;
   }
 }

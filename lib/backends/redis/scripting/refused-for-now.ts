@@ -1,13 +1,16 @@
 /**
- * With these a server refuses what it will take soon: it loads its data, or a slot of a Cluster is moved or has no
- * master.
+ * What a server answers to a command that it will carry out soon: it still loads its data, or a slot of a Cluster is
+ * being migrated or has no master. A client of a Cluster follows and repeats such answers a few times itself, and then
+ * fails with the last one.
  */
-const FOR_NOW = /^(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+const FOR_NOW =
+  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+/** Milliseconds between two sends. */
 const PAUSE = 50;
-/** As long as a command takes at most, unless the user says otherwise. */
+/** For how long (ms) a command is sent again: the default of `commandTimeout`. */
 const LONGEST = 1_000;
 
-/** Sends a command again while the server refuses it for now. A client of a Cluster does that, too, and less often. */
+/** Sends a command again while the server refuses it for now. */
 export class RefusedForNow {
   private until = 0;
 

@@ -1,28 +1,28 @@
 import type { PrimarySeeker } from '../connection/primary-seeker.js';
 import type { ReadyQueue } from '../connection/ready-queue.js';
-import { withoutAutoPipelining } from '../connection/without-auto-pipelining.js';
+import { withoutAutoPipelining } from './without-auto-pipelining.js';
 import type { RedisClient } from '../redis-client.js';
 import { RefusedForNow } from './refused-for-now.js';
 import type { RedisScript } from './redis-script.js';
-import type { SilenceGuard } from '../messages/silence-guard.js';
+import type { SilenceGuard } from '../connection/silence-guard.js';
 
 export type ScriptArgument = string | number | Buffer;
 
 const QUEUED =
-  'the client is inside of a MULTI that its owner has begun with { pipeline: false }, and queues what is sent; give locks and cache ' +
-  'a client of their own, such as client.duplicate()';
+  'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
+  'give locks and cache a client of their own, such as client.duplicate()';
 
 const CONNECT_EVENTS = ['ready', '+node'] as const;
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
-/** What else a connection may need. */
+/** What looks after the connection of a client. */
 export interface ConnectionCare {
   readonly guard?: SilenceGuard;
   readonly queue?: ReadyQueue;
   readonly seeker?: PrimarySeeker;
 }
 
-/** Runs scripts on a client. */
+/** Sends scripts and commands on a client. */
 export class ScriptRunner {
   private disconnectCount = 0;
   private readonly connectListeners: (() => void)[] = [];
@@ -41,20 +41,15 @@ export class ScriptRunner {
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
   }
 
-  /** Grows whenever a connection ends: ioredis then resends what was not answered. */
+  /** Grows with each lost connection: ioredis then resends the commands that have no answer yet. */
   get disconnects(): number {
     return this.disconnectCount;
   }
 
-  /** Calls `listener` whenever a connection is there, also one of a Cluster to a node. */
+  /** Calls `listener` for each new connection, in a Cluster for that to each node. */
   whenConnected(listener: () => void): void {
     this.connectListeners.push(listener);
     for (const event of CONNECT_EVENTS) this.client.on(event, listener);
-  }
-
-  /** What scripts are told of PUBLISH: in a Cluster its answer counts the subscribers of one node only. */
-  get counted(): 0 | 1 {
-    return this.client.isCluster ? 0 : 1;
   }
 
   run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
@@ -63,7 +58,7 @@ export class ScriptRunner {
     });
   }
 
-  /** As `run`, for a script that answers one string, which is not taken for text. */
+  /** As `run`, for a script that answers one string: resolves to its bytes. */
   runForBytes(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.send(script, keys, args, resolve, reject, true);
@@ -120,22 +115,29 @@ export class ScriptRunner {
     });
   }
 
-  /** One command, sent as soon as there is a connection. */
+  /**
+   * Sends one command, on the client or on a node of its Cluster, as soon as there is a connection; sends it again while
+   * the server refuses it for now.
+   */
   command<T>(send: (client: RedisClient) => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const ask = () => this.ask(send(this.client), resolve, reject);
-      if (this.client.status === 'ready' || !this.defers(ask, reject)) ask();
+      const ask = (failed: (error: unknown) => void) => {
+        if (this.client.status !== 'ready' && this.defers(() => ask(failed), failed)) return;
+        this.ask(send(this.client), resolve, failed);
+      };
+      ask((error) => {
+        if (RefusedForNow.is(error)) new RefusedForNow(ask, reject).again(error);
+        else reject(error);
+      });
     });
   }
 
-  /**
-   * For a call that finds the client not ready: whether `send` waits here, as the client would keep the call for long.
-   */
+  /** For a call that finds the client not ready: whether it waits in the `ReadyQueue`, which sends or fails it later. */
   defers(send: () => void, failed: (error: unknown) => void): boolean {
     return this.care.queue?.take(send, failed) ?? false;
   }
 
-  /** For a command that was sent to the client: watches over its answer. */
+  /** Waits for the answer to a command that was sent, and looks after the connection meanwhile. */
   ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
     this.guard?.asked();
     command.then(
@@ -152,7 +154,7 @@ export class ScriptRunner {
     );
   }
 
-  /** For an error that Redis answered, also as a part of a reply. */
+  /** Takes note of an error that Redis answered, also as a part of a reply. */
   refused(error: Error): void {
     this.care.seeker?.answered(error);
   }

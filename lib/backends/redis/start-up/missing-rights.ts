@@ -5,7 +5,7 @@ import type { Rights } from './rights.js';
 
 const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
 
-/** What an ACL user lacks, as ACL SETUSER takes it, and what else Redis refuses to do. */
+/** Tries what a part of the library needs: collects the rights that an ACL user lacks, and other refusals of Redis. */
 export class MissingRights {
   readonly commands = new Set<string>();
   readonly other = new Set<string>();
@@ -17,7 +17,7 @@ export class MissingRights {
     private readonly rights: Rights,
   ) {}
 
-  /** Whether nothing works without them; without messages waiters are served more slowly. */
+  /** Whether nothing works without them; without messages waiters only get their lock later. */
   get vital(): boolean {
     return this.keys || [...this.commands].some((command) => command !== 'subscribe' && command !== 'publish');
   }
@@ -26,14 +26,16 @@ export class MissingRights {
     return this.keys || this.channels || this.commands.size > 0;
   }
 
-  /** What to give the user. */
+  /** The missing rights, as ACL SETUSER takes them. */
   get grants(): string {
-    const { keyPattern, channelPattern } = this.rights;
-    const patterns = [this.keys ? `~${keyPattern}` : '', this.channels ? `&${channelPattern}` : ''];
-    return [...[...this.commands].map((command) => `+${command}`), ...patterns].filter(Boolean).join(' ');
+    const { keyPatterns, channelPattern } = this.rights;
+    const commands = [...this.commands].map((command) => `+${command}`);
+    const keys = this.keys ? keyPatterns.map((pattern) => `~${pattern}`) : [];
+    const channels = this.channels ? [`&${channelPattern}`] : [];
+    return [...commands, ...keys, ...channels].join(' ');
   }
 
-  /** `keys` are of a slot of the node. */
+  /** `keys` lie in a slot of the node. */
   async look(keys: readonly string[]): Promise<void> {
     await Promise.all([this.tryScripts(keys), this.trySubscribing()]);
   }
@@ -55,10 +57,10 @@ export class MissingRights {
     for (let index = 0; index < failed.length; index += 2) this.note(failed[index] ?? '', failed[index + 1] ?? '');
   }
 
-  /** Redis 7 tells, where the user may ask; else it is tried on a connection of its own. */
+  /** Asks with ACL DRYRUN (Redis 7) where the user may; else subscribes on a connection of its own. */
   private async trySubscribing(): Promise<void> {
     const { channel } = this.rights;
-    // ioredis has null for none.
+    // ioredis stores null where no username was given.
     const username = this.node.options.username ?? 'default';
     try {
       const told = String(await this.node.call('ACL', 'DRYRUN', username, 'SUBSCRIBE', channel));

@@ -53,7 +53,7 @@ async function checkServer(
   }
   if (!missing.any) return;
   const username = node.options.username ?? 'default';
-  const problem = `${server}: its ACL user "${username}" lacks rights that ${rights.whose} need; run ACL SETUSER ${username} ${missing.grants}`;
+  const problem = `${server}: its ACL user "${username}" lacks rights needed for ${rights.whose}; run ACL SETUSER ${username} ${missing.grants}`;
   if (missing.vital) throw new RedisFailure(problem);
   report({
     level: 'warn',

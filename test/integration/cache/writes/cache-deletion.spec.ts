@@ -51,7 +51,8 @@ describe.each(clients)('with %s', (_, connect) => {
     const found = await Promise.all(names.map(async (name) => integerOf(await client.exists(keys.value(name))) === 1));
     return names.filter((_name, index) => found[index]);
   };
-  const deletePrefix = (prefix: string, batch = 100) => deleteMatching(client, keys, { match: { prefix }, batch });
+  const deletePrefix = (prefix: string, batch = 100) =>
+    deleteMatching(new ScriptRunner(client), keys, { match: { prefix }, batch });
 
   it('deletes what begins with a prefix, wherever it lies, and answers how many', async () => {
     const mine = Array.from({ length: 500 }, (_each, index) => `product:${index}`);
@@ -87,7 +88,9 @@ describe.each(clients)('with %s', (_, connect) => {
   it('deletes what matches a pattern', async () => {
     const others = ['user:1:orders', 'user:10:name', 'xuser:1:name', 'user:x:name'];
     await put(['user:1:name', 'user:2:name', ...others]);
-    expect(await deleteMatching(client, keys, { match: { pattern: 'user:[0-9]:name' }, batch: 10 })).toBe(2);
+    expect(
+      await deleteMatching(new ScriptRunner(client), keys, { match: { pattern: 'user:[0-9]:name' }, batch: 10 }),
+    ).toBe(2);
     expect(await remaining(['user:1:name', 'user:2:name', ...others])).toEqual(others);
   });
 
@@ -116,7 +119,7 @@ describe.each(clients)('with %s', (_, connect) => {
     const deletion = deletePrefix('load:', 10);
     const commits: unknown[] = [];
     for (const name of names) {
-      const args = [`1${keys.channel}`, 'token', 60_000, name, 'old'];
+      const args = [keys.channel, 'token', 60_000, name, 'old'];
       commits.push(await scripts.run(COMMIT, [keys.value(name), keys.lease(name)], args));
     }
     await deletion;
@@ -134,7 +137,7 @@ it('goes on in batches, each deleted before the next is looked for', async () =>
   const monitor = await client.monitor();
   const commands: string[][] = [];
   monitor.on('monitor', (_time: string, args: string[]) => commands.push(args));
-  expect(await deleteMatching(client, keys, { match: { prefix: '' }, batch: 50 })).toBe(2_000);
+  expect(await deleteMatching(new ScriptRunner(client), keys, { match: { prefix: '' }, batch: 50 })).toBe(2_000);
   await client.get('the end');
   await eventually(() => commands.some(([name]) => name === 'get'));
   const relevant = commands.filter(([name = '']) => ['scan', 'unlink'].includes(name.toLowerCase()));
@@ -162,7 +165,7 @@ it.each(['scan', 'unlink'])('begins its scan anew when the connection breaks at 
   monitor.on('monitor', (_time: string, [name, cursor]: string[]) => {
     if (name === 'scan' && cursor === '0') scansFromStart += 1;
   });
-  await deleteMatching(client, keys, { match: { prefix: '' }, batch: 10 });
+  await deleteMatching(new ScriptRunner(client), keys, { match: { prefix: '' }, batch: 10 });
   await lost;
   expect(await plain.exists(...names)).toBe(0);
   await eventually(() => scansFromStart >= 3);
@@ -179,6 +182,6 @@ it('rejects when the server is away', async () => {
   await client.ping();
   await proxy.stop();
   await expect(
-    deleteMatching(client, new RedisCacheKeys(undefined), { match: { prefix: '' }, batch: 10 }),
+    deleteMatching(new ScriptRunner(client), new RedisCacheKeys(undefined), { match: { prefix: '' }, batch: 10 }),
   ).rejects.toThrow();
 });

@@ -5,7 +5,7 @@ import { batchOf, redisScript } from '../../scripting/redis-script.js';
  * begins now.
  *
  * KEYS, for each call: tag.
- * ARGV: channel (not used); for each call how long in ms the version must be remembered.
+ * ARGV, for each call: how long in ms the version must be remembered.
  * Returns for each call the version: see INVALIDATE_TAG for what else is in it.
  */
 export const BEGIN_TAG = redisScript(`
@@ -20,4 +20,4 @@ local function begin(k, a)
   redis.call('SET', KEYS[k], string.format('%.0f', version), 'PX', ARGV[a])
   return version
 end
-${batchOf('begin', { keys: 1, args: 1 })}`);
+${batchOf('begin', { keys: 1, args: 1, shared: 0 })}`);

@@ -13,7 +13,7 @@ local function commit(k, a)
   if not held or string.sub(held, 2) ~= ARGV[a] then return 0 end
   redis.call('SET', KEYS[k], ARGV[a + 3], 'PX', ARGV[a + 1])
   redis.call('DEL', KEYS[k + 1])
-  if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', string.sub(ARGV[1], 2), 'e' .. ARGV[a + 2]) end
+  if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
   return 1
 end
-${batchOf('commit', { keys: 2, args: 4 })}`);
+${batchOf('commit', { keys: 2, args: 4, shared: 1 })}`);

@@ -18,8 +18,8 @@ local function increment(k, a)
   local held = redis.call('GET', KEYS[k + 1])
   if held then
     redis.call('DEL', KEYS[k + 1])
-    if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', string.sub(ARGV[1], 2), 'e' .. ARGV[a + 2]) end
+    if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
   end
   return sum
 end
-${batchOf('increment', { keys: 2, args: 3 })}`);
+${batchOf('increment', { keys: 2, args: 3, shared: 1 })}`);

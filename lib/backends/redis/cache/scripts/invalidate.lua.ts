@@ -1,5 +1,5 @@
-import { EXPIRE_SOFTLY } from '../../../../contracts/value-header.js';
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
+import { EXPIRE_SOFTLY } from './expire-softly.lua.js';
 
 /**
  * Deletes the value, or marks it as stale; takes the lease from whoever loads it, and tells everybody; begins or ends a
@@ -24,7 +24,7 @@ local function invalidate(k, a)
     redis.call('ZADD', KEYS[k + 2], 'GT', now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a + 2], ARGV[a + 1])
     redis.call('PEXPIREAT', KEYS[k + 2], redis.call('ZRANGE', KEYS[k + 2], -1, -1, 'WITHSCORES')[2])
   end
-  redis.call('PUBLISH', string.sub(ARGV[1], 2), 'i' .. ARGV[a])
+  redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[a])
   return found
 end
-${batchOf('invalidate', { keys: 3, args: 5 })}`);
+${batchOf('invalidate', { keys: 3, args: 5, shared: 1 })}`);

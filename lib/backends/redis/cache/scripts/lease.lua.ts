@@ -30,4 +30,4 @@ local function lease(k, a)
   if ARGV[a + 4] ~= '' then redis.call('SET', KEYS[k + 1], '1' .. string.sub(held, 2), 'KEEPTTL') end
   return -2 - math.max(0, redis.call('PTTL', KEYS[k + 1]))
 end
-${batchOf('lease', { keys: 3, args: 5 })}`);
+${batchOf('lease', { keys: 3, args: 5, shared: 1 })}`);

@@ -24,7 +24,7 @@ local function set(k, a)
   end
   redis.call('SET', KEYS[k], ARGV[a + 4], 'PX', ARGV[a + 1])
   redis.call('DEL', KEYS[k + 1])
-  redis.call('PUBLISH', string.sub(ARGV[1], 2), 'i' .. ARGV[a])
+  redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[a])
   return 1
 end
-${batchOf('set', { keys: 3, args: 5 })}`);
+${batchOf('set', { keys: 3, args: 5, shared: 1 })}`);

@@ -1,16 +1,15 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { fencingScript } from '../../scripting/redis-script.js';
+import { fencingScript } from '../../fencing/fencing-script.js';
 
 /**
- * The heartbeat of a waiter. It takes a lock that has fallen free, and tells the owner again that somebody waits; it
- * never puts a ticket into the queue. A waiter without its place in the list, as after an eviction, is told to queue
- * anew.
+ * The heartbeat of a waiter: takes the lock if it has become free, else tells its owner again that a process waits. It
+ * never puts a ticket into the queue; a waiter whose place in the list was lost, as by an eviction, has to queue again.
  *
- * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 ticket, 2 what channels begin with, 3 whether PUBLISH counts.
- * Returns what ENQUEUE returns, or {-1} when the ticket is not in the queue any more.
+ * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 how to publish (see QUEUE), 2 ticket.
+ * Returns what ACQUIRE_OR_ENQUEUE returns, or {-1} when the ticket is no longer in the queue.
  */
 export const BEAT = fencingScript(`
-local lock, me, channels, counted = ${lockAt('1')}, ARGV[1], ARGV[2], ARGV[3] == '1'
+local lock, me = ${lockAt('1')}, ARGV[2]
 ${QUEUE}
 local owner = redis.call('GET', lock.key)
 if owner == me then return granted(lock, mint(lock)) end

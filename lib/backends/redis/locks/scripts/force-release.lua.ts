@@ -1,14 +1,14 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { fencingScript } from '../../scripting/redis-script.js';
+import { fencingScript } from '../../fencing/fencing-script.js';
 
 /**
- * Frees the lock whoever owns it, tells the owner, and hands the lock on to the first who waits for it.
+ * Takes the lock from its owner, tells the owner, and hands the lock to the first waiter.
  *
- * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 what channels begin with, 2 whether PUBLISH counts.
+ * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 how to publish (see QUEUE).
  * Returns the owner, or nil when there was none.
  */
 export const FORCE_RELEASE = fencingScript(`
-local lock, channels, counted = ${lockAt('1')}, ARGV[1], ARGV[2] == '1'
+local lock = ${lockAt('1')}
 local owner = redis.call('GET', lock.key)
 if not owner then return false end
 ${QUEUE}

@@ -1,6 +1,8 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
+ * Reads the state of a lock.
+ *
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
  * Returns {owner, PTTL, first token not yet issued or an empty string, waiters}, or an empty list when the lock is
  * free.

@@ -1,23 +1,22 @@
 import { lockAt, QUEUE } from './queue.lua.js';
 import { redisScript } from '../../scripting/redis-script.js';
 
-/** Waiters that are sent a message at most, until one was reached. */
-const TOLD = 8;
+/** The most waiters that are sent a message, until one is reached. */
+const MOST_TOLD = 8;
 
 /**
- * Lets locks that hold the ticket end in `rest` ms, and not before: their holder has ended, and they are to stay taken
- * for a while. Never longer than they are, so that a copy of this request that comes late does no harm. The first who
- * waits and can be reached is told.
+ * Cuts the lease of the locks that hold the ticket to `rest` ms: their holder has ended, and they stay taken for that
+ * time (`minHold`). It never lengthens a lease, so that a late copy of this request does no harm. The first waiter that
+ * can be reached is told.
  *
- * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 ticket, 2 rest in ms, 3 what channels begin with, 4
- * whether PUBLISH counts.
- * Returns 1 when all locks were ours, 0 when one was gone, -1 when one belongs to somebody else.
+ * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
+ * Returns 1 when all locks held the ticket, 0 when one was free, -1 when one holds another ticket.
  */
 export const KEEP = redisScript(`
-local me, rest, channels, counted = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+local me, rest = ARGV[2], tonumber(ARGV[3])
 ${QUEUE}
 local announce = function(lock, left)
-  for place = 0, ${TOLD - 1} do
+  for place = 0, ${MOST_TOLD - 1} do
     local ticket = redis.call('LINDEX', lock.queue, place)
     if not ticket then return end
     local alive, _, purpose = waiter(lock, ticket)
@@ -37,7 +36,7 @@ for i = 1, #KEYS, 4 do
       redis.call('PEXPIRE', lock.key, rest)
       left = rest
     end
-    -- What becomes of a queue that is no list, or of waiters that are no hash, is no matter of whoever releases.
+    -- A queue or waiters of a foreign type must not fail the release.
     pcall(announce, lock, left)
   elseif owner then
     answer = -1

@@ -1,39 +1,44 @@
 /** Tokens that come with a grant: enough for one turn of a process. */
 const TURN_TOKENS = 128;
-/** Tokens that a process gets which asks for more: nobody else wants the lock, or its turn is long. */
+/** Tokens for a process that asks for more: no other process wants the lock, or its turn is long. */
 export const MORE_TOKENS = 1_024;
-/** A waiter that was silent for this time (ms) is dropped. Five heartbeats at their longest period. */
+/** A waiter without a heartbeat for this time (ms) is dropped. Five times the longest period of heartbeats. */
 const WAITER_TTL = 5_000;
-/** A waiter that was silent for this time (ms) is passed over: it stands still. More than its longest period. */
+/** A waiter without a heartbeat for this time (ms) is passed over. Longer than the longest period of heartbeats. */
 const SILENCE = 1_500;
 /** A waiter that no message reaches asks every 50 ms: it lives if its last request is no older than this (ms). */
 const FRESH = 200;
 /** How many places from the head of the queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;
-/** No key of a queue outlives its waiters by more than this (ms). */
+/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter. */
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
 /**
- * The waiting queue of a lock, as functions for the scripts that need it. A lock is a table with its four keys. A
- * script sets two locals before it includes this text, and is a `fencingScript`: `channels`, what the channel of every
- * process begins with, and `counted`, whether PUBLISH tells how many it reached (in a Cluster it does not).
+ * The waiting queue of a lock, as Lua functions. A script that includes this text is a `fencingScript`, and its first
+ * argument tells how to publish: `1` or `0`, whether PUBLISH answers how many processes it reached (in a Cluster it
+ * counts those of one node only), followed by what the channel of every process begins with. See `publishArgument`.
  *
- * The queue is a list of tickets in order of arrival. The hash of the waiters has for each of them until when (ms of
- * Redis TIME) it stays in the queue unless it is heard of; whether a message reaches it (0: as far as is known; 1: none
- * did, and it was not heard of since; 2: none does, but it was heard of since); and its purpose: `claim:name`, the ms
- * of lease to grant it and the name of the lock. A fence holds the first token not yet issued. Every grant writes the
- * state first and sends the message second: a server out of memory refuses a write, and lets a message pass.
+ * A lock is a table with its four keys. The queue is a list of tickets in order of arrival. The hash of the waiters has
+ * for each of them
+ * - until when (ms of Redis TIME) it stays in the queue without a further heartbeat;
+ * - whether a message reaches it (0: none is known to have missed it; 1: one missed it, and it sent no heartbeat since;
+ *   2: messages miss it, but its heartbeats arrive);
+ * - its purpose, `claim:name`: the ms of lease to grant it and the name of the lock.
  *
- * The protocol, and why each step is safe, is described in docs/protocol.md.
+ * A fence holds the first token not yet issued. Every grant writes the state first and sends the message second, because
+ * a server out of memory refuses the write but not the message.
+ *
+ * docs/protocol.md describes the protocol, and why each step is safe.
  */
 export const QUEUE = `
+local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 local whole = function(number) return string.format('%.0f', number) end
 
 local unissued = function(lock) return redis.call('GET', lock.fence) or '0' end
--- No more tokens than microseconds have passed since the last were issued: they run ahead of the clock by one range at most.
+-- At most one token for each microsecond since the last were issued: tokens run ahead of the clock by one range at most.
 local mint = function(lock, most, floor)
   local first = math.max(tonumber(unissued(lock)), floor or 0)
   local count = math.max(1, math.min(most or ${TURN_TOKENS}, micros - first))
@@ -45,7 +50,7 @@ end
 local tell = function(kind, ticket, rest)
   local process = string.match(ticket, '^(.+):%d+$')
   if not process then return 0 end
-  -- Who may not publish reaches nobody: what was written before must stand all the same.
+  -- Without the right to publish no message is sent, but what was written before must stand (pcall).
   local reached = redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. ticket .. rest)
   return type(reached) == 'number' and reached or 0
 end
@@ -62,7 +67,7 @@ local write = function(lock, ticket, alive, deaf, purpose)
   redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
   redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
 end
--- The waiter was heard of. One that a message did not reach is sent another, which means nothing, to see whether that has changed.
+-- Notes a heartbeat. A waiter that a message missed is sent an empty one, to see whether messages reach it again.
 local beat = function(lock, ticket, deaf, purpose)
   if deaf > 0 then deaf = tell('hello', ticket, '') > 0 and 0 or 2 end
   write(lock, ticket, now + ${WAITER_TTL}, deaf, purpose)
@@ -77,7 +82,7 @@ local leave = function(lock, ticket)
   redis.call('HDEL', lock.waiters, ticket)
 end
 
--- Gives the free lock to a waiter, and tells its process unless that is the caller. Where no message arrives, it stays free.
+-- Gives the free lock to a waiter, and tells its process unless that is the caller. Where no message arrives, the lock stays free.
 local give = function(lock, ticket, purpose, known)
   local claim, name = parts(purpose)
   redis.call('SET', lock.key, ticket, 'PX', claim)
@@ -89,7 +94,7 @@ local give = function(lock, ticket, purpose, known)
   redis.call('DEL', lock.key)
 end
 
--- Gives the free lock to the first who waits and lives, as far as is known. Who cannot be reached now keeps its place.
+-- Gives the free lock to the first waiter that is taken to live. One that cannot be reached now keeps its place.
 local hand_on = function(lock, caller)
   local place, unreached = 0, {}
   while true do

@@ -1,20 +1,19 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { batchOf, fencingScript } from '../../scripting/redis-script.js';
+import { fencingScript } from '../../fencing/fencing-script.js';
+import { batchOf } from '../../scripting/redis-script.js';
 
 /**
- * Frees the lock if it holds the ticket, and hands it on to the first who waits for it. A ticket that waits leaves the
- * queue.
+ * Frees the lock if it holds the ticket, and hands it to the first waiter. A ticket that waits leaves the queue.
  *
- * KEYS of each call: lock, fence, queue, waiters.
- * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket.
- * Returns for each call 1 when the lock was ours, 0 when it was gone, -1 when it belongs to somebody else.
+ * KEYS, for each call: lock, fence, queue, waiters.
+ * ARGV: 1 how to publish (see QUEUE); then for each call the ticket.
+ * Returns for each call 1 when the lock held the ticket, 0 when it was free, -1 when it holds another ticket.
  */
 export const RELEASE = fencingScript(`
 if #KEYS == 4 and redis.pcall('GET', KEYS[1]) == ARGV[2] and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('DEL', KEYS[1])
   return 1
 end
-local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
 local hand_over
 
 local queue = function()
@@ -35,11 +34,11 @@ local release = function(key, arg)
   end
   if redis.call('EXISTS', KEYS[key + 2]) == 1 then
     hand_over = hand_over or queue()
-    -- What becomes of a queue that is no list, or of waiters that are no hash, is no matter of whoever releases.
+    -- A queue or waiters of a foreign type must not fail the release.
     pcall(hand_over, ${lockAt('key')}, ARGV[arg])
   end
   return answer
 end
 
-${batchOf('release', { keys: 4, args: 1 })}
+${batchOf('release', { keys: 4, args: 1, shared: 1 })}
 `);

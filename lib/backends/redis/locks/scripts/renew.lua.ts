@@ -1,14 +1,15 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Lets each of several leases run for at least its ttl from now, if all its locks still hold its ticket.
+ * Renews several leases: each runs for at least its ttl from now, if all its locks still hold its ticket.
  *
  * KEYS: lock and queue of each name, of all leases, one lease after the other.
  * ARGV: for each lease its ticket, its ttl in ms, and how many names it has.
- * Returns for each lease the ms left of it, or -1 when it is not ours any more; and how many wait for its names.
+ * Returns for each lease two numbers: the ms left of it, or -1 when a lock no longer holds the ticket; and how many
+ * tickets wait for its names.
  *
- * PEXPIRE and never SET, so that nothing is brought back; never shorter than it is; and a key of a foreign type spoils
- * its own lease only, and that of a queue none (pcall).
+ * PEXPIRE rather than SET, so that a lock that is gone stays gone. A lease is never shortened. A lock of a foreign type
+ * fails only its own lease, a queue of a foreign type none (pcall).
  */
 export const RENEW = redisScript(`
 local answers, first = {}, 1
@@ -38,12 +39,12 @@ return answers
 `);
 
 /**
- * RENEW of one lock, for a Redis Cluster: it names only the key that exists. While a slot is moved to another node, a
- * script that also names a key that does not exist, as that of a queue mostly is, is refused until the whole slot has
- * moved.
+ * RENEW of one lock, for a Redis Cluster. It names one key, which exists on the source or on the target of a slot that
+ * is being migrated; a script that also names a missing key, such as that of an empty queue, is refused (TRYAGAIN) until
+ * the whole slot has moved.
  *
  * KEYS: 1 lock. ARGV: 1 ticket, 2 ttl in ms.
- * Returns the ms left of the lease, or -1 when it is not ours any more.
+ * Returns the ms left of the lease, or -1 when the lock no longer holds the ticket.
  */
 export const RENEW_ONE = redisScript(`
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return -1 end

@@ -1,22 +1,21 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { fencingScript } from '../../scripting/redis-script.js';
+import { fencingScript } from '../../fencing/fencing-script.js';
 
 /**
- * Takes all locks or none, and mints one fencing token for them. It never queues, and passes nobody who waits and can
- * be reached.
+ * Takes all of several locks or none, and mints one fencing token for them. It never queues, and never overtakes a
+ * waiter that can be reached. A single lock is taken by ACQUIRE_OR_ENQUEUE on the usual path.
  *
  * KEYS: lock, fence, queue and waiters of each name.
- * ARGV: 1 ticket, 2 lease in ms, 3 what channels begin with, 4 whether PUBLISH counts, 5 the least token.
+ * ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 lease in ms, 4 the least token.
  * Returns {1, token}, or {0, index of the first name found taken, its owner, its PTTL}.
  *
  * The token is the largest of the first tokens not yet issued and Redis TIME in µs, so that it rises also after a fence
- * expired or was lost. A lock that holds our own ticket was granted to an earlier send of this very request: it is
- * granted again.
+ * expired or was lost. A lock that holds the ticket was granted to an earlier send of this request and is granted again.
  */
-export const ACQUIRE = fencingScript(`
-local me, channels, counted = ARGV[1], ARGV[3], ARGV[4] == '1'
+export const ACQUIRE_ALL = fencingScript(`
+local me = ARGV[2]
 ${QUEUE}
-local locks, token = {}, math.max(micros, tonumber(ARGV[5]))
+local locks, token = {}, math.max(micros, tonumber(ARGV[4]))
 for i = 1, #KEYS, 4 do
   local lock = ${lockAt('i')}
   local owner = redis.call('GET', lock.key)
@@ -26,7 +25,7 @@ for i = 1, #KEYS, 4 do
   locks[#locks + 1] = lock
 end
 for _, lock in ipairs(locks) do
-  redis.call('SET', lock.key, me, 'PX', ARGV[2])
+  redis.call('SET', lock.key, me, 'PX', ARGV[3])
   redis.call('SET', lock.fence, whole(token + 1), 'PX', fence_ttl)
 end
 return {1, whole(token)}

@@ -1,12 +1,12 @@
 import type { Redis } from 'ioredis';
-import type { Notice, StartRequest } from '../../../contracts/start-request.js';
-import { createRedisClient, type RedisClient, type RedisConnection } from '../redis-client.js';
-import { ScriptRunner } from '../scripting/script-runner.js';
-import { SilenceGuard } from '../messages/silence-guard.js';
-import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection-options.js';
-import { ConnectionState, type RedisFailure } from './connection-state.js';
-import { PrimarySeeker } from './primary-seeker.js';
-import { queuesForLong, ReadyQueue } from './ready-queue.js';
+import type { Notice, StartRequest } from '../../contracts/start-request.js';
+import { createRedisClient, type RedisClient, type RedisConnection } from './redis-client.js';
+import { ScriptRunner } from './scripting/script-runner.js';
+import { SilenceGuard } from './connection/silence-guard.js';
+import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection/connection-options.js';
+import { ConnectionState, type RedisFailure } from './connection/connection-state.js';
+import { PrimarySeeker } from './connection/primary-seeker.js';
+import { queuesForLong, ReadyQueue } from './connection/ready-queue.js';
 
 /** What a link and those who use it listen to one event of a client with, at most. */
 const LISTENERS = 6;

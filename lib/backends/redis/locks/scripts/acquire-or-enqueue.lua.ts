@@ -1,26 +1,26 @@
 import { lockAt, QUEUE } from './queue.lua.js';
-import { batchOf, fencingScript } from '../../scripting/redis-script.js';
+import { fencingScript } from '../../fencing/fencing-script.js';
+import { batchOf } from '../../scripting/redis-script.js';
 
 /**
- * Takes the lock if it is free and nobody waits for it; else joins its queue, or hands it on to the first who waits.
+ * Takes the lock if it is free and has no waiters: the usual path of every lock. Else hands a free lock to the first
+ * waiter, and puts the ticket into the queue.
  *
- * KEYS of each call: lock, fence, queue, waiters.
- * ARGV: 1 whether PUBLISH counts (1 or 0) and what channels begin with; then for each call the ticket, ms of lease when
- * it is granted at once, and `claim:name` with ms of lease when it is handed on later, or an empty string to try once
- * and never queue.
- * Returns for each call the token, where the lock was free and nobody waits; else {1, first token, tokens, PTTL,
+ * KEYS, for each call: lock, fence, queue, waiters.
+ * ARGV: 1 how to publish (see QUEUE); then for each call the ticket, ms of lease when it is granted at once, and
+ * `claim:name` with ms of lease when it is handed on later, or an empty string to try once and never queue.
+ * Returns for each call the token, where the lock was free and had no waiters; else {1, first token, tokens, PTTL,
  * waiters} when it is granted, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head),
- * PTTL, owner, whether no message reaches it (0: as far as is known, one does)}.
+ * PTTL, owner, whether no message reaches the waiter (0: none is known to have missed it)}.
  *
- * A ticket that owns the lock was granted it by an earlier send of this very request, and is granted it again.
+ * A ticket that owns the lock was granted it by an earlier send of this request, and is granted it again.
  */
-export const ENQUEUE = fencingScript(`
+export const ACQUIRE_OR_ENQUEUE = fencingScript(`
 local time
 local tried = #KEYS == 4
 if tried then
   ${takeIfFree('1', '2')}
 end
-local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
 local queue
 
 local contend = function()
@@ -33,7 +33,7 @@ local contend = function()
       if alive then beat(lock, me, deaf, mine) end
       local ticket, token, count = hand_on(lock, me)
       if ticket == me then return granted(lock, token, count) end
-      -- None of those who may still wait can be reached.
+      -- None of the remaining waiters can be reached.
       if not ticket then
         redis.call('SET', lock.key, me, 'PX', ttl)
         return granted(lock, mint(lock))
@@ -56,11 +56,11 @@ local enqueue = function(key, arg)
   return queue(${lockAt('key')}, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
 end
 
-${batchOf('enqueue', { keys: 4, args: 3 })}
+${batchOf('enqueue', { keys: 4, args: 3, shared: 1 })}
 `);
 
 /**
- * Text rather than a function: to make one for the single call that is the usual case costs more than the call itself.
+ * Text rather than a Lua function: to create one for the usual single call costs more than the call itself.
  */
 function takeIfFree(key: string, arg: string): string {
   return `
