@@ -48,7 +48,7 @@ describe('a holder that is stopped for longer than its lease', () => {
     }
   });
 
-  it('is replaced after its lease when it was killed (§5 case 7)', async () => {
+  it('is replaced after its lease when it was killed', async () => {
     const holder = Child.start('holder.mjs', [String(server.port), 'killed', '1000']);
     await holder.says('held');
     await holder.kill();
@@ -75,7 +75,7 @@ describe('Redis that hangs', () => {
     expect(abortedAt - sentAt).toBeLessThan(1_400);
   });
 
-  it('is an error to whoever tries, in time, and not a hang (§5 case 3)', async () => {
+  it('is an error to whoever tries, in time, and not a hang', async () => {
     server.process.pause();
     const start = performance.now();
     await expect(app.locks.tryAcquire('hung')).rejects.toBeInstanceOf(LockBackendError);
@@ -140,7 +140,7 @@ describe('Redis that is killed and comes back', () => {
     }
   });
 
-  it('has the locks of before the restart lost, and those after it renewed (§5 case 10)', async () => {
+  it('has the locks of before the restart lost, and those after it renewed', async () => {
     const before = await app.locks.acquire('same', { ttl: 1_000 });
     await server.process.kill();
     const again = await startRedisServer({ port: server.port });

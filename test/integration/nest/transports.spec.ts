@@ -1,32 +1,8 @@
-// One test per kind of caller that Nest has for a decorated method: what it calls must run inside the lock.
 import 'reflect-metadata';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { Readable } from 'node:stream';
 import { ApolloDriver, type ApolloDriverConfig } from '@nestjs/apollo';
-import { BullModule, Processor, WorkerHost } from '@nestjs/bullmq';
-import {
-  BadRequestException,
-  Controller,
-  Get,
-  Inject,
-  Injectable,
-  Param,
-  Sse,
-  StreamableFile,
-  UseGuards,
-  UseInterceptors,
-  type CallHandler,
-  type CanActivate,
-  type ExecutionContext,
-  type NestInterceptor,
-  type PipeTransform,
-  type DynamicModule,
-  type INestApplication,
-  type MessageEvent,
-  type Provider,
-  type Type,
-} from '@nestjs/common';
+import { Controller } from '@nestjs/common';
 import {
   CommandBus,
   CommandHandler,
@@ -39,7 +15,6 @@ import {
   type IEventHandler,
   type IQueryHandler,
 } from '@nestjs/cqrs';
-import { EventEmitter2, EventEmitterModule, OnEvent } from '@nestjs/event-emitter';
 import {
   Args,
   Field,
@@ -53,65 +28,15 @@ import {
   Resolver,
 } from '@nestjs/graphql';
 import { ClientProxyFactory, EventPattern, MessagePattern, Payload, Transport } from '@nestjs/microservices';
-import { ExpressAdapter } from '@nestjs/platform-express';
-import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { WsAdapter } from '@nestjs/platform-ws';
-import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
-import { Test } from '@nestjs/testing';
 import { MessageBody, SubscribeMessage, WebSocketGateway } from '@nestjs/websockets';
-import { Queue, QueueEvents, type Job } from 'bullmq';
-import { DistributedLock, LockService } from 'nest-redis-lock';
-import { RedisLockTestingModule } from 'nest-redis-lock/testing';
-import { firstValueFrom, NEVER, Observable, of, startWith, tap } from 'rxjs';
+import { DistributedLock } from 'nest-redis-lock';
+import { firstValueFrom } from 'rxjs';
 import { WebSocket } from 'ws';
-import { startRedisServer } from '../../support/servers/redis-server.js';
 import { eventually } from '../../support/eventually.js';
-import { RecordingLogger } from '../../support/recording-logger.js';
+import { clearRuns, ran, Witness, start } from '../../support/transport-app.js';
 
-/** What each method held when its body ran. */
-const ran = new Map<string, readonly string[]>();
-
-abstract class Witness {
-  constructor(@Inject(LockService) protected readonly locks: LockService) {}
-
-  protected witness(method: string): string {
-    const keys = this.locks.current()?.keys ?? [];
-    ran.set(method, keys);
-    return keys.join();
-  }
-}
-
-interface Parts {
-  readonly imports?: readonly (DynamicModule | Type)[];
-  readonly providers?: readonly Provider[];
-  readonly controllers?: readonly Type[];
-  readonly adapter?: ExpressAdapter | FastifyAdapter;
-  readonly prepare?: (app: INestApplication) => unknown;
-}
-
-interface Started extends AsyncDisposable {
-  readonly app: INestApplication;
-  readonly locks: LockService;
-  readonly logger: RecordingLogger;
-  readonly url: string;
-}
-
-async function start({ imports = [], providers = [], controllers = [], adapter, prepare }: Parts): Promise<Started> {
-  const logger = new RecordingLogger();
-  const module = await Test.createTestingModule({
-    imports: [RedisLockTestingModule.forRoot({ defaults: { wait: 0 } }), ...imports],
-    providers: [...providers],
-    controllers: [...controllers],
-  }).compile();
-  const app = module.createNestApplication(adapter ?? new ExpressAdapter(), { logger, forceCloseConnections: true });
-  await prepare?.(app);
-  await app.listen(0, '127.0.0.1');
-  const { port } = (app.getHttpServer() as { address(): AddressInfo }).address();
-  const url = `http://127.0.0.1:${port}`;
-  return { app, locks: app.get(LockService), logger, url, [Symbol.asyncDispose]: () => app.close() };
-}
-
-beforeEach(() => ran.clear());
+clearRuns();
 
 it('microservice: message and event handlers', async () => {
   @Controller()
@@ -274,245 +199,4 @@ it('CQRS: command, query and event handlers', async () => {
   const held = await started.locks.acquire('order:1');
   await expect(started.app.get(CommandBus).execute(new Place('1'))).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
   await held.release();
-});
-
-it('BullMQ processors', async () => {
-  await using redis = await startRedisServer();
-  const connection = { host: '127.0.0.1', port: redis.port };
-
-  @Processor('orders')
-  class Orders extends WorkerHost {
-    constructor(@Inject(LockService) private readonly locks: LockService) {
-      super();
-    }
-
-    @DistributedLock('order:<0.data.id>')
-    async process(_job: Job<{ id: string }>): Promise<string> {
-      return String(this.locks.current()?.keys);
-    }
-  }
-  await using started = await start({
-    imports: [BullModule.forRoot({ connection }), BullModule.registerQueue({ name: 'orders' })],
-    providers: [Orders],
-  });
-  const queue = new Queue('orders', { connection });
-  const events = new QueueEvents('orders', { connection });
-  try {
-    await events.waitUntilReady();
-    const job = await queue.add('place', { id: '1' });
-    expect(await job.waitUntilFinished(events, 10_000)).toBe('order:1');
-    const held = await started.locks.acquire('order:1');
-    const busy = await queue.add('place', { id: '1' });
-    await expect(busy.waitUntilFinished(events, 10_000)).rejects.toThrow(/busy/);
-    await held.release();
-  } finally {
-    await events.close();
-    await queue.close();
-  }
-});
-
-it('@Cron and @Interval, above and below the lock', async () => {
-  @Injectable()
-  class Jobs extends Witness {
-    @Interval(20)
-    @DistributedLock('job:interval')
-    async intervalAbove(): Promise<void> {
-      this.witness('intervalAbove');
-    }
-
-    @DistributedLock('job:interval-below')
-    @Interval(20)
-    async intervalBelow(): Promise<void> {
-      this.witness('intervalBelow');
-    }
-
-    @Cron('* * * * * *')
-    @DistributedLock('job:cron', { onBusy: 'skip' })
-    async cronAbove(): Promise<void> {
-      this.witness('cronAbove');
-    }
-
-    @DistributedLock('job:cron-below', { onBusy: 'skip' })
-    @Cron('* * * * * *')
-    async cronBelow(): Promise<void> {
-      this.witness('cronBelow');
-    }
-
-    @Cron('* * * * * *')
-    @DistributedLock('job:elsewhere', { onBusy: 'skip' })
-    async elsewhere(): Promise<void> {
-      this.witness('elsewhere');
-    }
-  }
-  await using started = await start({ imports: [ScheduleModule.forRoot()], providers: [Jobs] });
-  const elsewhere = await started.locks.acquire('job:elsewhere');
-  await eventually(() => ran.size === 4);
-  expect(Object.fromEntries(ran)).toEqual({
-    intervalAbove: ['job:interval'],
-    intervalBelow: ['job:interval-below'],
-    cronAbove: ['job:cron'],
-    cronBelow: ['job:cron-below'],
-  });
-  await elsewhere.release();
-});
-
-it('event emitter listeners', async () => {
-  @Injectable()
-  class Listener extends Witness {
-    @OnEvent('order.placed')
-    @DistributedLock('order:<0.id>')
-    async placed(_order: { id: string }): Promise<void> {
-      this.witness('placed');
-    }
-  }
-  await using started = await start({ imports: [EventEmitterModule.forRoot()], providers: [Listener] });
-  await started.app.get(EventEmitter2).emitAsync('order.placed', { id: '1' });
-  expect(ran.get('placed')).toEqual(['order:1']);
-});
-
-it('HTTP: after guards, interceptors and pipes, and not at all where one of them refuses', async () => {
-  let steps: string[] = [];
-
-  @Injectable()
-  class Steps implements CanActivate, NestInterceptor, PipeTransform {
-    private note(step: string): void {
-      steps.push(step);
-    }
-
-    canActivate(context: ExecutionContext): boolean {
-      this.note('guard');
-      return context.switchToHttp().getRequest<{ url: string }>().url !== '/guarded';
-    }
-
-    intercept(_context: ExecutionContext, next: CallHandler): Observable<unknown> {
-      this.note('interceptor');
-      return next.handle().pipe(tap(() => this.note('interceptor again')));
-    }
-
-    transform(value: string): string {
-      this.note('pipe');
-      if (value === 'piped') throw new BadRequestException();
-      return value.toUpperCase();
-    }
-  }
-
-  @Controller()
-  class Orders extends Witness {
-    @Get(':id')
-    @DistributedLock((id: string) => {
-      steps.push('lock');
-      return `order:${id}`;
-    })
-    @UseGuards(Steps)
-    @UseInterceptors(Steps)
-    async place(@Param('id', Steps) _id: string): Promise<string> {
-      steps.push('method');
-      return this.witness('place');
-    }
-  }
-  await using started = await start({ controllers: [Orders], providers: [Steps] });
-  expect(await (await fetch(`${started.url}/a`)).text()).toBe('order:A');
-  expect(steps).toEqual(['guard', 'interceptor', 'pipe', 'lock', 'method', 'interceptor again']);
-  steps = [];
-  expect((await fetch(`${started.url}/guarded`)).status).toBe(403);
-  expect((await fetch(`${started.url}/piped`)).status).toBe(400);
-  expect(steps).toEqual(['guard', 'guard', 'interceptor', 'pipe']);
-});
-
-describe.each([
-  ['Express', () => new ExpressAdapter()],
-  ['Fastify', () => new FastifyAdapter()],
-])('responses that take their time, on %s', (_name, adapter) => {
-  let source: Readable;
-
-  @Controller()
-  class Streams extends Witness {
-    @Sse('events/:id')
-    @DistributedLock('events:<0>')
-    events(@Param('id') _id: string): Observable<MessageEvent> {
-      return NEVER.pipe(startWith({ data: this.witness('events') }));
-    }
-
-    @Get('last/:id')
-    @DistributedLock('last:<0>')
-    last(@Param('id') _id: string): Observable<string> {
-      return of(this.witness('last'));
-    }
-
-    @Get('file/:id')
-    @DistributedLock('file:<0>')
-    async file(@Param('id') _id: string): Promise<StreamableFile> {
-      this.witness('file');
-      return new StreamableFile(source);
-    }
-
-    @Get('short/:id')
-    @DistributedLock('short:<0>', { ttl: 100, renew: false })
-    async short(@Param('id') _id: string): Promise<StreamableFile> {
-      return new StreamableFile(source);
-    }
-  }
-
-  let started: Started;
-  beforeAll(async () => {
-    started = await start({ controllers: [Streams], adapter: adapter() });
-  });
-  afterAll(() => started[Symbol.asyncDispose]());
-  beforeEach(() => {
-    source = new Readable({ read() {} });
-  });
-  const free = (name: string) => eventually(async () => !(await started.locks.isLocked(name)));
-
-  it('hold the lock of an @Sse stream until the client leaves', async () => {
-    const leaves = new AbortController();
-    const response = await fetch(`${started.url}/events/1`, { signal: leaves.signal });
-    const reader = response.body!.getReader();
-    const chunk = await reader.read();
-    expect(new TextDecoder().decode(chunk.value)).toContain('events:1');
-    expect(await started.locks.isLocked('events:1')).toBe(true);
-    const busy = await (await fetch(`${started.url}/events/1`)).text();
-    expect(busy).toMatch(/event: error/);
-    expect(busy).toMatch(/busy/);
-    leaves.abort();
-    await free('events:1');
-  });
-
-  it('answer the last value of an Observable, and give the lock back', async () => {
-    expect(await (await fetch(`${started.url}/last/1`)).text()).toBe('last:1');
-    expect(await started.locks.isLocked('last:1')).toBe(false);
-  });
-
-  it('hold the lock of a file until its stream has ended', async () => {
-    source.push('first ');
-    const response = await fetch(`${started.url}/file/1`);
-    expect(ran.get('file')).toEqual(['file:1']);
-    expect(await started.locks.isLocked('file:1')).toBe(true);
-    expect((await fetch(`${started.url}/file/1`)).status).toBe(423);
-    source.push('last');
-    source.push(null);
-    expect(await response.text()).toBe('first last');
-    await free('file:1');
-  });
-
-  it('give the lock of a file back when the client leaves, and when its stream fails', async () => {
-    source.push('first');
-    const leaves = new AbortController();
-    await fetch(`${started.url}/file/2`, { signal: leaves.signal });
-    leaves.abort();
-    await free('file:2');
-    source = new Readable({ read() {} });
-    source.push('first');
-    const response = await fetch(`${started.url}/file/3`);
-    source.destroy(new Error('disk'));
-    await expect(response.text()).rejects.toBeDefined();
-    await free('file:3');
-  });
-
-  it('break a file off when the lock is lost', async () => {
-    source.push('first');
-    const response = await fetch(`${started.url}/short/1`);
-    await expect(response.text()).rejects.toBeDefined();
-    expect(source.errored).toMatchObject({ code: 'LOCK_LOST' });
-    await free('short:1');
-  });
 });

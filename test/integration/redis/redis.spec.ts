@@ -296,7 +296,7 @@ describe('a connection that fails', () => {
     await eventually(async () => (await plain.exists('lock:{stale}')) === 0);
   });
 
-  it('repeats a renewal whose connection broke, and loses nothing (§5 case 35)', async () => {
+  it('repeats a renewal whose connection broke, and loses nothing', async () => {
     const lock = await fragile.locks.acquire('transient', { ttl: 1_500 });
     await proxy.lose('{transient}', false);
     const failedAt = performance.now();

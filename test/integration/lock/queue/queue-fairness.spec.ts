@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { LockConfigError, LockTimeoutError, memory, redis, type Lock } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
-import { eventually } from '../../support/eventually.js';
-import { startLockApp, type LockApp } from '../../support/lock-app.js';
-import { QueueCrew } from '../../support/queue-crew.js';
-import { quietTimeSince } from '../../support/quiet-time.js';
+import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
+import { eventually } from '../../../support/eventually.js';
+import { startLockApp, type LockApp } from '../../../support/lock-app.js';
+import { QueueCrew } from '../../../support/queue-crew.js';
+import { quietTimeSince } from '../../../support/quiet-time.js';
 
 /** What a noisy machine may add (ms). */
 const SLACK = 400;

@@ -1,0 +1,239 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eventually } from '../support/eventually.js';
+import {
+  eachCacheStore,
+  LONG,
+  store,
+  other,
+  key,
+  ours,
+  theirs,
+  set,
+  commit,
+  read,
+  statusOf,
+  toHear,
+  begin,
+  rebuild,
+} from './each-cache-store.js';
+
+eachCacheStore(() => {
+  describe('values', () => {
+    it('are read by everybody as they were written', async () => {
+      expect(await store.read(key)).toBeNull();
+      await set('ü €');
+      expect(await read()).toBe('ü €');
+      const bytes = Buffer.from([0, 255, 128, 10, 13]);
+      await set(bytes);
+      expect(await other.read(key)).toEqual(bytes);
+      await set('');
+      expect(await other.read(key)).toEqual(Buffer.alloc(0));
+      expect(await statusOf(store)).toBe('hit');
+    });
+
+    it('are read together in their order', async () => {
+      const keys = Array.from({ length: 300 }, (_, index) => `${key}:${index}`);
+      await Promise.all(keys.filter((_, index) => index % 3 > 0).map((each) => set(`of ${each}`, each)));
+      const values = await Promise.all(keys.map((each) => store.read(each)));
+      const expected = keys.map((each, index) => (index % 3 > 0 ? `of ${each}` : null));
+      expect(values.map((value) => value?.toString() ?? null)).toEqual(expected);
+    });
+
+    it('do not change with the bytes that were given or read', async () => {
+      const given = Buffer.from('abc');
+      await set(given);
+      given[0] = 0;
+      const found = await store.read(key);
+      expect(found?.toString()).toBe('abc');
+      found?.fill(0);
+      expect((await store.read(key))?.toString()).toBe('abc');
+    });
+
+    it('are told apart by their keys, whatever those are made of', async () => {
+      const names = [
+        'a}b',
+        'a%7Db',
+        'a%257Db',
+        'a{b',
+        '{t}',
+        '{t}:x',
+        '{}x',
+        '}',
+        'ü \n"%',
+        '*',
+        'a:b',
+        '%',
+        '__proto__',
+      ];
+      const keys = names.map((name) => (name.startsWith('{t}') ? `${name}${key}` : `${name}:${key}`));
+      for (const each of keys) {
+        const token = await begin({ key: each });
+        expect(await statusOf(other, { key: each })).toBe('busy');
+        expect(await commit(token, each, each)).toBe(true);
+      }
+      for (const each of keys) {
+        expect(await read(each)).toBe(each);
+        await other.invalidate({ key: each });
+        await toHear(`invalidated ${each}`);
+        expect(await read(each)).toBeNull();
+      }
+    });
+
+    it('end after their time', async () => {
+      await store.set({ key, data: 'short', ttl: 250 });
+      expect(await read()).toBe('short');
+      const left = await other.ttl(key);
+      expect(left).toBeGreaterThan(0);
+      expect(left).toBeLessThanOrEqual(250);
+      await eventually(async () => (await read()) === null);
+      expect(await store.ttl(key)).toBeNull();
+      expect(await statusOf(store)).toBe('leased');
+    });
+
+    it('of a load end after their time', async () => {
+      const token = await begin();
+      await store.commit({ key, token, data: 'short', ttl: 250 });
+      expect(await read()).toBe('short');
+      await eventually(async () => (await read()) === null);
+    });
+
+    it('end at another time when told so, and everybody hears it', async () => {
+      expect(await store.expire({ key, ttl: LONG })).toBe(false);
+      await store.set({ key, data: 'x', ttl: 1_000 });
+      expect(await store.expire({ key, ttl: LONG })).toBe(true);
+      expect(await other.ttl(key)).toBeGreaterThan(1_000);
+      const before = [ours, theirs].map(({ heard }) => heard.length);
+      expect(await store.expire({ key, ttl: 50 })).toBe(true);
+      await eventually(() =>
+        [ours, theirs].every(({ heard }, index) => heard.slice(before[index]).includes(`invalidated ${key}`)),
+      );
+      await eventually(async () => (await read()) === null);
+    });
+
+    it('are set only where there is none, if that is asked for', async () => {
+      expect(await store.set({ key, data: 'first', ttl: 1_000, ifAbsent: true })).toBe(true);
+      expect(await other.set({ key, data: 'second', ttl: LONG, ifAbsent: true })).toBe(false);
+      expect(await read()).toBe('first');
+      await eventually(async () => (await read()) === null);
+      expect(await other.set({ key, data: 'third', ttl: LONG, ifAbsent: true })).toBe(true);
+      expect(await set('fourth')).toBe(true);
+      expect(await read()).toBe('fourth');
+    });
+
+    it('that are there let a load go on which set found nothing to do for', async () => {
+      await set('there');
+      const token = await begin({ refresh: true });
+      expect(await store.set({ key, data: 'no', ttl: LONG, ifAbsent: true })).toBe(false);
+      expect(await commit(token)).toBe(true);
+    });
+  });
+
+  describe('numbers', () => {
+    const reasonOf = (outcome: PromiseSettledResult<number> | undefined): unknown =>
+      outcome?.status === 'rejected' ? outcome.reason : outcome;
+
+    it('begin at 0, and are plain integers', async () => {
+      expect(await store.increment({ key, by: 5, ttl: LONG })).toBe(5);
+      expect(await other.increment({ key, by: -8, ttl: LONG })).toBe(-3);
+      expect(await read()).toBe('-3');
+      await set('41');
+      expect(await store.increment({ key, by: 1, ttl: LONG })).toBe(42);
+    });
+
+    it('live from their beginning', async () => {
+      await store.increment({ key, by: 1, ttl: 400 });
+      await store.increment({ key, by: 1, ttl: LONG });
+      expect(await store.ttl(key)).toBeLessThanOrEqual(400);
+      await eventually(async () => (await read()) === null);
+      expect(await store.increment({ key, by: 1, ttl: LONG })).toBe(1);
+    });
+
+    it.each(['text', '', '1.5', ' 1', '01', '9223372036854775808'])('do not come of %j', async (data) => {
+      await set(data);
+      const [failed, counted] = await Promise.allSettled(
+        [key, `${key}:other`].map((each) => store.increment({ key: each, by: 1, ttl: LONG })),
+      );
+      expect(reasonOf(failed)).toHaveProperty('name', 'ReplyError');
+      expect(reasonOf(failed)).toHaveProperty('message', expect.stringContaining('integer'));
+      expect(counted).toEqual({ status: 'fulfilled', value: 1 });
+      expect(await read()).toBe(data);
+    });
+
+    it('do not pass 64 bits', async () => {
+      await set('9223372036854775807');
+      const [failed] = await Promise.allSettled([store.increment({ key, by: 1, ttl: LONG })]);
+      expect(reasonOf(failed)).toHaveProperty('name', 'ReplyError');
+      expect(await read()).toBe('9223372036854775807');
+    });
+
+    it('are all counted', async () => {
+      await Promise.all(
+        [store, other].flatMap((each) => Array.from({ length: 100 }, () => each.increment({ key, by: 1, ttl: LONG }))),
+      );
+      expect(await read()).toBe('200');
+    });
+  });
+
+  describe('sets', () => {
+    it('count what is new and what is gone', async () => {
+      expect(await store.sets.add(key, ['a', 'b', 'a'], LONG)).toBe(2);
+      expect(await other.sets.add(key, ['b', 'ü'], LONG)).toBe(1);
+      expect([...(await store.sets.members(key))].toSorted()).toEqual(['a', 'b', 'ü']);
+      expect(await other.sets.has(key, 'ü')).toBe(true);
+      expect(await store.sets.remove(key, ['a', 'c'])).toBe(1);
+      expect(await other.sets.has(key, 'a')).toBe(false);
+      expect(await store.sets.remove(key, ['b', 'ü'])).toBe(2);
+      expect(await store.sets.members(key)).toEqual([]);
+      expect(await store.sets.remove(key, ['b'])).toBe(0);
+    });
+
+    it('end as a whole, after the time of the last add', async () => {
+      await store.sets.add(key, ['a'], LONG);
+      await store.sets.add(key, ['b'], 200);
+      expect(await other.sets.has(key, 'a')).toBe(true);
+      await eventually(async () => (await other.sets.members(key)).length === 0);
+      await store.sets.add(key, ['a'], 200);
+      await store.sets.add(key, ['a'], LONG);
+      await sleep(300);
+      expect(await other.sets.has(key, 'a')).toBe(true);
+    });
+
+    it('are no values', async () => {
+      await store.sets.add(key, ['a'], LONG);
+      await store.expiringSets.add(key, ['b'], LONG);
+      await rebuild([1]);
+      expect(await read()).toBeNull();
+      expect(await store.sets.members(key)).toEqual(['a']);
+      expect(await store.expiringSets.members(key)).toEqual(['b']);
+    });
+  });
+
+  describe('expiring sets', () => {
+    it('count what is new, what is gone and what is there', async () => {
+      expect(await store.expiringSets.add(key, ['a', 'b', 'a'], LONG)).toBe(2);
+      expect(await other.expiringSets.add(key, ['b', 'ü'], LONG)).toBe(1);
+      expect([...(await store.expiringSets.members(key))].toSorted()).toEqual(['a', 'b', 'ü']);
+      expect(await other.expiringSets.size(key)).toBe(3);
+      expect(await other.expiringSets.has(key, 'ü')).toBe(true);
+      expect(await store.expiringSets.remove(key, ['a', 'c'])).toBe(1);
+      expect(await other.expiringSets.has(key, 'a')).toBe(false);
+      expect(await store.expiringSets.remove(key, ['b', 'ü'])).toBe(2);
+      expect(await store.expiringSets.size(key)).toBe(0);
+      expect(await store.expiringSets.members(key)).toEqual([]);
+    });
+
+    it('let each member end after its own time', async () => {
+      await store.expiringSets.add(key, ['long'], LONG);
+      await store.expiringSets.add(key, ['short', 'kept'], 300);
+      expect(await other.expiringSets.has(key, 'short')).toBe(true);
+      expect(await store.expiringSets.add(key, ['kept'], LONG)).toBe(0);
+      await eventually(async () => !(await other.expiringSets.has(key, 'short')));
+      expect([...(await store.expiringSets.members(key))].toSorted()).toEqual(['kept', 'long']);
+      expect(await store.expiringSets.size(key)).toBe(2);
+      expect(await store.expiringSets.remove(key, ['short'])).toBe(0);
+      expect(await store.expiringSets.add(key, ['short'], LONG)).toBe(1);
+      expect(await store.expiringSets.add(key, ['short'], 50)).toBe(0);
+      await eventually(async () => !(await other.expiringSets.has(key, 'short')));
+    });
+  });
+});

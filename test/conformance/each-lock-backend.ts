@@ -1,0 +1,34 @@
+import { memory, type LockService } from 'nest-redis-lock';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+import { startLockApp, type LockApp } from '../support/lock-app.js';
+
+let server: RedisServer;
+
+export let one: LockApp;
+
+export let two: LockApp;
+
+export let locks: LockService;
+
+export let others: LockService;
+
+/** Runs the cases on every lock backend. */
+export function eachLockBackend(cases: () => void): void {
+  beforeAll(async () => {
+    server = await startRedisServer();
+  });
+  afterAll(() => server.stop());
+  describe.each(['redis', 'memory'] as const)('LockService on %s', (kind) => {
+    beforeAll(async () => {
+      const options = () => (kind === 'redis' ? { redis: server.url } : { backend: shared });
+      const shared = memory();
+      [one, two] = await Promise.all([startLockApp(options()), startLockApp(options())]);
+      [locks, others] = [one.locks, two.locks];
+    });
+    afterAll(async () => {
+      await one.close();
+      await two.close();
+    });
+    cases();
+  });
+}

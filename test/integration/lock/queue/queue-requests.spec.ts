@@ -1,0 +1,308 @@
+import { randomUUID } from 'node:crypto';
+import { asBusy, asGranted, CLAIM, QueuePeer, TTL } from '../../../support/queue-peer.js';
+import {
+  startQueueOnRedis,
+  plain,
+  name,
+  peer,
+  unreachable,
+  owner,
+  leaseLeft,
+  queued,
+  waiters,
+  expire,
+  outlive,
+  ownerAndWaiter,
+} from '../../../support/queue-on-redis.js';
+
+startQueueOnRedis();
+
+describe('ENQUEUE', () => {
+  it('grants a free lock for its full ttl, and keeps no queue', async () => {
+    const a = await peer();
+    const granted = asGranted(await a.enqueue(name, a.ticket()));
+    expect(granted).toMatchObject({ remaining: TTL, waiting: 0 });
+    expect(await leaseLeft()).toBeGreaterThan(TTL - 1_000);
+    expect(await queued()).toEqual([]);
+    expect(await waiters()).toEqual([]);
+  });
+
+  it('sent again by the owner is granted again, and changes no TTL (R3, R5)', async () => {
+    const a = await peer();
+    const a1 = a.ticket();
+    const first = asGranted(await a.enqueue(name, a1));
+    await plain.pexpire(`lock:{${name}}`, 2_000);
+    const second = asGranted(await a.enqueue(name, a1));
+    expect(second.remaining).toBeLessThanOrEqual(2_000);
+    expect(second.remaining).toBeGreaterThan(1_000);
+    expect(await leaseLeft()).toBeLessThanOrEqual(2_000);
+    expect(second.tokens.first).toBeGreaterThanOrEqual(first.tokens.first + first.tokens.count);
+    expect(await queued()).toEqual([]);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'released' });
+    expect(await owner()).toBeNull();
+  });
+
+  it('sent again by the owner is granted again before those who wait (R3)', async () => {
+    const { a1, b, b1 } = await ownerAndWaiter();
+    expect(asGranted(await b.enqueue(name, b1))).toMatchObject({ waiting: 1 });
+    expect(await queued()).toEqual([a1]);
+  });
+
+  it('sent again after the lock was handed over by a message lets the claim run on (R5)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    await a.granted(a1);
+    await plain.pexpire(`lock:{${name}}`, 1_000);
+    expect(asGranted(await a.enqueue(name, a1)).remaining).toBeLessThanOrEqual(1_000);
+    expect(await leaseLeft()).toBeLessThanOrEqual(1_000);
+  });
+
+  it('never queues a ticket twice, and leaves it its place (R4)', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    const c = await peer();
+    const c1 = c.ticket();
+    await c.enqueue(name, c1);
+    for (const answer of await Promise.all([a.enqueue(name, a1), a.enqueue(name, a1), c.enqueue(name, c1)]))
+      asBusy(answer);
+    expect(asBusy(await a.enqueue(name, a1)).first).toBe(true);
+    expect(asBusy(await c.enqueue(name, c1)).first).toBe(false);
+    expect(await queued()).toEqual([a1, c1]);
+    expect((await waiters()).toSorted()).toEqual([a1, c1].toSorted());
+  });
+
+  it('once, without a claim, neither queues nor passes those who wait', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    const b2 = b.ticket();
+    asBusy(await b.tryOnce(name, b2));
+    expect(await queued()).toEqual([a1]);
+    await expire();
+    expect(asBusy(await b.tryOnce(name, b2)).owner).toBe(a1);
+    expect(await a.granted(a1)).toMatchObject({ name, claim: CLAIM });
+    expect(await queued()).toEqual([]);
+  });
+
+  it('hands a free lock to the first who waits, and queues behind (R17)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    await expire();
+    const b2 = b.ticket();
+    expect(asBusy(await b.enqueue(name, b2))).toMatchObject({ owner: a1, first: true });
+    expect(await owner()).toBe(a1);
+    expect(await a.granted(a1)).toMatchObject({ ticket: a1, name, claim: CLAIM });
+    expect(await queued()).toEqual([b2]);
+    await a.heardAll(plain);
+    expect(a.wanted(a1)).toHaveLength(1);
+  });
+
+  it('drops waiters of which nothing was heard for too long', async () => {
+    const { a1, b } = await ownerAndWaiter();
+    await outlive(a1);
+    await expire();
+    const b2 = b.ticket();
+    asGranted(await b.enqueue(name, b2));
+    expect(await owner()).toBe(b2);
+    expect(await queued()).toEqual([]);
+    expect(await waiters()).toEqual([]);
+  });
+
+  it('tells the owner that it is wanted (R11)', async () => {
+    const { b, b1 } = await ownerAndWaiter();
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toEqual([{ kind: 'wanted', ticket: b1, name }]);
+  });
+});
+
+describe('BEAT', () => {
+  it('never queues a ticket (R2)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    expect(await a.beat(name, a.ticket())).toEqual({ status: 'gone' });
+    expect(await queued()).toEqual([a1]);
+    // A heartbeat that was long under way: meanwhile A1 was granted, its claim ran out, and B2 came.
+    await b.release(name, b1);
+    await expire();
+    const b2 = b.ticket();
+    asGranted(await b.enqueue(name, b2));
+    expect(await a.beat(name, a1)).toEqual({ status: 'gone' });
+    expect(await queued()).toEqual([]);
+    expect(await waiters()).toEqual([]);
+    expect(await owner()).toBe(b2);
+  });
+
+  it('of a ticket that left does not bring it back (R2)', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    await a.release(name, a1);
+    expect(await a.beat(name, a1)).toEqual({ status: 'gone' });
+    expect(await queued()).toEqual([]);
+  });
+
+  it('does not take a free lock for a ticket that does not wait (R2)', async () => {
+    const a = await peer();
+    expect(await a.beat(name, a.ticket())).toEqual({ status: 'gone' });
+    expect(await owner()).toBeNull();
+  });
+
+  it('of the owner is granted again with what the lease has left, and changes no TTL (R5)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    const message = await a.granted(a1);
+    await plain.pexpire(`lock:{${name}}`, 1_500);
+    const again = asGranted(await a.beat(name, a1));
+    expect(again.remaining).toBeLessThanOrEqual(1_500);
+    expect(await leaseLeft()).toBeLessThanOrEqual(1_500);
+    expect(again.tokens.first).toBeGreaterThanOrEqual(message.tokens.first + message.tokens.count);
+  });
+
+  it('takes a lock that has fallen free, as a claim (R6, R17)', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    await expire();
+    const granted = asGranted(await a.beat(name, a1));
+    expect(granted.remaining).toBeLessThanOrEqual(CLAIM);
+    expect(granted.tokens.count).toBeGreaterThan(1);
+    expect(await owner()).toBe(a1);
+    expect(await queued()).toEqual([]);
+    await a.heardAll(plain);
+    expect(a.grants(a1)).toEqual([]);
+  });
+
+  it('hands a free lock on to whoever is first (R17)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    const b2 = b.ticket();
+    await b.enqueue(name, b2);
+    await expire();
+    expect(asBusy(await b.beat(name, b2))).toMatchObject({ owner: a1, first: true });
+    expect(await a.granted(a1)).toMatchObject({ waiting: 1, claim: CLAIM });
+    expect(await owner()).toBe(a1);
+  });
+
+  it('tells the owner each time that it is wanted (R11)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await a.beat(name, a1);
+    await a.beat(name, a1);
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toHaveLength(3);
+  });
+
+  it('keeps a waiter alive', async () => {
+    const { a, a1 } = await ownerAndWaiter();
+    await plain.hset(`lock:{${name}}:waiters`, a1, `1:1:${CLAIM}:${name}`);
+    await a.beat(name, a1);
+    const [alive, ...rest] = (await plain.hget(`lock:{${name}}:waiters`, a1))?.split(':') ?? [];
+    expect(Number(alive)).toBeGreaterThan(Date.now());
+    expect(rest.join(':')).toBe(`0:${CLAIM}:${name}`);
+  });
+
+  it('says what the waiter needs to tell stale messages, and until when to be patient (R8)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const range = await b.mint(name, b1);
+    await plain.pexpire(`lock:{${name}}`, 1_000);
+    const busy = asBusy(await a.beat(name, a1));
+    expect(busy).toMatchObject({ owner: b1, first: true, unissued: (range?.first ?? 0) + (range?.count ?? 0) });
+    expect(busy.remaining).toBeLessThanOrEqual(1_000);
+    expect(busy.remaining).toBeGreaterThan(0);
+  });
+});
+
+describe('a message of a grant', () => {
+  it('comes with the name, the claim, tokens and how many wait behind; the key is written before (R6, R9)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    const c = await peer();
+    await c.enqueue(name, c.ticket());
+    await b.release(name, b1);
+    expect(await owner()).toBe(a1);
+    expect(await leaseLeft()).toBeLessThanOrEqual(CLAIM);
+    expect(await leaseLeft()).toBeGreaterThan(CLAIM - 1_000);
+    const message = await a.granted(a1);
+    expect(message).toMatchObject({ kind: 'grant', ticket: a1, name, claim: CLAIM, waiting: 1 });
+    expect(message.tokens.count).toBeGreaterThan(1);
+    expect(await plain.get(`lock:{${name}}:fence`)).toBe(String(message.tokens.first + message.tokens.count));
+  });
+
+  it('is stale by its token when its ticket was queued anew after it (R8)', async () => {
+    const { a, a1, b, b1 } = await ownerAndWaiter();
+    await b.release(name, b1);
+    const stale = await a.granted(a1);
+    // The claim runs out, B2 comes, and only then a copy of the request runs that queued A1.
+    await expire();
+    const b2 = b.ticket();
+    asGranted(await b.enqueue(name, b2));
+    const busy = asBusy(await a.enqueue(name, a1));
+    expect(stale.tokens.first).toBeLessThan(busy.unissued);
+    // The grant that is its own one passes.
+    await b.release(name, b2);
+    const fresh = (await a.heardAll(plain), a.grants(a1)[1]);
+    expect(fresh?.tokens.first).toBeGreaterThanOrEqual(busy.unissued);
+  });
+
+  it('goes to the channel behind the prefix', async () => {
+    const [a, b] = [await peer('shop'), await peer('shop')];
+    const [a1, b1] = [a.ticket(), b.ticket()];
+    await b.enqueue(name, b1);
+    await a.enqueue(name, a1);
+    await b.release(name, b1);
+    expect(await a.granted(a1)).toMatchObject({ name });
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toHaveLength(1);
+    expect(await plain.get(`shop:lock:{${name}}`)).toBe(a1);
+  });
+
+  it.each([
+    'two  spaces and one behind ',
+    'a:b:5000:c',
+    '{tag}:x}{',
+    '}x',
+    'größe 🔒 ',
+    'line\nbreak "quoted"',
+    '7',
+    'grant x:1 2 3 4 5',
+    '%d+',
+  ])('carries the name %j as it is', async (special) => {
+    const [a, b] = [await peer(), await peer()];
+    const [a1, b1] = [a.ticket(), b.ticket()];
+    await b.enqueue(special, b1);
+    await a.enqueue(special, a1);
+    await b.heardAll(plain);
+    expect(b.wanted(b1)).toEqual([{ kind: 'wanted', ticket: b1, name: special }]);
+    const b2 = b.ticket();
+    asBusy(await b.requeue(special, b1, b2));
+    expect(await a.granted(a1)).toMatchObject({ name: special, claim: CLAIM, waiting: 1 });
+    await a.release(special, a1);
+    expect(await b.granted(b2)).toMatchObject({ name: special, claim: CLAIM, waiting: 0 });
+  });
+});
+
+describe('ACQUIRE', () => {
+  const acquire = (by: QueuePeer, names: string[], ticket: string) => by.backend.acquire({ names, ticket, ttl: TTL });
+
+  it('passes nobody who waits, and hands a free lock on (R17)', async () => {
+    const { a, a1, b } = await ownerAndWaiter();
+    await expire();
+    const other = randomUUID();
+    const b2 = b.ticket();
+    expect(await acquire(b, [name, other], b2)).toMatchObject({ granted: false, name, owner: a1 });
+    expect(await a.granted(a1)).toMatchObject({ claim: CLAIM });
+    expect(await owner()).toBe(a1);
+    expect(await owner(other)).toBeNull();
+    expect(await queued()).toEqual([]);
+  });
+
+  it('passes who cannot be reached, and leaves it its place (R10)', async () => {
+    const [u, w] = [unreachable(), await peer()];
+    const [u1, w1, w2] = [u.ticket(), w.ticket(), w.ticket()];
+    await w.enqueue(name, w1);
+    await u.enqueue(name, u1);
+    await expire();
+    expect(await acquire(w, [name], w2)).toMatchObject({ granted: true });
+    expect(await owner()).toBe(w2);
+    expect(await queued()).toEqual([u1]);
+  });
+
+  it('sent again by the owner is granted again, with a higher token (R3)', async () => {
+    const [a, other] = [await peer(), randomUUID()];
+    const a1 = a.ticket();
+    const answers = [await acquire(a, [name, other], a1), await acquire(a, [name, other], a1)];
+    const tokens = answers.map((answer) => (answer.granted ? answer.fencingToken : 0));
+    expect(tokens[1]).toBeGreaterThan(tokens[0] as number);
+    expect(asGranted(await a.beat(other, a1)).tokens.first).toBeGreaterThan(tokens[1] as number);
+    expect(await a.release(name, a1)).toMatchObject({ status: 'released' });
+    expect(await owner(other)).toBe(a1);
+  });
+});
