@@ -5,9 +5,10 @@ import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
 import type { Lock, LockInfo } from './lock.js';
 import { LockBackends } from './backend/lock-backends.js';
-import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import { refusedOption } from '../options/refused-option.js';
 import { lockNames } from './options/lock-names.js';
-import { requireOption, resolveLockOptions, type LockOptions } from './options/lock-options.js';
+import { resolveLockOptions, type LockOptions } from './options/lock-options.js';
 
 /** Takes and inspects locks. Injected, from `RedisLockModule`. */
 @Injectable()
@@ -97,7 +98,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   ): Promise<T> {
     const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : undefined;
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
-    requireOption(typeof body === 'function', 'body', body, 'the function that runs inside the lock');
+    if (typeof body !== 'function') throw noBody(body);
     const lock = await this.taker.take(lockNames(key), this.requestOf(options));
     let result: T;
     try {
@@ -211,4 +212,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       return `who holds "${name}" is unknown`;
     }
   }
+}
+
+function noBody(body: unknown): LockConfigError {
+  return refusedOption(LockConfigError, 'body', body, 'the function that runs inside the lock');
 }

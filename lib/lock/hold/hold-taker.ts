@@ -3,9 +3,10 @@ import { LockBackendError, type LockLostError } from '../../errors/lock-errors.j
 import { logOnce } from '../../errors/error-log.js';
 import type { LockBackends } from '../backend/lock-backends.js';
 import type { NamedBackend } from '../backend/named-backend.js';
+import { requestedTtl } from '../lease/lease-clock.js';
 import type { Lease, LossObserver } from '../lease/lease.js';
 import { shareOneToken } from '../lease/shared-token.js';
-import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { Contenders } from '../waiting/contenders.js';
 import { acquireLease } from '../waiting/polling.js';
 import type { QueueingBackend } from '../waiting/queueing-backend.js';
@@ -209,7 +210,7 @@ export class HoldTaker implements LossObserver, HoldObserver {
     options: ResolvedLockOptions,
   ): Promise<void> {
     for (const { backend, lease, endTurn } of parts) {
-      if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, leaseOf(options));
+      if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, requestedTtl(options));
       if (!lease.held) throw (endTurn && lease.lost) ?? grantedTooLate(backend, lease.grant.names, options.ttl);
     }
     if (this.refuses(inside)) throw shuttingDown(names);

@@ -9,8 +9,8 @@ export function currentInstant(): Instant {
 }
 
 /**
- * Milliseconds since then, by whichever clock moved further: the monotonic one stands still while the machine is
- * suspended, and the lease in the store does not.
+ * Milliseconds since `instant`, by the clock that moved further: the monotonic one stops while the machine is suspended,
+ * and the lease at the backend goes on.
  */
 export function elapsedSince(instant: Instant): number {
   return Math.max(performance.now() - instant.monotonic, Date.now() - instant.wall);
@@ -19,4 +19,9 @@ export function elapsedSince(instant: Instant): number {
 /** How far two clocks may drift apart over `lease` ms: 1 % + 2 ms, as the Redlock specification of redis.io has it. */
 export function driftOf(lease: number): number {
   return lease * 0.01 + 2;
+}
+
+/** The `ttl` (ms) to request: at the backend, the lease must outlast `minHold` without a renewal. */
+export function requestedTtl({ ttl, minHold }: { readonly ttl: number; readonly minHold: number }): number {
+  return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
 }

@@ -6,6 +6,7 @@ const MOST_NAMES = 1_000;
 
 /** The names of a lock, sorted and without duplicates, so that all callers take several in the same order. */
 export function lockNames(key: string | readonly string[]): readonly string[] {
+  if (typeof key === 'string' && key !== '' && key.isWellFormed()) return [key];
   const names = typeof key === 'string' ? [key] : key;
   if (!Array.isArray(names) || names.length === 0) {
     throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : String(key)}; give one name or more`);
@@ -14,7 +15,6 @@ export function lockNames(key: string | readonly string[]): readonly string[] {
     const why = whyNotAName(name);
     if (why) throw new LockKeyError(`Lock key is ${why}; give a string of one character or more`);
   }
-  if (typeof key === 'string') return names;
   const own = [...new Set(names as readonly string[])].toSorted();
   if (own.length <= MOST_NAMES) return own;
   throw new LockKeyError(

@@ -1,6 +1,5 @@
 import { LONGEST_DELAY, millisecondsOf, type Duration } from '../../options/duration.js';
 import { refusedOption } from '../../options/refused-option.js';
-import { driftOf } from '../lease/lease-clock.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import type { RetryStrategy } from './retry-strategy.js';
 
@@ -153,11 +152,6 @@ export function resolveLockOptions(options: LockOptions, defaults: LockOptions =
     signal,
     backend,
   };
-}
-
-/** The lease (ms) to ask for: the backend must keep the name for `minHold` by itself, by whichever clock. */
-export function leaseOf({ ttl, minHold }: ResolvedLockOptions): number {
-  return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
 }
 
 /** What is `undefined` counts as not given; `null` is refused like any other value that the option does not take. */

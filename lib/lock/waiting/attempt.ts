@@ -1,8 +1,8 @@
 import type { QueueAnswer } from '../../contracts/lock-backend.js';
-import { currentInstant, type Instant } from '../lease/lease-clock.js';
+import type { Instant } from '../lease/lease-clock.js';
 
 /** The longest claim (ms): what a dead process at the head of the queue costs the others. */
-const LONGEST_CLAIM = 1_000;
+export const LONGEST_CLAIM = 1_000;
 const SHORTEST_PERIOD = 25;
 const LONGEST_PERIOD = 1_000;
 /** How often (ms) a waiter asks whose process gets no messages. */
@@ -26,19 +26,9 @@ export interface Attempt {
   heartbeat: NodeJS.Timeout | undefined;
 }
 
-/** An attempt whose first request is sent now. */
-export function newAttempt(ticket: string, queues: boolean, ttl: number): Attempt {
-  return { ticket, queues, ttl, answered: false, base: currentInstant(), unissued: 0, heartbeat: undefined };
-}
-
 /** The claim (ms) that a waiter is granted. */
 export function claimOf(ttl: number): number {
   return Math.min(LONGEST_CLAIM, ttl);
-}
-
-/** The trusted lease (ms) that a holder must find at its start: a shorter one is renewed first. */
-export function leastToEnter(ttl: number): number {
-  return claimOf(ttl) / 4;
 }
 
 /**

@@ -1,10 +1,9 @@
 import type { QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import type { Grant } from '../lease/grant.js';
-import { currentInstant, type Instant } from '../lease/lease-clock.js';
+import { currentInstant, requestedTtl, type Instant } from '../lease/lease-clock.js';
 import type { ReleaseOutcome } from '../lease/release-outcome.js';
-import { leaseOf } from '../options/lock-options.js';
-import { claimOf, newAttempt, nextBeat, type Attempt } from './attempt.js';
+import { claimOf, nextBeat, type Attempt } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { Contention, Granted } from './contention.js';
 import { lastOwnerOf, type LastOwner } from './refusals.js';
@@ -34,7 +33,7 @@ export class Attempts {
   start(caller: Caller): void {
     const { queue, channel } = this.contention.place;
     const { options } = caller;
-    const ttl = leaseOf(options);
+    const ttl = requestedTtl(options);
     const attempt = this.begin(channel.tried && !caller.triesOnce, ttl);
     queue.enqueue(
       this.contention.names,
@@ -108,8 +107,11 @@ export class Attempts {
     this.pause = undefined;
   }
 
+  /** A new attempt, whose first request is sent now. */
   private begin(queues: boolean, ttl: number): Attempt {
-    return (this.current = newAttempt(this.contention.nextTicket(), queues, ttl));
+    const ticket = this.contention.nextTicket();
+    const base = currentInstant();
+    return (this.current = { ticket, queues, ttl, answered: false, base, unissued: 0, heartbeat: undefined });
   }
 
   private end(attempt: Attempt): void {

@@ -1,9 +1,9 @@
 import type { AcquireAnswer } from '../../contracts/lock-backend.js';
-import { currentInstant } from '../lease/lease-clock.js';
+import { currentInstant, requestedTtl } from '../lease/lease-clock.js';
 import { Grant } from '../lease/grant.js';
 import { Lease } from '../lease/lease.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
-import { leaseOf, type ResolvedLockOptions } from '../options/lock-options.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
 import { grantedTooLate } from './refusals.js';
@@ -66,7 +66,7 @@ export async function tryOnce(
   const attempt = { names, ticket: backend.nextTicket() };
   const { calls, releaser } = backend;
   const limit = budget.limitOf(options.commandTimeout ?? calls.commandTimeout);
-  const ttl = leaseOf(options);
+  const ttl = requestedTtl(options);
   const sentAt = currentInstant();
   const sent = calls.acquire(attempt, ttl, leastToken);
   let answer: AcquireAnswer | undefined;

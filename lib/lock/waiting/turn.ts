@@ -5,7 +5,7 @@ import { currentInstant, type Instant } from '../lease/lease-clock.js';
 import type { LockBackendError, LockLostReason } from '../../errors/lock-errors.js';
 import type { Releaser } from '../lease/releaser.js';
 import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
-import { claimOf, leastToEnter } from './attempt.js';
+import { claimOf, LONGEST_CLAIM } from './attempt.js';
 import type { Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
 import type { Contention, Granted } from './contention.js';
@@ -15,6 +15,8 @@ import { grantedTooLate } from './refusals.js';
 /** While another process waits, a turn ends after this number of holders, or of ms. */
 const MOST_HOLDERS = 64;
 const LONGEST_TURN = 50;
+/** A caller is admitted with at least this share of its claim left; a shorter lease is renewed first. */
+const LEAST_SHARE = 1 / 4;
 /** Reserves tokens when fewer are left; outside a turn, which ends soon, also when half of the last range is used. */
 const FEW_TOKENS = 16;
 
@@ -119,7 +121,7 @@ export class Turn implements LeaseSource, GrantListener {
     else if (caller.triesOnce) {
       caller.refuse(grantedTooLate(this.contention.place.backend, grant.names, caller.options.ttl));
       this.serve(grant);
-    } else if (grant.remaining() < leastToEnter(caller.options.ttl)) this.renew(grant, caller.options.ttl);
+    } else if (tooShort(grant, caller.options.ttl)) this.renew(grant, caller.options.ttl);
     else this.admit(grant, caller, startedAt);
   }
 
@@ -237,4 +239,8 @@ export class Turn implements LeaseSource, GrantListener {
     this.drop(grant);
     return this.attempts.requeue(grant, claimOf(next.options.ttl));
   }
+}
+
+function tooShort(grant: Grant, ttl: number): boolean {
+  return grant.remaining() < LEAST_SHARE * Math.min(LONGEST_CLAIM, ttl);
 }
