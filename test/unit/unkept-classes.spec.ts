@@ -45,7 +45,7 @@ describe.each<[string, RedisLockModuleOptions]>([
     await users.find('2');
     const lines = app.logger.matching(/plain object/);
     expect(lines).toHaveLength(1);
-    expect(lines[0]).toMatch(/^What is stored for "user:1" is an instance of User, .*"revive: instancesOf\(User\)"/);
+    expect(lines[0]).toMatch(/^The value of "user:1" is an instance of User, .*"revive: instancesOf\(User\)"/);
   });
 
   it('none is warned of with "revive"', async () => {

@@ -1,29 +1,29 @@
 import type { CacheEntryOptions } from '../options/cache-options.js';
 import type { Duration } from '../options/cache-durations.js';
 
-/** What `invalidate`, `mutate` and the deletions take. */
+/** Options of `invalidate`, `mutate` and `del`. */
 export type InvalidateOptions = Pick<CacheEntryOptions, 'barrier' | 'onRedisError'>;
 
 /** Options of `deleteByPrefix` and `deleteByPattern`. */
 export interface DeleteMatchingOptions extends Pick<CacheEntryOptions, 'onRedisError'> {
-  /** How many keys to look at in one step; other clients are served between the steps. @default 100 */
+  /** How many keys to scan in one step; Redis serves other clients between the steps. @default 100 */
   batch?: number;
 }
 
 /** Deletes values, and keeps loads that began before from storing. */
 export interface CacheDeletions {
   /**
-   * As `invalidate`, and answers how many values Redis had: also of those that were stale, or ended by a tag. What was
-   * deleted without its confirmation is not counted.
+   * As `invalidate`, and returns how many values Redis had, stale ones and those invalidated by a tag included. Does not
+   * count deletions that Redis did not confirm.
    */
   del(keys: string | readonly string[], options?: InvalidateOptions): Promise<number>;
 
   /**
-   * Deletes the values, and fences whatever loads them, in any process: what it read before is not stored. Call it
-   * after the write has been committed.
+   * Deletes the values, and takes the load lease of every load that began before, in any process, so that it stores
+   * nothing. Call it after the write has been committed.
    *
-   * With `onRedisError: 'open'` it resolves within `commandTimeout` also when Redis is away; it is then repeated until
-   * Redis confirms it, and this process does not read the keys from Redis meanwhile.
+   * With `onRedisError: 'open'` it resolves within `commandTimeout` also when Redis does not answer; it is then repeated
+   * until Redis confirms it, and this process does not read the keys from Redis meanwhile.
    *
    * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'; it is repeated nevertheless
    */
@@ -40,20 +40,20 @@ export interface CacheDeletions {
   mutate<T>(keys: string | readonly string[], write: () => Promise<T>, options?: InvalidateOptions): Promise<T>;
 
   /**
-   * Deletes every value that bears one of the tags, and does not let loads that began before store any. The tags of a
-   * namespace are its own.
+   * Deletes every value with one of the tags, and keeps loads that began before from storing one. Each namespace has its
+   * own tags.
    */
   deleteByTag(tags: string | readonly string[], options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<void>;
 
   /**
-   * As `deleteByTag`, but what bears one of the tags is kept, and stale at once: a read loads, and falls back on it for
-   * its `staleTtl`, from the last expiry of the tag on and as long as Redis keeps it.
+   * As `deleteByTag`, but keeps the values, stale at once: a read loads, and falls back on the old value for its
+   * `staleTtl`, counted from the last expiry of the tag, as long as Redis keeps it.
    */
   expireByTag(tags: string | readonly string[], options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<void>;
 
   /**
-   * Deletes every value whose key begins with the prefix, and answers how many there were. It looks at every key of the
-   * server, a few at a time; loads that began before it store nothing.
+   * Deletes every value whose key begins with the prefix, and returns how many there were. Scans all keys of the server,
+   * in batches; loads that began before it store nothing.
    */
   deleteByPrefix(prefix: string, options?: DeleteMatchingOptions): Promise<number>;
 

@@ -7,16 +7,16 @@ export interface CacheReads {
   readonly keyPrefix: string;
 
   /**
-   * A key of several parts: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so
-   * that no part can forge another key.
+   * Joins parts to a key: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so that
+   * no two lists of parts make the same key.
    *
    * @throws CacheKeyError for a part that is undefined, null, an object, NaN or an empty string
    */
   key(...parts: readonly (string | number | bigint | boolean)[]): string;
 
   /**
-   * The value under the key; where there is none, what the loader returns, which is then stored. One loader at a time
-   * runs for a key, over all processes, and what it returns is not stored if the key was invalidated meanwhile.
+   * Returns the value of the key, or loads and stores it where there is none. One loader at a time runs for a key, over
+   * all processes; its result is not stored if the key was invalidated meanwhile.
    *
    * Callers of one process that ask for a key at the same time get the same object: treat it as read-only.
    *
@@ -28,16 +28,16 @@ export interface CacheReads {
   getOrSet<T>(key: string, loader: Loader<T>, options?: ReadOptions): Promise<T>;
 
   /**
-   * The values of the keys, in their order. The loader is called once, with the keys that have no value and that nobody
-   * else is loading.
+   * Returns the values of the keys, in their order. Calls the loader once, with the keys that have no value and that no
+   * other call is loading.
    *
    * @throws what `getOrSet` throws
    */
   getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]>;
 
   /**
-   * The value as it is stored, `undefined` when there is none, or Redis fails and `onRedisError` is 'open'. Loads
-   * nothing.
+   * Returns the stored value without loading it: `undefined` when there is none, or when Redis fails and `onRedisError`
+   * is 'open'.
    */
   get<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined>;
 
@@ -47,7 +47,7 @@ export interface CacheReads {
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<(T | undefined)[]>;
 
-  /** Milliseconds that the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
+  /** How many more ms the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
   ttl(key: string): Promise<number | null>;
 
   /** Whether `get` would find a value, which may be `undefined` itself. @throws CacheBackendError when Redis fails */

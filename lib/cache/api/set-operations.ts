@@ -11,16 +11,16 @@ import {
 
 type Members = string | readonly string[];
 
-/** Sets of strings. They are apart from the values: a set and a value of one key do not know of each other. */
+/** Sets of strings. Their keys are apart from those of values: one key may name a set and a value. */
 export class CacheSetOperations {
   /** @internal */
   constructor(private readonly scope: KeyScope) {}
 
   /**
-   * Answers how many of them are new. The whole set then lives for `ttl` from now; with `Infinity` it never ends by
-   * itself.
+   * Adds members, and returns how many of them are new. The whole set is then kept for `ttl` from now; with `Infinity`
+   * it does not expire.
    *
-   * @throws CacheConfigError without a `ttl`: a set that ends must not do so by surprise
+   * @throws CacheConfigError without a `ttl`: give `Infinity` for a set that does not expire
    * @throws CacheBackendError when Redis fails
    */
   async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
@@ -34,7 +34,7 @@ export class CacheSetOperations {
     );
   }
 
-  /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
+  /** Removes members, and returns how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
@@ -65,7 +65,7 @@ export class CacheSetOperations {
   }
 }
 
-/** Sets of strings of which each expires at a time of its own, by the clock of Redis. */
+/** Sets of strings, each of which expires at its own time, by the clock of Redis. */
 export class CacheExpiringSetOperations {
   /** @internal */
   constructor(private readonly scope: KeyScope) {}
@@ -85,7 +85,7 @@ export class CacheExpiringSetOperations {
     );
   }
 
-  /** Answers how many of them there were. @throws CacheBackendError when Redis fails */
+  /** Removes members, and returns how many of them there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
@@ -131,7 +131,7 @@ function list(members: Members): readonly string[] {
   return all.map(single);
 }
 
-/** Halves of surrogate pairs would all be one member. */
+/** Refuses halves of surrogate pairs, which UTF-8 would all make one member. */
 function single(member: unknown): string {
   if (typeof member === 'string' && whyNotText(member) === undefined) return member;
   throw refused('members', member, 'strings of whole characters');

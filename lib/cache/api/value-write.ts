@@ -8,16 +8,16 @@ import type { EntrySettings } from '../options/entry-settings.js';
 import { TAG_MARGIN } from '../load/leased-load.js';
 import { keyResource, tagResource, type Access } from '../invalidation/step-order.js';
 
-/** So often it is sent where Redis is well, and gets it late: this process, or the way there, stood still. */
+/** How often a value is sent that reaches Redis too late, after a standstill of this process or of the network. */
 const MOST_TIMES = 4;
 
-/** One value that is stored by hand, as it was when the caller gave it. */
+/** Stores one value by hand, as it was at the call. */
 export class ValueWrite {
-  /** The digits of a number that can be counted up, or what the envelope is to hold. */
+  /** The digits of a number that `incr` can count, or the content of the envelope. */
   private readonly content: string | Serialized;
   private readonly tags: readonly string[];
 
-  /** @throws CacheConfigError for what cannot be stored */
+  /** @throws CacheConfigError for a value that cannot be stored */
   constructor(
     private readonly engine: CacheEngine,
     private readonly key: string,
@@ -32,7 +32,7 @@ export class ValueWrite {
     this.content = counts ? String(value) : this.serialized(value, revive);
   }
 
-  /** After what was called before, and `go`. Whether it was stored. @throws CacheBackendError */
+  /** Stores after the steps called before, and after `go`. Resolves to whether it stored. @throws CacheBackendError */
   async store(ifAbsent: boolean, go: Promise<unknown> | undefined): Promise<boolean> {
     const { engine, key } = this;
     const { invalidations, local, matchingDeletions, stepOrder } = engine;
@@ -61,7 +61,7 @@ export class ValueWrite {
     const data = await this.sealed();
     const within = calls.options.commandTimeout;
     const request = { key, data, ttl, ifAbsent, within };
-    // Whose answer came too late may have been stored in time, and be older than what was written since.
+    // A value whose reply came too late may have been stored, and be older than a later change.
     const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
     const before = invalidations.neededUntilStored(key);
     let until = 0;
@@ -75,9 +75,9 @@ export class ValueWrite {
         if (stored === true) engine.unconfirmed.confirmed(before);
         if (stored !== 'late') return stored;
       }
-      throw calls.failure('set', key, `Redis got it later than ${within} ms after it was sent, ${MOST_TIMES} times`);
+      throw calls.failure('set', key, `it reached Redis more than ${within} ms after it was sent, ${MOST_TIMES} times`);
     } catch (error) {
-      // What was sent and not answered may be stored until then, and would undo what comes after it.
+      // Until then, Redis may still store a value that it has not answered, and so undo a later change.
       const left = until - performance.now();
       if (left > 0 && !isAnswer(error)) await sleep(left);
       throw error;
@@ -117,7 +117,7 @@ function unstorable(key: string, error: unknown): CacheConfigError {
   return new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
 }
 
-/** Whether it is what Redis itself says. */
+/** Whether it is a reply of Redis. */
 function isAnswer(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) if (cause.name === 'ReplyError') return true;
   return false;

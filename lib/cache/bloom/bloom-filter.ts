@@ -8,30 +8,29 @@ import type { StoreCalls } from '../store/store-calls.js';
 /** How large a filter is, and how long it is kept. */
 export interface BloomFilterOptions {
   /**
-   * How many ids it is made for. With more it errs more often. Another capacity is another filter, to which processes
-   * that still have the old one do not add: rebuild it when they have ended.
+   * How many ids the filter is made for; with more, it errs more often. Another capacity makes another filter, to which
+   * processes with the old capacity do not add: rebuild it when they have ended.
    */
   capacity: number;
-  /** The part of the ids never added of which it says that they may be there. From 1e-9 to 0.5. @default 0.01 */
+  /** The share of unknown ids for which the filter says that they may exist. From 1e-9 to 0.5. @default 0.01 */
   errorRate?: number;
-  /** How long it is kept when nobody asks it or adds to it. What is not kept has to be rebuilt. @default '30d' */
+  /** How long Redis keeps an unused filter, which then has to be rebuilt; counted from its last use. @default '30d' */
   ttl?: Duration;
 }
 
 /**
- * Knows which ids there are not, in about ten bits for each that there is, so that nobody looks in the database for
- * what it never had.
+ * Knows which ids do not exist, in about ten bits for each id that does: saves queries for rows that the database never
+ * had.
  *
- * "There is none" is sure as long as each id was added *before its row became visible*, in or before the transaction
- * that inserts it, and Redis keeps what it was told. A failover of Redis that loses its last writes loses ids with
- * them: rebuild then. An id cannot be removed; a rebuild leaves out those that are gone.
+ * "Does not exist" is certain where each id was added *before its row became visible*, in or before the transaction
+ * that inserts it, and Redis lost no write. A failover of Redis that loses its last writes loses ids: rebuild then. An
+ * id cannot be removed; a rebuild leaves out deleted ones.
  *
- * It knows nothing, and says of each id that it may be there, until `rebuild` ran to its end once, and again after
- * Redis lost the filter.
+ * Until `rebuild` has finished once, and after Redis lost the filter, it says of each id that it may exist.
  */
 export class BloomFilter {
   private readonly shape: BloomShape;
-  /** Other sizes are other filters. */
+  /** Has the size in it: another size is another filter. */
   private readonly key: string;
   private readonly ttl: number;
 
@@ -51,15 +50,15 @@ export class BloomFilter {
   }
 
   /**
-   * Before the row of the id becomes visible.
-   * @throws CacheBackendError when Redis does not confirm it: the filter could then deny the id, so do not make the row
-   * visible
+   * Adds the id. Call it before the row of the id becomes visible.
+   * @throws CacheBackendError when Redis does not confirm it: do not make the row visible then, as the filter could say
+   * that the id does not exist
    */
   add(id: string): Promise<void> {
     return this.addAll([id]);
   }
 
-  /** As `add`, many in one call. */
+  /** As `add`, for many ids in one call. */
   async addAll(ids: IdSource): Promise<void> {
     const { bits } = this.calls.store;
     for await (const chunk of inChunks(ids, this.shape.idsPerCall)) {
@@ -68,13 +67,13 @@ export class BloomFilter {
     }
   }
 
-  /** `false` is sure. `true` is not; also where the filter is lost, or Redis fails. */
+  /** `false`: the id does not exist. `true`: it may exist; also where the filter is lost, or Redis fails. */
   async mayHave(id: string): Promise<boolean> {
     const [may = true] = await this.mayHaveMany([id]);
     return may;
   }
 
-  /** As `mayHave` for each id, many in one call, in their order. */
+  /** As `mayHave` for each id, in their order, many in one call. */
   async mayHaveMany(ids: IdSource): Promise<boolean[]> {
     const answers: boolean[] = [];
     for await (const chunk of inChunks(ids, this.shape.idsPerCall)) answers.push(...(await this.ask(chunk)));
@@ -82,20 +81,19 @@ export class BloomFilter {
   }
 
   /**
-   * Makes the filter anew of all ids that there are, beside the one in use, whose place it takes at the end. Ids that
-   * any process adds meanwhile are in it. `read` answers all ids, and is called when that has begun, so that none slips
-   * through: let it read then, not before.
+   * Builds a new filter of all ids, which replaces the one in use at the end, and includes ids that any process adds
+   * meanwhile. `read` returns all ids; query them when it is called, not before, or ids inserted in between are missing.
    *
-   * `false` when another process is rebuilding it: then `read` is not called.
-   * @throws CacheBackendError when Redis fails or loses it on the way, or what `read` throws; the filter in use is then
-   * left as it is
+   * Resolves to `false`, without calling `read`, when another process is rebuilding the filter.
+   * @throws CacheBackendError when Redis fails or loses the new filter, or what `read` throws; the filter in use then
+   * stays unchanged
    */
   rebuild(read: () => IdSource | Promise<IdSource>, options: BloomRebuildOptions = {}): Promise<boolean> {
     const { name, key, shape, ttl, calls } = this;
     return rebuildBloomFilter({ name, key, shape, ttl, calls }, read, options);
   }
 
-  /** From here on it knows nothing, until it is rebuilt. A rebuild under way is lost. */
+  /** Deletes the filter and a rebuild under way: every id may exist until the next rebuild. */
   async clear(): Promise<void> {
     await this.calls.run('bloom clear', this.name, () => this.calls.store.bits.clear(this.key));
   }
@@ -106,7 +104,7 @@ export class BloomFilter {
       const answers = await this.calls.run('bloom look-up', this.name, () => this.calls.store.bits.has(request));
       if (answers) return answers;
     } catch {
-      // What it cannot know may be.
+      // Without an answer, every id may exist.
     }
     return ids.map(() => true);
   }

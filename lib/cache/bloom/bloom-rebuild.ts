@@ -5,11 +5,11 @@ import { LONGEST_DELAY, milliseconds, type Duration } from '../options/cache-dur
 import { inChunks, type IdSource } from './id-source.js';
 import type { StoreCalls } from '../store/store-calls.js';
 
-/** How `BloomFilter.rebuild` goes about it. */
+/** Options of `BloomFilter.rebuild`. */
 export interface BloomRebuildOptions {
   /**
-   * How long the row of an id that was added to the filter may take to become visible: the longest transaction that
-   * inserts one. So long is waited before the ids are read.
+   * How long the rebuild waits before it reads the ids: at least as long as the longest transaction that inserts one,
+   * so that the row of every id added before the rebuild is visible. Counted from the start of the rebuild.
    * @default '10s'
    */
   settle?: Duration;
@@ -23,10 +23,10 @@ interface Rebuilt {
   readonly calls: StoreCalls;
 }
 
-/** How long (ms) a process that died keeps others from rebuilding. */
+/** How long (ms) the rebuild of a process that died blocks other rebuilds. */
 const LEASE = 60_000;
 
-/** As `BloomFilter.rebuild` says. */
+/** See `BloomFilter.rebuild`. */
 export async function rebuildBloomFilter(
   { name, key, shape, ttl, calls }: Rebuilt,
   read: () => IdSource | Promise<IdSource>,
@@ -39,10 +39,11 @@ export async function rebuildBloomFilter(
   const add = (positions: readonly number[]) =>
     calls.run('bloom rebuild', name, () => bits.addToRebuild({ ...lease, positions }));
   const requireKept = (kept: boolean) => {
-    if (!kept) throw calls.failure('bloom rebuild', name, 'it was lost on the way, or cleared; rebuild again');
+    if (!kept)
+      throw calls.failure('bloom rebuild', name, 'Redis lost the new filter, or it was cleared; rebuild again');
   };
 
-  // The source of the ids may take its time.
+  // Reading the ids may take longer than the lease.
   const renewal = setInterval(() => void add([]).catch(() => {}), LEASE / 3).unref();
   try {
     const begun = await calls.run('bloom rebuild', name, () => bits.beginRebuild({ ...lease, size: shape.bits }));

@@ -1,13 +1,13 @@
 import { hash } from 'node:crypto';
 import { refused } from '../options/cache-durations.js';
 
-/** What a string of Redis can hold: 512 MiB. */
+/** The size limit of a string in Redis: 512 MiB. */
 const MOST_BITS = 2 ** 32;
-/** Bits that one call sets or looks at: they keep other clients waiting for about a millisecond. */
+/** How many bits one call sets or reads: they block other clients for about a millisecond. */
 const BITS_PER_CALL = 4_000;
 
 /**
- * How large a Bloom filter is, and which bits are an id's. Bloom, "Space/time trade-offs in hash coding with allowable
+ * The size of a Bloom filter, and the bits of an id. Bloom, "Space/time trade-offs in hash coding with allowable
  * errors", 1970: for n ids and an error rate p, -n ln p / (ln 2)^2 bits, of which each id sets -log2 p.
  */
 export class BloomShape {
@@ -29,7 +29,7 @@ export class BloomShape {
   }
 
   /**
-   * Two hashes make them all: Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006; with the step growing as
+   * Computes all positions from two hashes: Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006; with the step growing as
    * in Dillinger and Manolios, "Bloom Filters in Probabilistic Verification", 2004, so that no two ids with the same
    * step share all their bits.
    */
@@ -44,6 +44,7 @@ export class BloomShape {
       return current;
     });
   }
+
   positionsOfAll(ids: readonly string[]): number[] {
     return ids.flatMap((id) => this.positions(id));
   }

@@ -1,4 +1,4 @@
-/** Ids in a list, or as they come, of a cursor of a database. */
+/** Ids in a list, or streamed, such as from a database cursor. */
 export type IdSource = Iterable<string> | AsyncIterable<string>;
 
 /** Reads no further ahead than one chunk. */

@@ -1,28 +1,28 @@
 import type { Pending } from '../../contracts/pending.js';
 import type { TagStamp } from '../values/envelope.js';
 
-/** A deletion, of what it covers. */
+/** A deletion at the store, and what it covers. */
 export interface Deletion {
-  /** With its key or tag, for messages. */
+  /** Names the deletion with its key or tag, for log lines. */
   readonly what: string;
-  /** What messages that name the key call it. */
+  /** Names the deletion in errors, which name the key themselves. */
   readonly operation: string;
-  /** One of the same name takes its place. */
+  /** A later deletion with the same name replaces this one. */
   readonly name: string;
   readonly key?: string;
-  /** It does no more than to delete the value of `key`, so that any other deletion of it covers as much. */
+  /** Only deletes the value of `key`, so that any other deletion of the key covers as much. */
   readonly plain?: boolean;
   readonly tag?: string;
-  /** The keys that it covers, where it looks at every key. */
+  /** The keys that it covers, where it scans all keys. */
   readonly matches?: (key: string) => boolean;
   send(): Pending<unknown>;
 }
 
-/** Deletions that the store has not confirmed, and what they cover. */
+/** The deletions that the store has not confirmed, by what they cover. */
 export class PendingDeletions {
   private readonly byName = new Map<string, Deletion>();
   private readonly byKey = new Map<string, Set<Deletion>>();
-  /** Those that cover more than one key: every read is compared with them. */
+  /** Deletions that cover more than one key: every read is compared with them. */
   private readonly byTag = new Set<Deletion>();
   private readonly bySweep = new Set<Deletion>();
 
@@ -30,12 +30,12 @@ export class PendingDeletions {
     return this.byName.size;
   }
 
-  /** Those that look at every key. */
+  /** The deletions that scan all keys. */
   get sweeps(): readonly Deletion[] {
     return [...this.bySweep];
   }
 
-  /** Those that are one step each. */
+  /** The deletions that take one step each. */
   get steps(): readonly Deletion[] {
     return [...this.byName.values()].filter(({ matches }) => matches === undefined);
   }
@@ -56,7 +56,7 @@ export class PendingDeletions {
     return this.byName.get(deletion.name) === deletion;
   }
 
-  /** Those that are carried out with this one. */
+  /** The deletions that this one makes needless. */
   coveredBy({ name, key }: Deletion): readonly Deletion[] {
     if (this.byName.size === 0) return [];
     const same = this.byName.get(name);
@@ -82,7 +82,7 @@ export class PendingDeletions {
     else this.byKey.set(key, new Set([deletion]));
   }
 
-  /** Another one of its name may have taken its place, and stays. */
+  /** Leaves a deletion that has replaced this one. */
   delete(deletion: Deletion | undefined): void {
     if (!deletion || !this.includes(deletion)) return;
     const { name, key } = deletion;
@@ -95,7 +95,7 @@ export class PendingDeletions {
     if (ofKey?.size === 0) this.byKey.delete(key);
   }
 
-  /** What keeps the value of the key from being read. */
+  /** The deletion that covers the key: its value must not be read. */
   covering(key: string): Deletion | undefined {
     if (this.byName.size === 0) return undefined;
     const [ofKey] = this.byKey.get(key) ?? [];
@@ -104,7 +104,7 @@ export class PendingDeletions {
     return undefined;
   }
 
-  /** What keeps a value with these tags from being read. */
+  /** The deletion that covers one of the tags: a value with it must not be read. */
   coveringTags(tags: TagStamp | undefined): Deletion | undefined {
     if (!tags) return undefined;
     for (const deletion of this.byTag) {
@@ -114,7 +114,7 @@ export class PendingDeletions {
   }
 }
 
-/** What the deletion of one key is called; `token`: that of the barrier which it begins or ends. */
+/** The name of the deletion of one key. `token` is that of the barrier which it begins or lifts. */
 export function keyDeletion(key: string, token = ''): string {
   return `k${token}:${key}`;
 }

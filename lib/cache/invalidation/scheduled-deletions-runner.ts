@@ -2,45 +2,45 @@ import type { LoggerService } from '@nestjs/common';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import { LONGEST_DELAY } from '../options/cache-durations.js';
 
-/** Keys deleted in one go. */
+/** How many keys are deleted at once. */
 const BATCH = 100;
-/** How long (ms) a process that died over what it deletes keeps others from it. */
+/** How long (ms) deletions stay claimed by a process that died while it carried them out. */
 const CLAIM = 10_000;
 /**
- * What another process has scheduled is looked after this much later (ms), at least and at most: usually it has done it
- * by then.
+ * How long (ms, least and most) to leave a due deletion to the process that scheduled it, which usually has carried it
+ * out by then.
  */
 const SLACK = { least: 250, most: 750 };
 const FIRST_BACKOFF = 100;
 const LONGEST_BACKOFF = 5_000;
 
 /**
- * Carries scheduled deletions out when they are due, those of processes that died, too. It asks the store only when
- * something falls due, and its timer never keeps the process alive.
+ * Carries out scheduled deletions when they are due, also those of processes that died. Asks the store only when a
+ * deletion falls due; its timer does not keep the process alive.
  */
 export class ScheduledDeletionsRunner {
   private timer: NodeJS.Timeout | undefined;
   private wakeAt = Infinity;
-  /** Until then this process is the first to look. */
+  /** Until then, this process carries out due deletions without slack: it has scheduled some itself. */
   private ownUntil = 0;
   private underWay = false;
   private wokenMeanwhile = false;
   private failures = 0;
   private stopped = false;
 
-  /** `invalidate` must reject when it has not deleted the keys: they are then due again. */
+  /** `invalidate` must reject when it has not deleted the keys, which are then due again. */
   constructor(
     private readonly store: CacheStore,
     private readonly invalidate: (keys: readonly string[]) => Promise<void>,
     private readonly logger: Pick<LoggerService, 'warn'>,
   ) {}
 
-  /** Looks for what others have left. To be called again whenever messages of other processes may have been missed. */
+  /** Asks for due deletions now. Call it again whenever messages of other processes may have been missed. */
   start(): void {
     this.wakeNoLaterThan(performance.now());
   }
 
-  /** Deletes the keys in `delay` ms. Rejects when the store does not confirm that. */
+  /** Schedules the deletion of the keys in `delay` ms. Rejects when the store does not confirm it. */
   async schedule(keys: readonly string[], delay: number): Promise<void> {
     await this.store.deletions.schedule(keys, delay);
     const at = performance.now() + delay;
@@ -48,12 +48,12 @@ export class ScheduledDeletionsRunner {
     this.wakeNoLaterThan(at);
   }
 
-  /** Some process has scheduled deletions that fall due in `delay` ms. */
+  /** A process has scheduled deletions that fall due in `delay` ms. */
   onScheduled(delay: number): void {
     this.wakeNoLaterThan(performance.now() + delay + slack());
   }
 
-  /** What is being deleted is deleted to its end. */
+  /** Claims no more deletions; those that are claimed are carried out. */
   stop(): void {
     this.stopped = true;
     clearTimeout(this.timer);
@@ -88,7 +88,7 @@ export class ScheduledDeletionsRunner {
     this.underWay = false;
   }
 
-  /** Answers in how many ms more falls due, `null` when there is no more. */
+  /** Resolves to the ms until the next deletion falls due, `null` when there is none. */
   private async deleteDue(): Promise<number | null> {
     while (!this.stopped) {
       const { keys, next } = await this.store.deletions.claim(BATCH, CLAIM);
@@ -100,11 +100,11 @@ export class ScheduledDeletionsRunner {
   }
 
   private wakeAtNext(at: number): void {
-    // The clocks of two machines never tick together.
+    // The clock of the store differs from ours, so a deletion of ours may fall due a little later.
     this.wakeNoLaterThan(at <= this.ownUntil + SLACK.least ? at : at + slack());
   }
 
-  /** Told once, until it succeeds again. What was claimed is due again when the claim ends. */
+  /** Logs the first failure only, until it succeeds again. Claimed deletions are due again when their claim ends. */
   private failed(error: unknown): void {
     if (this.stopped) return;
     this.failures += 1;

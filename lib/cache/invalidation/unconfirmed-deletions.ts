@@ -8,24 +8,24 @@ import type { StoreCalls } from '../store/store-calls.js';
 import { backoff } from '../../timing/backoff.js';
 import { keyResource, type StepOrder } from './step-order.js';
 
-/** More deletions than these are not remembered: the next one is given up. */
+/** How many deletions are remembered; a further one is given up. */
 const MOST = 100_000;
 const FIRST_BACKOFF = 100;
 const LONGEST_BACKOFF = 2_000;
-/** How long (ms) the end of the application tries to have confirmed what is not, and how soon it tries again. */
+/** How long (ms) the application repeats deletions when it ends, and the pause between two tries. */
 const LAST_TRY = { most: 500, every: 25 };
-/** Deletions that are sent at once. */
+/** How many deletions are sent at once. */
 const BATCH = 64;
 
 /**
- * Deletions that the store has not confirmed: they are repeated until it does, and what they cover is not read from the
- * store meanwhile.
+ * Repeats the deletions that the store has not confirmed until it does. Meanwhile, this process does not read from the
+ * store what they cover.
  */
 export class UnconfirmedDeletions {
   private readonly pending = new PendingDeletions();
-  /** Those that are being sent again. */
+  /** The deletions that are being sent again. */
   private readonly repeats = new Map<Deletion, Promise<void>>();
-  /** Sweeps that wait before they try again. */
+  /** Wakes the sweeps that wait before their next try. */
   private readonly resting = new Set<() => void>();
   private timer: NodeJS.Timeout | undefined;
   private failures = 0;
@@ -51,17 +51,17 @@ export class UnconfirmedDeletions {
 
   add(deletion: Deletion): void {
     if (this.stopped) {
-      this.logger.error(`The ${deletion.what} is not confirmed by Redis, and given up: the application has ended`);
+      this.logger.error(`Redis has not confirmed the ${deletion.what}, which is given up: the application has ended`);
       return;
     }
     if (this.pending.size === 0) {
       this.logger.warn(
-        `The ${deletion.what} is not confirmed by Redis; it and those that follow are repeated until they are`,
+        `Redis has not confirmed the ${deletion.what}; it is repeated until Redis does, as are deletions that follow`,
       );
     }
     if (this.pending.size >= MOST && !this.pending.has(deletion)) {
       this.logger.error(
-        `The ${deletion.what} is given up: ${MOST} others are not confirmed either. What is stored may be served until it expires`,
+        `The ${deletion.what} is given up: Redis has not confirmed ${MOST} others. Old values may be served until they expire`,
       );
       return;
     }
@@ -70,12 +70,12 @@ export class UnconfirmedDeletions {
     else this.arm();
   }
 
-  /** What is carried out once this one is, if it is sent now. */
+  /** The deletions that this one makes needless, if it is sent now. */
   coveredBy(deletion: Deletion): readonly Deletion[] {
     return this.pending.coveredBy(deletion);
   }
 
-  /** What was sent after they were there has succeeded. */
+  /** Forgets deletions: a step that covers them was sent after they were added, and has succeeded. */
   confirmed(deletions: readonly Deletion[]): void {
     for (const deletion of deletions) this.pending.delete(deletion);
   }
@@ -88,15 +88,15 @@ export class UnconfirmedDeletions {
     return this.pending.coveringTags(tags) !== undefined;
   }
 
-  /** Why what is stored under the key, with these tags, cannot be read; `undefined` where it can. */
+  /** Why the value of the key, with these tags, must not be read; `undefined` where it may. */
   doubtAbout(key: string, tags?: TagStamp): CacheBackendError | undefined {
     const deletion = this.pending.covering(key) ?? this.pending.coveringTags(tags);
     return deletion && this.calls.failure('read', key, `Redis has not confirmed the ${deletion.what} yet`);
   }
 
   /**
-   * Deletes the value of the key where that is due, for what builds on it, and has its turn. @throws CacheBackendError
-   * when it is not confirmed
+   * Sends the unconfirmed deletions of the key again, for a step that builds on its value and already runs in the step
+   * order. @throws CacheBackendError when Redis does not confirm them
    */
   async settle(key: string): Promise<void> {
     for (const deletion of this.pending.ofKey(key)) await this.repeat(deletion);
@@ -104,7 +104,7 @@ export class UnconfirmedDeletions {
     if (doubt) throw doubt;
   }
 
-  /** Tries until it succeeds, for a short while, and names what is given up with the process. */
+  /** Repeats the deletions for a short while, and logs those that it gives up. */
   async stop(): Promise<void> {
     if (this.stopped) return;
     this.stopped = true;
@@ -119,7 +119,7 @@ export class UnconfirmedDeletions {
       await rest(LAST_TRY.every);
     }
     this.logger.error(
-      `${this.pending.size} deletions were never confirmed by Redis, the ${this.pending.first?.what} among them: what is stored may be served until it expires`,
+      `Redis never confirmed ${this.pending.size} deletions, the ${this.pending.first?.what} among them: old values may be served until they expire`,
     );
   }
 
@@ -150,19 +150,20 @@ export class UnconfirmedDeletions {
     );
   }
 
-  /** One that Redis refuses does not keep the others back. */
+  /** Sends the others also where Redis refuses one. */
   private async sendAll(): Promise<void> {
     const all = this.pending.steps;
     let failure: unknown;
     for (let first = 0; first < all.length && !this.calls.breaker.isOpen; first += BATCH) {
       const batch = all.slice(first, first + BATCH);
-      const results = await Promise.allSettled(batch.map((deletion) => this.repeatInTurn(deletion)));
+      const results = await Promise.allSettled(batch.map((deletion) => this.repeatInOrder(deletion)));
       failure ??= results.find((result) => result.status === 'rejected')?.reason;
     }
-    if (failure !== undefined || this.calls.breaker.isOpen) throw failure ?? new Error('Redis is left alone');
+    if (failure !== undefined || this.calls.breaker.isOpen)
+      throw failure ?? new Error('Redis does not answer: the circuit breaker is open');
   }
 
-  /** What looks at every key takes longer than one command may, and does not keep the others back. */
+  /** A sweep takes longer than one command may, so it is repeated apart from the others. */
   private async sweep(deletion: Deletion): Promise<void> {
     for (let failures = 0; ; failures += 1) {
       await this.restUntilBack(pauseAfter(failures));
@@ -175,14 +176,14 @@ export class UnconfirmedDeletions {
     }
   }
 
-  /** What is being stored under its key meanwhile is not to be deleted. */
-  private repeatInTurn(deletion: Deletion): Promise<void> {
+  /** Runs in the step order, so that it does not delete what is being stored under its key. */
+  private repeatInOrder(deletion: Deletion): Promise<void> {
     const { key } = deletion;
     if (key === undefined) return this.repeat(deletion);
     return this.stepOrder.run([{ resource: keyResource(key), mode: 'deletion' }], () => this.repeat(deletion));
   }
 
-  /** Once at a time: a second one could undo what came after the first. */
+  /** Sends one at a time: a second one could undo a change that followed the first. */
   private repeat(deletion: Deletion): Promise<void> {
     let repeat = this.repeats.get(deletion);
     if (!repeat) {
@@ -193,7 +194,7 @@ export class UnconfirmedDeletions {
   }
 
   private async send(deletion: Deletion): Promise<void> {
-    // One that was confirmed or replaced meanwhile could undo what came after it: begin a barrier that was lifted.
+    // A deletion that was confirmed or replaced meanwhile could undo a later change: begin a barrier that was lifted.
     if (!this.pending.includes(deletion)) return;
     const { operation, key = '', matches } = deletion;
     if (matches) await this.calls.runLong(operation, async () => deletion.send());
@@ -203,7 +204,7 @@ export class UnconfirmedDeletions {
     this.local.forgetCovered(deletion);
   }
 
-  /** For `delay` ms, or until the store answers again. */
+  /** Waits for `delay` ms, or until the store answers again. */
   private restUntilBack(delay: number): Promise<void> {
     return new Promise((resolve) => {
       const wake = () => {

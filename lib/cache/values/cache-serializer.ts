@@ -1,13 +1,13 @@
-/** How values become bytes and come back. */
+/** Turns values into bytes and back. */
 export interface CacheSerializer {
   /**
-   * Stands beside every value: what one of another name has stored counts as absent, so that two versions of an
-   * application may run at once. Give it another one when `deserialize` cannot read any more what it used to.
+   * Stored with every value. A value that a serializer with another name stored counts as absent, so that two versions
+   * of an application can run at once: change the name when `deserialize` can no longer read older values.
    * @default a digest of the text of both functions
    */
   readonly name?: string;
-  /** Text where it can: clients send it faster than a buffer. */
+  /** Return text where possible: clients send it faster than a buffer. */
   serialize(value: unknown): string | Buffer;
-  /** @throws for what `serialize` did not make: the value then counts as absent */
+  /** @throws for data that `serialize` did not make: the value then counts as absent */
   deserialize(data: Buffer): unknown;
 }

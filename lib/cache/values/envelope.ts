@@ -4,34 +4,34 @@ import { deflateRaw, inflateRawSync } from 'node:zlib';
 import type { StoredData } from '../../contracts/cache-store.js';
 import { HEADER } from '../../contracts/value-header.js';
 import type { CacheSerializer } from './cache-serializer.js';
-import { OWN_SERIALIZERS } from './own-serializers.js';
+import { BUILT_IN_SERIALIZERS } from './built-in-serializers.js';
 
-/** The tags of a value, and the version that each had before it was loaded. */
+/** The tags of a value, with the version of each before the value was loaded. */
 export type TagStamp = Readonly<Record<string, number>>;
 
-/** Without a prototype, as a tag may have any name. */
+/** Has no prototype, because a tag may have any name. */
 export function emptyStamp(): Record<string, number> {
   return Object.create(null) as Record<string, number>;
 }
 
-/** What is known of a value beside itself. */
+/** What the envelope says of its value. */
 export interface EntryMark {
-  /** When it stops being fresh, in ms of the wall clock. */
+  /** When the value stops being fresh, in ms of the wall clock. */
   readonly expiresAt: number;
-  /** It is kept for longer than it is fresh. */
+  /** Whether the value is kept for longer than it is fresh. */
   readonly keptStale: boolean;
-  /** How long its load took, in ms; only where `refreshAhead` asks for it. */
+  /** How long the load took, in ms; only where `refreshAhead` needs it. */
   readonly loadTime: number | undefined;
   readonly tags: TagStamp | undefined;
 }
 
 export interface Entry extends EntryMark {
   readonly kind: number;
-  /** As the serializer made it, maybe compressed. */
+  /** The output of the serializer, compressed or not. */
   readonly payload: Buffer;
 }
 
-/** A value as the serializer made it, or which kind of nothing it is. */
+/** The output of the serializer, or the kind of an absent value. */
 export interface Serialized {
   readonly absent?: number;
   readonly payload?: string | Buffer;
@@ -42,7 +42,7 @@ const UNDEFINED = 2;
 const COMPRESSED = 4;
 const MORE = 16;
 const NEW_LINE = 10;
-/** What the mark of a serializer begins with. */
+/** The first character of the mark of a serializer. */
 const SERIALIZED_BY = '/';
 const SLASH = 47;
 const DIGEST_LENGTH = 8;
@@ -52,25 +52,25 @@ const NINE = 57;
 
 const compress = promisify(deflateRaw);
 
-/** Which values are compressed, in bytes. */
+/** Which values are compressed, by their size in bytes. */
 export interface Compression {
   readonly threshold: number;
-  /** Larger ones are not, nor is anything inflated beyond that. */
+  /** Larger values are not compressed, and no value is inflated beyond this size. */
   readonly maxBytes: number;
 }
 
 export const NO_COMPRESSION: Compression = { threshold: Infinity, maxBytes: 0 };
 
 /**
- * Values with what is known of them, as they are stored: a version byte, a byte of flags, when it expires (base 36),
- * the mark of the serializer unless it is ours, what else is known as JSON if there is any, a line feed, and the
- * payload. A whole number that was set by hand is stored as its digits, so that it can be counted up.
+ * Seals values in envelopes and opens them: a version byte, a byte of flags, the end of freshness (base 36), the mark
+ * of the serializer unless it is a built-in one, load time and tags as JSON if there are any, a line feed, and the
+ * payload. A whole number set by hand is stored as its digits instead, so that Redis can count it.
  */
 export class Envelopes {
-  /** Between the time and what follows it; empty for the serializer of ours. */
+  /** The mark of the serializer, after the time; empty for a built-in serializer. */
   private readonly serializedBy: string;
   private readonly serializedByBytes: Buffer;
-  /** What the serializer makes may be a part of what it was given. */
+  /** Whether a value may share bytes with the data that the serializer read. */
   private readonly sharesBytes: boolean;
 
   constructor(
@@ -78,7 +78,7 @@ export class Envelopes {
     private readonly compression: Compression,
     private readonly greatest: number,
   ) {
-    this.sharesBytes = !OWN_SERIALIZERS.has(serializer);
+    this.sharesBytes = !BUILT_IN_SERIALIZERS.has(serializer);
     this.serializedBy = this.sharesBytes ? SERIALIZED_BY + digestOf(serializer) : '';
     this.serializedByBytes = Buffer.from(this.serializedBy);
   }
@@ -87,7 +87,7 @@ export class Envelopes {
     return this.sealSerialized(this.serialize(value), mark);
   }
 
-  /** As the value is now, to be sealed later; the caller may change it meanwhile. @throws what the serializer throws */
+  /** Serializes the value as it is now, to seal it later. @throws what the serializer throws */
   serialize(value: unknown): Serialized {
     if (value === null) return { absent: NULL };
     return value === undefined ? { absent: UNDEFINED } : { payload: this.serializer.serialize(value) };
@@ -108,15 +108,17 @@ export class Envelopes {
     return this.bounded(joined(first, await compress(payload)));
   }
 
-  /** One command with more would keep all others waiting for longer than they may take. */
+  /** Refuses a value so large that its command would delay all others beyond `commandTimeout`. */
   private bounded(data: StoredData): StoredData {
     // A character takes at most 3 bytes for each unit of its length.
     if (data.length * 3 <= this.greatest || Buffer.byteLength(data) <= this.greatest) return data;
     const size = `${Buffer.byteLength(data)} bytes, more than cache.maxValueBytes (${this.greatest})`;
-    throw new RangeError(`it has ${size}; store less of it, compress it, or raise that and cache.commandTimeout`);
+    throw new RangeError(
+      `it has ${size}; store a smaller value, compress it, or raise cache.maxValueBytes and cache.commandTimeout`,
+    );
   }
 
-  /** `undefined` for what is not ours, of another version, or made by another serializer. */
+  /** `undefined` for data without an envelope, of another version, or of another serializer. */
   open(data: Buffer): Entry | undefined {
     if (data[0] !== HEADER.version) return undefined;
     const kind = (data[1] ?? 0) - HEADER.flags;
@@ -143,22 +145,23 @@ export class Envelopes {
     return entry(kind, expiresAt, more, data.subarray(end + 1));
   }
 
-  /** What the stored value begins with. */
+  /** The first bytes of the stored value: all before the payload. */
   headOf(sealed: Entry): string {
     return this.head(sealed.kind & ~MORE, sealed);
   }
 
-  /** @throws what the serializer throws, and for what is compressed where compression is off, or too large */
+  /** @throws what the serializer throws, and for a compressed value where compression is off, or above `maxBytes` */
   valueOf({ kind, payload }: Entry): unknown {
     if ((kind & (NULL | UNDEFINED | COMPRESSED)) === 0) return this.serializer.deserialize(payload);
     if (kind & NULL) return null;
     if (kind & UNDEFINED) return undefined;
     const { threshold, maxBytes } = this.compression;
-    if (threshold === Infinity) throw new Error('it is compressed, and "cache.compression" is off');
+    if (threshold === Infinity)
+      throw new Error('it is compressed, and option "cache.compression" is off; turn it on to read the value');
     return this.serializer.deserialize(inflateRawSync(payload, { maxOutputLength: maxBytes }));
   }
 
-  /** As `valueOf`, and shares no bytes with the entry, of which there may be further values. */
+  /** As `valueOf`, and shares no bytes with the entry, from which further values are made. */
   copyOf(kept: Entry): unknown {
     return this.valueOf(this.sharesBytes ? { ...kept, payload: Buffer.from(kept.payload) } : kept);
   }
@@ -172,7 +175,7 @@ export class Envelopes {
   }
 }
 
-/** Of its name, or of the text of its functions: always of one length, and the same in every process of one build. */
+/** A digest of the name, or of the text of the functions: the same in every process of one build, and of fixed length. */
 function digestOf(serializer: CacheSerializer): string {
   const { name } = serializer;
   const texts = ['serialize', 'deserialize'].map((method) => String(Reflect.get(serializer, method)));
@@ -180,22 +183,22 @@ function digestOf(serializer: CacheSerializer): string {
   return createHash('sha1').update(identity).digest('base64url').slice(0, DIGEST_LENGTH);
 }
 
-/** Whether it was expired softly: it is fresh no more, whatever the clock says. */
+/** Whether the value was expired softly: it is stale before its time. */
 export function isExpired({ kind }: Entry): boolean {
   return (kind & HEADER.expired) !== 0;
 }
 
-/** That there is nothing. */
+/** Whether the value is absent: null or undefined. */
 export function isNothing({ kind }: Entry): boolean {
   return (kind & (NULL | UNDEFINED)) !== 0;
 }
 
-/** A whole number that can be counted up. */
+/** Whether `incr` can count the value. */
 export function countable(value: unknown): value is number {
   return Number.isSafeInteger(value) && !Object.is(value, -0);
 }
 
-/** The number that stands there instead of an envelope. */
+/** The number that is stored in place of an envelope; `undefined` where there is none. */
 export function countedNumber(data: Buffer): number | undefined {
   const first = data[0] ?? 0;
   if (first !== MINUS && !(first >= ZERO && first <= NINE)) return undefined;

@@ -1,14 +1,14 @@
 import { Packr } from 'msgpackr/pack';
 
-/** Values as MessagePack. */
+/** Packs values as MessagePack. */
 export interface Packer {
   pack(value: unknown): Buffer;
-  /** What it makes shares no bytes with what it reads. */
+  /** The value shares no bytes with `data`. */
   unpack(data: Buffer): unknown;
 }
 
 /**
- * The build compiles msgpackr into this file: as a dependency it would bring a native addon, which some installers
+ * The build compiles msgpackr into this file: as a dependency it would install a native addon, which some installers
  * refuse.
  */
 export function packer(): Packer {

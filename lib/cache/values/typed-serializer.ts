@@ -1,14 +1,14 @@
 import type { CacheSerializer } from './cache-serializer.js';
-import { OWN_SERIALIZERS } from './own-serializers.js';
+import { BUILT_IN_SERIALIZERS } from './built-in-serializers.js';
 import { packer } from './packer.js';
 
-/** No text begins with this byte in UTF-8, and MessagePack does not use it. */
+/** The first byte of packed data: neither UTF-8 text nor MessagePack begins with it. */
 const PACKED = 0xc1;
 
 /**
  * Keeps `Date`, `Map`, `Set`, `bigint`, `undefined`, `NaN`, `Buffer`, typed arrays, regular expressions, errors and
- * cycles. What JSON keeps as it is becomes JSON, which is quick to read and can be read by others; the rest becomes
- * MessagePack.
+ * cycles. Stores a value that JSON keeps unchanged as JSON, which is fast to read and readable for other programs, and
+ * any other value as MessagePack.
  */
 export function typedSerializer(): CacheSerializer {
   const packr = packer();
@@ -22,11 +22,11 @@ export function typedSerializer(): CacheSerializer {
       return data[0] === PACKED ? packr.unpack(data.subarray(1)) : JSON.parse(data.toString());
     },
   };
-  OWN_SERIALIZERS.add(serializer);
+  BUILT_IN_SERIALIZERS.add(serializer);
   return serializer;
 }
 
-/** Deeper ones may have cycles, which the packer can tell. */
+/** A value that is nested deeper may have a cycle; the packer handles these. */
 const DEEPEST = 32;
 
 /** Whether `JSON.parse(JSON.stringify(value))` is the same. */

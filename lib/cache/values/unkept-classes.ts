@@ -1,35 +1,35 @@
 import { types } from 'node:util';
 import type { LoggerService } from '@nestjs/common';
 
-/** How many objects of one value are looked at: elements of a list are mostly of one class. */
+/** How many objects of one value are checked: the elements of a list are mostly of one class. */
 const MOST = 500;
 
 type Class = abstract new (...args: never[]) => unknown;
 
 /**
- * Looks through values that are about to be stored. A promise cannot be stored. An instance of a class comes back as a
- * plain object: without its methods, and without what decorators of its class say of it, such as that a password is not
- * to be sent.
+ * Checks values before they are stored. Refuses promises, which cannot be stored, and warns of instances of classes,
+ * which come back as plain objects: without their methods, and without decorators such as `@Exclude()`, which keeps a
+ * password from being sent.
  */
 export class UnkeptClasses {
-  private readonly told = new WeakSet<Class>();
+  private readonly reported = new WeakSet<Class>();
 
   constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
 
-  /** Warns once for each class, unless there is a `revive`. @throws TypeError for a promise inside of the value */
+  /** Warns once for each class, unless there is a `revive`. @throws TypeError for a promise inside the value */
   look(key: string, value: unknown, revive: unknown): void {
     if (!isObject(value)) return;
     const found = new Look();
     found.visit(value, '');
     if (revive !== undefined) return;
     for (const [type, path] of found.classes) {
-      if (this.told.has(type)) continue;
-      this.told.add(type);
+      if (this.reported.has(type)) continue;
+      this.reported.add(type);
       const what = path === '' ? `is an instance of ${type.name}` : `holds an instance of ${type.name} (${path})`;
       const remedy =
         path === '' ? `"revive: instancesOf(${type.name})"` : '"revive" with a function that makes it again';
       this.logger.warn(
-        `What is stored for "${key}" ${what}, and comes back as a plain object, without methods and without what @Exclude() hides: ` +
+        `The value of "${key}" ${what}, and comes back as a plain object, without methods and without what @Exclude() hides: ` +
           `read it with ${remedy}, or cache plain data`,
       );
     }
@@ -74,7 +74,7 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-/** Of plain objects, of whichever realm. */
+/** Whether it is the prototype of plain objects, in any realm. */
 function isRoot(prototype: unknown): boolean {
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }

@@ -115,7 +115,7 @@ describe('the end of the application', () => {
     await app.close();
     expect(await cache.getOrSet('after', async () => 1)).toBe(1);
     await cache.invalidate('after');
-    expect(logger.matching(/The invalidation of "after" is not confirmed by Redis, and given up/)).toHaveLength(1);
+    expect(logger.matching(/Redis has not confirmed the invalidation of "after", which is given up/)).toHaveLength(1);
   });
 
   it('opens no connection for messages in an application that only locks', async () => {

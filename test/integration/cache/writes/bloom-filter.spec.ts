@@ -262,7 +262,7 @@ describe('a rebuild', () => {
       await process2.filter('cleared').clear();
       return ['a'];
     }, AT_ONCE);
-    await expect(rebuilding).rejects.toThrow(/"cleared".* lost on the way, or cleared; rebuild again/);
+    await expect(rebuilding).rejects.toThrow(/"cleared".* Redis lost the new filter, or it was cleared; rebuild again/);
     expect(await filter.mayHave('b')).toBe(true);
   });
 
