@@ -57,8 +57,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
       const { engine } = this.scope;
       const settings = readSettings(options, engine.settings.entries, this.keyPrefix);
       const full = this.scope.key(key);
-      if (!options?.signal) return engine.fetch(full, loader, settings) as Promise<T>;
-      return abandonable(options.signal, () => engine.fetch(full, loader, settings) as Promise<T>);
+      if (!options?.signal) return engine.reads.read(full, loader, settings) as Promise<T>;
+      return abandonable(options.signal, () => engine.reads.read(full, loader, settings) as Promise<T>);
     } catch (error) {
       return Promise.reject(error);
     }

@@ -162,8 +162,7 @@ describe('a tag that only the loader names, invalidated while it runs', () => {
     await read.opened;
     row = 'new';
     await writing.deleteByTag('T');
-    const heard = instances[0]!.cache as unknown as { scope: { engine: { invalidatedTags: { count: number } } } };
-    await eventually(() => heard.scope.engine.invalidatedTags.count > 0);
+    await eventually(() => instances[0]!.engine.invalidatedTags.count > 0);
     await redis.del(...(await redis.keys(evicted[how]!)));
     gate.open();
     expect(await loading).toBe('old');

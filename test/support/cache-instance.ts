@@ -4,6 +4,7 @@ import { NestFactory } from '@nestjs/core';
 import { Redis, type RedisOptions } from 'ioredis';
 import { CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
 import type { CacheEngine } from '../../lib/cache/cache-engine.js';
+import { CacheRuntime } from '../../lib/cache/cache-runtime.js';
 import type { CacheOptions } from '../../lib/cache/options/cache-options.js';
 import { eventually } from './eventually.js';
 import { RecordingLogger } from './recording-logger.js';
@@ -11,13 +12,15 @@ import { RecordingLogger } from './recording-logger.js';
 export interface CacheInstance extends AsyncDisposable {
   readonly app: INestApplicationContext;
   readonly cache: CacheService;
+  /** The parts behind `cache`, to see what the application has heard of. */
+  readonly engine: CacheEngine;
   readonly logger: RecordingLogger;
   close(): Promise<void>;
 }
 
 class Root {}
 
-/** One application with a cache, which hears of the others by now unless `heard` is false. */
+/** One application with a cache; messages of the others arrive by now, unless `heard` is false. */
 export async function openCache(
   options: RedisLockModuleOptions,
   { heard = true }: { heard?: boolean } = {},
@@ -26,9 +29,19 @@ export async function openCache(
   const module = { module: Root, imports: [RedisLockModule.forRoot(options)] };
   const app = await NestFactory.createApplicationContext(module, { logger, abortOnError: false });
   const cache = app.get(CacheService);
+  const runtime = app.get(CacheRuntime);
   const close = () => app.close();
-  if (heard) await eventually(() => hears(cache), { every: 2 });
-  return { app, cache, logger, close, [Symbol.asyncDispose]: close };
+  if (heard) await eventually(() => runtime.engine().busConnected, { every: 2 });
+  return {
+    app,
+    cache,
+    get engine() {
+      return runtime.engine();
+    },
+    logger,
+    close,
+    [Symbol.asyncDispose]: close,
+  };
 }
 
 /** So many applications on the Redis server at a port of this machine. */
@@ -39,11 +52,6 @@ export async function openCaches(count: number, port: number, cache: CacheOption
 
 export async function closeCaches(instances: readonly CacheInstance[]): Promise<void> {
   await Promise.all(instances.map((instance) => instance.close()));
-}
-
-/** Whether messages of the others come in. */
-export function hears(cache: CacheService): boolean {
-  return (cache as unknown as { scope: { engine: CacheEngine } }).scope.engine.hears;
 }
 
 /** A client whose messages take another way: that of a proxy, which may hold them up. It is to be disconnected by its user. */

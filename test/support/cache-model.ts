@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { CacheTimeoutError, type CacheService } from 'nest-redis-lock';
 import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
-import { hears } from './cache-instance.js';
+import type { CacheInstance } from './cache-instance.js';
 import { eventually } from './eventually.js';
 import { Gate } from './gate.js';
 
@@ -35,14 +35,16 @@ export class CacheModel {
   private readonly tasks = new Set<Promise<void>>();
   private gates: Gate[] = [];
   private ending = false;
+  private readonly apps: readonly CacheService[];
 
   constructor(
-    private readonly apps: readonly CacheService[],
+    private readonly instances: readonly CacheInstance[],
     private readonly admin: Redis,
     private readonly keys: readonly string[],
     private readonly entryOptions: CacheEntryOptions,
     private readonly tagged: boolean,
   ) {
+    this.apps = instances.map(({ cache }) => cache);
     for (const _ of keys) {
       this.versions.push(1);
       this.floors.push([]);
@@ -83,9 +85,12 @@ export class CacheModel {
     this.ending = true;
     for (const gate of this.gates) gate.open();
     await Promise.all(this.tasks);
-    await eventually(() => this.apps.every((app) => hears(app) && app.stats().unconfirmedInvalidations === 0), {
-      every: 2,
-    });
+    await eventually(
+      () => this.instances.every(({ engine }) => engine.busConnected && engine.stats().unconfirmedInvalidations === 0),
+      {
+        every: 2,
+      },
+    );
     await sleep(WINDOW);
     for (const [key, name] of this.keys.entries()) {
       for (const [index, app] of this.apps.entries()) {

@@ -1,8 +1,8 @@
 import { CacheBackendError, CacheConfigError } from '../../errors/cache-errors.js';
 import type { CacheEngine } from '../cache-engine.js';
 import { keyResource } from '../invalidation/step-order.js';
-import { jittered, staleTtlOf } from '../load/leased-load.js';
 import type { EntrySettings } from '../options/entry-settings.js';
+import { staleTtlOf, timeToLive } from '../options/time-to-live.js';
 import { freshValue, withoutRedis } from './value-reads.js';
 import { ValueWrite } from './value-write.js';
 
@@ -15,8 +15,7 @@ export async function storeValue(
   ifAbsent: boolean,
   go: Promise<unknown> | undefined,
 ): Promise<boolean> {
-  const most = value === null || value === undefined ? Math.min(settings.ttl, settings.nullTtl) : settings.ttl;
-  const ttl = jittered(most, settings.jitter);
+  const ttl = timeToLive(value, settings);
   if (ttl === 0) {
     if (!ifAbsent) await engine.invalidations.invalidate([key], settings);
     return !ifAbsent;

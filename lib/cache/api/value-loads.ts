@@ -14,9 +14,9 @@ export async function loadValues<T>(
   settings: EntrySettings,
 ): Promise<T[]> {
   const unique = cacheKeys(keys);
-  const batch = new BatchLoad(unique, loader, engine.loads.scopes, keyPrefix);
-  const read: Parameters<BatchLoad['run']>[0] = (key, loading, rendezvous) =>
-    engine.fetch(keyPrefix + key, loading, settings, rendezvous);
+  const batch = new BatchLoad(unique, loader, engine.loadScopes, keyPrefix);
+  const read: Parameters<BatchLoad['run']>[0] = (key, loading, participant) =>
+    engine.reads.read(keyPrefix + key, loading, settings, participant);
   const values = valuesOf(await batch.run(read));
   const byKey = new Map(unique.map((key, index) => [key, values[index]]));
   return keys.map((key) => byKey.get(key) as T);

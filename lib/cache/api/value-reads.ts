@@ -2,7 +2,7 @@ import { CacheBackendError } from '../../errors/cache-errors.js';
 import type { CacheEngine } from '../cache-engine.js';
 import { keyResource } from '../invalidation/step-order.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import { decode, isFresh, judgedByTags, type Found } from '../read/lookup.js';
+import { isFresh, type FoundValue } from '../read/stored-values.js';
 import { inBatches, valuesOf } from '../store/batches.js';
 
 /** The value as it is stored. Keys are full, here and below. */
@@ -37,10 +37,14 @@ export async function hasValue(engine: CacheEngine, key: string): Promise<boolea
 }
 
 /** The value in what the store returned, if it is fresh by its time and its tags. */
-export async function freshValue(engine: CacheEngine, key: string, data: Buffer | null): Promise<Found | undefined> {
-  const found = decode(engine, key, data);
+export async function freshValue(
+  { values }: CacheEngine,
+  key: string,
+  data: Buffer | null,
+): Promise<FoundValue | undefined> {
+  const found = values.decode(key, data);
   if (!found?.entry?.tags) return found && isFresh(found) ? found : undefined;
-  const judged = isFresh(found) ? await judgedByTags(engine, key, found, []) : undefined;
+  const judged = isFresh(found) ? await values.checkTags(key, found, []) : undefined;
   return judged && isFresh(judged) ? judged : undefined;
 }
 

@@ -3,9 +3,8 @@ import type { StoredData } from '../../contracts/cache-store.js';
 import type { CacheEngine } from '../cache-engine.js';
 import { CacheBackendError, CacheConfigError } from '../../errors/cache-errors.js';
 import { refused } from '../options/cache-durations.js';
-import { countable, emptyStamp, type Serialized, type TagStamp } from '../values/envelope.js';
+import { countable, type Serialized } from '../values/envelope.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import { TAG_MARGIN } from '../load/leased-load.js';
 import { keyResource, tagResource, type Access } from '../invalidation/step-order.js';
 
 /** How often a value is sent that reaches Redis too late, after a standstill of this process or of the network. */
@@ -87,20 +86,13 @@ export class ValueWrite {
   private async sealed(): Promise<StoredData> {
     if (typeof this.content === 'string') return this.content;
     const { engine, key, ttl, staleTtl, content } = this;
-    const tags = this.tags.length > 0 ? await this.stamp() : undefined;
+    const tags = this.tags.length > 0 ? await engine.tagStamps.ofWrite(key, this.tags, ttl + staleTtl) : undefined;
     const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, tags };
     try {
       return await engine.envelopes.sealSerialized(content, mark);
     } catch (error) {
       throw unstorable(key, error);
     }
-  }
-
-  private async stamp(): Promise<TagStamp> {
-    const stamp = emptyStamp();
-    const versions = await this.engine.beginTags(this.key, this.tags, this.ttl + this.staleTtl + TAG_MARGIN);
-    for (const [index, tag] of this.tags.entries()) stamp[tag] = versions[index]?.version ?? 0;
-    return stamp;
   }
 
   private serialized(value: unknown, revive: EntrySettings['revive']): Serialized {

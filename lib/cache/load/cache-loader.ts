@@ -1,26 +1,26 @@
 import type { Duration } from '../options/cache-durations.js';
 
-/** What a loader gets, and can say beside its result. */
+/** The argument of a loader. */
 export interface LoaderContext {
-  /** Aborted when the loader has run for `loaderTimeout`. */
+  /** Aborted when the loader has run for `loaderTimeout`, which counts from its call. */
   readonly signal: AbortSignal;
-  /** The value that is kept beyond its `ttl`, if there is one. */
+  /** The stale value, if there is one. */
   readonly stale: unknown;
-  /** Does not store what this loader returns. */
+  /** Keeps what this loader returns from being stored. */
   skip(): void;
-  /** Stores it for another time than the options say; 0 does not store it. */
+  /** Replaces the `ttl` of the options; 0 keeps the value from being stored. */
   setTtl(ttl: Duration): void;
   /**
-   * Adds tags to those of the options, in the same namespace. One that was invalidated since the loader began keeps the
-   * result from being stored.
+   * Adds tags to those of the options, in the same namespace. The value is not stored if one of them was invalidated
+   * since the loader started.
    */
   setTags(tags: readonly string[]): void;
 }
 
-/** Makes the value of a key where the cache has none. */
+/** Fetches the value of a key that the cache does not have. */
 export type Loader<T> = (context: LoaderContext) => T | Promise<T>;
 
-/** Answers the values in the order of the keys, or by key; what is missing counts as `null`. */
+/** Returns the values in the order of the keys, or by key; a key without a value gets `null`. */
 export type BatchLoader<T> = (
   keys: readonly string[],
   context: LoaderContext,

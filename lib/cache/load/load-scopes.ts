@@ -1,33 +1,33 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 
-/** What a loader is called for. */
+/** The load that a loader runs for. */
 export interface ScopedLoad {
   readonly key: string;
-  /** What the loader has left behind, a timer or a listener, runs inside of nothing any more. */
+  /** Timers and listeners that the loader left behind do not count as inside a load that is over. */
   readonly over: boolean;
 }
 
-/** The loads around a piece of code, the innermost first. */
+/** The loads that a piece of code runs inside, the innermost first. */
 interface LoadScope {
   readonly load: ScopedLoad;
   readonly outer: LoadScope | undefined;
 }
 
-/** How long (ms) nothing is loaded before the storage is put out of use. */
+/** Milliseconds without a load after which the storage is disabled. */
 const IDLE = 1_000;
 
-/** Which loaders run inside of which, and which wait for which: none may come to wait for itself. */
+/** Knows which loads run inside others and which wait for others, so that no load waits for itself. */
 export class LoadScopes implements Expiring {
   private readonly scopes = new AsyncLocalStorage<LoadScope>();
-  /** What the loader of a key waits for of what others load. */
+  /** For each key, the keys whose loads its loader waits for. */
   private readonly awaited = new Map<string, string[]>();
   private underWay = 0;
   private idle: Timeout | undefined;
 
   constructor(private readonly timeouts: Timeouts) {}
 
-  /** Calls `loader` with the load, until `ended`. */
+  /** Calls `loader` inside the load, which lasts until `ended`. */
   begin<L extends ScopedLoad, R>(load: L, loader: (load: L) => R): R {
     this.underWay += 1;
     return this.scopes.run({ load, outer: this.current() }, loader, load);
@@ -39,15 +39,15 @@ export class LoadScopes implements Expiring {
   }
 
   /**
-   * Before Node.js 24 each promise of the process costs more while such a storage is in use, those of reads that find a
-   * value too.
+   * Disables the storage: before Node.js 24, each promise of the process costs more while it is in use, also those of
+   * cache hits.
    */
   expire(): void {
     this.idle = undefined;
     if (this.underWay === 0) this.scopes.disable();
   }
 
-  /** Runs what loads several keys that have begun. */
+  /** Runs `work` inside the loads of all these keys, which have begun. */
   async within<R>(keys: readonly string[], work: () => R | Promise<R>): Promise<R> {
     const loads = keys.map((key) => ({ key, over: false }));
     let scope = this.current();
@@ -60,8 +60,8 @@ export class LoadScopes implements Expiring {
   }
 
   /**
-   * Whether who waited for the load of `key` here would wait for himself: inside of its loader, or of one that it waits
-   * for.
+   * Whether a caller here that waited for the load of `key` would wait for itself: it runs inside the loader of that
+   * key, or of one that this loader waits for.
    */
   wouldWaitForItself(key: string): boolean {
     if (this.underWay === 0) return false;
@@ -75,7 +75,7 @@ export class LoadScopes implements Expiring {
     return false;
   }
 
-  /** This code waits for the load of `key` until `answer` has settled. */
+  /** Notes that the code here waits for the load of `key` until `answer` settles. */
   wait(key: string, answer: Promise<unknown>): void {
     if (this.underWay === 0) return;
     const around = this.around();

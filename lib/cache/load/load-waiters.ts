@@ -1,17 +1,17 @@
-/** Somebody who waits for the end of another process' load. */
+/** Waits for the end of another process's load. */
 interface Waiter {
   wake(): void;
 }
 
-/** A waiter looks again after this time (ms), at first and at last, in case the message was lost. */
+/** A waiter looks again after this time (ms), doubled each time, in case the message was lost. */
 const FIRST_LOOK = 25;
-const LATEST_LOOK = 250;
+const LONGEST_LOOK = 250;
 
-/** Who waits for which key. */
+/** The waiters of this process for loads of others, by key. */
 export class LoadWaiters {
   private readonly byKey = new Map<string, Set<Waiter>>();
 
-  /** Begins to listen. It must be before the lease is asked for, so that no message is missed. */
+  /** Starts to listen. Call it before asking for the lease, so that no message is missed. */
   expect(key: string): LoadWait {
     return new LoadWait(this, key);
   }
@@ -56,11 +56,11 @@ export class LoadWait implements Waiter {
     this.onWake?.();
   }
 
-  /** Until the load has ended, `most` ms have passed, or it is time to look whether the message was lost. */
+  /** Resolves when the load ends, after `most` ms, or when it is time to look for a lost message. */
   async untilWoken(most: number): Promise<void> {
     if (!this.woken) {
       const delay = Math.min(most, this.look * (0.75 + Math.random() / 2));
-      this.look = Math.min(this.look * 2, LATEST_LOOK);
+      this.look = Math.min(this.look * 2, LONGEST_LOOK);
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, Math.max(1, Math.ceil(delay)));
         this.onWake = () => {

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CacheConfigError } from '../../errors/cache-errors.js';
 import { onceRead } from '../../timing/once-read.js';
 import type { BatchLoader, Loader, LoaderContext } from '../load/cache-loader.js';
-import type { LoadRendezvous } from '../load/load-rendezvous.js';
 import type { LoadScopes } from '../load/load-scopes.js';
+import type { BatchParticipant } from './batch-participant.js';
 
 interface Asked {
   readonly key: string;
@@ -56,7 +56,7 @@ export class BatchLoad {
 
   /** Reads each key. Resolves when all have settled. */
   async run(
-    read: (key: string, loader: Loader<unknown>, rendezvous: LoadRendezvous) => Promise<unknown>,
+    read: (key: string, loader: Loader<unknown>, participant: BatchParticipant) => Promise<unknown>,
   ): Promise<PromiseSettledResult<unknown>[]> {
     const { keys } = this;
     const reads: Promise<PromiseSettledResult<unknown>[]>[] = [];
@@ -72,7 +72,7 @@ export class BatchLoad {
 
   private async readOne(key: string, read: Parameters<BatchLoad['run']>[0]): Promise<unknown> {
     try {
-      return await read(key, this.loaderOf(key), this.rendezvousOf(key));
+      return await read(key, this.loaderOf(key), this.participantOf(key));
     } finally {
       this.waiting.delete(key);
       this.resumed.delete(key);
@@ -93,7 +93,7 @@ export class BatchLoad {
       });
   }
 
-  private rendezvousOf(key: string): LoadRendezvous {
+  private participantOf(key: string): BatchParticipant {
     return {
       decided: () => this.decide(key),
       waits: () => {

@@ -1,39 +1,82 @@
+import type { FirstLevel } from '../first-level/first-level.js';
+import type { InvalidatedTags } from '../invalidation/invalidated-tags.js';
+import type { LoadResult } from '../load/load-commits.js';
+import type { Entry } from '../values/envelope.js';
 import type { ReadOutcome } from './read-report.js';
+import type { FoundValue } from './stored-values.js';
 
-/** One read of a key that is under way in this process, and that others may join. */
+/** One read of a key, which callers of this process share: who may join it, and how it ends. */
 export class Flight {
   readonly promise: Promise<unknown>;
-  /** What this read finds may be older than the last invalidation, or than what is stored. */
+  /** The value may be older than the last invalidation, or than what is stored now; the first level does not take it. */
   outdated = false;
-  /** What it did, once it has landed. */
+  /** It has ended with a stale value, and its load still runs. */
+  endedEarly = false;
+  /** Set when the flight ends. */
   outcome: ReadOutcome = 'miss';
-  /** Until when the value is fresh, in ms of the wall clock, where it is stored. */
+  /** When the `ttl` of the value ends, in ms of the wall clock; absent where the value is not stored. */
   freshUntil: number | undefined;
+  /** What `InvalidatedTags` had counted at the start. */
+  readonly startedAt: number;
+  private readonly generation: number;
   private onEnd: (() => void)[] | undefined;
   private resolve!: (value: unknown) => void;
   private reject!: (error: unknown) => void;
-  private following: Promise<Flight> | undefined;
-  private followedStrongly = false;
+  private next: Promise<Flight> | undefined;
+  private nextIsStrong = false;
 
   constructor(
     private readonly flights: Flights,
     readonly key: string,
-    /** It loads anew whatever is stored: only those who ask for that join it. */
+    /** It loads whatever is stored: only callers with `forceFresh` join it. */
     readonly forced: boolean,
-    /** What `InvalidatedTags` had counted when it began. */
-    readonly begun: number,
-    /** Of what it answers: until it lands, those that its options name. */
+    /** The tags of the value: until the flight ends, those that its options name. */
     public tags: readonly string[],
   ) {
+    this.startedAt = flights.invalidatedTags.count;
+    this.generation = flights.firstLevel?.generation ?? 0;
     this.promise = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;
     });
   }
 
+  /** Ends with the value. */
   land(value: unknown): void {
     this.detach(false);
     this.resolve(value);
+  }
+
+  /** Ends with a fresh value of the store. */
+  landFresh(found: FoundValue): void {
+    const { entry } = found;
+    this.outcome = 'hit';
+    this.freshUntil = entry?.expiresAt;
+    // A copy: the payload is a slice of what the client received.
+    if (entry && this.mayKeep(entry)) this.keep({ ...entry, payload: Buffer.from(entry.payload) });
+    this.landFound(found);
+  }
+
+  /** Ends with a stale value of the store. */
+  landStale(found: FoundValue): void {
+    this.outcome = 'stale';
+    this.landFound(found);
+  }
+
+  /** Ends with a value of the first level, while the store is away. */
+  landFirstLevel(value: unknown, freshUntil: number): void {
+    this.outcome = 'hit';
+    this.freshUntil = freshUntil;
+    this.land(value);
+  }
+
+  /** Ends with a loaded value. */
+  landLoaded({ value, entry, freshUntil }: LoadResult): void {
+    this.freshUntil = freshUntil;
+    // The value that an ordinary read has found by now is older.
+    if (this.forced) this.flights.outdate(this.key, false);
+    if (entry && this.mayKeep(entry)) this.keep(entry);
+    this.land(value);
   }
 
   fail(error: unknown): void {
@@ -42,18 +85,18 @@ export class Flight {
   }
 
   /**
-   * What is begun as soon as this one has ended, or is detached; whoever asked for it by then shares it. `begin` is
-   * told whether it must be strong, for any of them.
+   * The flight that `start` begins as soon as this one ends or is detached; callers that ask for it by then share it.
+   * `start` gets whether one of them is strong.
    */
-  next(begin: (strong: boolean) => Flight, strong: boolean): Promise<Flight> {
-    this.followedStrongly ||= strong;
-    this.following ??= new Promise((resolve) => {
-      (this.onEnd ??= []).push(() => resolve(begin(this.followedStrongly)));
+  following(start: (strong: boolean) => Flight, strong: boolean): Promise<Flight> {
+    this.nextIsStrong ||= strong;
+    this.next ??= new Promise((resolve) => {
+      (this.onEnd ??= []).push(() => resolve(start(this.nextIsStrong)));
     });
-    return this.following;
+    return this.next;
   }
 
-  /** Nobody joins any more. */
+  /** No caller joins any more. */
   detach(outdated = true): void {
     this.outdated ||= outdated;
     this.flights.leave(this);
@@ -61,28 +104,49 @@ export class Flight {
     this.onEnd = undefined;
     if (onEnd) for (const listener of onEnd) listener();
   }
+
+  private landFound({ entry, value, revived }: FoundValue): void {
+    if (entry?.tags) this.tags = Object.keys(entry.tags);
+    this.land(revived ? revived.value : value);
+  }
+
+  /** Not a value that may be older than an invalidation whose message came, or was missed, since the start. */
+  private mayKeep({ tags }: Entry): boolean {
+    const { firstLevel, invalidatedTags } = this.flights;
+    if (!firstLevel || this.outdated || this.endedEarly || firstLevel.generation !== this.generation) return false;
+    return !tags || !invalidatedTags.anySince(Object.keys(tags), this.startedAt);
+  }
+
+  private keep(entry: Entry): void {
+    this.flights.firstLevel?.keep(this.key, entry);
+  }
 }
 
-/** The reads that are under way, so that callers of one process share them; a key has at most one to join. */
+/** The flights of this process. For each key, callers can join at most one. */
 export class Flights {
-  // Not a Map: V8 links each table that one outgrew to the next, and so keeps the flights of before from the young
-  // generation's garbage collector.
+  // Not a Map: V8 links each table that one outgrew to the next, and so keeps ended flights from the garbage collector
+  // of the young generation.
   private readonly byKey = Object.create(null) as Record<string, Flight>;
   private readonly forced = Object.create(null) as Record<string, Flight>;
 
-  get(key: string, forced = false): Flight | undefined {
+  constructor(
+    readonly firstLevel: FirstLevel | undefined,
+    readonly invalidatedTags: InvalidatedTags,
+  ) {}
+
+  get(key: string, forced: boolean): Flight | undefined {
     return this.of(forced)[key];
   }
 
-  start(key: string, forced: boolean, begun: number, tags: readonly string[]): Flight {
-    const flight = new Flight(this, key, forced, begun, tags);
+  start(key: string, forced: boolean, tags: readonly string[]): Flight {
+    const flight = new Flight(this, key, forced, tags);
     this.of(forced)[key] = flight;
     return flight;
   }
 
-  /** One that nobody joins. */
-  alone(key: string, begun: number, tags: readonly string[]): Flight {
-    return new Flight(this, key, false, begun, tags);
+  /** A flight that no caller joins. */
+  startAlone(key: string, tags: readonly string[]): Flight {
+    return new Flight(this, key, false, tags);
   }
 
   /** @internal for `Flight` */
@@ -96,7 +160,7 @@ export class Flights {
     this.forced[key]?.detach();
   }
 
-  /** Others still join: what it answers is as true as when it began. */
+  /** Callers still join the flight: its value is as new as when it started. */
   outdate(key: string, forced = true): void {
     for (const flight of [this.byKey[key], forced && this.forced[key]]) if (flight) flight.outdated = true;
   }

@@ -1,322 +1,177 @@
 import { AsyncResource } from 'node:async_hooks';
-import type { CacheCore } from '../cache-core.js';
-import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
+import type { CacheBackendError } from '../../errors/cache-errors.js';
+import type { FirstLevel, Kept } from '../first-level/first-level.js';
 import type { Loader } from '../load/cache-loader.js';
-import type { TagState } from '../../contracts/cache-store.js';
-import type { Entry, TagStamp } from '../values/envelope.js';
+import type { LoadScopes } from '../load/load-scopes.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import type { Kept } from '../first-level/first-level.js';
+import type { CacheCounters } from '../store/cache-stats.js';
+import type { TagStamp } from '../values/envelope.js';
+import type { BatchParticipant } from './batch-participant.js';
+import { Fill, type FillContext } from './fill.js';
 import type { Flight } from './flights.js';
-import { askForLease } from '../load/lease-taking.js';
-import { LeasedLoad, type LoadResult } from '../load/leased-load.js';
-import type { LoadRendezvous } from '../load/load-rendezvous.js';
-import type { Loaded } from '../load/running-loads.js';
-import { revived, type Revived } from './revival.js';
+import type { Refresher } from './refresher.js';
 import {
-  bears,
-  beginningOf,
-  decode,
+  hasTags,
+  isDueForRefresh,
   isFresh,
   isServableStale,
-  judgedBy,
-  judgedByTags,
-  wantsRefresh,
-  type Found,
-} from './lookup.js';
-import { endOfOtherLoad, type OtherLoadEnd } from './other-load.js';
+  withTagStates,
+  type FoundValue,
+  type Revived,
+  type StoredValues,
+} from './stored-values.js';
 
-/** What every stored value begins with. */
-const WHATEVER = Buffer.alloc(0);
+/** The beginning of every stored value. */
+const ANY_VALUE = Buffer.alloc(0);
 
-/** One read of one key, which others share: looks it up, and loads it where that finds nothing. */
+/** What the reads of one cache look up values with. */
+export interface ReadContext {
+  readonly values: StoredValues;
+  readonly firstLevel: FirstLevel | undefined;
+  readonly scopes: LoadScopes;
+  readonly refresher: Refresher;
+  readonly counters: CacheCounters;
+  readonly fill: FillContext;
+}
+
+/** Looks up the value of a flight: serves it, fresh or stale, or has it loaded. */
 export class Read {
-  private readonly generation: number;
-  /** Where the loader runs: an answer of the store comes in the context of another read that was sent with this one. */
+  /** The context of the caller, in which loaders run: the store may answer in that of another read of the same batch. */
   private readonly caller = new AsyncResource('CacheRead');
-  /** The flight was answered before the load has ended. */
-  private answeredEarly = false;
 
   constructor(
-    private readonly core: CacheCore,
+    private readonly context: ReadContext,
     private readonly flight: Flight,
     private readonly loader: Loader<unknown>,
     private readonly settings: EntrySettings,
-    private readonly refresh: (found: Found) => void,
-    private readonly rendezvous?: LoadRendezvous,
-  ) {
-    this.generation = core.firstLevel?.generation ?? 0;
-  }
+    private readonly participant: BatchParticipant | undefined,
+  ) {}
 
   private get key(): string {
     return this.flight.key;
   }
 
   start(): void {
-    const changes = this.core.stepOrder.afterKey(this.key);
+    const changes = this.context.values.afterChanges(this.key);
     if (changes) void changes.then(() => this.lookUp());
     else this.lookUp();
   }
 
   private lookUp(): void {
-    const { core, key, settings } = this;
-    if (core.loads.scopes.wouldWaitForItself(key)) return this.loadUnstored();
-    if (core.unconfirmed.size > 0 && core.unconfirmed.coversKey(key)) return this.doWithoutDoubted();
-    if (settings.forceFresh) return this.fill(WHATEVER, undefined);
+    const { context, key, settings } = this;
+    if (context.scopes.wouldWaitForItself(key)) return this.fill().loadUnstored();
+    if (context.values.isInDoubt(key)) return this.doWithoutDoubted();
+    if (settings.forceFresh) return this.fill().start(ANY_VALUE);
     if (settings.tags.length > 0) return this.follow(this.lookUpTagged());
-    const { calls } = core;
-    calls.send('read', key, () => calls.store.read(key), this.onData, this.onFailure);
+    context.values.send(key, this.onData, this.onFailure);
   }
 
   private readonly onData = (data: Buffer | null): void => {
-    const found = decode(this.core, this.key, data);
-    if (!found) return this.fill(data ?? undefined, undefined);
-    if (found.entry?.tags) return this.follow(this.checkTags(found));
-    this.judge(found);
+    const found = this.context.values.decode(this.key, data);
+    if (!found) this.fill().start(data ?? undefined);
+    else if (found.entry?.tags) this.follow(this.checkTags(found));
+    else this.judge(found);
   };
 
   private readonly onFailure = (error: CacheBackendError): void => {
-    const { core, key, settings } = this;
-    const spare = settings.strong ? undefined : core.firstLevel?.spare(key);
-    if (!spare || !bears(spare.entry, settings.tags)) return this.doWithoutStore(error, undefined);
-    core.counters.redisErrors += 1;
-    this.follow(this.landSpare(spare, error));
+    const { context, key, settings } = this;
+    const spare = settings.strong ? undefined : context.firstLevel?.spare(key);
+    if (!spare || !hasTags(spare.entry, settings.tags)) return this.fill().doWithoutStore(error);
+    context.counters.redisErrors += 1;
+    this.follow(this.serveSpare(spare, error));
   };
 
-  /** What is in memory while the store is away. */
-  private async landSpare({ entry, value }: Kept, error: CacheBackendError): Promise<void> {
-    const { core, key, settings, flight } = this;
-    const made = settings.revive ? await revived(core, key, settings.revive, value) : { value };
-    if (!made) return this.doWithoutStore(error, undefined);
-    core.counters.firstLevelHits += 1;
-    flight.outcome = 'hit';
-    flight.freshUntil = entry.expiresAt;
-    flight.land(made.value);
+  /** Serves a value of the first level while the store is away. */
+  private async serveSpare({ entry, value }: Kept, error: CacheBackendError): Promise<void> {
+    const { context, key, settings, flight } = this;
+    const revived = settings.revive ? await context.values.revive(key, settings.revive, value) : { value };
+    if (!revived) return this.fill().doWithoutStore(error);
+    context.counters.firstLevelHits += 1;
+    flight.landFirstLevel(revived.value, entry.expiresAt);
   }
 
+  /** Fails the flight with an error of these steps, for which nothing else waits. */
   private follow(steps: Promise<void>): void {
     steps.catch((error: unknown) => this.flight.fail(error));
   }
 
-  /** Serves it, fresh or stale, or loads. */
-  private judge(found: Found): void {
+  private judge(found: FoundValue): void {
     const { revive } = this.settings;
-    if (!revive) return this.answer(found);
-    const made = revived(this.core, this.key, revive, found.value);
-    const judged = (answer: Revived) => {
-      if (answer) this.answer({ ...found, revived: answer });
-      else this.fill(found.data, undefined);
+    if (!revive) return this.serve(found);
+    const judged = (revived: Revived | undefined) => {
+      if (revived) this.serve({ ...found, revived });
+      else this.fill().start(found.data);
     };
-    if (made instanceof Promise) return this.follow(made.then(judged));
-    judged(made);
+    const revived = this.context.values.revive(this.key, revive, found.value);
+    if (revived instanceof Promise) return this.follow(revived.then(judged));
+    judged(revived);
   }
 
-  private answer(found: Found): void {
-    const { core, settings } = this;
+  /** Serves the value, fresh or stale, or has it loaded. */
+  private serve(found: FoundValue): void {
+    const { context, settings, flight } = this;
     if (isFresh(found)) {
-      core.counters.secondLevelHits += 1;
-      if (wantsRefresh(found.entry, settings)) this.caller.runInAsyncScope(this.refresh, undefined, found);
-      return this.landFound(found);
+      context.counters.secondLevelHits += 1;
+      if (isDueForRefresh(found.entry, settings)) this.refresh(found);
+      return flight.landFresh(found);
     }
-    const stale = isServableStale(found, settings) ? found : undefined;
-    if (!stale) return this.fill(found.data, undefined);
-    const rests = settings.staleIfError && core.rests.has(this.key);
-    if (settings.softTimeout > 0 && !rests) return this.fill(found.data, stale);
-    if (!rests) this.caller.runInAsyncScope(this.refresh, undefined, stale);
-    this.landStale(stale);
+    if (!isServableStale(found, settings)) return this.fill().start(found.data);
+    const rests = settings.staleIfError && context.refresher.isResting(this.key);
+    if (settings.softTimeout > 0 && !rests) return this.fill(found).start(found.data);
+    if (!rests) this.refresh(found);
+    context.counters.staleHits += 1;
+    flight.landStale(found);
   }
 
-  /** Asks for the value and for its tags in one round trip. */
   private async lookUpTagged(): Promise<void> {
-    const { core, key, settings } = this;
-    const { calls } = core;
-    let data: Buffer | null;
-    let states: readonly TagState[];
-    const changes = core.stepOrder.afterTags(settings.tags);
-    if (changes) await changes;
+    const { key, settings } = this;
+    const { values } = this.context;
+    let read: Awaited<ReturnType<StoredValues['readWithTags']>>;
     try {
-      [data, states] = await Promise.all([
-        calls.run('read', key, () => calls.store.read(key)),
-        calls.run('read of the tags', key, () => calls.store.readTags(settings.tags)),
-      ]);
+      read = await values.readWithTags(key, settings.tags);
     } catch (error) {
       return this.onFailure(error as CacheBackendError);
     }
-    const found = decode(core, key, data);
+    const [data, states] = read;
+    const found = values.decode(key, data);
     const stamp = found?.entry?.tags;
-    const judged = found && stamp && judgedBy(settings.tags, states, found);
-    if (!judged) return this.fill(data ?? undefined, undefined);
+    const judged = found && stamp && withTagStates(found, settings.tags, states);
+    if (!judged) return this.fill().start(data ?? undefined);
     if (Object.keys(stamp).length > settings.tags.length) return this.checkTags(found);
-    if (core.unconfirmed.coversTags(stamp)) return this.doWithoutDoubted(stamp);
+    if (values.areTagsInDoubt(stamp)) return this.doWithoutDoubted(stamp);
     this.judge(judged);
   }
 
-  private async checkTags(found: Found): Promise<void> {
-    const { core, key, settings } = this;
-    if (core.unconfirmed.coversTags(found.entry?.tags)) return this.doWithoutDoubted(found.entry?.tags);
-    let judged: Found | undefined;
+  private async checkTags(found: FoundValue): Promise<void> {
+    const { key, settings } = this;
+    const { values } = this.context;
+    const stamp = found.entry?.tags;
+    if (values.areTagsInDoubt(stamp)) return this.doWithoutDoubted(stamp);
+    let judged: FoundValue | undefined;
     try {
-      judged = await judgedByTags(core, key, found, settings.tags);
+      judged = await values.checkTags(key, found, settings.tags);
     } catch (error) {
       return this.onFailure(error as CacheBackendError);
     }
     if (judged) this.judge(judged);
-    else this.fill(found.data, undefined);
+    else this.fill().start(found.data);
   }
 
-  /**
-   * Takes the lease and loads, or waits for whoever has it. `present`: what is in the store and not to be served.
-   * `stale`: what is to be served when that takes longer than `softTimeout`.
-   */
-  private fill(present: Buffer | undefined, stale: Found | undefined): void {
-    this.core.counters.misses += 1;
-    const { bloom } = this.settings;
-    if (!bloom) return this.askForLease(present, stale);
-    const mayBe = bloom.filter.mayHave(bloom.id).then((may) => {
-      if (may) return this.askForLease(present, stale);
-      this.core.counters.absentByFilter += 1;
-      this.flight.land(null);
-    });
-    this.follow(mayBe);
-  }
-
-  private askForLease(present: Buffer | undefined, stale: Found | undefined): void {
-    const { core, key, settings } = this;
-    askForLease(
-      core,
-      key,
-      settings,
-      { seen: present && beginningOf(present), waits: false },
-      (answer) => {
-        if (answer instanceof LeasedLoad) this.load(answer, stale);
-        else if (answer.status === 'barrier') this.loadUnstored(stale);
-        else this.follow(this.awaitOther(present, stale));
-      },
-      (error) => this.doWithoutStore(error, stale),
-    );
-  }
-
-  /** Somebody else loads, or has loaded. */
-  private async awaitOther(present: Buffer | undefined, stale: Found | undefined): Promise<void> {
-    const { core, key, settings, rendezvous } = this;
-    const patience = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
-    let end: OtherLoadEnd;
-    try {
-      end = await endOfOtherLoad(core, key, settings, present, patience, rendezvous);
-    } catch (error) {
-      if (!(error instanceof CacheBackendError)) throw error;
-      return this.doWithoutStore(error, stale);
-    }
-    if (end instanceof LeasedLoad) return this.load(end, stale);
-    if (end === 'barrier') return this.loadUnstored(stale);
-    if (end === 'late') return this.giveUpWaiting(stale);
-    if (end !== 'unreadable') return this.landFound(end);
-    core.warnings.warn(`What is under "${key}" is no value of the cache, or not yet on the replica that is read from`);
-    this.loadUnstored(stale);
-  }
-
-  private load(load: LeasedLoad, stale: Found | undefined): void {
-    const { softTimeout } = this.settings;
-    const soft = stale && softTimeout > 0 ? setTimeout(() => this.landEarly(stale), softTimeout) : undefined;
-    const done = (result: LoadResult) => {
-      clearTimeout(soft);
-      this.bear(load.named);
-      this.landLoaded(result);
-    };
-    const failed = (error: unknown) => {
-      clearTimeout(soft);
-      this.landFailed(error, stale);
-    };
-    this.caller.runInAsyncScope(() => load.run(this.loader, stale?.value, done, failed));
-  }
-
-  /** Where nothing may be stored: a write is under way, or the store is away. */
-  private loadUnstored(stale?: Found): void {
-    const { core, key, loader, settings } = this;
-    core.counters.unstoredLoads += 1;
-    const done = ({ value, tags }: Loaded) => {
-      this.bear(tags);
-      this.flight.land(value);
-    };
-    const failed = (error: unknown) => this.landFailed(error, stale);
-    this.caller.runInAsyncScope(() => core.loads.run(key, loader, settings.loaderTimeout, stale?.value, done, failed));
-  }
-
-  /** What is there was deleted here, and Redis has not confirmed that. */
+  /** Goes on without a value whose deletion Redis has not confirmed. */
   private doWithoutDoubted(tags?: TagStamp): void {
-    const { core, key, settings } = this;
-    const doubt = settings.failOpen ? undefined : core.unconfirmed.doubtAbout(key, tags);
-    if (doubt) this.flight.fail(doubt);
-    else this.loadUnstored();
-  }
-
-  private doWithoutStore(error: CacheBackendError, stale: Found | undefined): void {
-    this.core.counters.redisErrors += 1;
-    if (this.settings.failOpen) this.loadUnstored(stale);
-    else this.flight.fail(error);
-  }
-
-  private giveUpWaiting(stale: Found | undefined): void {
     const { key, settings } = this;
-    if (stale) return this.landStale(stale);
-    if (settings.onTimeout !== 'throw') return this.loadUnstored();
-    const message = `"${key}" was still being loaded by another call after lock.wait (${settings.wait} ms)`;
-    throw new CacheTimeoutError(message, [key]);
+    const doubt = settings.failOpen ? undefined : this.context.values.doubtAbout(key, tags);
+    if (doubt) this.flight.fail(doubt);
+    else this.fill().loadUnstored();
   }
 
-  private landFound(found: Found): void {
-    const { entry } = found;
-    this.flight.outcome = 'hit';
-    this.flight.freshUntil = entry?.expiresAt;
-    if (entry && this.core.firstLevel) this.keep({ ...entry, payload: Buffer.from(entry.payload) });
-    this.landStored(found);
+  private refresh(found: FoundValue): void {
+    const { context, key, loader, settings, participant } = this;
+    this.caller.runInAsyncScope(() => context.refresher.refresh(key, loader, settings, found, participant));
   }
 
-  private landStale(stale: Found): void {
-    this.core.counters.staleHits += 1;
-    this.flight.outcome = 'stale';
-    this.landStored(stale);
-  }
-
-  private landStored({ entry, value, revived: made }: Found): void {
-    if (entry?.tags) this.flight.tags = Object.keys(entry.tags);
-    this.flight.land(made ? made.value : value);
-  }
-
-  /** What is loaded has these tags, too. */
-  private bear(named: readonly string[]): void {
-    if (named.length === 0) return;
-    const { tags, tagPrefix } = this.settings;
-    this.flight.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
-  }
-
-  private landEarly(stale: Found): void {
-    this.answeredEarly = true;
-    this.landStale(stale);
-  }
-
-  private landLoaded({ value, entry, freshUntil }: LoadResult): void {
-    this.flight.freshUntil = freshUntil;
-    // What an ordinary read has found by now is older.
-    if (this.settings.forceFresh) this.core.flights.outdate(this.key, false);
-    if (entry) this.keep(entry);
-    this.flight.land(value);
-  }
-
-  private landFailed(error: unknown, stale: Found | undefined): void {
-    if (stale) this.core.rests.begin(this.key, this.settings.restAfterError);
-    if (this.answeredEarly) {
-      return this.core.warnings.warn(`The loader of "${this.key}" failed in the background: ${String(error)}`);
-    }
-    if (stale && this.settings.staleIfError) return this.landStale(stale);
-    this.flight.fail(error);
-  }
-
-  /** In the first level, unless it may be older than a message that was heard, or missed, since this read began. */
-  private keep(entry: Entry): void {
-    const { firstLevel, invalidatedTags } = this.core;
-    const { outdated, begun } = this.flight;
-    if (!firstLevel || outdated || this.answeredEarly || firstLevel.generation !== this.generation) return;
-    if (entry.tags && invalidatedTags.anySince(Object.keys(entry.tags), begun)) return;
-    firstLevel.keep(this.key, entry);
+  private fill(stale?: FoundValue): Fill {
+    const { context, flight, loader, settings, participant, caller } = this;
+    return new Fill(context.fill, flight, loader, settings, participant, caller, stale);
   }
 }

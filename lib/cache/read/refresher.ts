@@ -1,51 +1,70 @@
-import type { CacheCore } from '../cache-core.js';
+import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { FirstLevel } from '../first-level/first-level.js';
 import type { Loader } from '../load/cache-loader.js';
+import { LoadLease } from '../load/load-lease.js';
+import type { LoadLeases } from '../load/load-leases.js';
+import type { Loads } from '../load/loads.js';
+import type { RestingKeys } from '../load/resting-keys.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import { takeLease } from '../load/lease-taking.js';
-import { LeasedLoad } from '../load/leased-load.js';
-import type { LoadRendezvous } from '../load/load-rendezvous.js';
-import { beginningOf, type Found } from './lookup.js';
+import type { Envelopes } from '../values/envelope.js';
+import type { BatchParticipant } from './batch-participant.js';
+import { beginningOf, type FoundValue } from './stored-values.js';
 
-/** Loads anew what is still served, in the background: one load at a time for each key over all processes. */
+/** Loads values in the background that are still served: one load at a time for each key, over all processes. */
 export class Refresher {
-  private readonly underWay = new Set<string>();
+  private readonly running = new Set<string>();
 
-  constructor(private readonly core: CacheCore) {}
+  constructor(
+    private readonly leases: LoadLeases,
+    private readonly loads: Loads,
+    private readonly resting: RestingKeys,
+    private readonly firstLevel: FirstLevel | undefined,
+    private readonly envelopes: Envelopes,
+    private readonly warnings: WarningLimiter,
+  ) {}
+
+  /** Whether a load of the key has failed within `restAfterError`. */
+  isResting(key: string): boolean {
+    return this.resting.has(key);
+  }
 
   refresh(
     key: string,
     loader: Loader<unknown>,
     settings: EntrySettings,
-    current: Found,
-    rendezvous?: LoadRendezvous,
+    current: FoundValue,
+    participant?: BatchParticipant,
   ): void {
-    if (this.underWay.has(key) || this.core.rests.has(key)) return;
-    this.underWay.add(key);
-    rendezvous?.refreshes();
+    if (this.running.has(key) || this.resting.has(key)) return;
+    this.running.add(key);
+    participant?.refreshes();
     this.load(key, loader, settings, current).then(
       () => {
-        this.underWay.delete(key);
-        rendezvous?.refreshed();
+        this.running.delete(key);
+        participant?.refreshed();
       },
       (error: unknown) => {
-        rendezvous?.refreshed();
-        this.core.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`);
-        this.underWay.delete(key);
-        this.core.rests.begin(key, settings.restAfterError);
+        participant?.refreshed();
+        this.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`);
+        this.running.delete(key);
+        this.resting.begin(key, settings.restAfterError);
       },
     );
   }
 
-  private async load(key: string, loader: Loader<unknown>, settings: EntrySettings, current: Found): Promise<void> {
-    const { core } = this;
-    const { entry, data } = current;
-    const seen = data ? beginningOf(data) : entry && core.envelopes.headOf(entry);
-    const load = await takeLease(core, key, settings, { seen, waits: false });
-    if (load instanceof LeasedLoad) {
+  private async load(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    { data, entry, value }: FoundValue,
+  ): Promise<void> {
+    const replaces = data ? beginningOf(data) : entry && this.envelopes.headOf(entry);
+    const outcome = await this.leases.take(key, settings, { replaces, waits: false });
+    if (outcome instanceof LoadLease) {
       await new Promise((resolve, reject) => {
-        load.run(loader, current.value, resolve, reject);
+        this.loads.underLease(outcome, loader, settings, value, resolve, reject);
       });
-    } else if (load.status !== 'hit') return;
-    core.firstLevel?.delete(key);
+    } else if (outcome.status !== 'hit') return;
+    this.firstLevel?.delete(key);
   }
 }

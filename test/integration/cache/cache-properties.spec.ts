@@ -64,9 +64,8 @@ async function holds(options: CacheEntryOptions, tagged: boolean): Promise<void>
   });
   const history = fc.asyncProperty(steps, async (all) => {
     histories += 1;
-    const caches = instances.map(({ cache }) => cache);
     const keys = Array.from({ length: KEYS }, (_, key) => `history:${histories}:${key}`);
-    const model = new CacheModel(caches, admin, keys, { ...SHORT, ...options }, tagged);
+    const model = new CacheModel(instances, admin, keys, { ...SHORT, ...options }, tagged);
     await model.run(all);
     expect(model.findings).toEqual([]);
   });

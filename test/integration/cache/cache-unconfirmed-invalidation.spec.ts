@@ -30,7 +30,7 @@ describe('An invalidation that Redis does not confirm', () => {
   ] as const)('leaves nothing in the first level that was read meanwhile: %s', async (_, step, invalidate) => {
     using scripted = scriptedCache({ l1: {}, breaker: { errors: 1_000_000 } });
     const { cache, engine, store } = scripted;
-    await eventually(() => engine.hears);
+    await eventually(() => engine.busConnected);
     const load = (value: string) => cache.getOrSet('k', () => value, { tags: ['t'] });
     await load('old');
     const gate = new Gate();

@@ -6,7 +6,6 @@ import type { FirstLevelOptions } from '../../../../lib/cache/options/cache-opti
 import {
   clientWithBusThrough,
   closeCaches,
-  hears,
   openCache,
   openCaches,
   type CacheInstance,
@@ -98,7 +97,9 @@ describe('the first level of several applications', () => {
       await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
       await caches[0]!.invalidate(`${key}:${time}`);
       await eventually(() =>
-        caches.every((cache, index) => hears(cache) && cache.stats().firstLevelFlushes > flushes[index]!),
+        instances.every(
+          ({ engine }, index) => engine.busConnected && engine.stats().firstLevelFlushes > flushes[index]!,
+        ),
       );
       await sleep(100);
       for (const cache of caches) expect(await cache.getOrSet(`${key}:${time}`, () => 'new')).toBe('new');
@@ -111,9 +112,9 @@ describe('the first level of several applications', () => {
     await apart.cache.getOrSet(key, () => 'old');
     expect(apart.cache.stats().firstLevelSize).toBe(1);
     proxy.reset();
-    await eventually(() => !hears(apart.cache), { every: 1 });
+    await eventually(() => !apart.engine.busConnected, { every: 1 });
     expect(apart.cache.stats().firstLevelSize).toBe(0);
-    await eventually(() => hears(apart.cache));
+    await eventually(() => apart.engine.busConnected);
     await apart.close();
     await proxy.stop();
   });
@@ -127,7 +128,7 @@ describe('the first level of several applications', () => {
     const begun = performance.now();
     await eventually(async () => (await apart.cache.getOrSet(key, () => 'new')) === 'new', { within: 10_000 });
     expect(quietTimeSince(begun)).toBeLessThan(3_000);
-    await eventually(() => hears(apart.cache), { within: 20_000 });
+    await eventually(() => apart.engine.busConnected, { within: 20_000 });
     await apart.close();
     await proxy.stop();
   });

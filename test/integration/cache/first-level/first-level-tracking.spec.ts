@@ -27,12 +27,13 @@ describe('a tracked first level', () => {
     logger = new RecordingLogger();
     engine = new CacheEngine(store, cacheSettings(TRACKED), logger, FirstLevel);
     engine.start();
-    await eventually(() => engine.hears);
+    await eventually(() => engine.busConnected);
   });
   afterEach(() => engine.stop());
 
   const loader = jest.fn(async () => 'loaded');
-  const fetch = (key = 'k', load: () => Promise<unknown> = loader) => engine.fetch(key, load, engine.settings.entries);
+  const fetch = (key = 'k', load: () => Promise<unknown> = loader) =>
+    engine.reads.read(key, load, engine.settings.entries);
 
   async function isKept(): Promise<boolean> {
     await fetch();

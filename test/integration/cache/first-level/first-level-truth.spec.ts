@@ -2,7 +2,7 @@ import 'reflect-metadata';
 import { Redis } from 'ioredis';
 import { FirstLevel } from '../../../../lib/cache/first-level/first-level.js';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
-import { hears, openCache, type CacheInstance } from '../../../support/cache-instance.js';
+import { openCache, type CacheInstance } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { startRedisCluster } from '../../../support/servers/redis-cluster.js';
 import { scriptedCache } from '../../../support/scripted-cache.js';
@@ -24,7 +24,7 @@ describe('The first level', () => {
     };
     using scripted = scriptedCache({ l1: {}, defaults: { consistency: 'strong' } }, store);
     const { cache, engine } = scripted;
-    await eventually(() => engine.hears);
+    await eventually(() => engine.busConnected);
     await read(cache, 'k', 'old');
     await store.invalidate({ key: 'k' });
     expect(await cache.get('k')).toBeUndefined();
@@ -39,7 +39,7 @@ describe('The first level', () => {
     };
     using scripted = scriptedCache({ serializer, l1: { serialize } });
     const { cache, engine } = scripted;
-    await eventually(() => engine.hears);
+    await eventually(() => engine.busConnected);
     expect(await read(cache, 'k', 'one')).toBe('one');
     expect(await read(cache, 'k', 'two')).toBe('two');
     expect(await cache.get('k')).toBeUndefined();
@@ -66,7 +66,7 @@ describe('The first level', () => {
 
   it('is not used once the application has ended', async () => {
     const { cache, engine } = scriptedCache({ l1: {} });
-    await eventually(() => engine.hears);
+    await eventually(() => engine.busConnected);
     await read(cache, 'k', 'old');
     await engine.stop();
     expect(await read(cache, 'k', 'new')).toBe('new');
@@ -82,7 +82,7 @@ it('On a Cluster, the first level has nothing old after its connection for messa
   )) as [CacheInstance, CacheInstance];
   try {
     for (const key of ['a', 'b', 'c']) {
-      await eventually(() => hears(one.cache));
+      await eventually(() => one.engine.busConnected);
       await read(one.cache, key, 'old');
       const { firstLevelFlushes } = one.cache.stats();
       await Promise.all(admins.map((admin) => admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub')));

@@ -29,7 +29,7 @@ afterAll(async () => {
 beforeEach(() => redis.flushall());
 
 function engine(): CacheEngine {
-  return (cache as unknown as { scope: { engine: CacheEngine } }).scope.engine;
+  return (instances[0] as CacheInstance).engine;
 }
 
 /** Deletes by tag in `by`, until `cache` knows of it. */
@@ -212,7 +212,7 @@ it.each(['eventual', 'strong'] as const)(
   async (consistency) => {
     using scripted = scriptedCache();
     const { cache: batches, store } = scripted;
-    await eventually(() => scripted.engine.hears);
+    await eventually(() => scripted.engine.busConnected);
     const keys = ['a', 'b', 'c'];
     const [gate, ahead] = [new Gate(), new Gate()];
     const calls: (readonly string[])[] = [];

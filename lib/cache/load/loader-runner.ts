@@ -4,33 +4,32 @@ import type { Loader, LoaderContext } from './cache-loader.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import { milliseconds, type Duration } from '../options/cache-durations.js';
 import { requireTags } from '../options/entry-settings.js';
-import { LoadScopes, type ScopedLoad } from './load-scopes.js';
+import type { LoadScopes, ScopedLoad } from './load-scopes.js';
 
-/** What a loader returned, and said beside it. */
+/** What a loader returned, and what it set in its context. */
 export interface Loaded {
   readonly value: unknown;
   readonly skipped: boolean;
+  /** Milliseconds, where the loader set it. */
   readonly ttl: number | undefined;
+  /** Without the prefix of their namespace. */
   readonly tags: readonly string[];
 }
 
 /**
- * Calls loaders: bounded in time, and aware of what they are called inside of. Callbacks rather than promises: with
- * `AsyncLocalStorage` each promise on the way of every miss has its price.
+ * Runs loaders, each limited in time. Takes callbacks and not promises: where `AsyncLocalStorage` is in use, each
+ * promise makes each miss slower.
  */
-export class Loads {
-  readonly scopes: LoadScopes;
-
+export class LoaderRunner {
   constructor(
     readonly timeouts: Timeouts,
+    readonly scopes: LoadScopes,
     readonly counters: CacheCounters,
-  ) {
-    this.scopes = new LoadScopes(timeouts);
-  }
+  ) {}
 
   /**
-   * Calls one of the two, once: `failed` with what the loader throws, or CacheTimeoutError when it takes longer than
-   * `timeout` ms.
+   * Calls `done` or `failed`, once: `failed` with what the loader throws, or with CacheTimeoutError `timeout` ms after
+   * the loader was called.
    */
   run(
     key: string,
@@ -40,11 +39,11 @@ export class Loads {
     done: (loaded: Loaded) => void,
     failed: (error: unknown) => void,
   ): void {
-    new RunningLoad(this, key, timeout, stale, done, failed).start(loader);
+    new LoaderRun(this, key, timeout, stale, done, failed).start(loader);
   }
 }
 
-class RunningLoad implements Loaded, LoaderContext, ScopedLoad, Expiring {
+class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   value: unknown;
   skipped = false;
   ttl: number | undefined;
@@ -55,7 +54,7 @@ class RunningLoad implements Loaded, LoaderContext, ScopedLoad, Expiring {
   private timeoutError: CacheTimeoutError | undefined;
 
   constructor(
-    private readonly loads: Loads,
+    private readonly runner: LoaderRunner,
     readonly key: string,
     private readonly timeout: number,
     readonly stale: unknown,
@@ -64,13 +63,13 @@ class RunningLoad implements Loaded, LoaderContext, ScopedLoad, Expiring {
   ) {}
 
   start(loader: Loader<unknown>): void {
-    const { loads } = this;
-    loads.counters.loads += 1;
-    this.limit = loads.timeouts.start(this.timeout, this);
+    const { runner } = this;
+    runner.counters.loads += 1;
+    this.limit = runner.timeouts.start(this.timeout, this);
     let returned: unknown;
     try {
-      returned = loads.scopes.begin(this, loader);
-      // To look at what it returned may throw as well.
+      returned = runner.scopes.begin(this, loader);
+      // Reading `then` of what it returned may throw as well.
       if (returned instanceof Promise || isThenable(returned)) return void returned.then(this.onValue, this.onError);
     } catch (error) {
       return this.onError(error);
@@ -84,7 +83,7 @@ class RunningLoad implements Loaded, LoaderContext, ScopedLoad, Expiring {
     return this.controller.signal;
   }
 
-  // A loader may take these out of its context, and most never ask for them.
+  // Getters: a loader may destructure its context, and most loaders use none of these functions.
   get skip() {
     return (): void => {
       this.skipped = true;
@@ -123,13 +122,13 @@ class RunningLoad implements Loaded, LoaderContext, ScopedLoad, Expiring {
   private readonly onError = (error: unknown): void => {
     if (this.over) return;
     this.end();
-    this.loads.counters.failedLoads += 1;
+    this.runner.counters.failedLoads += 1;
     this.failed(error);
   };
 
   private end(): void {
     this.over = true;
-    this.loads.scopes.ended();
+    this.runner.scopes.ended();
     this.limit?.leave();
   }
 }

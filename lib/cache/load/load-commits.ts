@@ -1,0 +1,123 @@
+import type { StoredData } from '../../contracts/cache-store.js';
+import { CacheBackendError } from '../../errors/cache-errors.js';
+import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import { staleTtlOf, timeToLive } from '../options/time-to-live.js';
+import type { CacheCounters } from '../store/cache-stats.js';
+import type { StoreCalls } from '../store/store-calls.js';
+import type { Entry, Envelopes } from '../values/envelope.js';
+import type { UnkeptClasses } from '../values/unkept-classes.js';
+import type { LoadLease } from './load-lease.js';
+import type { Loaded } from './loader-runner.js';
+import type { TagStamps } from './tag-stamps.js';
+
+/** A loaded value, and what became of it. */
+export interface LoadResult {
+  readonly value: unknown;
+  /** The tags that the loader named, without the prefix of their namespace. */
+  readonly tags: readonly string[];
+  /** What was stored, where there is a first level to keep it. */
+  readonly entry?: Entry | undefined;
+  /** When its `ttl` ends, in ms of the wall clock; absent where it was not stored. */
+  readonly freshUntil?: number;
+}
+
+/** Stores loaded values under their leases. */
+export class LoadCommits {
+  constructor(
+    private readonly calls: StoreCalls,
+    private readonly envelopes: Envelopes,
+    private readonly tagStamps: TagStamps,
+    private readonly unkeptClasses: UnkeptClasses,
+    private readonly counters: CacheCounters,
+    private readonly warnings: WarningLimiter,
+    /** Whether there is a first level, which takes what was stored. */
+    private readonly hasFirstLevel: boolean,
+  ) {}
+
+  /**
+   * Stores the value unless its lease was taken away. Calls `done` or `failed`, once: `failed` with CacheBackendError
+   * when Redis fails and `onRedisError` is 'throw'. `loadTime`: ms that the loader took.
+   */
+  store(
+    lease: LoadLease,
+    settings: EntrySettings,
+    loaded: Loaded,
+    loadTime: number,
+    done: (result: LoadResult) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const { value, tags } = loaded;
+    const ttl = loaded.skipped ? 0 : timeToLive(value, settings, loaded.ttl);
+    if (ttl === 0) {
+      lease.release();
+      return done({ value, tags });
+    }
+    const giveUp = (error: unknown) => {
+      const isBackendError = error instanceof CacheBackendError;
+      if (isBackendError) this.counters.redisErrors += 1;
+      else this.warnings.warn(`The loaded value of "${lease.key}" cannot be stored: ${String(error)}`);
+      lease.release();
+      if (isBackendError && !settings.failOpen) failed(error);
+      else done({ value, tags });
+    };
+    try {
+      this.unkeptClasses.look(lease.key, value, settings.revive);
+      const sealed = this.seal(lease, settings, loaded, ttl, loadTime);
+      if (!(sealed instanceof Promise)) return this.commit(lease, settings, loaded, sealed, ttl, done, giveUp);
+      sealed.then((data) => this.commit(lease, settings, loaded, data, ttl, done, giveUp), giveUp);
+    } catch (error) {
+      giveUp(error);
+    }
+  }
+
+  private commit(
+    lease: LoadLease,
+    settings: EntrySettings,
+    { value, tags }: Loaded,
+    data: StoredData | undefined,
+    ttl: number,
+    done: (result: LoadResult) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const { calls, counters } = this;
+    const { key, token } = lease;
+    if (data === undefined) {
+      counters.refusedCommits += 1;
+      lease.release();
+      return done({ value, tags });
+    }
+    const request = { key, token, data, ttl: ttl + staleTtlOf(value, settings) };
+    const answered = (stored: boolean) => {
+      if (!stored) {
+        counters.refusedCommits += 1;
+        return done({ value, tags });
+      }
+      const entry = this.hasFirstLevel ? this.envelopes.open(Buffer.from(data)) : undefined;
+      done({ value, tags, freshUntil: Date.now() + ttl, entry });
+    };
+    calls.send('storing', key, () => calls.store.commit(request), answered, failed);
+  }
+
+  /** The stored form of the value; `undefined` where a tag that the loader named was invalidated meanwhile. */
+  private seal(
+    lease: LoadLease,
+    settings: EntrySettings,
+    { value, tags: named }: Loaded,
+    ttl: number,
+    loadTime: number,
+  ): StoredData | Promise<StoredData | undefined> {
+    const { envelopes } = this;
+    const { refreshAhead, staleTtl } = settings;
+    const mark = {
+      expiresAt: Date.now() + ttl,
+      keptStale: staleTtlOf(value, settings) > 0,
+      loadTime: refreshAhead && 'beta' in refreshAhead ? Math.round(loadTime) : undefined,
+      tags: undefined,
+    };
+    if (settings.tags.length === 0 && named.length === 0) return envelopes.seal(value, mark);
+    return this.tagStamps
+      .ofLoad(lease, settings, named, ttl + staleTtl)
+      .then((tags) => tags && envelopes.seal(value, { ...mark, tags }));
+  }
+}

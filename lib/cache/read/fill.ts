@@ -1,0 +1,169 @@
+import type { AsyncResource } from 'node:async_hooks';
+import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
+import type { Loader } from '../load/cache-loader.js';
+import type { LoadResult } from '../load/load-commits.js';
+import { LoadLease } from '../load/load-lease.js';
+import type { LeaseOutcome, LoadLeases } from '../load/load-leases.js';
+import type { Loads } from '../load/loads.js';
+import type { RestingKeys } from '../load/resting-keys.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import type { CacheCounters } from '../store/cache-stats.js';
+import type { BatchParticipant } from './batch-participant.js';
+import type { Flight } from './flights.js';
+import type { OtherLoads } from './other-loads.js';
+import { beginningOf, type FoundValue } from './stored-values.js';
+
+/** What the reads of one cache load values with. */
+export interface FillContext {
+  readonly leases: LoadLeases;
+  readonly loads: Loads;
+  readonly otherLoads: OtherLoads;
+  readonly resting: RestingKeys;
+  readonly counters: CacheCounters;
+  readonly warnings: WarningLimiter;
+}
+
+/** Fills the miss of a flight: loads the value, or waits for another load of it. */
+export class Fill {
+  constructor(
+    private readonly context: FillContext,
+    private readonly flight: Flight,
+    private readonly loader: Loader<unknown>,
+    private readonly settings: EntrySettings,
+    private readonly participant: BatchParticipant | undefined,
+    /** The context of the caller, in which the loader runs. */
+    private readonly caller: AsyncResource,
+    /** What is served where the load takes longer than `softTimeout`, or fails. */
+    private readonly stale: FoundValue | undefined,
+  ) {}
+
+  private get key(): string {
+    return this.flight.key;
+  }
+
+  /** `present`: what is in the store and is not to be served. */
+  start(present: Buffer | undefined): void {
+    const { bloom } = this.settings;
+    this.context.counters.misses += 1;
+    if (!bloom) return this.requestLease(present);
+    const asked = bloom.filter.mayHave(bloom.id).then((mayHave) => {
+      if (mayHave) return this.requestLease(present);
+      this.context.counters.absentByFilter += 1;
+      this.flight.land(null);
+    });
+    this.follow(asked);
+  }
+
+  /** Loads where nothing may be stored: a write is under way, or the store is away. */
+  loadUnstored(): void {
+    const { context, key, loader, settings, stale } = this;
+    const done = (result: LoadResult) => {
+      this.addTags(result.tags);
+      this.flight.land(result.value);
+    };
+    this.caller.runInAsyncScope(() =>
+      context.loads.unstored(key, loader, settings, stale?.value, done, this.onLoadError),
+    );
+  }
+
+  doWithoutStore(error: CacheBackendError): void {
+    this.context.counters.redisErrors += 1;
+    if (this.settings.failOpen) this.loadUnstored();
+    else this.flight.fail(error);
+  }
+
+  private requestLease(present: Buffer | undefined): void {
+    const { context, key, settings } = this;
+    const answered = (outcome: LeaseOutcome) => {
+      if (outcome instanceof LoadLease) this.load(outcome);
+      else if (outcome.status === 'barrier') this.loadUnstored();
+      else this.follow(this.awaitOther(present));
+    };
+    const failed = (error: CacheBackendError) => this.doWithoutStore(error);
+    context.leases.request(
+      key,
+      settings,
+      { replaces: present && beginningOf(present), waits: false },
+      answered,
+      failed,
+    );
+  }
+
+  /** Another caller loads, or has loaded. */
+  private async awaitOther(present: Buffer | undefined): Promise<void> {
+    const { context, key, settings, participant, stale } = this;
+    const wait = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
+    let end: Awaited<ReturnType<OtherLoads['end']>>;
+    try {
+      end = await context.otherLoads.end(key, settings, present, wait, participant);
+    } catch (error) {
+      if (!(error instanceof CacheBackendError)) throw error;
+      return this.doWithoutStore(error);
+    }
+    if (end instanceof LoadLease) return this.load(end);
+    if (end === 'barrier') return this.loadUnstored();
+    if (end === 'late') return this.giveUpWaiting();
+    if (end !== 'unreadable') return this.flight.landFresh(end);
+    context.warnings.warn(
+      `What Redis has under "${key}" is not a value of the cache, or the replica that is read does not have it yet`,
+    );
+    this.loadUnstored();
+  }
+
+  private load(lease: LoadLease): void {
+    const { context, flight, loader, settings, stale } = this;
+    const { softTimeout } = settings;
+    const soft = stale && softTimeout > 0 ? setTimeout(() => this.endEarly(stale), softTimeout) : undefined;
+    const done = (result: LoadResult) => {
+      clearTimeout(soft);
+      this.addTags(result.tags);
+      flight.landLoaded(result);
+    };
+    const failed = (error: unknown) => {
+      clearTimeout(soft);
+      this.onLoadError(error);
+    };
+    this.caller.runInAsyncScope(() => context.loads.underLease(lease, loader, settings, stale?.value, done, failed));
+  }
+
+  private giveUpWaiting(): void {
+    const { key, settings, stale } = this;
+    if (stale) return this.landStale(stale);
+    if (settings.onTimeout !== 'throw') return this.loadUnstored();
+    const message = `"${key}" was still being loaded by another call after lock.wait (${settings.wait} ms)`;
+    throw new CacheTimeoutError(message, [key]);
+  }
+
+  /** The load goes on, and its value is stored. */
+  private endEarly(stale: FoundValue): void {
+    this.flight.endedEarly = true;
+    this.landStale(stale);
+  }
+
+  private readonly onLoadError = (error: unknown): void => {
+    const { context, flight, key, settings, stale } = this;
+    if (stale) context.resting.begin(key, settings.restAfterError);
+    if (flight.endedEarly) {
+      context.warnings.warn(`The loader of "${key}" failed in the background: ${String(error)}`);
+    } else if (stale && settings.staleIfError) this.landStale(stale);
+    else flight.fail(error);
+  };
+
+  private landStale(stale: FoundValue): void {
+    this.context.counters.staleHits += 1;
+    this.flight.landStale(stale);
+  }
+
+  /** The value has the tags that its loader named, too. */
+  private addTags(named: readonly string[]): void {
+    if (named.length === 0) return;
+    const { tags, tagPrefix } = this.settings;
+    this.flight.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
+  }
+
+  /** Fails the flight with an error of these steps, for which nothing else waits. */
+  private follow(steps: Promise<void>): void {
+    steps.catch((error: unknown) => this.flight.fail(error));
+  }
+}

@@ -1,0 +1,133 @@
+import { AsyncResource } from 'node:async_hooks';
+import type { InvalidatedTags } from '../invalidation/invalidated-tags.js';
+import type { Loader } from '../load/cache-loader.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import type { BatchParticipant } from './batch-participant.js';
+import type { Flight, Flights } from './flights.js';
+import { Read, type ReadContext } from './read.js';
+import { currentReport, type ReadReport } from './read-report.js';
+
+/** Reads through the store. Callers of this process that ask for one key at the same time share one read. */
+export class SingleFlight {
+  /** Whether messages of invalidations arrive; without them, a caller joins no read that started before its call. */
+  busConnected = false;
+
+  constructor(
+    private readonly flights: Flights,
+    private readonly invalidatedTags: InvalidatedTags,
+    private readonly context: ReadContext,
+  ) {}
+
+  /** The value of the flight to join, of the one that follows it, or of one that starts now. */
+  read(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant?: BatchParticipant,
+  ): Promise<unknown> {
+    const report = currentReport();
+    const current = this.joinable(key, settings);
+    if (!current) return reported(this.startShared(key, loader, settings, participant), report);
+    const { scopes, counters } = this.context;
+    if (scopes.wouldWaitForItself(key)) {
+      const flight = this.flights.startAlone(key, settings.tags);
+      return reported(this.start(flight, loader, settings, participant), report);
+    }
+    counters.sharedReads += 1;
+    const answer = this.join(current, loader, settings, participant, report);
+    scopes.wait(key, answer);
+    return answer;
+  }
+
+  private join(
+    current: Flight,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant: BatchParticipant | undefined,
+    report: ReadReport | undefined,
+  ): Promise<unknown> {
+    if (!settings.strong && this.busConnected) {
+      if (current.startedAt === this.invalidatedTags.count) {
+        participant?.decided();
+        return reported(current, report);
+      }
+      return this.joinLate(current, loader, settings, participant, report);
+    }
+    // The value of the current flight may be older than an invalidation that ended before this call.
+    const caller = new AsyncResource('CacheRead');
+    const start = (strong: boolean) => {
+      participant?.resumes();
+      return this.startShared(current.key, loader, { ...settings, strong }, participant);
+    };
+    participant?.waits();
+    const following = current.following((strong) => caller.runInAsyncScope(start, undefined, strong), settings.strong);
+    return following.then((flight) => reported(flight, report));
+  }
+
+  /** The flight to join, unless a tag of the options was invalidated since it started. */
+  private joinable(key: string, { forceFresh, tags }: EntrySettings): Flight | undefined {
+    const { invalidatedTags } = this;
+    const current = this.flights.get(key, forceFresh);
+    if (!current || current.startedAt === invalidatedTags.count) return current;
+    const outdated = [current.tags, tags].some((named) => invalidatedTags.anySince(named, current.startedAt));
+    if (!outdated) return current;
+    current.detach();
+    return undefined;
+  }
+
+  /**
+   * Joins a flight although tags were invalidated since it started: which tags its value has is known when it ends. The
+   * value counts unless it has one of those tags. Otherwise, and after an error, which says nothing of tags, the next
+   * flight counts, which starts after this call.
+   */
+  private async joinLate(
+    current: Flight,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant: BatchParticipant | undefined,
+    report: ReadReport | undefined,
+  ): Promise<unknown> {
+    participant?.waits();
+    const outdated = await current.promise.then(
+      () => this.invalidatedTags.anySince(current.tags, current.startedAt),
+      () => true,
+    );
+    if (!outdated) return reported(current, report);
+    const { key } = current;
+    const next = this.flights.get(key, settings.forceFresh);
+    if (next) return reported(next, report);
+    participant?.resumes();
+    return reported(this.startShared(key, loader, settings, participant), report);
+  }
+
+  private startShared(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant: BatchParticipant | undefined,
+  ): Flight {
+    const flight = this.flights.start(key, settings.forceFresh, settings.tags);
+    return this.start(flight, loader, settings, participant);
+  }
+
+  private start(
+    flight: Flight,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant: BatchParticipant | undefined,
+  ): Flight {
+    new Read(this.context, flight, loader, settings, participant).start();
+    return flight;
+  }
+}
+
+/** The value of the flight; what the flight did is added to the report of this caller. */
+function reported(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
+  const { promise } = flight;
+  if (!report) return promise;
+  return promise.then((value) => {
+    const { outcome, freshUntil } = flight;
+    report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
+    return value;
+  });
+}

@@ -1,0 +1,181 @@
+import type { TagState } from '../../contracts/cache-store.js';
+import type { CacheBackendError } from '../../errors/cache-errors.js';
+import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { StepOrder } from '../invalidation/step-order.js';
+import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import type { StoreCalls } from '../store/store-calls.js';
+import { countedNumber, isExpired, isNothing, type Entry, type Envelopes, type TagStamp } from '../values/envelope.js';
+
+/** A value that was found, in the store or in the first level. */
+export interface FoundValue {
+  readonly value: unknown;
+  /** What `revive` made of the value, where the options have one. */
+  readonly revived?: Revived | undefined;
+  /** Absent for a number that is counted up. */
+  readonly entry: Entry | undefined;
+  /** The bytes in the store; absent where the value is from the first level. */
+  readonly data?: Buffer;
+  /** Since when one of its tags has been expired softly, in ms of the wall clock. */
+  readonly staleSince?: number;
+}
+
+/** A result of `revive`, which may be `undefined` itself. */
+export interface Revived {
+  readonly value: unknown;
+}
+
+/** How many bytes tell a value from the next one under its key: they include the time when it expires. */
+const BEGINNING = 64;
+
+/** Reads values from the store, after the changes that this process made before. */
+export class StoredValues {
+  constructor(
+    private readonly calls: StoreCalls,
+    private readonly stepOrder: StepOrder,
+    private readonly unconfirmed: UnconfirmedDeletions,
+    private readonly envelopes: Envelopes,
+    private readonly warnings: WarningLimiter,
+  ) {}
+
+  /** Resolves when the changes of the key have ended that were called before; `undefined` where there are none. */
+  afterChanges(key: string): Promise<void> | undefined {
+    return this.stepOrder.afterKey(key);
+  }
+
+  /** Reads what is stored, in the same turn of the event loop. */
+  send(key: string, answered: (data: Buffer | null) => void, failed: (error: CacheBackendError) => void): void {
+    this.calls.send('read', key, () => this.calls.store.read(key), answered, failed);
+  }
+
+  /** As `send`. @throws CacheBackendError when Redis fails */
+  read(key: string): Promise<Buffer | null> {
+    return this.calls.run('read', key, () => this.calls.store.read(key));
+  }
+
+  /** Reads what is stored and the states of the tags in one round trip. @throws CacheBackendError when Redis fails */
+  async readWithTags(key: string, tags: readonly string[]): Promise<[Buffer | null, readonly TagState[]]> {
+    const changes = this.stepOrder.afterTags(tags);
+    if (changes) await changes;
+    return Promise.all([this.read(key), this.tagStates(key, tags)]);
+  }
+
+  /** The value in what is stored. What cannot be read counts as absent: another version of the application wrote it. */
+  decode(key: string, data: Buffer | null): FoundValue | undefined {
+    if (data === null) return undefined;
+    try {
+      const entry = this.envelopes.open(data);
+      if (entry) return { value: this.envelopes.valueOf(entry), entry, data };
+      const value = countedNumber(data);
+      return value === undefined ? undefined : { value, entry: undefined, data };
+    } catch (error) {
+      this.warnings.warn(`The stored value of "${key}" cannot be read and counts as absent: ${String(error)}`);
+      return undefined;
+    }
+  }
+
+  /**
+   * Asks for the tags of the value: `undefined` where one of them was invalidated since the load, or a required one is
+   * missing, as in a value that was stored before the code named it.
+   *
+   * @throws CacheBackendError when Redis fails, or has not confirmed a deletion of the value
+   */
+  async checkTags(key: string, found: FoundValue, required: readonly string[]): Promise<FoundValue | undefined> {
+    const stamp: TagStamp = found.entry?.tags ?? {};
+    const tags = Object.keys(stamp);
+    if (!required.every((tag) => tags.includes(tag))) return undefined;
+    if (tags.length === 0) return found;
+    const changes = this.stepOrder.afterTags(tags);
+    if (changes) await changes;
+    const doubt = this.unconfirmed.doubtAbout(key, stamp);
+    if (doubt) throw doubt;
+    return withTagStates(found, tags, await this.tagStates(key, tags));
+  }
+
+  /** What `revive` makes of a value; `undefined` where it throws: the value then counts as absent. */
+  revive(
+    key: string,
+    revive: NonNullable<EntrySettings['revive']>,
+    stored: unknown,
+  ): Revived | undefined | Promise<Revived | undefined> {
+    const refuse = (error: unknown): undefined => {
+      this.warnings.warn(`revive threw for the stored value of "${key}", which counts as absent: ${String(error)}`);
+    };
+    try {
+      const value = revive(stored);
+      return value instanceof Promise ? value.then((settled: unknown) => ({ value: settled }), refuse) : { value };
+    } catch (error) {
+      return refuse(error);
+    }
+  }
+
+  /** Whether the key has a deletion that Redis has not confirmed. */
+  isInDoubt(key: string): boolean {
+    return this.unconfirmed.size > 0 && this.unconfirmed.coversKey(key);
+  }
+
+  /** Whether one of the tags has a deletion that Redis has not confirmed. */
+  areTagsInDoubt(tags: TagStamp | undefined): boolean {
+    return this.unconfirmed.coversTags(tags);
+  }
+
+  /** Why the value of the key cannot be read; `undefined` where no unconfirmed deletion covers it. */
+  doubtAbout(key: string, tags?: TagStamp): CacheBackendError | undefined {
+    return this.unconfirmed.doubtAbout(key, tags);
+  }
+
+  private tagStates(key: string, tags: readonly string[]): Promise<readonly TagState[]> {
+    return this.calls.run('read of the tags', key, () => this.calls.store.readTags(tags));
+  }
+}
+
+/** The beginning of a stored value, by which the store tells whether another one has replaced it. */
+export function beginningOf(data: Buffer): Buffer {
+  return data.subarray(0, BEGINNING);
+}
+
+/** The value in the light of the states of its tags; `undefined` where one was invalidated since the load. */
+export function withTagStates(
+  found: FoundValue,
+  tags: readonly string[],
+  states: readonly TagState[],
+): FoundValue | undefined {
+  let staleSince: number | undefined;
+  for (const [index, tag] of tags.entries()) {
+    const state = states[index] ?? null;
+    const version = found.entry?.tags?.[tag];
+    if (version === undefined || state === null) return undefined;
+    if (state === version) continue;
+    if (typeof state === 'number' || !(version >= state.least && version <= state.version)) return undefined;
+    if (version < state.version) staleSince = Math.min(staleSince ?? Infinity, state.version / 1_000);
+  }
+  return staleSince === undefined ? found : { ...found, staleSince };
+}
+
+/** A value without a required tag does not count: it was stored before the code named the tag. */
+export function hasTags({ tags }: Entry, required: readonly string[]): boolean {
+  return required.every((tag) => tags !== undefined && Object.hasOwn(tags, tag));
+}
+
+export function isFresh({ entry, staleSince }: FoundValue): boolean {
+  if (staleSince !== undefined) return false;
+  // Redis itself ends a value that is not kept beyond its ttl: clocks that differ then do no harm.
+  return !entry?.keptStale || (Date.now() < entry.expiresAt && !isExpired(entry));
+}
+
+/** An absent value is never served stale. */
+export function isServableStale(
+  { entry, staleSince = Infinity }: FoundValue,
+  { staleTtl, strong }: EntrySettings,
+): boolean {
+  if (strong || entry === undefined || isNothing(entry)) return false;
+  return Date.now() < Math.min(entry.expiresAt, staleSince) + staleTtl;
+}
+
+/** Whether `refreshAhead` wants the value loaded before its `ttl` ends: by XFetch, or once a part of the ttl is over. */
+export function isDueForRefresh(entry: Entry | undefined, { refreshAhead, ttl }: EntrySettings): boolean {
+  if (!refreshAhead || !entry) return false;
+  const now = Date.now();
+  if ('part' in refreshAhead) return now >= entry.expiresAt - ttl * (1 - refreshAhead.part);
+  return now - (entry.loadTime ?? 0) * refreshAhead.beta * Math.log(Math.random()) >= entry.expiresAt;
+}
