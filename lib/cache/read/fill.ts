@@ -76,9 +76,13 @@ export class Fill {
   private requestLease(present: Buffer | undefined): void {
     const { context, key, settings } = this;
     const answered = (outcome: LeaseOutcome) => {
-      if (outcome instanceof LoadLease) this.load(outcome);
-      else if (outcome.status === 'barrier') this.loadUnstored();
-      else this.follow(this.awaitOther(present));
+      try {
+        if (outcome instanceof LoadLease) this.load(outcome);
+        else if (outcome.status === 'barrier') this.loadUnstored();
+        else this.follow(this.awaitOther(present));
+      } catch (error) {
+        this.flight.fail(error);
+      }
     };
     const failed = (error: CacheBackendError) => this.doWithoutStore(error);
     context.leases.request(
@@ -117,8 +121,12 @@ export class Fill {
     const soft = stale && softTimeout > 0 ? setTimeout(() => this.endEarly(stale), softTimeout) : undefined;
     const done = (result: LoadResult) => {
       clearTimeout(soft);
-      this.addTags(result.tags);
-      flight.landLoaded(result);
+      try {
+        this.addTags(result.tags);
+        flight.landLoaded(result);
+      } catch (error) {
+        flight.fail(error);
+      }
     };
     const failed = (error: unknown) => {
       clearTimeout(soft);

@@ -53,8 +53,12 @@ export class Read {
 
   start(): void {
     const changes = this.context.values.afterChanges(this.key);
-    if (changes) void changes.then(() => this.lookUp());
-    else this.lookUp();
+    if (changes) return this.follow(changes.then(() => this.lookUp()));
+    try {
+      this.lookUp();
+    } catch (error) {
+      this.flight.fail(error);
+    }
   }
 
   private lookUp(): void {
@@ -67,10 +71,14 @@ export class Read {
   }
 
   private readonly onData = (data: Buffer | null): void => {
-    const found = this.context.values.decode(this.key, data);
-    if (!found) this.fill().start(data ?? undefined);
-    else if (found.entry?.tags) this.follow(this.checkTags(found));
-    else this.judge(found);
+    try {
+      const found = this.context.values.decode(this.key, data);
+      if (!found) this.fill().start(data ?? undefined);
+      else if (found.entry?.tags) this.follow(this.checkTags(found));
+      else this.judge(found);
+    } catch (error) {
+      this.flight.fail(error);
+    }
   };
 
   private readonly onFailure = (error: CacheBackendError): void => {

@@ -2,10 +2,12 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Redis } from 'ioredis';
 import { CacheService } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
+import { BloomFilter } from '../../../../lib/cache/bloom/bloom-filter.js';
 import type { CacheEntryOptions } from '../../../../lib/cache/options/cache-options.js';
 import { closeCaches, openCaches, type CacheInstance } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
+import { scriptedCache } from '../../../support/scripted-cache.js';
 
 /** What a read answers, and how often its loader had to be called for it. */
 interface Answer {
@@ -317,6 +319,40 @@ it('that there is nothing is not served beyond its time, where stale values are'
   await eventually(async () => (await redis.exists('cache:row')) === 0);
   expect(await plain.getOrSet('row', () => 'found', options)).toBe('found');
   expect(await plain.ttl('row')).toBeGreaterThan(60_000);
+});
+
+describe('an error thrown inside a read', () => {
+  class BrokenFilter extends BloomFilter {
+    override mayHave(): never {
+      throw new Error('broken filter');
+    }
+  }
+
+  it.each([
+    ['when the store answers', false, {}],
+    ['before the store is asked', false, { forceFresh: true }],
+    ['after a change of the key', true, { forceFresh: true }],
+    ['when the store answers after a change of the key', true, {}],
+  ])('rejects every caller of the read, and no later one: %s', async (_, whileChanging, options) => {
+    using scripted = scriptedCache();
+    const { cache, engine, store } = scripted;
+    const gate = new Gate();
+    const invalidate = store.invalidate.bind(store);
+    store.invalidate = (request) =>
+      new Promise((resolve, reject) => {
+        void gate.opened.then(() => invalidate(request).then(resolve, reject));
+      });
+    const change = whileChanging ? cache.invalidate('k') : Promise.resolve();
+    const bloom = { filter: new BrokenFilter('broken', { capacity: 10 }, engine.calls), id: '1' };
+    const reads = [1, 2].map(() => cache.getOrSet('k', () => 'never', { ...options, bloom }));
+    const settled = Promise.allSettled(reads);
+    gate.open();
+    await change;
+    for (const each of await settled) {
+      expect(each).toMatchObject({ status: 'rejected', reason: { message: 'broken filter' } });
+    }
+    expect(await cache.getOrSet('k', () => 'later', options)).toBe('later');
+  });
 });
 
 describe('options that cannot be', () => {
