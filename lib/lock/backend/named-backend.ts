@@ -115,9 +115,9 @@ export class NamedBackend implements LeaseSource {
   }
 
   async stop(): Promise<void> {
-    await this.releaser.stop(this.calls.commandTimeout);
+    // At once: the releases and the label each take up to `commandTimeout` where the backend does not answer.
+    await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
-    await this.label.withdraw();
     await this.calls.backend.close();
   }
 }

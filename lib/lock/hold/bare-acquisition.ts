@@ -55,15 +55,27 @@ export class BareAcquisition {
   }
 
   /**
-   * Drops the ended acquisitions before it, except the last one of a name that an earlier acquisition still has: by
-   * `holdOf`, that last one decides what the name means.
+   * Drops the ended acquisitions before it, except the one that follows directly on an acquisition of the same names in
+   * use: by `holdOf`, it decides what the names mean. Other contexts share a part of the chain, and must find the same
+   * from wherever they begin.
    */
   private shorten(): void {
     const chain: BareAcquisition[] = [];
     for (let each = this.before; each; each = each.before) chain.push(each);
-    const used = new Set(chain.filter(({ inUse }) => inUse).map(({ names }) => idOf(names)));
-    const kept = chain.filter((each) => each.inUse || used.delete(idOf(each.names)));
-    for (const [index, each] of [this, ...kept].entries()) each.before = kept[index];
+    const lastInUse = new Set<string>();
+    const kept: BareAcquisition[] = [];
+    for (const each of chain.toReversed()) {
+      const id = idOf(each.names);
+      if (each.inUse) lastInUse.add(id);
+      else if (!lastInUse.delete(id)) continue;
+      kept.push(each);
+    }
+    let before: BareAcquisition | undefined;
+    for (const each of kept) {
+      each.before = before;
+      before = each;
+    }
+    this.before = before;
     this.length = 1 + kept.length;
     this.shortenAt = Math.max(LONGEST_CHAIN, 2 * this.length);
   }
