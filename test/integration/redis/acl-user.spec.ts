@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { Cluster, Redis } from 'ioredis';
 import { CacheService, type RedisConnection } from 'nest-redis-lock';
 import { startRedisServer } from '../../support/servers/redis-server.js';
@@ -5,14 +6,12 @@ import { eventually } from '../../support/eventually.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { startRedisCluster } from '../../support/servers/redis-cluster.js';
 
-/** As docs/guide/redis.md gives them. */
-const LOCKS =
-  '~shop:lock:{* &shop:lock:process:* +evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl ' +
-  '+llen +lindex +lpos +lrem +rpush +hget +hset +hdel +hlen +hexists';
-const CACHE =
-  '~shop:cache* ~shop:lease:* ~shop:barrier:* &shop:cache:bus* +evalsha +eval +ping +info +subscribe +publish +time +get +mget +set ' +
-  '+del +unlink +exists +pexpire +pexpireat +persist +pttl +incrby +rename +scan +sadd +srem +sismember +smembers +zadd +zrem +zcard +zscore ' +
-  '+zrange +zrangebyscore +zremrangebyscore +getbit +setbit +getrange';
+/** The permissions that docs/guide/redis.md lists: of the locks, and of the cache. */
+const PAGE = readFileSync(new URL('../../../docs/guide/redis.md', import.meta.url), 'utf8');
+const [LOCKS = '', CACHE = ''] = Array.from(
+  PAGE.matchAll(/^ACL SETUSER \S+ on >password -@all ([^`]+)/gm),
+  ([, rights = '']) => rights.trim().replaceAll(/\s+/g, ' '),
+);
 const TRACKING = '&__redis__:invalidate +client|id +client|tracking';
 
 async function users(url: string, more = ''): Promise<void> {
