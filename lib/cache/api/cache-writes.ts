@@ -45,13 +45,13 @@ export interface CacheWrites extends CacheReads {
    * @throws CacheBackendError when Redis fails
    */
   incr(key: string, options: CountOptions): Promise<number>;
+  /** As `incr(key, options)`, by a number other than 1. */
   incr(key: string, by: number | undefined, options: CountOptions): Promise<number>;
-  incr(key: string, ...given: CountArguments): Promise<number>;
 
   /** As `incr`, but subtracts. */
   decr(key: string, options: CountOptions): Promise<number>;
+  /** As `decr(key, options)`, by a number other than 1. */
   decr(key: string, by: number | undefined, options: CountOptions): Promise<number>;
-  decr(key: string, ...given: CountArguments): Promise<number>;
 
   /**
    * Returns the value as `get` does, and deletes it in the same step: of several concurrent calls, one gets it. Loads
