@@ -64,7 +64,7 @@ export type { BloomRebuildOptions } from './cache/bloom/bloom-rebuild.js';
 export type { IdSource } from './cache/bloom/id-source.js';
 export { instancesOf } from './cache/values/instances-of.js';
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/api/set-operations.js';
-export type { EndlessDuration } from './cache/options/cache-durations.js';
+export type { EndlessDuration } from './options/duration.js';
 export { typedSerializer } from './cache/values/typed-serializer.js';
 export type { CacheStoreProvider } from './contracts/cache-store-provider.js';
 export type {

@@ -1,12 +1,14 @@
-import type { LockBackend } from './contracts/lock-backend.js';
-import type { RedisConnection } from './backends/redis/redis-client.js';
 import { fenceTtlOf } from './backends/redis/locks/redis-lock-backend.js';
+import type { RedisConnection } from './backends/redis/redis-client.js';
 import type { CacheOptions } from './cache/options/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/options/cache-settings.js';
-import { LockConfigError } from './errors/lock-errors.js';
+import type { LockBackend } from './contracts/lock-backend.js';
 import { defaultLabel } from './lock/backend/process-label.js';
-import { duration, requireOption, resolveLockOptions, type LockOptions } from './lock/options/lock-options.js';
+import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
+import { instance, timer, trueOrFalse } from './options/checks.js';
 import type { Duration } from './options/duration.js';
+import { lockOption } from './options/option-checks.js';
+import { OptionTable, settingOf } from './options/option-table.js';
 
 /** What `RedisLockModule.forRoot` takes. Unknown options are refused. */
 export interface RedisLockModuleOptions {
@@ -54,80 +56,94 @@ export interface RedisLockOptionsFactory {
   createRedisLockOptions(): RedisLockModuleOptions | Promise<RedisLockModuleOptions>;
 }
 
+/** `RedisLockModuleOptions` checked, complete, and in ms. */
 export interface ResolvedModuleOptions {
   readonly redis: RedisConnection | undefined;
   readonly backend: LockBackend | undefined;
   readonly backends: Readonly<Record<string, LockBackend>>;
   readonly prefix: string | undefined;
-  readonly defaults: LockOptions;
+  readonly defaults: ResolvedLockOptions;
   readonly commandTimeout: number;
   readonly label: string;
   readonly fenceTtl: number | undefined;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
-  readonly cache: (CacheSettings & { readonly redis: RedisConnection | undefined }) | undefined;
+  readonly cache: CacheSettings | undefined;
 }
 
-const OPTION_NAMES = new Set<string>([
-  'redis',
-  'backend',
-  'backends',
-  'prefix',
-  'defaults',
-  'commandTimeout',
-  'label',
-  'fenceTtl',
-  'shutdownGrace',
-  'failFast',
-  'cache',
-] satisfies (keyof RedisLockModuleOptions)[]);
+const setting = settingOf<ResolvedModuleOptions>();
+const lockBackend = instance(isLockBackend, 'a LockBackend such as memory() or redis(...)');
 
-/** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
+const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOptions>(
+  lockOption,
+  'module option',
+  '',
+  {
+    redis: undefined,
+    backend: undefined,
+    backends: {},
+    prefix: undefined,
+    defaults: resolveLockOptions({}),
+    commandTimeout: 1_000,
+    label: defaultLabel(),
+    fenceTtl: undefined,
+    shutdownGrace: 5_000,
+    failFast: false,
+    cache: cacheSettings({}),
+  },
+  {
+    // The backend checks it: only that knows what its client library takes.
+    redis: (settings, value) => {
+      settings.redis = value as RedisConnection;
+    },
+    backend: setting('backend', lockBackend),
+    backends: setting('backends', (value, option, checks) => {
+      const given = checks.object(option, value, 'an object of backends by their names');
+      return Object.fromEntries(
+        Object.entries(given).map(([name, each]) => [name, lockBackend(each, `${option}.${name}`, checks)]),
+      );
+    }),
+    prefix: setting('prefix', instance(isPrefix, 'a string without braces, which would change the Cluster slot')),
+    defaults: setting('defaults', (value, option, checks) =>
+      resolveLockOptions(checks.object(option, value, 'an object of lock options')),
+    ),
+    commandTimeout: setting('commandTimeout', timer(1)),
+    label: setting('label', instance(isText, 'a string of one character or more')),
+    fenceTtl: setting('fenceTtl', fenceTtlOf),
+    shutdownGrace: setting('shutdownGrace', timer(0)),
+    failFast: setting('failFast', trueOrFalse),
+    cache: setting('cache', (value) => (value === false ? undefined : cacheSettings(value as CacheOptions))),
+  },
+);
+
+/**
+ * Checks the options and fills in the defaults.
+ *
+ * @throws LockConfigError or CacheConfigError naming the option, the value and the remedy
+ */
 export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedModuleOptions {
-  requireOption(typeof options === 'object' && options !== null, 'options', options, 'an object of module options');
-  for (const name of Object.keys(options)) {
-    if (OPTION_NAMES.has(name)) continue;
-    throw new LockConfigError(`Unknown module option "${name}"; give any of ${[...OPTION_NAMES].join(', ')}`);
-  }
-  const { redis, backend, backends = {}, prefix, defaults = {}, failFast = false } = options;
-  const { label = defaultLabel() } = options;
+  lockOption.object('options', options, 'an object of module options');
+  const settings = MODULE_OPTIONS.settings(options);
+  const { redis, backend } = settings;
   if ((redis === undefined) === (backend === undefined)) {
     const given = redis === undefined ? 'neither' : 'both';
-    throw new LockConfigError(`Options "redis" and "backend": ${given} of them is set; give exactly one`);
+    throw lockOption.conflict(`Options "redis" and "backend": ${given} of them is set; give exactly one`);
   }
-  if (backend) requireBackend('backend', backend);
-  for (const [name, further] of Object.entries(backends)) requireBackend(`backends.${name}`, further);
-  const validPrefix = prefix === undefined || (typeof prefix === 'string' && prefix !== '' && !/[{}]/.test(prefix));
-  requireOption(validPrefix, 'prefix', prefix, 'a string without braces, which would change the Cluster slot');
-  requireOption(typeof label === 'string' && label !== '', 'label', label, 'a string of one character or more');
-  requireOption(typeof failFast === 'boolean', 'failFast', failFast, 'true or false');
-  resolveLockOptions(defaults);
-  return {
-    redis,
-    backend,
-    backends,
-    prefix,
-    defaults,
-    label,
-    commandTimeout: duration('commandTimeout', options.commandTimeout ?? 1_000, 1),
-    fenceTtl: resolveFenceTtl(options),
-    shutdownGrace: duration('shutdownGrace', options.shutdownGrace ?? 5_000, 0),
-    failFast,
-    cache: options.cache === false ? undefined : resolveCache(options.cache ?? {}),
-  };
+  if (settings.fenceTtl !== undefined && redis === undefined) {
+    const remedy = 'it to the backend: redis(connection, { fenceTtl })';
+    throw lockOption.refused('fenceTtl', options.fenceTtl, remedy);
+  }
+  return settings;
 }
 
-function resolveFenceTtl({ fenceTtl, redis }: RedisLockModuleOptions): number | undefined {
-  if (fenceTtl === undefined) return undefined;
-  requireOption(redis !== undefined, 'fenceTtl', fenceTtl, 'it to the backend: redis(connection, { fenceTtl })');
-  return fenceTtlOf(fenceTtl);
+function isLockBackend(value: unknown): value is LockBackend {
+  return typeof value === 'object' && value !== null && 'acquire' in value;
 }
 
-function resolveCache(options: CacheOptions): ResolvedModuleOptions['cache'] {
-  return { ...cacheSettings(options), redis: options.redis };
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value !== '';
 }
 
-function requireBackend(option: string, backend: unknown): void {
-  const valid = typeof backend === 'object' && backend !== null && 'acquire' in backend;
-  requireOption(valid, option, backend, 'a LockBackend such as memory() or redis(...)');
+function isPrefix(value: unknown): value is string {
+  return isText(value) && !/[{}]/.test(value);
 }

@@ -13,9 +13,10 @@ import { getValue, getValues, hasValue, remainingTime } from './api/value-reads.
 import { BloomFilter, type BloomFilterOptions } from './bloom/bloom-filter.js';
 import type { CacheRuntime } from './cache-runtime.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
-import { endlessMilliseconds, LONGEST_DELAY, milliseconds, refused, type Duration } from './options/cache-durations.js';
+import type { Duration } from '../options/duration.js';
+import { cacheOption } from '../options/option-checks.js';
 import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import { readSettings, withTagsOf } from './options/entry-settings.js';
+import { withTagsOf } from './options/entry-settings.js';
 import { inBatches, valuesOf } from './store/batches.js';
 import type { CacheStats } from './store/cache-stats.js';
 
@@ -55,7 +56,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
   getOrSet<T>(key: string, loader: Loader<T>, options?: ReadOptions): Promise<T> {
     try {
       const { engine } = this.scope;
-      const settings = readSettings(options, engine.settings.entries, this.keyPrefix);
+      const settings = this.scope.readSettings(options);
       const full = this.scope.key(key);
       if (!options?.signal) return engine.reads.read(full, loader, settings) as Promise<T>;
       return abandonable(options.signal, () => engine.reads.read(full, loader, settings) as Promise<T>);
@@ -66,7 +67,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
 
   async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]> {
     const { engine } = this.scope;
-    const settings = readSettings(options, engine.settings.entries, this.keyPrefix);
+    const settings = this.scope.readSettings(options);
     if (!options?.signal) return loadValues(engine, this.keyPrefix, keys, loader, settings);
     return abandonable(options.signal, () => loadValues(engine, this.keyPrefix, keys, loader, settings));
   }
@@ -124,10 +125,10 @@ export class CacheService implements CacheOperations, OnModuleInit {
   async expire(keys: Keys, options: SoftExpiryOptions): Promise<number>;
   async expire(keys: Keys, how: Duration | SoftExpiryOptions): Promise<boolean | number> {
     if (typeof how !== 'object' || how === null) {
-      return expireValue(this.scope.engine, this.scope.key(keys as string), milliseconds('ttl', how, 1));
+      return expireValue(this.scope.engine, this.scope.key(keys as string), cacheOption.milliseconds('ttl', how, 1));
     }
     const { soft, ...options } = how;
-    if (!soft) throw refused('soft', soft, 'true; a hard expiry is del');
+    if (!soft) throw cacheOption.refused('soft', soft, 'true; a hard expiry is del');
     const settings = { ...this.scope.settings(options), softly: true };
     return this.scope.engine.invalidations.invalidate(this.scope.keys(keys), settings);
   }
@@ -170,7 +171,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     write: () => Promise<T>,
     { delay, ...options }: { delay: Duration } & OnRedisError,
   ): Promise<T> {
-    const wait = milliseconds('delay', delay, 1, LONGEST_DELAY);
+    const wait = cacheOption.timerMilliseconds('delay', delay, 1);
     return this.scope.engine.doubleDeletions.run(
       this.scope.keys(keys),
       write,
@@ -231,8 +232,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
   private async count(key: string, sign: 1 | -1, given: CountArguments): Promise<number> {
     const [first, second] = given;
     const { by = 1, options } = typeof first === 'object' ? { options: first } : { by: first, options: second };
-    if (!Number.isSafeInteger(by)) throw refused('by', by, 'a whole number');
-    const ttl = endlessMilliseconds('ttl', options?.ttl);
+    if (!Number.isSafeInteger(by)) throw cacheOption.refused('by', by, 'a whole number');
+    const ttl = cacheOption.endlessMilliseconds('ttl', options?.ttl);
     return addToNumber(this.scope.engine, this.scope.key(key), sign * by, ttl);
   }
 
@@ -240,7 +241,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
     match: { prefix: string } | { pattern: string },
     { batch = DEFAULT_BATCH, ...options }: DeleteMatchingOptions = {},
   ): Promise<number> {
-    if (!Number.isSafeInteger(batch) || batch < 1) throw refused('batch', batch, 'a whole number from 1 on');
+    if (!Number.isSafeInteger(batch) || batch < 1)
+      throw cacheOption.refused('batch', batch, 'a whole number from 1 on');
     return this.scope.engine.matchingDeletions.delete({ match, batch }, this.scope.settings(options).failOpen);
   }
 }

@@ -1,7 +1,7 @@
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheKeys } from '../cache/api/cache-keys.js';
 import { CacheService } from '../cache/cache.service.js';
-import { refused } from '../cache/options/cache-durations.js';
+import { cacheOption } from '../options/option-checks.js';
 import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
 import { injectProperty } from '../interceptors/package-copy.js';
@@ -30,7 +30,7 @@ export function namesFunction(
 /** Refuses options that are given and no function. @throws CacheConfigError */
 export function requireFunctions(options: Readonly<Record<string, unknown>>): void {
   for (const [name, value] of Object.entries(options)) {
-    if (value !== undefined && typeof value !== 'function') throw refused(name, value, 'a function');
+    if (value !== undefined && typeof value !== 'function') throw cacheOption.refused(name, value, 'a function');
   }
 }
 

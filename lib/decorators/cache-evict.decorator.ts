@@ -1,9 +1,11 @@
 import { CacheKeyError } from '../errors/cache-errors.js';
 import type { InvalidateOptions } from '../cache/api/cache-deletions.js';
-import { refused } from '../cache/options/cache-durations.js';
+import { oneOf, trueOrFalse } from '../options/checks.js';
+import { cacheOption } from '../options/option-checks.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheEvictInterceptor, type EvictMoment } from '../interceptors/cache-evict.interceptor.js';
 import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
+import { fixedOptions } from '../options/fixed-options.js';
 import { singleKeyFunction, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
@@ -16,7 +18,7 @@ import type {
   TakesArguments,
 } from './method.types.js';
 
-const MOMENTS: readonly unknown[] = ['after', 'before', 'both'] satisfies EvictMoment[];
+const moment = oneOf<EvictMoment>('after', 'before', 'both');
 
 /** What is deleted beside the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
@@ -87,9 +89,10 @@ export function CacheEvict(
   keys: AnyKey,
   { when = 'after', soft = false, tags, prefix, ...options }: CacheEvictOptions = {},
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
-  if (!MOMENTS.includes(when)) throw refused('when', when, "'after', 'before' or 'both'");
-  if (typeof soft !== 'boolean') throw refused('soft', soft, 'true or false');
-  if (soft && prefix !== undefined) throw refused('prefix', prefix, 'no prefix with soft: it takes keys and tags');
+  moment(when, 'when', cacheOption);
+  trueOrFalse(soft, 'soft', cacheOption);
+  if (soft && prefix !== undefined)
+    throw cacheOption.refused('prefix', prefix, 'no prefix with soft: it takes keys and tags');
   requireOnly('CacheEvict', options, ['barrier', 'onRedisError']);
   entrySettings(options);
   const keysOf = namesFunction(keys);
@@ -98,5 +101,15 @@ export function CacheEvict(
   if (!keysOf && !tagsOf && !prefixOf) {
     throw new CacheKeyError('@CacheEvict has no keys, no tags and no prefix; give one of them');
   }
-  return cacheDecoration('CacheEvict', new CacheEvictInterceptor({ keysOf, tagsOf, prefixOf, when, soft, options }));
+  const { barrier: _, ...withoutBarrier } = options;
+  const interceptor = new CacheEvictInterceptor({
+    keysOf,
+    tagsOf,
+    prefixOf,
+    when,
+    soft,
+    options: fixedOptions(options),
+    withoutBarrier: fixedOptions(withoutBarrier),
+  });
+  return cacheDecoration('CacheEvict', interceptor);
 }

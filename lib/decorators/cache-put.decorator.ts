@@ -4,6 +4,7 @@ import { entrySettings } from '../cache/options/entry-settings.js';
 import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
 import { noteMethod } from '../interceptors/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
+import { fixedOptions } from '../options/fixed-options.js';
 import type { CachedOptions } from './cached.decorator.js';
 import { singleKeyFunction } from './key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
@@ -73,7 +74,7 @@ export function CachePut(
   const interceptor = new CachePutInterceptor({
     keyOf: singleKeyFunction(key, CacheKeyError),
     tagsOf: namesFunction(tags),
-    options,
+    options: fixedOptions(options),
     value,
     condition,
     unless,

@@ -4,6 +4,7 @@ import { entrySettings } from '../cache/options/entry-settings.js';
 import { CachedInterceptor } from '../interceptors/cached.interceptor.js';
 import { noteMethod } from '../interceptors/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
+import { fixedOptions } from '../options/fixed-options.js';
 import { singleKeyFunction } from './key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
@@ -83,7 +84,7 @@ export function Cached(
   entrySettings(entry);
   const interceptor = new CachedInterceptor({
     keyOf: singleKeyFunction(key, CacheKeyError),
-    options: entry,
+    options: fixedOptions(entry),
     tagsOf: namesFunction(tags),
     condition,
     unless,

@@ -8,6 +8,8 @@ import {
 import { injectProperty } from '../interceptors/package-copy.js';
 import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
+import { fixedOptions } from '../options/fixed-options.js';
+import { lockOption } from '../options/option-checks.js';
 import { LockService } from '../lock/lock.service.js';
 import { keyFunction, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
@@ -82,7 +84,7 @@ export function DistributedLock(
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
   requireOnBusy(onBusy);
   resolveLockOptions(options);
-  const interceptor = new DistributedLockInterceptor(keyFunction(key, LockKeyError), options, onBusy);
+  const interceptor = new DistributedLockInterceptor(keyFunction(key, LockKeyError), fixedOptions(options), onBusy);
   return (target, propertyKey, descriptor) => {
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LOCK_SERVICE, LockService);
@@ -93,5 +95,5 @@ export type { BusyCall };
 
 function requireOnBusy(onBusy: unknown): void {
   if (onBusy === 'throw' || onBusy === 'skip' || typeof onBusy === 'function') return;
-  throw new LockConfigError(`Option "onBusy" is ${String(onBusy)}; give 'throw', 'skip' or a function`);
+  throw lockOption.refused('onBusy', onBusy, "'throw', 'skip' or a function");
 }

@@ -20,6 +20,8 @@ export interface EvictingMethod {
   /** What it evicts is kept, and stale. */
   readonly soft: boolean;
   readonly options: InvalidateOptions;
+  /** For tags and prefixes, which have none. */
+  readonly withoutBarrier: Pick<InvalidateOptions, 'onRedisError'>;
 }
 
 /** Runs the method, and deletes what it makes out of date. */
@@ -46,16 +48,15 @@ export class CacheEvictInterceptor implements MethodInterceptor {
 
   /** Made before the method runs, which may change its arguments. */
   private evictionOf(cache: CacheService, args: readonly unknown[]): () => Promise<void> {
-    const { options, soft } = this.method;
-    const { barrier: _, ...redis } = options;
+    const { options, withoutBarrier, soft } = this.method;
     const keys = this.method.keysOf?.(args) ?? [];
     const tags = this.method.tagsOf?.(args) ?? [];
     const prefix = this.method.prefixOf?.(args);
     return async () => {
       await Promise.all([
         keys.length > 0 && (soft ? cache.expire(keys, { soft, ...options }) : cache.invalidate(keys, options)),
-        tags.length > 0 && (soft ? cache.expireByTag(tags, redis) : cache.deleteByTag(tags, redis)),
-        prefix !== undefined && cache.deleteByPrefix(prefix, redis),
+        tags.length > 0 && (soft ? cache.expireByTag(tags, withoutBarrier) : cache.deleteByTag(tags, withoutBarrier)),
+        prefix !== undefined && cache.deleteByPrefix(prefix, withoutBarrier),
       ]);
     };
   }

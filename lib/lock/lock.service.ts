@@ -5,10 +5,13 @@ import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
 import type { Lock, LockInfo } from './lock.js';
 import { LockBackends } from './backend/lock-backends.js';
-import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
-import { refusedOption } from '../options/refused-option.js';
+import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { lockNames } from './options/lock-names.js';
-import { resolveLockOptions, type LockOptions } from './options/lock-options.js';
+import { fixedOptions, OptionResolver } from '../options/fixed-options.js';
+import { lockOption } from '../options/option-checks.js';
+import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './options/lock-options.js';
+
+const NO_OPTIONS: LockOptions = fixedOptions({});
 
 /** Takes and inspects locks. Injected, from `RedisLockModule`. */
 @Injectable()
@@ -16,14 +19,18 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   private readonly context = new HoldContext();
   private readonly taker: HoldTaker;
   private readonly dropped: DroppedLocks;
-  /** Of calls without options: resolved and checked once. */
-  private defaultRequest: HoldRequest | undefined;
+  private readonly requests: OptionResolver<LockOptions, HoldRequest>;
+  /** What `tryAcquire` takes for options that are not given. */
+  private readonly oneTry: ResolvedLockOptions;
   private stopped = false;
 
   /** @internal */
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
     this.taker = new HoldTaker(backends, this.context);
     this.dropped = new DroppedLocks(backends.logger);
+    const { defaults } = backends.options;
+    this.requests = new OptionResolver((options) => this.taker.request(resolveLockOptions(options, defaults)));
+    this.oneTry = { ...defaults, wait: 0 };
   }
 
   /**
@@ -49,9 +56,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws LockBackendError when the backend fails
    */
   async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
-    const { defaults } = this.backends.options;
     try {
-      const request = this.taker.request(resolveLockOptions(options, { ...defaults, wait: 0 }));
+      const request = this.taker.request(resolveLockOptions(options, this.oneTry));
       return await this.acquireAs(lockNames(key), request);
     } catch (error) {
       if (error instanceof LockTimeoutError) return null;
@@ -98,7 +104,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   ): Promise<T> {
     const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : undefined;
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
-    if (typeof body !== 'function') throw noBody(body);
+    lockOption.require(typeof body === 'function', 'body', body, 'the function that runs inside the lock');
     const lock = await this.taker.take(lockNames(key), this.requestOf(options));
     let result: T;
     try {
@@ -183,9 +189,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     this.stopped = true;
   }
 
-  private requestOf(options: LockOptions | undefined): HoldRequest {
-    if (options !== undefined) return this.taker.request(resolveLockOptions(options, this.backends.options.defaults));
-    return (this.defaultRequest ??= this.taker.request(resolveLockOptions({}, this.backends.options.defaults)));
+  private requestOf(options = NO_OPTIONS): HoldRequest {
+    return this.requests.settingsOf(options);
   }
 
   private single(key: string, { backend }: Pick<LockOptions, 'backend'>) {
@@ -212,8 +217,4 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       return `who holds "${name}" is unknown`;
     }
   }
-}
-
-function noBody(body: unknown): LockConfigError {
-  return refusedOption(LockConfigError, 'body', body, 'the function that runs inside the lock');
 }

@@ -34,7 +34,10 @@ describe('a duration', () => {
   });
 
   it('is taken from the defaults of the module, too', () => {
-    const { ttl, wait, maxHold } = resolveLockOptions({ wait: '1s' }, { ttl: '10s', wait: '2s', maxHold: '1m' });
+    const { ttl, wait, maxHold } = resolveLockOptions(
+      { wait: '1s' },
+      resolveLockOptions({ ttl: '10s', wait: '2s', maxHold: '1m' }),
+    );
     expect({ ttl, wait, maxHold }).toEqual({ ttl: 10_000, wait: 1_000, maxHold: 60_000 });
   });
 

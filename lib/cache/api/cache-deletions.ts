@@ -1,5 +1,5 @@
 import type { CacheEntryOptions } from '../options/cache-options.js';
-import type { Duration } from '../options/cache-durations.js';
+import type { Duration } from '../../options/duration.js';
 
 /** Options of `invalidate`, `mutate` and `del`. */
 export type InvalidateOptions = Pick<CacheEntryOptions, 'barrier' | 'onRedisError'>;

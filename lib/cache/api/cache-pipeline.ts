@@ -1,6 +1,6 @@
 import type { CacheDeletions, InvalidateOptions } from './cache-deletions.js';
 import type { CacheWrites, CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './cache-writes.js';
-import type { Duration } from '../options/cache-durations.js';
+import type { Duration } from '../../options/duration.js';
 import type { CacheExpiringSetOperations, CacheSetOperations } from './set-operations.js';
 
 /** What a pipeline gathers. */

@@ -1,5 +1,5 @@
 import type { CacheEntryOptions } from '../options/cache-options.js';
-import type { Duration, EndlessDuration } from '../options/cache-durations.js';
+import type { Duration, EndlessDuration } from '../../options/duration.js';
 import type { CacheReads } from './cache-reads.js';
 
 /** What `set` takes. */

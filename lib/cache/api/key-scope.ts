@@ -1,11 +1,19 @@
 import type { CacheEngine } from '../cache-engine.js';
-import { refused } from '../options/cache-durations.js';
-import type { CacheEntryOptions } from '../options/cache-options.js';
-import { entrySettings, type EntrySettings } from '../options/entry-settings.js';
+import { cacheOption } from '../../options/option-checks.js';
+import type { CacheEntryOptions, ReadOptions } from '../options/cache-options.js';
+import { OptionResolver } from '../../options/fixed-options.js';
+import { entrySettings, readSettings, type EntrySettings } from '../options/entry-settings.js';
 import { cacheKey, cacheKeys, keyBeginning } from './cache-keys.js';
 
 /** Makes full keys and complete settings of what callers give: for the keys that begin with one prefix. */
 export class KeyScope {
+  private readonly entryOptions = new OptionResolver((options: CacheEntryOptions) =>
+    entrySettings(options, this.engine.settings.entries),
+  );
+  private readonly readOptions = new OptionResolver((options: ReadOptions) =>
+    readSettings(options, this.engine.settings.entries, this.keyPrefix),
+  );
+
   constructor(
     private readonly runtime: { engine(): CacheEngine },
     readonly keyPrefix: string,
@@ -18,7 +26,13 @@ export class KeyScope {
 
   /** @throws CacheConfigError */
   settings(options: CacheEntryOptions | undefined): EntrySettings {
-    return entrySettings(options, this.engine.settings.entries);
+    return options === undefined ? this.engine.settings.entries : this.entryOptions.settingsOf(options);
+  }
+
+  /** @throws CacheConfigError */
+  readSettings(options: ReadOptions | undefined): EntrySettings {
+    if (options !== undefined) return this.readOptions.settingsOf(options);
+    return readSettings(undefined, this.engine.settings.entries, this.keyPrefix);
   }
 
   /** @throws CacheKeyError */
@@ -33,7 +47,7 @@ export class KeyScope {
 
   /** @throws CacheConfigError, CacheKeyError */
   beginning(prefix: string): string {
-    if (typeof prefix !== 'string') throw refused('prefix', prefix, "a string; '' stands for all keys");
+    if (typeof prefix !== 'string') throw cacheOption.refused('prefix', prefix, "a string; '' stands for all keys");
     return this.keyPrefix + keyBeginning(prefix);
   }
 }

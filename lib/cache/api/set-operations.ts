@@ -1,13 +1,8 @@
 import { whyNotText } from '../../keys/key-part.js';
 import { expiringSetResource, setResource } from '../invalidation/step-order.js';
 import type { KeyScope } from './key-scope.js';
-import {
-  endlessMilliseconds,
-  milliseconds,
-  refused,
-  type Duration,
-  type EndlessDuration,
-} from '../options/cache-durations.js';
+import type { Duration, EndlessDuration } from '../../options/duration.js';
+import { cacheOption } from '../../options/option-checks.js';
 
 type Members = string | readonly string[];
 
@@ -25,7 +20,7 @@ export class CacheSetOperations {
    */
   async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
-    const ttl = endlessMilliseconds('ttl', options?.ttl);
+    const ttl = cacheOption.endlessMilliseconds('ttl', options?.ttl);
     const full = this.scope.key(key);
     const accesses = [{ resource: setResource(full), mode: 'addition' }];
     const all = list(members);
@@ -77,7 +72,7 @@ export class CacheExpiringSetOperations {
   async add(key: string, members: Members, ttl: Duration): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
-    const time = milliseconds('ttl', ttl, 1);
+    const time = cacheOption.milliseconds('ttl', ttl, 1);
     const accesses = [{ resource: expiringSetResource(full), mode: 'addition' }];
     const all = list(members);
     return stepOrder.run(accesses, () =>
@@ -127,12 +122,12 @@ export class CacheExpiringSetOperations {
 
 function list(members: Members): readonly string[] {
   const all = typeof members === 'string' ? [members] : members;
-  if (!Array.isArray(all)) throw refused('members', members, 'a string or a list of strings');
+  if (!Array.isArray(all)) throw cacheOption.refused('members', members, 'a string or a list of strings');
   return all.map(single);
 }
 
 /** Refuses halves of surrogate pairs, which UTF-8 would all make one member. */
 function single(member: unknown): string {
   if (typeof member === 'string' && whyNotText(member) === undefined) return member;
-  throw refused('members', member, 'strings of whole characters');
+  throw cacheOption.refused('members', member, 'strings of whole characters');
 }

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StoredData } from '../../contracts/cache-store.js';
 import type { CacheEngine } from '../cache-engine.js';
 import { CacheBackendError, CacheConfigError } from '../../errors/cache-errors.js';
-import { refused } from '../options/cache-durations.js';
+import { cacheOption } from '../../options/option-checks.js';
 import { countable, type Serialized } from '../values/envelope.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { keyResource, tagResource, type Access } from '../invalidation/step-order.js';
@@ -26,7 +26,7 @@ export class ValueWrite {
     { tags, revive }: EntrySettings,
   ) {
     this.tags = tags;
-    if (value instanceof Promise) throw refused('value', value, 'what the promise resolves to: await it');
+    if (value instanceof Promise) throw cacheOption.refused('value', value, 'what the promise resolves to: await it');
     const counts = tags.length === 0 && staleTtl === 0 && countable(value);
     this.content = counts ? String(value) : this.serialized(value, revive);
   }

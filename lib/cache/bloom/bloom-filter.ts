@@ -1,7 +1,8 @@
 import { whyNotAName } from '../../keys/key-part.js';
 import { rebuildBloomFilter, type BloomRebuildOptions } from './bloom-rebuild.js';
 import { BloomShape } from './bloom-shape.js';
-import { milliseconds, refused, type Duration } from '../options/cache-durations.js';
+import type { Duration } from '../../options/duration.js';
+import { cacheOption } from '../../options/option-checks.js';
 import { inChunks, type IdSource } from './id-source.js';
 import type { StoreCalls } from '../store/store-calls.js';
 
@@ -43,9 +44,10 @@ export class BloomFilter {
     { capacity, errorRate = 0.01, ttl = '30d' }: BloomFilterOptions,
     private readonly calls: StoreCalls,
   ) {
-    if (whyNotAName(name)) throw refused('name', name, 'the Bloom filter a name of one whole character or more');
+    if (whyNotAName(name))
+      throw cacheOption.refused('name', name, 'the Bloom filter a name of one whole character or more');
     this.shape = new BloomShape(capacity, errorRate);
-    this.ttl = milliseconds('ttl', ttl, 1_000);
+    this.ttl = cacheOption.milliseconds('ttl', ttl, 1_000);
     this.key = `${name}:${this.shape.bits}:${this.shape.bitsPerId}`;
   }
 

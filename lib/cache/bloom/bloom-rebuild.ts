@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BloomShape } from './bloom-shape.js';
-import { LONGEST_DELAY, milliseconds, type Duration } from '../options/cache-durations.js';
+import type { Duration } from '../../options/duration.js';
+import { cacheOption } from '../../options/option-checks.js';
 import { inChunks, type IdSource } from './id-source.js';
 import type { StoreCalls } from '../store/store-calls.js';
 
@@ -32,7 +33,7 @@ export async function rebuildBloomFilter(
   read: () => IdSource | Promise<IdSource>,
   { settle = '10s' }: BloomRebuildOptions,
 ): Promise<boolean> {
-  const settling = milliseconds('settle', settle, 0, LONGEST_DELAY);
+  const settling = cacheOption.timerMilliseconds('settle', settle, 0);
   const { bits } = calls.store;
   const token = randomUUID();
   const lease = { key, token, lease: LEASE };

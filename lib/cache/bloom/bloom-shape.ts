@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { refused } from '../options/cache-durations.js';
+import { cacheOption } from '../../options/option-checks.js';
 
 /** The size limit of a string in Redis: 512 MiB. */
 const MOST_BITS = 2 ** 32;
@@ -17,14 +17,19 @@ export class BloomShape {
 
   constructor(capacity: number, errorRate: number) {
     if (!Number.isInteger(capacity) || capacity < 1)
-      throw refused('capacity', capacity, 'a whole number of ids, from 1');
-    if (!(errorRate >= 1e-9 && errorRate <= 0.5)) throw refused('errorRate', errorRate, 'a number from 1e-9 to 0.5');
+      throw cacheOption.refused('capacity', capacity, 'a whole number of ids, from 1');
+    if (!(errorRate >= 1e-9 && errorRate <= 0.5))
+      throw cacheOption.refused('errorRate', errorRate, 'a number from 1e-9 to 0.5');
     this.bits = Math.max(8, Math.ceil((-capacity * Math.log(errorRate)) / Math.LN2 ** 2));
     this.bitsPerId = Math.max(1, Math.round(-Math.log2(errorRate)));
     this.idsPerCall = Math.ceil(BITS_PER_CALL / this.bitsPerId);
     if (this.bits > MOST_BITS) {
       const most = Math.floor((MOST_BITS * Math.LN2 ** 2) / -Math.log(errorRate));
-      throw refused('capacity', capacity, `at most ${most} with errorRate ${errorRate}, or a greater errorRate`);
+      throw cacheOption.refused(
+        'capacity',
+        capacity,
+        `at most ${most} with errorRate ${errorRate}, or a greater errorRate`,
+      );
     }
   }
 

@@ -1,6 +1,6 @@
 import type { LoggerService } from '@nestjs/common';
 import type { CacheStore } from '../../contracts/cache-store.js';
-import { LONGEST_DELAY } from '../options/cache-durations.js';
+import { LONGEST_DELAY } from '../../timing/longest-delay.js';
 
 /** How many keys are deleted at once. */
 const BATCH = 100;

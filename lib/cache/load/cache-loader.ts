@@ -1,4 +1,4 @@
-import type { Duration } from '../options/cache-durations.js';
+import type { Duration } from '../../options/duration.js';
 
 /** The argument of a loader. */
 export interface LoaderContext {

@@ -2,7 +2,8 @@ import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import { CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Loader, LoaderContext } from './cache-loader.js';
 import type { CacheCounters } from '../store/cache-stats.js';
-import { milliseconds, type Duration } from '../options/cache-durations.js';
+import type { Duration } from '../../options/duration.js';
+import { cacheOption } from '../../options/option-checks.js';
 import { requireTags } from '../options/entry-settings.js';
 import type { LoadScopes, ScopedLoad } from './load-scopes.js';
 
@@ -92,7 +93,7 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
 
   get setTtl() {
     return (ttl: Duration): void => {
-      this.ttl = milliseconds('ttl', ttl, 0);
+      this.ttl = cacheOption.milliseconds('ttl', ttl, 0);
     };
   }
 

@@ -1,7 +1,7 @@
 import type { RedisConnection } from '../../backends/redis/redis-client.js';
 import type { BloomFilter } from '../bloom/bloom-filter.js';
 import type { CacheSerializer } from '../values/cache-serializer.js';
-import type { Duration } from './cache-durations.js';
+import type { Duration } from '../../options/duration.js';
 
 /** How one value is loaded and kept. Given with a call or a decorator, over the module's `cache.defaults`. */
 export interface CacheEntryOptions {

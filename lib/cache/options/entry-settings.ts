@@ -1,24 +1,30 @@
 import { whyNotAName } from '../../keys/key-part.js';
-import { CacheConfigError } from '../../errors/cache-errors.js';
-import type { CacheEntryOptions, ReadOptions } from './cache-options.js';
-import { LONGEST_DELAY, milliseconds, refused } from './cache-durations.js';
+import { abortSignal, callable, duration, instance, oneOf, timer, trueOrFalse } from '../../options/checks.js';
+import { cacheOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
+import type { CacheEntryOptions, CacheLockOptions, ReadOptions } from './cache-options.js';
+
+/** How a load takes and keeps its load lease, and waits for that of another process. */
+interface LoadLockSettings {
+  readonly lease: number;
+  readonly renew: boolean;
+  /** 0: does not wait. */
+  readonly wait: number;
+  readonly onTimeout: 'stale' | 'load' | 'throw';
+}
 
 /** `CacheEntryOptions` checked, complete, and in ms. */
-export interface EntrySettings {
+export interface EntrySettings extends LoadLockSettings {
   readonly ttl: number;
   readonly jitter: number;
   readonly nullTtl: number;
   readonly staleTtl: number;
   readonly staleIfError: boolean;
-  /** XFetch with this beta, or once this part of the ttl has passed. */
+  /** XFetch with this beta, or once this part of the `ttl` has passed. */
   readonly refreshAhead: { readonly beta: number } | { readonly part: number } | undefined;
   readonly restAfterError: number;
   readonly softTimeout: number;
   readonly loaderTimeout: number;
-  readonly lease: number;
-  readonly renew: boolean;
-  readonly wait: number;
-  readonly onTimeout: 'stale' | 'load' | 'throw';
   readonly strong: boolean;
   readonly barrier: number;
   readonly tags: readonly string[];
@@ -26,11 +32,27 @@ export interface EntrySettings {
   readonly bloom: CacheEntryOptions['bloom'];
   readonly revive: ((stored: unknown) => unknown) | undefined;
   readonly forceFresh: boolean;
-  /** What tags that the loader names begin with in the store; those above have it already. */
+  /** Put before the tags that the loader names; `tags` have it already. */
   readonly tagPrefix: string;
 }
 
-const DEFAULTS: EntrySettings = {
+const loadLockSetting = settingOf<LoadLockSettings>();
+const LOAD_LOCK_OPTIONS = new OptionTable<CacheLockOptions, LoadLockSettings>(
+  cacheOption,
+  'cache option',
+  'lock.',
+  { lease: 5_000, renew: true, wait: 10_000, onTimeout: 'stale' },
+  {
+    lease: loadLockSetting('lease', timer(100)),
+    renew: loadLockSetting('renew', trueOrFalse),
+    wait: loadLockSetting('wait', timer(0)),
+    onTimeout: loadLockSetting('onTimeout', oneOf('stale', 'load', 'throw')),
+  },
+);
+
+/** The settings of a cache whose module gives no `defaults`. */
+export const DEFAULT_ENTRY_SETTINGS: EntrySettings = {
+  ...LOAD_LOCK_OPTIONS.defaults,
   ttl: 300_000,
   jitter: 0.1,
   nullTtl: 30_000,
@@ -40,10 +62,6 @@ const DEFAULTS: EntrySettings = {
   restAfterError: 1_000,
   softTimeout: 0,
   loaderTimeout: 30_000,
-  lease: 5_000,
-  renew: true,
-  wait: 10_000,
-  onTimeout: 'stale',
   strong: false,
   barrier: 0,
   tags: [],
@@ -54,148 +72,116 @@ const DEFAULTS: EntrySettings = {
   tagPrefix: '',
 };
 
-const OPTION_NAMES = new Set<string>([
-  'ttl',
-  'jitter',
-  'nullTtl',
-  'staleTtl',
-  'staleIfError',
-  'refreshAhead',
-  'restAfterError',
-  'softTimeout',
-  'loaderTimeout',
-  'lock',
-  'consistency',
-  'barrier',
-  'tags',
-  'onRedisError',
-  'bloom',
-  'revive',
-] satisfies (keyof CacheEntryOptions)[]);
+const consistency = oneOf('eventual', 'strong');
+const onRedisError = oneOf('open', 'throw');
+const setting = settingOf<EntrySettings>();
 
-const READ_OPTION_NAMES = new Set<string>([
-  ...OPTION_NAMES,
-  ...(['signal', 'forceFresh'] satisfies (keyof ReadOptions)[]),
-]);
+const RULES = {
+  ttl: setting('ttl', duration(1)),
+  jitter: setting('jitter', instance(isJitter, 'a part of ttl from 0 to 0.5')),
+  nullTtl: setting('nullTtl', duration(0)),
+  staleTtl: setting('staleTtl', duration(0)),
+  staleIfError: setting('staleIfError', trueOrFalse),
+  refreshAhead: setting('refreshAhead', refreshAhead),
+  restAfterError: setting('restAfterError', timer(0)),
+  softTimeout: setting('softTimeout', timer(0)),
+  loaderTimeout: setting('loaderTimeout', timer(1)),
+  lock: (settings, value, option) => {
+    Object.assign(settings, loadLock(value, option, settings));
+  },
+  consistency: setting('strong', (value, option, checks) => consistency(value, option, checks) === 'strong'),
+  barrier: setting('barrier', duration(0)),
+  tags: setting('tags', (value) => requireTags(value)),
+  onRedisError: setting('failOpen', (value, option, checks) => onRedisError(value, option, checks) === 'open'),
+  bloom: setting('bloom', instance(isBloomOption, '{ filter, id } with a filter of CacheService.bloomFilter')),
+  revive: setting('revive', callable<(stored: unknown) => unknown>()),
+} satisfies ConstructorParameters<typeof OptionTable<CacheEntryOptions, EntrySettings>>[4];
 
-const LEAST_LEASE = 100;
+const ENTRY_OPTIONS = new OptionTable<CacheEntryOptions, EntrySettings>(
+  cacheOption,
+  'cache option',
+  '',
+  DEFAULT_ENTRY_SETTINGS,
+  RULES,
+);
 
-/** What is `undefined` counts as not given. @throws CacheConfigError naming the option, the value and the remedy */
-export function entrySettings(
-  options: CacheEntryOptions | undefined,
-  base: EntrySettings = DEFAULTS,
-  names: ReadonlySet<string> = OPTION_NAMES,
-): EntrySettings {
-  if (options === undefined) return base;
-  if (typeof options !== 'object' || options === null) throw refused('options', options, 'an object of cache options');
-  for (const name in options) if (!names.has(name)) throw unknownOption(name, names);
-  const { lock, jitter, staleIfError, refreshAhead, consistency, tags, onRedisError, revive } = options;
-  const settings: EntrySettings = {
-    ttl: options.ttl === undefined ? base.ttl : milliseconds('ttl', options.ttl, 1),
-    jitter: jitter ?? base.jitter,
-    nullTtl: options.nullTtl === undefined ? base.nullTtl : milliseconds('nullTtl', options.nullTtl, 0),
-    staleTtl: options.staleTtl === undefined ? base.staleTtl : milliseconds('staleTtl', options.staleTtl, 0),
-    staleIfError: staleIfError ?? base.staleIfError,
-    refreshAhead: refreshAhead === undefined ? base.refreshAhead : refresh(refreshAhead),
-    restAfterError:
-      options.restAfterError === undefined ? base.restAfterError : timer('restAfterError', options.restAfterError, 0),
-    softTimeout: options.softTimeout === undefined ? base.softTimeout : timer('softTimeout', options.softTimeout, 0),
-    loaderTimeout:
-      options.loaderTimeout === undefined ? base.loaderTimeout : timer('loaderTimeout', options.loaderTimeout, 1),
-    ...locking(lock, base),
-    strong: consistency === undefined ? base.strong : consistency === 'strong',
-    barrier: options.barrier === undefined ? base.barrier : milliseconds('barrier', options.barrier, 0),
-    tags: tags ?? base.tags,
-    failOpen: onRedisError === undefined ? base.failOpen : onRedisError === 'open',
-    bloom: options.bloom ?? base.bloom,
-    revive: revive ?? base.revive,
-    forceFresh: base.forceFresh,
-    tagPrefix: base.tagPrefix,
-  };
-  check(settings, options);
-  return settings;
+const READ_OPTIONS = new OptionTable<ReadOptions, EntrySettings>(
+  cacheOption,
+  'cache option',
+  '',
+  DEFAULT_ENTRY_SETTINGS,
+  {
+    ...RULES,
+    forceFresh: setting('forceFresh', trueOrFalse),
+    // The call uses it itself.
+    signal: (_, value, option, checks) => {
+      abortSignal(value, option, checks);
+    },
+  },
+);
+
+/** Those that are not given are as in `base`. @throws CacheConfigError naming the option, the value and the remedy */
+export function entrySettings(options: CacheEntryOptions | undefined, base?: EntrySettings): EntrySettings {
+  return options === undefined
+    ? (base ?? DEFAULT_ENTRY_SETTINGS)
+    : ENTRY_OPTIONS.settings(cacheOption.object('options', options, 'an object of cache options'), base);
 }
 
 /** As `entrySettings`, for a read of keys that begin with `keyPrefix`. */
 export function readSettings(options: ReadOptions | undefined, base: EntrySettings, keyPrefix: string): EntrySettings {
-  const settings = withTagsOf(keyPrefix, entrySettings(options, base, READ_OPTION_NAMES));
-  const { forceFresh = false, signal } = options ?? {};
-  if (typeof forceFresh !== 'boolean') throw refused('forceFresh', forceFresh, 'true or false');
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw refused('signal', signal, 'an AbortSignal');
-  return forceFresh ? { ...settings, forceFresh } : settings;
+  return withTagsOf(
+    keyPrefix,
+    options === undefined
+      ? base
+      : READ_OPTIONS.settings(cacheOption.object('options', options, 'an object of cache options'), base),
+  );
 }
 
-/** The tags are those of a namespace, as its keys are. */
+/** A namespace has tags of its own, as it has keys: the prefix is put before them. */
 export function withTagsOf(keyPrefix: string, settings: EntrySettings): EntrySettings {
   if (keyPrefix === '') return settings;
   return { ...settings, tags: settings.tags.map((tag) => keyPrefix + tag), tagPrefix: keyPrefix };
 }
 
-function check(
-  { jitter, staleIfError, tags, bloom, revive }: EntrySettings,
-  { consistency, onRedisError }: CacheEntryOptions,
-): void {
-  if (!(typeof jitter === 'number' && jitter >= 0 && jitter <= 0.5)) {
-    throw refused('jitter', jitter, 'a part of ttl from 0 to 0.5');
+/** @throws CacheConfigError for a value that is no list of tags */
+export function requireTags(value: unknown): readonly string[] {
+  if (!Array.isArray(value)) throw cacheOption.refused('tags', value, 'a list of names');
+  for (const tag of value as readonly unknown[]) {
+    if (whyNotAName(tag) !== undefined) {
+      throw cacheOption.refused('tags', tag, 'names of one character or more, of whole characters');
+    }
   }
-  if (typeof staleIfError !== 'boolean') throw refused('staleIfError', staleIfError, 'true or false');
-  if (consistency !== undefined && consistency !== 'eventual' && consistency !== 'strong') {
-    throw refused('consistency', consistency, "'eventual' or 'strong'");
-  }
-  if (onRedisError !== undefined && onRedisError !== 'open' && onRedisError !== 'throw') {
-    throw refused('onRedisError', onRedisError, "'open' or 'throw'");
-  }
-  if (bloom !== undefined && (typeof bloom?.filter?.mayHave !== 'function' || typeof bloom.id !== 'string')) {
-    throw refused('bloom', bloom, '{ filter, id } with a filter of CacheService.bloomFilter');
-  }
-  if (revive !== undefined && typeof revive !== 'function') throw refused('revive', revive, 'a function');
-  requireTags(tags);
+  return value as readonly string[];
 }
 
-export function requireTags(tags: readonly string[]): void {
-  if (!Array.isArray(tags)) throw refused('tags', tags, 'a list of names');
-  for (const tag of tags as readonly unknown[]) {
-    if (whyNotAName(tag) !== undefined)
-      throw refused('tags', tag, 'names of one character or more, of whole characters');
-  }
+function isJitter(value: unknown): value is number {
+  return typeof value === 'number' && value >= 0 && value <= 0.5;
 }
 
-function timer(option: string, value: NonNullable<CacheEntryOptions['ttl']>, least: number): number {
-  return milliseconds(option, value, least, LONGEST_DELAY);
+function isBloomOption(value: unknown): value is NonNullable<CacheEntryOptions['bloom']> {
+  const bloom = value as Partial<NonNullable<CacheEntryOptions['bloom']>> | null;
+  return typeof bloom?.filter?.mayHave === 'function' && typeof bloom.id === 'string';
 }
 
-function refresh(value: NonNullable<CacheEntryOptions['refreshAhead']>): EntrySettings['refreshAhead'] {
+function refreshAhead(value: unknown): EntrySettings['refreshAhead'] {
   if (value === false) return undefined;
   if (value === true) return { beta: 1 };
   if (typeof value === 'number' && value > 0 && value < 1) return { part: value };
-  if (typeof value === 'object' && typeof value.beta === 'number' && value.beta > 0) return { beta: value.beta };
-  throw refused('refreshAhead', value, 'true, false, a part of ttl between 0 and 1, or { beta } greater than 0');
+  if (typeof value === 'object' && value !== null && 'beta' in value) {
+    const { beta } = value;
+    if (typeof beta === 'number' && beta > 0) return { beta };
+  }
+  const remedy = 'true, false, a part of ttl between 0 and 1, or { beta } greater than 0';
+  throw cacheOption.refused('refreshAhead', value, remedy);
 }
 
-function locking(
-  lock: CacheEntryOptions['lock'],
-  { lease, renew, wait, onTimeout }: EntrySettings,
-): Pick<EntrySettings, 'lease' | 'renew' | 'wait' | 'onTimeout'> {
-  if (lock === undefined) return { lease, renew, wait, onTimeout };
-  if (lock === false) return { lease, renew, wait: 0, onTimeout: 'load' };
-  if (lock === true) {
-    if (wait > 0) return { lease, renew, wait, onTimeout };
-    return { lease, renew, wait: DEFAULTS.wait, onTimeout: DEFAULTS.onTimeout };
+function loadLock(value: unknown, option: string, present: LoadLockSettings): Partial<LoadLockSettings> {
+  if (value === false) return { wait: 0, onTimeout: 'load' };
+  if (value === true) {
+    const { wait, onTimeout } = LOAD_LOCK_OPTIONS.defaults;
+    return present.wait > 0 ? {} : { wait, onTimeout };
   }
-  if (typeof lock !== 'object' || lock === null)
-    throw refused('lock', lock, 'true, false or { lease, renew, wait, onTimeout }');
-  const given = { renew: lock.renew ?? renew, onTimeout: lock.onTimeout ?? onTimeout };
-  if (given.onTimeout !== 'stale' && given.onTimeout !== 'load' && given.onTimeout !== 'throw') {
-    throw refused('lock.onTimeout', given.onTimeout, "'stale', 'load' or 'throw'");
-  }
-  if (typeof given.renew !== 'boolean') throw refused('lock.renew', given.renew, 'true or false');
-  return {
-    ...given,
-    lease: lock.lease === undefined ? lease : timer('lock.lease', lock.lease, LEAST_LEASE),
-    wait: lock.wait === undefined ? wait : timer('lock.wait', lock.wait, 0),
-  };
-}
-
-function unknownOption(name: string, names: ReadonlySet<string>): CacheConfigError {
-  return new CacheConfigError(`Unknown cache option "${name}"; give any of ${[...names].join(', ')}`);
+  const { lease, renew, wait, onTimeout } = present;
+  const given = cacheOption.object(option, value, 'true, false or { lease, renew, wait, onTimeout }');
+  return LOAD_LOCK_OPTIONS.settings(given, { lease, renew, wait, onTimeout });
 }

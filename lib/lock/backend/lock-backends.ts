@@ -1,14 +1,15 @@
 import { Logger } from '@nestjs/common';
 import type { LockBackend, Notice } from '../../contracts/lock-backend.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
-import type { LockOptions } from '../options/lock-options.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { QueueingBackend } from '../waiting/queueing-backend.js';
 
 export interface LockBackendsOptions {
   readonly main: LockBackend;
   readonly backends: Readonly<Record<string, LockBackend>>;
   readonly prefix: string | undefined;
-  readonly defaults: LockOptions;
+  /** The lock options of a call that gives none. */
+  readonly defaults: ResolvedLockOptions;
   readonly commandTimeout: number;
   readonly label: string;
   readonly shutdownGrace: number;

@@ -4,7 +4,7 @@ import type { Place } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
 import type { Lock } from '../lock.js';
 import { LockLostError } from '../../errors/lock-errors.js';
-import { duration } from '../options/lock-options.js';
+import { lockOption } from '../../options/option-checks.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
 
@@ -122,7 +122,7 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   async extend(ttl?: Duration): Promise<void> {
-    const given = ttl === undefined ? undefined : duration('ttl', ttl, 1);
+    const given = ttl === undefined ? undefined : lockOption.timerMilliseconds('ttl', ttl, 1);
     this.assertHeld();
     await Promise.all(this.parts.map(({ backend, lease }) => backend.extend(lease, given)));
     this.assertHeld();

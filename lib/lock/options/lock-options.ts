@@ -1,6 +1,7 @@
-import { LONGEST_DELAY, millisecondsOf, type Duration } from '../../options/duration.js';
-import { refusedOption } from '../../options/refused-option.js';
-import { LockConfigError } from '../../errors/lock-errors.js';
+import { abortSignal, callable, instance, oneOf, timer, trueOrFalse } from '../../options/checks.js';
+import type { Duration } from '../../options/duration.js';
+import { lockOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { RetryStrategy } from './retry-strategy.js';
 
 /** How one lock is taken and held. Given with a call or a decorator, over the module's `defaults`. */
@@ -81,8 +82,10 @@ export interface RenewOptions {
 export interface ResolvedLockOptions {
   readonly ttl: number;
   readonly wait: number;
-  /** Of the module where there is none. */
+  /** `undefined`: that of the module. */
   readonly commandTimeout: number | undefined;
+  /** `renewal` is what it means for this `ttl`. */
+  readonly renew: boolean | RenewSettings;
   readonly renewal: { readonly interval: number; readonly timeout: number | undefined } | undefined;
   readonly maxHold: number | undefined;
   /** 0: none. */
@@ -94,106 +97,82 @@ export interface ResolvedLockOptions {
   readonly backend: string | undefined;
 }
 
-const LEAST_TTL = 100;
+const setting = settingOf<ResolvedLockOptions>();
 
-const OPTION_NAMES = new Set<string>([
-  'ttl',
-  'wait',
-  'commandTimeout',
-  'renew',
-  'maxHold',
-  'minHold',
-  'reentrant',
-  'order',
-  'retry',
-  'signal',
-  'backend',
-] satisfies (keyof LockOptions)[]);
+const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
+  lockOption,
+  'lock option',
+  '',
+  {
+    ttl: 30_000,
+    wait: 5_000,
+    commandTimeout: undefined,
+    renew: true,
+    renewal: { interval: 10_000, timeout: undefined },
+    maxHold: undefined,
+    minHold: 0,
+    reentrant: true,
+    order: 'batched',
+    retry: undefined,
+    signal: undefined,
+    backend: undefined,
+  },
+  {
+    ttl: setting('ttl', timer(100)),
+    wait: setting('wait', (value, option, checks) =>
+      value === Infinity ? Infinity : checks.timerMilliseconds(option, value, 0),
+    ),
+    commandTimeout: setting('commandTimeout', timer(1)),
+    renew: setting('renew', (value, option, checks) => {
+      if (typeof value === 'boolean') return value;
+      return RENEW_OPTIONS.settings(checks.object(option, value, 'true, false or { interval, timeout }'));
+    }),
+    maxHold: setting('maxHold', timer(1)),
+    minHold: setting('minHold', timer(1)),
+    reentrant: setting('reentrant', trueOrFalse),
+    order: setting('order', oneOf('batched', 'fifo')),
+    retry: setting('retry', callable<RetryStrategy>('a function that returns an iterator of delays')),
+    signal: setting('signal', abortSignal),
+    backend: setting(
+      'backend',
+      instance((value) => typeof value === 'string', 'the name of a backend'),
+    ),
+  },
+);
 
-const RENEW_NAMES = new Set<string>(['interval', 'timeout'] satisfies (keyof RenewOptions)[]);
-
-/** Checks the options and fills in the defaults. @throws LockConfigError naming the option, the value and the remedy */
-export function resolveLockOptions(options: LockOptions, defaults: LockOptions = {}): ResolvedLockOptions {
-  requireKnownOptions(options);
-  const ttl = duration('ttl', given(options.ttl, defaults.ttl, 30_000), LEAST_TTL);
-  const waits = given(options.wait, defaults.wait, 5_000);
-  const wait = waits === Infinity ? Infinity : duration('wait', waits, 0);
-  const answers = given(options.commandTimeout, defaults.commandTimeout);
-  const commandTimeout = answers === undefined ? undefined : duration('commandTimeout', answers, 1);
-  const holds = given(options.maxHold, defaults.maxHold);
-  const maxHold = holds === undefined ? undefined : duration('maxHold', holds, 1);
-  const keeps = given(options.minHold, defaults.minHold);
-  const minHold = keeps === undefined ? 0 : duration('minHold', keeps, 1);
-  const reentrant = given(options.reentrant, defaults.reentrant, true);
-  const order = given(options.order, defaults.order, 'batched');
-  const retry = given(options.retry, defaults.retry);
-  const signal = given(options.signal, defaults.signal);
-  const backend = given(options.backend, defaults.backend);
-  requireOption(typeof reentrant === 'boolean', 'reentrant', reentrant, 'true or false');
-  requireOption(order === 'batched' || order === 'fifo', 'order', order, "'batched' or 'fifo'");
-  requireOption(
-    retry === undefined || typeof retry === 'function',
-    'retry',
-    retry,
-    'a function that returns an iterator of delays',
-  );
-  requireOption(signal === undefined || signal instanceof AbortSignal, 'signal', signal, 'an AbortSignal');
-  requireOption(backend === undefined || typeof backend === 'string', 'backend', backend, 'the name of a backend');
-  return {
-    ttl,
-    wait,
-    commandTimeout,
-    renewal: resolveRenewal(given(options.renew, defaults.renew), ttl),
-    maxHold,
-    minHold,
-    reentrant,
-    order,
-    retry,
-    signal,
-    backend,
-  };
+interface RenewSettings {
+  readonly interval: number | undefined;
+  readonly timeout: number | undefined;
 }
 
-/** What is `undefined` counts as not given; `null` is refused like any other value that the option does not take. */
-function given<T>(value: T | undefined, otherwise: T | undefined): T | undefined;
-function given<T>(value: T | undefined, otherwise: T | undefined, last: T): T;
-function given<T>(value: T | undefined, otherwise: T | undefined, last?: T): T | undefined {
-  if (value !== undefined) return value;
-  return otherwise === undefined ? last : otherwise;
-}
+const renewSetting = settingOf<RenewSettings>();
+
+const RENEW_OPTIONS = new OptionTable<RenewOptions, RenewSettings>(
+  lockOption,
+  'lock option',
+  'renew.',
+  { interval: undefined, timeout: undefined },
+  { interval: renewSetting('interval', timer(10)), timeout: renewSetting('timeout', timer(1)) },
+);
 
 /**
- * Whole milliseconds from `least` to what a timer takes. @throws LockConfigError naming the option, value and remedy
+ * Checks the options; those that are not given are as in `base`.
+ *
+ * @throws LockConfigError naming the option, the value and the remedy
  */
-export function duration(option: string, value: unknown, least: number): number {
-  return millisecondsOf(LockConfigError, option, value, least, LONGEST_DELAY);
+export function resolveLockOptions(options: LockOptions, base = LOCK_OPTIONS.defaults): ResolvedLockOptions {
+  const given = lockOption.object('options', options, 'an object of lock options');
+  const settings = LOCK_OPTIONS.settings(given, base);
+  settings.renewal = renewalOf(settings, options.renew);
+  return settings;
 }
 
-export function requireOption(valid: boolean, option: string, value: unknown, remedy: string): void {
-  if (!valid) throw refusedOption(LockConfigError, option, value, remedy);
-}
-
-function requireKnownOptions(options: LockOptions): void {
-  requireOption(typeof options === 'object' && options !== null, 'options', options, 'an object of lock options');
-  requireKnownNames('', options, OPTION_NAMES);
-}
-
-function requireKnownNames(prefix: string, options: object, names: ReadonlySet<string>): void {
-  for (const name in options) {
-    if (names.has(name)) continue;
-    const known = [...names].map((each) => prefix + each).join(', ');
-    throw new LockConfigError(`Unknown lock option "${prefix}${name}"; give any of ${known}`);
-  }
-}
-
-function resolveRenewal(renew: LockOptions['renew'], ttl: number): ResolvedLockOptions['renewal'] {
+function renewalOf({ renew, ttl }: ResolvedLockOptions, given: LockOptions['renew']): ResolvedLockOptions['renewal'] {
   if (renew === false) return undefined;
-  if (renew === undefined || renew === true) return { interval: ttl / 3, timeout: undefined };
-  requireOption(typeof renew === 'object' && renew !== null, 'renew', renew, 'true, false or { interval, timeout }');
-  requireKnownNames('renew.', renew, RENEW_NAMES);
-  const interval = renew.interval === undefined ? ttl / 3 : duration('renew.interval', renew.interval, 10);
+  if (renew === true) return { interval: ttl / 3, timeout: undefined };
+  const { interval = ttl / 3, timeout } = renew;
+  const shown = typeof given === 'object' ? given.interval : interval;
   const remedy = `less than two thirds of ttl (${ttl}), so that a renewal which fails can be repeated`;
-  requireOption(interval < (ttl * 2) / 3, 'renew.interval', renew.interval, remedy);
-  const timeout = renew.timeout === undefined ? undefined : duration('renew.timeout', renew.timeout, 1);
+  lockOption.require(interval < (ttl * 2) / 3, 'renew.interval', shown, remedy);
   return { interval, timeout };
 }

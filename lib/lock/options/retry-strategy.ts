@@ -1,7 +1,6 @@
 import type { Duration } from '../../options/duration.js';
-import { refusedOption } from '../../options/refused-option.js';
+import { lockOption } from '../../options/option-checks.js';
 import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
-import { duration, requireOption } from './lock-options.js';
 
 /** What is known when the next delay is asked for. */
 export interface RetryState {
@@ -29,7 +28,7 @@ export type RetryStrategy = () => RetryDelays;
 export function delaysOf(strategy: RetryStrategy): RetryDelays {
   const delays: unknown = strategy();
   const valid = typeof delays === 'object' && delays !== null && 'next' in delays && typeof delays.next === 'function';
-  requireOption(valid, 'retry', delays, 'a function that returns an iterator of delays, with next()');
+  lockOption.require(valid, 'retry', delays, 'a function that returns an iterator of delays, with next()');
   return delays as RetryDelays;
 }
 
@@ -37,16 +36,16 @@ export function delaysOf(strategy: RetryStrategy): RetryDelays {
 export function nextDelay(delays: RetryDelays, state: RetryState): number | undefined {
   const result: IteratorResult<unknown, unknown> = delays.next(state);
   const remedy = '{ value } of a number of milliseconds, 0 or more, from each next(), or { done: true } to give up';
-  requireOption(typeof result === 'object' && result !== null, 'retry', result, remedy);
+  lockOption.require(typeof result === 'object' && result !== null, 'retry', result, remedy);
   if (result.done) return undefined;
   const { value } = result;
-  requireOption(typeof value === 'number' && value >= 0, 'retry', value, remedy);
+  lockOption.require(typeof value === 'number' && value >= 0, 'retry', value, remedy);
   return value as number;
 }
 
 /** The same delay between all tries: 1 ms or more. @throws LockConfigError */
 export function fixedDelay(delay: Duration): RetryStrategy {
-  const value = duration('fixedDelay(delay)', delay, 1);
+  const value = lockOption.timerMilliseconds('fixedDelay(delay)', delay, 1);
   return () => ({ next: () => ({ done: false, value }) });
 }
 
@@ -57,8 +56,8 @@ export function fixedDelay(delay: Duration): RetryStrategy {
  * @throws LockConfigError
  */
 export function exponentialBackoff({ min = 10, max = 200 }: { min?: Duration; max?: Duration } = {}): RetryStrategy {
-  const least = duration('exponentialBackoff({ min })', min, 1);
-  const most = duration('exponentialBackoff({ max })', max, 1);
+  const least = lockOption.timerMilliseconds('exponentialBackoff({ min })', min, 1);
+  const most = lockOption.timerMilliseconds('exponentialBackoff({ max })', max, 1);
   if (most < least) {
     throw new LockConfigError(`exponentialBackoff: max (${most} ms) is below min (${least} ms); swap them`);
   }
@@ -76,7 +75,7 @@ export function exponentialBackoff({ min = 10, max = 200 }: { min?: Duration; ma
 /** Gives up after `retries` delays of another strategy. @throws LockConfigError */
 export function limitedRetries(retries: number, strategy: RetryStrategy): RetryStrategy {
   if (!Number.isInteger(retries) || retries < 0) {
-    throw refusedOption(LockConfigError, 'limitedRetries(retries)', retries, 'a whole number of 0 or more');
+    throw lockOption.refused('limitedRetries(retries)', retries, 'a whole number of 0 or more');
   }
   return () => {
     const delays = strategy();

@@ -1,6 +1,7 @@
 import calculateSlot from 'cluster-key-slot';
 import { LockConfigError, LockKeyError } from '../../../errors/lock-errors.js';
-import { LONGEST_DELAY, millisecondsOf, type Duration } from '../../../options/duration.js';
+import type { Duration } from '../../../options/duration.js';
+import { lockOption } from '../../../options/option-checks.js';
 import type { CacheStore } from '../../../contracts/cache-store.js';
 import type { CacheStoreProvider } from '../../../contracts/cache-store-provider.js';
 import type {
@@ -59,7 +60,7 @@ export interface RedisBackendOptions {
 
 /** @throws LockConfigError */
 export function fenceTtlOf(fenceTtl: unknown): number {
-  return millisecondsOf(LockConfigError, 'fenceTtl', fenceTtl, 1_000, LONGEST_DELAY);
+  return lockOption.timerMilliseconds('fenceTtl', fenceTtl, 1_000);
 }
 
 const OPTION = { name: 'redis', ConfigError: LockConfigError };

@@ -8,6 +8,7 @@ import type {
   TokenRange,
   WaiterRequest,
 } from '../../../contracts/lock-backend.js';
+import { LONGEST_DELAY } from '../../../timing/longest-delay.js';
 import type { RedisLink } from '../redis-link.js';
 import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
 import { RedisLockChannel } from './redis-lock-channel.js';
@@ -16,9 +17,6 @@ import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import type { FencingScripts } from './fencing-scripts.js';
 import { RENEW } from './scripts/renew.lua.js';
-
-/** 2^31 − 1 ms: about 24.8 days. */
-const LONGEST_LEASE = 2 ** 31 - 1;
 
 type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 
@@ -106,7 +104,7 @@ function queueAnswer(reply: Reply): QueueAnswer {
       status: 'granted',
       tokens: tokenRange([first, count]),
       // A key that somebody made persistent is ours until its next renewal.
-      remaining: Math.min(leaseOf(pttl), LONGEST_LEASE),
+      remaining: Math.min(leaseOf(pttl), LONGEST_DELAY),
       waiting: Number(waiting),
     };
   }

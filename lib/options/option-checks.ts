@@ -1,0 +1,62 @@
+import { CacheConfigError } from '../errors/cache-errors.js';
+import { LockConfigError } from '../errors/lock-errors.js';
+import { LONGEST_DELAY } from '../timing/longest-delay.js';
+import { parseDuration } from './duration.js';
+
+/** The longest duration (ms) that no timer waits for, about 285,000 years; `PX` of Redis takes more. */
+const LONGEST_DURATION = Number.MAX_SAFE_INTEGER;
+
+/** Checks the values of options. Each error names the option, the value received and the remedy. */
+export class OptionChecks {
+  constructor(private readonly ConfigError: new (message: string) => Error) {}
+
+  /** The error for an option that cannot take the value. `remedy` says what to give, after "give". */
+  refused(option: string, value: unknown, remedy: string): Error {
+    const shown = typeof value === 'string' ? `"${value}"` : String(value);
+    return new this.ConfigError(`Option "${option}" is ${shown}; give ${remedy}`);
+  }
+
+  unknown(kind: string, option: string, known: readonly string[]): Error {
+    return new this.ConfigError(`Unknown ${kind} "${option}"; give any of ${known.join(', ')}`);
+  }
+
+  /** For options of which each is valid by itself. */
+  conflict(message: string): Error {
+    return new this.ConfigError(message);
+  }
+
+  require(valid: boolean, option: string, value: unknown, remedy: string): void {
+    if (!valid) throw this.refused(option, value, remedy);
+  }
+
+  object(option: string, value: unknown, remedy: string): object {
+    if (typeof value !== 'object' || value === null) throw this.refused(option, value, remedy);
+    return value;
+  }
+
+  /** Whole milliseconds, rounded up. */
+  milliseconds(option: string, value: unknown, least: number, most = LONGEST_DURATION): number {
+    const given = parseDuration(value);
+    if (given !== undefined && given >= least && given <= most) return Math.ceil(given);
+    const limit = most === LONGEST_DURATION ? `${least} or more` : `from ${least} to ${most}`;
+    const remedy = `milliseconds (${limit}) or a duration such as '500ms', '30s', '5m', '2h' or '1d'`;
+    throw this.refused(option, value, remedy);
+  }
+
+  /** Whole milliseconds that a timer can wait for. */
+  timerMilliseconds(option: string, value: unknown, least: number): number {
+    return this.milliseconds(option, value, least, LONGEST_DELAY);
+  }
+
+  /** Whole milliseconds, or `Infinity`. The option has no default: a value must not expire, or stay, by surprise. */
+  endlessMilliseconds(option: string, value: unknown): number {
+    if (value === Infinity) return Infinity;
+    if (value === undefined) {
+      throw this.refused(option, value, "how long it lives, such as '1d', or Infinity for what never ends by itself");
+    }
+    return this.milliseconds(option, value, 1);
+  }
+}
+
+export const lockOption = new OptionChecks(LockConfigError);
+export const cacheOption = new OptionChecks(CacheConfigError);
