@@ -100,7 +100,7 @@ export {
 } from './decorators/distributed-lock.decorator.js';
 export type { PromiseMethod } from './decorators/method.types.js';
 export type { EvictMoment } from './interceptors/cache-evict.interceptor.js';
-export { CacheHeadersInterceptor, type CacheHeadersOptions } from './interceptors/cache-headers.interceptor.js';
+export { CacheHeadersInterceptor, type CacheHeadersOptions } from './interceptors/http/cache-headers.interceptor.js';
 export type { OnBusy } from './interceptors/distributed-lock.interceptor.js';
 export { hashKey } from './keys/hash-key.js';
 export type { Lock, LockInfo } from './lock/lock.js';

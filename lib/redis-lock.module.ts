@@ -1,15 +1,15 @@
 import { Module, type DynamicModule } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
 import { redis } from './backends/redis/locks/redis-lock-backend.js';
-import { openCacheStore } from './cache-store-opening.js';
+import { openCacheStore } from './redis-lock.cache-store.js';
 import { openCacheEngine } from './cache/cache-engine-opening.js';
 import { startCacheStore } from './cache/store/cache-store-start.js';
 import { CacheRuntime } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
-import { CachedMethodsCheck } from './interceptors/cached-methods-check.js';
-import { InstanceAdopter } from './interceptors/instance-adopter.js';
-import { LockErrorInterceptor } from './interceptors/lock-error.interceptor.js';
-import { notedAtBoot } from './interceptors/package-copy.js';
+import { CachedMethodsCheck } from './interceptors/wiring/cached-methods-check.js';
+import { InstanceAdopter } from './interceptors/wiring/instance-adopter.js';
+import { LockErrorInterceptor } from './interceptors/http/lock-error.interceptor.js';
+import { notedAtBoot } from './interceptors/wiring/package-copy.js';
 import { LockBackends } from './lock/backend/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
 import {
@@ -18,7 +18,9 @@ import {
   type ASYNC_OPTIONS_TYPE,
   type OPTIONS_TYPE,
 } from './redis-lock.module-definition.js';
-import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.options.js';
+import { resolveModuleOptions, type RedisLockModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
+
+const RESOLVED_OPTIONS = Symbol('resolved module options');
 
 /**
  * Locks and a cache for the application, global by default.
@@ -29,11 +31,11 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
 @Module({
   imports: [DiscoveryModule],
   providers: [
+    { provide: RESOLVED_OPTIONS, inject: [MODULE_OPTIONS_TOKEN], useFactory: resolveModuleOptions },
     {
       provide: LockBackends,
-      inject: [MODULE_OPTIONS_TOKEN],
-      useFactory: (given: RedisLockModuleOptions) => {
-        const { redis: connection, backend, fenceTtl, ...options } = resolveModuleOptions(given);
+      inject: [RESOLVED_OPTIONS],
+      useFactory: ({ redis: connection, backend, fenceTtl, ...options }: ResolvedModuleOptions) => {
         const fencing = fenceTtl === undefined ? {} : { fenceTtl };
         const main = backend ?? redis(connection as NonNullable<typeof connection>, fencing);
         return new LockBackends({ ...options, main });
@@ -41,9 +43,12 @@ import { resolveModuleOptions, type RedisLockModuleOptions } from './redis-lock.
     },
     {
       provide: CacheRuntime,
-      inject: [MODULE_OPTIONS_TOKEN, LockBackends],
-      useFactory: async (given: RedisLockModuleOptions, backends: LockBackends) => {
-        const { cache, prefix } = resolveModuleOptions(given);
+      inject: [MODULE_OPTIONS_TOKEN, RESOLVED_OPTIONS, LockBackends],
+      useFactory: async (
+        given: RedisLockModuleOptions,
+        { cache, prefix }: ResolvedModuleOptions,
+        backends: LockBackends,
+      ) => {
         const store = cache && (await openCacheStore(cache, prefix, backends.main.calls.backend));
         const engine = store && (await openCacheEngine(store, cache, backends.logger));
         const runtime = new CacheRuntime(engine, backends.logger, given.cache);

@@ -1,10 +1,9 @@
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheKeys } from '../cache/api/cache-keys.js';
-import { CacheService } from '../cache/cache.service.js';
 import { cacheOption } from '../options/option-checks.js';
-import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
-import { injectProperty } from '../interceptors/package-copy.js';
+import { CACHE } from '../interceptors/wiring/injected-services.js';
+import { injectProperty } from '../interceptors/wiring/package-copy.js';
 import { keyFunction, type AnyKey } from './key-function.js';
 import { wrapMethod } from './method-wrapping.js';
 
@@ -14,7 +13,7 @@ type MethodDecoration = (target: object, propertyKey: string | symbol, descripto
 export function cacheDecoration(name: string, interceptor: MethodInterceptor): MethodDecoration {
   return (target, propertyKey, descriptor) => {
     wrapMethod({ name, ConfigError: CacheConfigError }, target, propertyKey, descriptor, interceptor);
-    injectProperty(target, CACHE_SERVICE, CacheService);
+    injectProperty(target, CACHE);
   };
 }
 

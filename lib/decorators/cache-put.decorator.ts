@@ -2,7 +2,7 @@ import { CacheKeyError } from '../errors/cache-errors.js';
 import type { SetOptions } from '../cache/api/cache-writes.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
 import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
-import { noteMethod } from '../interceptors/noted-methods.js';
+import { noteMethod } from '../interceptors/wiring/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import type { CachedOptions } from './cached.decorator.js';

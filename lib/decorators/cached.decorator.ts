@@ -2,7 +2,7 @@ import { CacheKeyError } from '../errors/cache-errors.js';
 import type { CacheEntryOptions } from '../cache/options/cache-options.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
 import { CachedInterceptor } from '../interceptors/cached.interceptor.js';
-import { noteMethod } from '../interceptors/noted-methods.js';
+import { noteMethod } from '../interceptors/wiring/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { singleKeyFunction } from './key-function.js';

@@ -1,16 +1,15 @@
 import type { Observable } from 'rxjs';
 import {
   DistributedLockInterceptor,
-  LOCK_SERVICE,
   type BusyCall,
   type OnBusy,
 } from '../interceptors/distributed-lock.interceptor.js';
-import { injectProperty } from '../interceptors/package-copy.js';
+import { LOCKS } from '../interceptors/wiring/injected-services.js';
+import { injectProperty } from '../interceptors/wiring/package-copy.js';
 import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
-import { LockService } from '../lock/lock.service.js';
 import { keyFunction, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
 import type { BeginsAfterItsPromise, ResolvesToNo, TakesArguments } from './method.types.js';
@@ -87,7 +86,7 @@ export function DistributedLock(
   const interceptor = new DistributedLockInterceptor(keyFunction(key, LockKeyError), fixedOptions(options), onBusy);
   return (target, propertyKey, descriptor) => {
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
-    injectProperty(target, LOCK_SERVICE, LockService);
+    injectProperty(target, LOCKS);
   };
 }
 

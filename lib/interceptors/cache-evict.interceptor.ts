@@ -3,8 +3,8 @@ import { isObservable } from 'rxjs';
 import { CacheConfigError } from '../errors/cache-errors.js';
 import type { InvalidateOptions } from '../cache/api/cache-deletions.js';
 import type { CacheService } from '../cache/cache.service.js';
-import { cacheServiceOf } from './cache-service-property.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
+import { CACHE, serviceOf } from './wiring/injected-services.js';
 
 /** Around the method: once it has succeeded, before it, or before it and once it has ended, however it did. */
 export type EvictMoment = 'after' | 'before' | 'both';
@@ -32,7 +32,7 @@ export class CacheEvictInterceptor implements MethodInterceptor {
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { when } = this.method;
-    const evict = this.evictionOf(cacheServiceOf(call), call.args);
+    const evict = this.evictionOf(serviceOf(CACHE, call), call.args);
     if (when !== 'after') await evict();
     try {
       const result = await call.proceed();

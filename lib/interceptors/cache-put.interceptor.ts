@@ -1,7 +1,7 @@
 import type { SetOptions } from '../cache/api/cache-writes.js';
-import { cacheServiceOf } from './cache-service-property.js';
 import { requireStorable } from './cached.interceptor.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
+import { CACHE, serviceOf } from './wiring/injected-services.js';
 
 /** What a method puts into the cache. */
 export interface PuttingMethod {
@@ -19,7 +19,7 @@ export class CachePutInterceptor implements MethodInterceptor {
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { keyOf, tagsOf, options, value, condition, unless } = this.method;
-    const cache = cacheServiceOf(call);
+    const cache = serviceOf(CACHE, call);
     if (condition && !condition(...call.args)) return call.proceed();
     // Made before the method runs, which may change its arguments.
     const key = keyOf(call.args);

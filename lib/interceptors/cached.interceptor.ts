@@ -1,9 +1,9 @@
 import { CacheConfigError } from '../errors/cache-errors.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheService } from '../cache/cache.service.js';
-import { cacheServiceOf, mockedCache } from './cache-service-property.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
 import { streamKindOf } from './streams.js';
+import { CACHE, mockedService, serviceOf } from './wiring/injected-services.js';
 
 /** How a method is cached. */
 export interface CachedMethod {
@@ -23,7 +23,7 @@ export class CachedInterceptor implements MethodInterceptor {
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { condition, unless } = this.method;
-    const cache = cacheServiceOf(call);
+    const cache = serviceOf(CACHE, call);
     if (condition && !condition(...call.args)) return call.proceed();
     let ran = false;
     const value = await cache.getOrSet(
@@ -37,7 +37,7 @@ export class CachedInterceptor implements MethodInterceptor {
       },
       this.optionsOf(call.args),
     );
-    if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedCache(call);
+    if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedService(CACHE, call);
     return value;
   }
 

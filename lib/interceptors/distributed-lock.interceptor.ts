@@ -4,13 +4,10 @@ import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { Lock } from '../lock/lock.js';
-import { LockConfigError, LockNotWiredError, LockTimeoutError } from '../errors/lock-errors.js';
+import { LockConfigError, LockTimeoutError } from '../errors/lock-errors.js';
 import type { LockOptions } from '../lock/options/lock-options.js';
-import { LockService } from '../lock/lock.service.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
-
-/** The property that holds the `LockService` of an instance: a symbol, so that no name of the class is taken. */
-export const LOCK_SERVICE = Symbol.for('nest-redis-lock:lock-service');
+import { LOCKS, mockedService, serviceOf } from './wiring/injected-services.js';
 
 /** What `onBusy` is called with. */
 export interface BusyCall {
@@ -46,8 +43,8 @@ export class DistributedLockInterceptor implements MethodInterceptor {
       };
       const run = async () => {
         const options = { ...this.options, signal: joined(this.options.signal, unsubscribed.signal) };
-        await lockServiceOf(call).withLock(this.keysOf(call.args), options, stream);
-        if (!began) throw notRun(call);
+        await serviceOf(LOCKS, call).withLock(this.keysOf(call.args), options, stream);
+        if (!began) throw mockedService(LOCKS, call);
       };
       run().then(
         () => subscriber.complete(),
@@ -64,7 +61,7 @@ export class DistributedLockInterceptor implements MethodInterceptor {
   private async runPromise(call: MethodCall, handOver: (result: unknown) => void): Promise<unknown> {
     let began = false;
     try {
-      const value = await lockServiceOf(call).withLock(this.keysOf(call.args), this.options, async (lock) => {
+      const value = await serviceOf(LOCKS, call).withLock(this.keysOf(call.args), this.options, async (lock) => {
         began = true;
         const result = await call.proceed();
         if (isObservable(result)) throw undeclaredObservable(call);
@@ -73,7 +70,7 @@ export class DistributedLockInterceptor implements MethodInterceptor {
         else if (isReadLater(result)) throw readLater(call);
         return result;
       });
-      if (!began) throw notRun(call);
+      if (!began) throw mockedService(LOCKS, call);
       return value;
     } catch (error) {
       if (began || !(error instanceof LockTimeoutError) || this.onBusy === 'throw') throw error;
@@ -137,26 +134,6 @@ async function untilNodeStreamCloses(stream: Readable, lock: Lock, handOver: () 
     stream.destroy(signal.reason);
     throw signal.reason;
   }
-}
-
-function lockServiceOf({ instance, name }: MethodCall): LockService {
-  const service = (instance as { [LOCK_SERVICE]?: LockService } | undefined)?.[LOCK_SERVICE];
-  if (typeof service?.withLock === 'function') return service;
-  if (service) throw notRun({ name });
-  throw new LockNotWiredError(
-    `${name} did not run: its instance has no LockService. Let Nest create it as a provider or controller of an ` +
-      'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or a ' +
-      'value (useValue) gets it when the application initialises, unless it is request-scoped, in a lazily loaded ' +
-      'module, or inside of another object; there, use LockService.withLock(); in a test, wire() of nest-redis-lock/testing',
-  );
-}
-
-/** A mock answers, and calls nothing. */
-function notRun({ name }: Pick<MethodCall, 'name'>): LockNotWiredError {
-  return new LockNotWiredError(
-    `${name} did not run: the withLock() of its LockService, a mock, did not call it. Import RedisLockTestingModule instead ` +
-      'of mocking LockService, or let the mock call the function that it is given',
-  );
 }
 
 function undeclaredObservable({ name }: MethodCall): LockConfigError {

@@ -4,9 +4,8 @@ import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
 import { FirstLevel } from '../cache/first-level/first-level.js';
 import { isCacheStoreProvider } from '../contracts/cache-store-provider.js';
-import { CACHE_SERVICE } from '../interceptors/cache-service-property.js';
-import { LOCK_SERVICE } from '../interceptors/distributed-lock.interceptor.js';
-import { foreignDecoration, twoCopies } from '../interceptors/package-copy.js';
+import { CACHE, LOCKS } from '../interceptors/wiring/injected-services.js';
+import { foreignDecoration, twoCopies } from '../interceptors/wiring/package-copy.js';
 import { LockBackends } from '../lock/backend/lock-backends.js';
 import { LockConfigError } from '../errors/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
@@ -45,15 +44,14 @@ export function testServices(options: Omit<RedisLockModuleOptions, 'redis'> = {}
  * @throws LockConfigError when the instance has no decorated method, or those of another copy of this package
  */
 export function wire<T extends object>(instance: T, { locks, cache }: Partial<TestServices> = testServices()): T {
-  if (!(LOCK_SERVICE in instance) && !(CACHE_SERVICE in instance)) {
+  if (!(LOCKS.property in instance) && !(CACHE.property in instance)) {
     throw new LockConfigError(
       `An instance of ${instance.constructor.name} has no method with a decorator of nest-redis-lock; wire one that has`,
     );
   }
-  const foreign =
-    foreignDecoration(instance, LOCK_SERVICE, LockService) ?? foreignDecoration(instance, CACHE_SERVICE, CacheService);
+  const foreign = foreignDecoration(instance, LOCKS) ?? foreignDecoration(instance, CACHE);
   if (foreign) throw new LockConfigError(twoCopies(`An instance of ${instance.constructor.name}`, foreign.copy));
-  if (LOCK_SERVICE in instance) Reflect.set(instance, LOCK_SERVICE, locks);
-  if (CACHE_SERVICE in instance) Reflect.set(instance, CACHE_SERVICE, cache);
+  if (LOCKS.property in instance) Reflect.set(instance, LOCKS.property, locks);
+  if (CACHE.property in instance) Reflect.set(instance, CACHE.property, cache);
   return instance;
 }

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { DiscoveryService } from '@nestjs/core';
-import { secondsTaken } from '../cache/options/seconds-check.js';
+import { secondsTaken } from '../../cache/options/seconds-check.js';
 import { notedMethods, type PresentMethod } from './noted-methods.js';
 
 /** Warns at start-up of methods of the application that can hardly be cached as they are meant to be. */

@@ -1,7 +1,8 @@
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Inject, type DynamicModule, type Type } from '@nestjs/common';
-import { LockConfigError } from '../errors/lock-errors.js';
+import type { InjectedService } from './injected-services.js';
+import { LockConfigError } from '../../errors/lock-errors.js';
 
 /** One copy of this package in the process: two versions, or the same one as CommonJS and as ES module. */
 interface PackageCopy {
@@ -11,7 +12,7 @@ interface PackageCopy {
   configured: boolean;
 }
 
-/** What a decorator leaves on a class. */
+/** What a decorator notes on a class. */
 interface Decoration {
   readonly token: Type;
   readonly copy: PackageCopy;
@@ -25,7 +26,7 @@ const thisCopy: PackageCopy = { path: pathOfThisFile(), configured: false };
 // What is loaded again from the same folder takes the place of the former, as after jest.resetModules().
 copies.set(thisCopy.path, thisCopy);
 
-/** The definition of the module, noted when an application takes it in: Nest reads the imports first. */
+/** The module definition, which notes when an application reads its imports, as Nest does first. */
 export function notedAtBoot(definition: DynamicModule): DynamicModule {
   return {
     ...definition,
@@ -36,8 +37,8 @@ export function notedAtBoot(definition: DynamicModule): DynamicModule {
   };
 }
 
-/** Lets Nest inject `token` into the property `property` of the class, once. */
-export function injectProperty(target: object, property: symbol, token: Type): void {
+/** Lets Nest inject the service into its property of the class, once. */
+export function injectProperty(target: object, { property, token }: InjectedService<unknown>): void {
   if (Object.hasOwn(target, property)) return;
   Object.defineProperty(target, property, { value: undefined, writable: true, configurable: true });
   Reflect.defineMetadata(property, { token, copy: thisCopy } satisfies Decoration, target);
@@ -48,8 +49,11 @@ export function injectProperty(target: object, property: symbol, token: Type): v
   if (entry) Object.defineProperty(entry, 'type', { enumerable: true, get: () => available(token, target) });
 }
 
-/** The token and copy of the decorators of an instance, where they are those of another copy. */
-export function foreignDecoration(instance: object, property: symbol, token: Type): Decoration | undefined {
+/** The token and copy of the decorators of an instance, if they belong to another copy of this package. */
+export function foreignDecoration(
+  instance: object,
+  { property, token }: InjectedService<unknown>,
+): Decoration | undefined {
   const decoration = Reflect.getMetadata(property, instance) as Decoration | undefined;
   return decoration?.token === token ? undefined : decoration;
 }
@@ -73,5 +77,6 @@ function available(token: Type, target: object): Type {
 function pathOfThisFile(): string {
   const place = /(?:\(|at )((?:file:|\/|[A-Za-z]:[\\/]).*?):\d+:\d+\)?$/m.exec(String(new Error('place').stack))?.[1];
   if (place === undefined) return '(unknown folder)';
-  return dirname(dirname(place.startsWith('file:') ? fileURLToPath(place) : place));
+  const file = place.startsWith('file:') ? fileURLToPath(place) : place;
+  return resolve(dirname(file), '../..');
 }

@@ -4,8 +4,8 @@ import { REDIRECT_METADATA, RENDER_METADATA, SSE_METADATA } from '@nestjs/common
 import etag from 'etag';
 import fresh from 'fresh';
 import { map, Observable, takeLast } from 'rxjs';
-import { ReadReport, withReadReport } from '../cache/read/read-report.js';
-import { streamKindOf } from './streams.js';
+import { ReadReport, withReadReport } from '../../cache/read/read-report.js';
+import { streamKindOf } from '../streams.js';
 
 /** What the answer of a handler says of the cache. */
 export interface CacheHeadersOptions {

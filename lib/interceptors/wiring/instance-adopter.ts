@@ -1,44 +1,25 @@
 import { Inject, Injectable, Logger, type OnModuleInit, type Type } from '@nestjs/common';
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
-import { CacheConfigError } from '../errors/cache-errors.js';
-import { CacheService } from '../cache/cache.service.js';
-import { LockBackends } from '../lock/backend/lock-backends.js';
-import { LockConfigError } from '../errors/lock-errors.js';
-import { LockService } from '../lock/lock.service.js';
-import { CACHE_SERVICE } from './cache-service-property.js';
-import { LOCK_SERVICE } from './distributed-lock.interceptor.js';
+import { LockBackends } from '../../lock/backend/lock-backends.js';
+import { CACHE, LOCKS, type InjectedService } from './injected-services.js';
 import { foreignDecoration, twoCopies } from './package-copy.js';
 
 type Provider = ReturnType<DiscoveryService['getProviders']>[number];
-type Service = LockService | CacheService;
-type Adoptable = Record<symbol, Service | undefined>;
 
-/** What decorated methods need of an instance. */
-interface Need {
-  readonly property: symbol;
-  readonly decorators: string;
-  readonly service: Type<Service>;
-  /** Has the service injected that a class of the same module would be given. */
-  readonly injection: Type<{ readonly service: Service }>;
-  readonly ConfigError: new (message: string) => Error;
+/** What both services have in common. */
+interface Service {
+  readonly closed: boolean;
 }
 
-const NEEDS: readonly Need[] = [
-  {
-    property: LOCK_SERVICE,
-    decorators: '@DistributedLock',
-    service: LockService,
-    injection: injectionOf(LockService),
-    ConfigError: LockConfigError,
-  },
-  {
-    property: CACHE_SERVICE,
-    decorators: '@Cached, @CacheEvict or @CachePut',
-    service: CacheService,
-    injection: injectionOf(CacheService),
-    ConfigError: CacheConfigError,
-  },
-];
+type Adoptable = Record<symbol, Service | undefined>;
+
+/** A service, and a class that gets it injected as a class of the adopted instance's module would. */
+interface Need {
+  readonly injected: InjectedService<Service>;
+  readonly injection: Type<{ readonly service: Service }>;
+}
+
+const NEEDS: readonly Need[] = [needOf(LOCKS), needOf(CACHE)];
 
 /**
  * Gives the `LockService` and the `CacheService` to instances with decorated methods that Nest did not construct, and
@@ -59,7 +40,7 @@ export class InstanceAdopter implements OnModuleInit {
     for (const provider of this.discovery.getProviders()) {
       if (!provider.isNotMetatype || provider.isAlias) continue;
       for (const need of NEEDS) {
-        if (isAdoptable(provider.instance, need)) await this.adopt(provider, provider.instance, need);
+        if (isAdoptable(provider.instance, need.injected)) await this.adopt(provider, provider.instance, need);
       }
     }
   }
@@ -76,30 +57,31 @@ export class InstanceAdopter implements OnModuleInit {
   }
 
   private async adopt(provider: Provider, instance: Adoptable, need: Need): Promise<void> {
-    const foreign = foreignDecoration(instance, need.property, need.service);
+    const { property, token, decorators, ConfigError } = need.injected;
+    const foreign = foreignDecoration(instance, need.injected);
     if (foreign) {
       // The module of that copy gives it what it needs.
-      if (this.discovery.getProviders().some(({ token }) => token === foreign.token)) return;
-      throw new need.ConfigError(twoCopies(nameOf(provider), foreign.copy));
+      if (this.discovery.getProviders().some((each) => each.token === foreign.token)) return;
+      throw new ConfigError(twoCopies(nameOf(provider), foreign.copy));
     }
     const service = await serviceFor(provider, need);
-    const present = instance[need.property];
+    const present = instance[property];
     if (present === service) return;
     const name = nameOf(provider);
     if (present && !present.closed) {
-      this.logger.warn(`${name} has the ${need.service.name} of another application or module already, and keeps it`);
+      this.logger.warn(`${name} has the ${token.name} of another application or module already, and keeps it`);
       return;
     }
-    if (!Reflect.set(instance, need.property, service)) {
-      throw new need.ConfigError(
-        `${name} has methods with ${need.decorators}, but is frozen, so that it cannot be given the ` +
-          `${need.service.name}; provide it unfrozen, or as a class`,
+    if (!Reflect.set(instance, property, service)) {
+      throw new ConfigError(
+        `${name} has methods with ${decorators}, but is frozen, so that it cannot be given the ` +
+          `${token.name}; provide it unfrozen, or as a class`,
       );
     }
   }
 }
 
-function isAdoptable(instance: unknown, { property }: Need): instance is Adoptable {
+function isAdoptable(instance: unknown, { property }: InjectedService<Service>): instance is Adoptable {
   return typeof instance === 'object' && instance !== null && property in instance;
 }
 
@@ -108,12 +90,12 @@ async function serviceFor({ host }: Provider, { injection }: Need): Promise<Serv
   return (await moduleRef.create(injection)).service;
 }
 
-function injectionOf(token: Type<Service>): Need['injection'] {
+function needOf(injected: InjectedService<Service>): Need {
   @Injectable()
   class Injection {
-    constructor(@Inject(token) readonly service: Service) {}
+    constructor(@Inject(injected.token) readonly service: Service) {}
   }
-  return Injection;
+  return { injected, injection: Injection };
 }
 
 function nameOf({ name, instance }: Provider): string {

@@ -1,10 +1,10 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, type Observable } from 'rxjs';
-import { CacheError } from '../errors/cache-errors.js';
-import { LockBackends } from '../lock/backend/lock-backends.js';
-import { LockError, LockTimeoutError } from '../errors/lock-errors.js';
-import { logOnce } from '../errors/error-log.js';
+import { CacheError } from '../../errors/cache-errors.js';
+import { LockBackends } from '../../lock/backend/lock-backends.js';
+import { LockError, LockTimeoutError } from '../../errors/lock-errors.js';
+import { logOnce } from '../../errors/error-log.js';
 
 /** In seconds. */
 const LONGEST_RETRY_AFTER = 30;

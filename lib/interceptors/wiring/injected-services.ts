@@ -1,0 +1,65 @@
+import type { Type } from '@nestjs/common';
+import { CacheService } from '../../cache/cache.service.js';
+import { CacheConfigError, CacheNotWiredError } from '../../errors/cache-errors.js';
+import { LockConfigError, LockNotWiredError } from '../../errors/lock-errors.js';
+import { LockService } from '../../lock/lock.service.js';
+import type { MethodCall } from '../method-interceptor.js';
+
+/** A service that decorated methods find on their instance. */
+export interface InjectedService<Service> {
+  /** The property of the instance: a symbol, so that it hides no property of the class. */
+  readonly property: symbol;
+  readonly token: Type<Service>;
+  /** The decorators that need it. */
+  readonly decorators: string;
+  /** What to call where Nest cannot inject it. */
+  readonly instead: string;
+  /** Whether the value under `property` has the methods that the decorators call. */
+  works(service: Service): boolean;
+  readonly ConfigError: new (message: string) => Error;
+  readonly NotWiredError: new (message: string) => Error;
+}
+
+export const LOCKS: InjectedService<LockService> = {
+  property: Symbol.for('nest-redis-lock:lock-service'),
+  token: LockService,
+  decorators: '@DistributedLock',
+  instead: 'LockService.withLock()',
+  works: (service) => typeof service.withLock === 'function',
+  ConfigError: LockConfigError,
+  NotWiredError: LockNotWiredError,
+};
+
+export const CACHE: InjectedService<CacheService> = {
+  property: Symbol.for('nest-redis-lock:cache-service'),
+  token: CacheService,
+  decorators: '@Cached, @CacheEvict or @CachePut',
+  instead: 'CacheService itself',
+  works: () => true,
+  ConfigError: CacheConfigError,
+  NotWiredError: CacheNotWiredError,
+};
+
+/** @throws NotWiredError when Nest did not create the instance */
+export function serviceOf<Service>(injected: InjectedService<Service>, call: MethodCall): Service {
+  const { property, token, instead, NotWiredError } = injected;
+  const service = (call.instance as Record<symbol, Service | undefined> | undefined)?.[property];
+  if (!service) {
+    throw new NotWiredError(
+      `${call.name} did not run: its instance has no ${token.name}. Let Nest create it as a provider or controller of an ` +
+        'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or ' +
+        'a value (useValue) gets it when the application initialises, unless it is request-scoped, in a lazily loaded ' +
+        `module, or inside another object; there, use ${instead}; in a test, wire() of nest-redis-lock/testing`,
+    );
+  }
+  if (!injected.works(service)) throw mockedService(injected, call);
+  return service;
+}
+
+/** The error for a service that is a mock: it returned without calling the method. */
+export function mockedService({ token, NotWiredError }: InjectedService<unknown>, { name }: MethodCall): Error {
+  return new NotWiredError(
+    `${name} did not run: its ${token.name} is a mock that did not call the function it was given. Import ` +
+      `RedisLockTestingModule instead of mocking ${token.name}, or let the mock call that function`,
+  );
+}
