@@ -24,7 +24,7 @@ export type {
   WaiterRequest,
 } from './contracts/lock-backend.js';
 export { memory } from './backends/memory/memory-lock-backend.js';
-export type { RedisConnection } from './backends/redis/redis-client.js';
+export type { RedisConnection } from './options/redis-connection.js';
 export { redis, type RedisBackendOptions } from './backends/redis/locks/redis-lock-backend.js';
 export {
   CacheBackendError,

@@ -1,5 +1,5 @@
 import { fenceTtlOf } from './backends/redis/locks/redis-lock-backend.js';
-import type { RedisConnection } from './backends/redis/redis-client.js';
+import type { RedisConnection } from './options/redis-connection.js';
 import type { CacheOptions } from './cache/options/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/options/cache-settings.js';
 import type { LockBackend } from './contracts/lock-backend.js';

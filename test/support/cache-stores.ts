@@ -1,7 +1,7 @@
 import type { CacheStore } from '../../lib/contracts/cache-store.js';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
-import type { RedisConnection } from '../../lib/backends/redis/redis-client.js';
+import type { RedisConnection } from '../../lib/options/redis-connection.js';
 import { startRedisServer } from './servers/redis-server.js';
 import { startRedisCluster } from './servers/redis-cluster.js';
 

@@ -1,9 +1,6 @@
 import { Redis, type Cluster, type RedisOptions } from 'ioredis';
 import { backoff } from '../../timing/backoff.js';
 
-/** A client of the user's, options or a URL to make one of our own with. */
-export type RedisConnection = Redis | Cluster | RedisOptions | string;
-
 export type RedisClient = Redis | Cluster;
 
 /** A command waits for one reconnect and then fails: a caller must hear soon that Redis is down. */

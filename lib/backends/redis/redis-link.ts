@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis';
 import type { Notice, StartRequest } from '../../contracts/start-request.js';
-import { createRedisClient, type RedisClient, type RedisConnection } from './redis-client.js';
+import { createRedisClient, type RedisClient } from './redis-client.js';
+import type { RedisConnection } from '../../options/redis-connection.js';
 import { ScriptRunner } from './scripting/script-runner.js';
 import { SilenceGuard } from './connection/silence-guard.js';
 import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection/connection-options.js';

@@ -1,4 +1,4 @@
-import type { RedisConnection } from '../../backends/redis/redis-client.js';
+import type { RedisConnection } from '../../options/redis-connection.js';
 import type { BloomFilter } from '../bloom/bloom-filter.js';
 import type { CacheSerializer } from '../values/cache-serializer.js';
 import type { Duration } from '../../options/duration.js';

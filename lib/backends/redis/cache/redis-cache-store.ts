@@ -16,7 +16,8 @@ import type {
 import type { Notice, StartRequest } from '../../../contracts/start-request.js';
 import type { Pending } from '../../../contracts/pending.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
-import type { RedisClient, RedisConnection } from '../redis-client.js';
+import type { RedisClient } from '../redis-client.js';
+import type { RedisConnection } from '../../../options/redis-connection.js';
 import { RedisLink } from '../redis-link.js';
 import { integerOf } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';

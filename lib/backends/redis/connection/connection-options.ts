@@ -1,5 +1,6 @@
 import { Redis, type RedisOptions } from 'ioredis';
-import type { RedisClient, RedisConnection } from '../redis-client.js';
+import type { RedisClient } from '../redis-client.js';
+import type { RedisConnection } from '../../../options/redis-connection.js';
 import { nearestName } from './nearest-name.js';
 
 /** Where a connection was given, and the error that says what is wrong with it. */

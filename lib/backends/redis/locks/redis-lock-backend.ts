@@ -22,7 +22,7 @@ import type {
 import type { StartRequest } from '../../../contracts/start-request.js';
 import { RedisCacheStore } from '../cache/redis-cache-store.js';
 import { RedisLink } from '../redis-link.js';
-import type { RedisConnection } from '../redis-client.js';
+import type { RedisConnection } from '../../../options/redis-connection.js';
 import { keysOf, labelKey, lockKey, publishArgument } from './redis-lock-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
 import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';

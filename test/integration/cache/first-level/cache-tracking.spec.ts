@@ -4,7 +4,7 @@ import { Redis, type RedisOptions } from 'ioredis';
 import type { CacheStore } from '../../../../lib/contracts/cache-store.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
-import type { RedisConnection } from '../../../../lib/backends/redis/redis-client.js';
+import type { RedisConnection } from '../../../../lib/options/redis-connection.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
