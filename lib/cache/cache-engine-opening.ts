@@ -4,7 +4,7 @@ import type { CacheEngine } from './cache-engine.js';
 import type { CacheSettings } from './options/cache-settings.js';
 
 /**
- * Loads the code of the cache, and of its first level if it has one: an application that only locks does without both.
+ * Loads the code of the cache, and of its first level if it has one: an application that only locks loads neither.
  */
 export async function openCacheEngine(
   store: CacheStore,

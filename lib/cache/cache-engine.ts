@@ -194,7 +194,7 @@ export class CacheEngine implements CacheListener {
   }
 }
 
-/** Makes tokens that no other load and no other write has, in any process; short, as each load sends its token twice. */
+/** Makes tokens that are unique over all processes; short, because each load sends its token twice. */
 function tokenSource(): () => string {
   const instance = randomBytes(12).toString('base64url');
   let tokens = 0;

@@ -5,8 +5,8 @@ import type { CacheOptions } from './options/cache-options.js';
 import { secondsTakenByModule } from './options/seconds-check.js';
 
 /**
- * The cache of one module instance, if it has one. It listens to the others from the boot on where the module is given
- * options for it, and else from its first use on: an application that only locks pays nothing for it.
+ * The cache of one module instance, if it has one. It subscribes to messages when the application boots, if the module
+ * has cache options, and otherwise at its first use: an application that only locks opens no connection for it.
  */
 export class CacheRuntime {
   private started = false;
@@ -18,7 +18,7 @@ export class CacheRuntime {
     private readonly given: CacheOptions | false | undefined,
   ) {}
 
-  /** @throws CacheConfigError when the module has none */
+  /** @throws CacheConfigError when the module has no cache */
   engine(): CacheEngine {
     if (this.present) {
       this.start();

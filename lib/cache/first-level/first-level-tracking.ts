@@ -5,10 +5,10 @@ import type { FirstLevel } from './first-level.js';
 import type { LocalState } from '../invalidation/local-state.js';
 
 /**
- * Drops from the first level what changes in the store, whoever changed it.
+ * Drops from the first level each value that any client changes in the store.
  *
- * What this process stores is told as well, and dropped: its message looks like that of another writer, and one message
- * may stand for both.
+ * Values that this process stores are dropped, too: the message looks like that of another writer, and one message may
+ * stand for both.
  */
 export class FirstLevelTracking implements CacheTracker {
   constructor(

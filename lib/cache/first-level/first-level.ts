@@ -6,41 +6,41 @@ export interface FirstLevelSettings {
   readonly maxBytes: number;
   readonly ttl: number;
   readonly serialize: boolean;
-  /** Milliseconds that fresh values are served for after messages began to be missed, where the store fails. */
+  /** Milliseconds for which fresh values are served where the store fails, counted from the first missed message. */
   readonly whileAway: number;
   readonly bus: 'pubsub' | 'tracking';
 }
 
-/** Who tells of changes: the messages of the cache, and with `bus: 'tracking'` the store as well. */
-type Informant = 'messages' | 'tracking';
+/** A source of changes: the messages of the cache, and with `bus: 'tracking'` the store as well. */
+type ChangeSource = 'messages' | 'tracking';
 
-/** What is answered. */
+/** A value in the first level. */
 export interface Kept {
   readonly entry: Entry;
   readonly value: unknown;
 }
 
 interface KeptUntil extends Kept {
-  /** On the monotonic clock. `value` is there where values are handed out themselves. */
+  /** On the monotonic clock. `value` is set where `serialize` is off. */
   readonly until: number;
 }
 
-/** What an entry costs beside its payload, roughly. */
+/** Roughly how many bytes an entry takes beside its payload. */
 const OVERHEAD = 200;
 
 /**
- * Values in the memory of the process, in front of Redis. It is empty while messages of changes may be missed: whoever
- * reads it relies on having heard of every one.
+ * Values in the memory of the process, in front of Redis. While messages of changes may be missed, it is empty, or with
+ * `whileAway` serves only where Redis fails.
  */
 export class FirstLevel {
   private readonly entries: LRUCache<string, KeptUntil>;
   private readonly keysByTag = new Map<string, Set<string>>();
-  /** Those who tell nothing at present. */
-  private readonly silent: Set<Informant>;
+  /** The sources that report no changes at present. */
+  private readonly silent: Set<ChangeSource>;
   private trusted = false;
   /** Since when messages may be missed, on the monotonic clock. */
   private awaySince: number | undefined;
-  /** Grows whenever messages may have been missed. */
+  /** Rises whenever messages may have been missed. */
   generation = 0;
   evictions = 0;
   flushes = 0;
@@ -65,7 +65,7 @@ export class FirstLevel {
     return this.entries.size;
   }
 
-  /** What is there, with a value of its own unless `serialize` is off. */
+  /** The value of the key, deserialized for each call unless `serialize` is off. */
   get(key: string): Kept | undefined {
     if (!this.trusted) return undefined;
     const kept = this.entries.get(key);
@@ -77,7 +77,7 @@ export class FirstLevel {
     return this.answer(kept);
   }
 
-  /** What is there and fresh, where the store fails: changes may have been missed for as long as `whileAway` allows. */
+  /** A fresh value to serve where the store fails; for up to `whileAway` ms, messages of changes may be missing. */
   spare(key: string): Kept | undefined {
     const { whileAway } = this.settings;
     if (whileAway === 0 || performance.now() >= (this.awaySince ?? Infinity) + whileAway) return undefined;
@@ -90,8 +90,8 @@ export class FirstLevel {
   }
 
   /**
-   * Never beyond the ttl that it was stored with. The payload must not be a slice of what a client received, which it
-   * would keep.
+   * Keeps the entry, at most until its own `ttl` ends. The payload must not be a slice of what a client received: the
+   * whole reply would stay in memory.
    */
   keep(key: string, entry: Entry): void {
     if (!this.trusted) return;
@@ -120,18 +120,18 @@ export class FirstLevel {
     for (const key of this.entries.keys()) if (matches(key)) this.entries.delete(key);
   }
 
-  distrust(informant: Informant): void {
-    this.silent.add(informant);
+  distrust(source: ChangeSource): void {
+    this.silent.add(source);
     this.trusted = false;
     this.generation += 1;
     if (this.settings.whileAway === 0) return this.flush();
     this.awaySince ??= performance.now();
   }
 
-  trust(informant: Informant): void {
-    this.silent.delete(informant);
+  trust(source: ChangeSource): void {
+    this.silent.delete(source);
     this.generation += 1;
-    // What is kept may be served until all is heard again.
+    // With whileAway, the values are served until every source reports again.
     if (this.settings.whileAway === 0 || this.silent.size === 0) this.flush();
     this.trusted = this.silent.size === 0;
     if (this.trusted) this.awaySince = undefined;
@@ -142,7 +142,7 @@ export class FirstLevel {
     this.entries.clear();
   }
 
-  /** What cannot be read counts as absent, as it does in the store. */
+  /** A value that cannot be read counts as absent, as it does in the store. */
   private withValue(entry: Entry): Kept | undefined {
     try {
       return { entry, value: this.valueOf(entry) };

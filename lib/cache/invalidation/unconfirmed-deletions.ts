@@ -22,7 +22,7 @@ const BATCH = 64;
  * store what they cover.
  */
 export class UnconfirmedDeletions {
-  private readonly pending = new PendingDeletions();
+  readonly pending = new PendingDeletions();
   /** The deletions that are being sent again. */
   private readonly repeats = new Map<Deletion, Promise<void>>();
   /** Wakes the sweeps that wait before their next try. */
@@ -78,10 +78,6 @@ export class UnconfirmedDeletions {
   /** Forgets deletions: a step that covers them was sent after they were added, and has succeeded. */
   confirmed(deletions: readonly Deletion[]): void {
     for (const deletion of deletions) this.pending.delete(deletion);
-  }
-
-  coversKey(key: string): boolean {
-    return this.pending.covering(key) !== undefined;
   }
 
   coversTags(tags: TagStamp | undefined): boolean {

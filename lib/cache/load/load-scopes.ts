@@ -22,20 +22,21 @@ export class LoadScopes implements Expiring {
   private readonly scopes = new AsyncLocalStorage<LoadScope>();
   /** For each key, the keys whose loads its loader waits for. */
   private readonly awaited = new Map<string, string[]>();
-  private underWay = 0;
+  /** How many loads run. While it is 0, no caller can wait for itself. */
+  running = 0;
   private idle: Timeout | undefined;
 
   constructor(private readonly timeouts: Timeouts) {}
 
   /** Calls `loader` inside the load, which lasts until `ended`. */
   begin<L extends ScopedLoad, R>(load: L, loader: (load: L) => R): R {
-    this.underWay += 1;
+    this.running += 1;
     return this.scopes.run({ load, outer: this.current() }, loader, load);
   }
 
   ended(): void {
-    this.underWay -= 1;
-    if (this.underWay === 0) this.idle ??= this.timeouts.start(IDLE, this);
+    this.running -= 1;
+    if (this.running === 0) this.idle ??= this.timeouts.start(IDLE, this);
   }
 
   /**
@@ -44,7 +45,7 @@ export class LoadScopes implements Expiring {
    */
   expire(): void {
     this.idle = undefined;
-    if (this.underWay === 0) this.scopes.disable();
+    if (this.running === 0) this.scopes.disable();
   }
 
   /** Runs `work` inside the loads of all these keys, which have begun. */
@@ -64,7 +65,7 @@ export class LoadScopes implements Expiring {
    * key, or of one that this loader waits for.
    */
   wouldWaitForItself(key: string): boolean {
-    if (this.underWay === 0) return false;
+    if (this.running === 0) return false;
     const around = this.around();
     if (around.length === 0) return false;
     const leadTo = new Set([key]);
@@ -77,7 +78,7 @@ export class LoadScopes implements Expiring {
 
   /** Notes that the code here waits for the load of `key` until `answer` settles. */
   wait(key: string, answer: Promise<unknown>): void {
-    if (this.underWay === 0) return;
+    if (this.running === 0) return;
     const around = this.around();
     if (around.length === 0) return;
     for (const each of around) {

@@ -13,7 +13,7 @@ export class TagStamps {
     private readonly invalidatedTags: InvalidatedTags,
   ) {}
 
-  /** The versions of the tags, which Redis keeps for `memory` ms from now. @throws CacheBackendError when Redis fails */
+  /** The versions of the tags, kept by Redis for `memory` ms from now. @throws CacheBackendError when Redis fails */
   begin(key: string, tags: readonly string[], memory: number): Promise<readonly TagVersion[]> {
     return this.calls.run('read of the tags', key, () => this.calls.store.beginTags(tags, memory));
   }

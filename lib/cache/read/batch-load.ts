@@ -14,7 +14,8 @@ interface Asked {
 }
 
 /**
- * So many keys are looked up, or stored, at once, so that each is answered in time, and others are served in between.
+ * How many keys are looked up, or stored, at once: each is answered within its time limit, and other calls are served
+ * in between.
  */
 const MOST_AT_ONCE = 512;
 /** How long (ms) the loader waits for more keys that wait for another read, and for what was loaded to be stored. */
@@ -22,11 +23,12 @@ const GATHERING = 25;
 const STORING = 250;
 
 /**
- * Calls one loader for many keys: when it is known of each whether it has to be loaded. Those that are loaded later, to
- * be refreshed, or as another read failed to, are gathered for one more call.
+ * Calls one loader for many keys, once each of them is decided: it has a value, waits for another read, or is to be
+ * loaded. Keys that are to be loaded later, to refresh them or because another read failed, are gathered for one more
+ * call.
  */
 export class BatchLoad {
-  /** Of which it is not known yet. */
+  /** The keys that are still being looked up. */
   private readonly undecided: Set<string>;
   private readonly waiting = new Set<string>();
   private readonly refreshing = new Set<string>();
@@ -35,14 +37,14 @@ export class BatchLoad {
   private gathering: NodeJS.Timeout | undefined;
   /** `GATHERING` ms have passed: the loader is called without the keys that still wait. */
   private gathered = false;
-  /** Somebody waits for the load of one that was asked for. */
+  /** A caller waits for a key that is to be loaded. */
   private urgent = false;
-  /** Those of the present window. */
+  /** How many keys of the present window are still being looked up. */
   private lookedUp = 0;
   private onLookedUp: (() => void) | undefined;
   private readonly onEnd = new Map<string, () => void>();
 
-  /** What decides last, and so calls the loader, may be an answer to another caller. */
+  /** The context of the caller, for the loader: the answer that decides the last key may come in another context. */
   private readonly caller = new AsyncResource('CacheRead');
 
   constructor(
@@ -81,7 +83,7 @@ export class BatchLoad {
     }
   }
 
-  /** The loader of one key, which takes part in that of all. */
+  /** The loader of one key, which takes part in the call for all of them. */
   private loaderOf(key: string): Loader<unknown> {
     return (context) =>
       new Promise((resolve, reject) => {
@@ -114,7 +116,7 @@ export class BatchLoad {
     };
   }
 
-  /** This key has a value, or waits for one, or is about to be loaded. */
+  /** The key has a value, waits for another read, or is to be loaded. */
   private decide(key: string): void {
     if (this.undecided.delete(key)) {
       this.lookedUp -= 1;
@@ -189,7 +191,7 @@ export class BatchLoad {
   }
 }
 
-/** What is said of one load is said of all. */
+/** The context of a joint call: what the loader sets holds for each of the keys. */
 function jointContext(asked: readonly Asked[]): LoaderContext {
   const contexts = asked.map(({ context }) => context);
   return {

@@ -8,7 +8,7 @@ import type { FoundValue } from './stored-values.js';
 /** One read of a key, which callers of this process share: who may join it, and how it ends. */
 export class Flight {
   readonly promise: Promise<unknown>;
-  /** The value may be older than the last invalidation, or than what is stored now; the first level does not take it. */
+  /** The value may be older than an invalidation, or than what is stored now; the first level does not take it. */
   outdated = false;
   /** It has ended with a stale value, and its load still runs. */
   endedEarly = false;

@@ -13,7 +13,7 @@ export interface CacheRead {
 
 const WEIGHT: Record<ReadOutcome, number> = { hit: 0, stale: 1, miss: 2 };
 
-/** The reads that one body made: the worst outcome of them, and the shortest time that one is still fresh. */
+/** Sums up the reads of one body: their worst outcome, and the shortest time for which a value is still fresh. */
 export class ReadReport {
   private worst: ReadOutcome | undefined;
   private shortest = Infinity;
@@ -34,15 +34,15 @@ export class ReadReport {
   }
 }
 
-/** Made with the first body that is reported on: where there is none, a read costs no look-up. */
+/** Set by the first report: without one, reads make no look-up. */
 let reports: AsyncLocalStorage<ReadReport> | undefined;
 
-/** The report of the body that this code runs inside of, if there is one. */
+/** The report of the body that this code runs in, if there is one. */
 export function currentReport(): ReadReport | undefined {
   return reports?.getStore();
 }
 
-/** Runs `body`, and has the reads of all that it calls told to `report`. */
+/** Runs `body`, and adds its reads and those of all that it calls to `report`. */
 export function withReadReport<T>(report: ReadReport, body: () => T): T {
   reports ??= new AsyncLocalStorage();
   return reports.run(report, body);

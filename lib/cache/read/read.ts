@@ -36,7 +36,7 @@ export interface ReadContext {
 
 /** Looks up the value of a flight: serves it, fresh or stale, or has it loaded. */
 export class Read {
-  /** The context of the caller, in which loaders run: the store may answer in that of another read of the same batch. */
+  /** The context of the caller, in which the loader runs: the store may answer in that of another read. */
   private readonly caller = new AsyncResource('CacheRead');
 
   constructor(
@@ -63,7 +63,8 @@ export class Read {
 
   private lookUp(): void {
     const { context, key, settings } = this;
-    if (context.scopes.wouldWaitForItself(key)) return this.fill().loadUnstored();
+    const { scopes } = context;
+    if (scopes.running > 0 && scopes.wouldWaitForItself(key)) return this.fill().loadUnstored();
     if (context.values.isInDoubt(key)) return this.doWithoutDoubted();
     if (settings.forceFresh) return this.fill().start(ANY_VALUE);
     if (settings.tags.length > 0) return this.follow(this.lookUpTagged());

@@ -111,7 +111,7 @@ export class StoredValues {
 
   /** Whether the key has a deletion that Redis has not confirmed. */
   isInDoubt(key: string): boolean {
-    return this.unconfirmed.size > 0 && this.unconfirmed.coversKey(key);
+    return this.unconfirmed.pending.covering(key) !== undefined;
   }
 
   /** Whether one of the tags has a deletion that Redis has not confirmed. */
@@ -172,7 +172,7 @@ export function isServableStale(
   return Date.now() < Math.min(entry.expiresAt, staleSince) + staleTtl;
 }
 
-/** Whether `refreshAhead` wants the value loaded before its `ttl` ends: by XFetch, or once a part of the ttl is over. */
+/** Whether `refreshAhead` has the value loaded before its `ttl` ends: by XFetch, or once a part of it is over. */
 export function isDueForRefresh(entry: Entry | undefined, { refreshAhead, ttl }: EntrySettings): boolean {
   if (!refreshAhead || !entry) return false;
   const now = Date.now();
