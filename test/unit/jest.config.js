@@ -8,4 +8,5 @@ export default {
   ...withoutServers,
   rootDir: fileURLToPath(new URL('../..', import.meta.url)),
   testMatch: ['<rootDir>/test/unit/**/*.spec.ts'],
+  maxWorkers: '100%',
 };
