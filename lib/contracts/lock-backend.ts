@@ -90,7 +90,10 @@ export interface LockBackend {
    */
   diagnose?(error?: unknown): Error | undefined;
 
-  /** Closes the connections that the backend itself opened, and no others. */
+  /**
+   * Closes the connections that the backend itself opened, and no others. Called when the last of the modules that share
+   * the backend stops.
+   */
   close(): Promise<void>;
 }
 

@@ -10,6 +10,9 @@ export interface LockQueue {
   /** Opens the channel on which messages for this process arrive. Rejects when it cannot be opened. */
   listen(listener: QueueListener): Promise<void>;
 
+  /** Closes the channel of a process that stops; other modules may go on with the backend. */
+  unlisten?(listener: Pick<QueueListener, 'prefix' | 'process'>): void;
+
   /**
    * Takes the name if it is free and no ticket waits for it; else queues the ticket, or without a `claim` answers at
    * once. A ticket that owns the name is granted it again; one that waits keeps its position.

@@ -194,6 +194,10 @@ export class QueueCalls {
     return this.calls.bounded('acquire', [], this.queue.listen({ ...listener, prefix: this.prefix }));
   }
 
+  unlisten(process: string): void {
+    this.queue.unlisten?.({ prefix: this.prefix, process });
+  }
+
   enqueue(
     names: readonly [string],
     { ticket, ttl, claim }: OfOneName<EnqueueRequest>,

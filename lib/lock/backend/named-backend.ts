@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { LoggerService } from '@nestjs/common';
 import type { LockBackend, RenewAnswer } from '../../contracts/lock-backend.js';
 import { BackendCalls } from './backend-calls.js';
+import { addUser, removeUser } from './backend-users.js';
 import { currentInstant, type Instant } from '../lease/lease-clock.js';
 import type { Lease, LeaseSource } from '../lease/lease.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
@@ -33,6 +34,7 @@ export class NamedBackend implements LeaseSource {
     options: NamedBackendOptions,
     logger: Pick<LoggerService, 'warn'>,
   ) {
+    addUser(backend);
     this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
     this.label = new ProcessLabel(this.calls, this.instance, options.label);
     this.watchdog = new Watchdog(this.calls, logger);
@@ -118,6 +120,7 @@ export class NamedBackend implements LeaseSource {
     // At once: the releases and the label each take up to `commandTimeout` where the backend does not answer.
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
-    await this.calls.backend.close();
+    this.calls.queue?.unlisten(this.instance);
+    await removeUser(this.calls.backend);
   }
 }

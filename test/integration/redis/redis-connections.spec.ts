@@ -5,10 +5,12 @@ import { join } from 'node:path';
 import { Injectable } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import getPort from 'get-port';
-import { LockService, RedisLockModule } from 'nest-redis-lock';
+import { Redis } from 'ioredis';
+import { LockService, redis, RedisLockModule } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 import { removeDirectory, temporaryDirectory } from '../../support/servers/temporary-directory.js';
-import { startLockApp } from '../../support/lock-app.js';
+import { eventually } from '../../support/eventually.js';
+import { startLockApp, type LockApp } from '../../support/lock-app.js';
 
 describe('over TLS, with a password', () => {
   let folder: string;
@@ -35,8 +37,8 @@ describe('over TLS, with a password', () => {
   });
 
   it('options with "tls" and the authority lock', async () => {
-    const redis = { host: '127.0.0.1', port, username: 'shop', password: 'pw', tls: { ca } };
-    await using app = await startLockApp({ redis, failFast: true });
+    const connection = { host: '127.0.0.1', port, username: 'shop', password: 'pw', tls: { ca } };
+    await using app = await startLockApp({ redis: connection, failFast: true });
     const held = await app.locks.acquire('name');
     const waiting = app.locks.acquire('name', { wait: 10_000 });
     await held.release();
@@ -68,4 +70,30 @@ it('forRootAsync takes the URL of a service such as ConfigService', async () => 
   );
   expect(await app.get(LockService).withLock('name', async () => 'ran')).toBe('ran');
   await app.close();
+});
+
+it('a backend that two modules share serves the second one after the first has stopped', async () => {
+  await using server = await startRedisServer();
+  const admin = new Redis(server.url);
+  const channels = async () => (await admin.pubsub('CHANNELS', 'lock:process:*-*')) as string[];
+  const ours = async () => (await channels()).filter((channel) => !channel.includes('beat')).length;
+  const shared = redis(server.url);
+  const [first, second] = [await startLockApp({ backend: shared }), await startLockApp({ backend: shared })];
+  const handOver = async ({ locks }: LockApp) => {
+    const held = await locks.acquire('shared');
+    const waiting = locks.acquire('shared', { order: 'fifo' });
+    await eventually(async () => (await locks.inspect('shared'))?.waiting === 1);
+    await held.release();
+    await (await waiting).release();
+  };
+  await handOver(first);
+  await handOver(second);
+  await eventually(async () => (await ours()) === 2);
+  await first.close();
+  await eventually(async () => (await ours()) === 1);
+  await handOver(second);
+  await second.close();
+  await eventually(async () => (await channels()).length === 0);
+  await expect(shared.ping()).rejects.toThrow();
+  admin.disconnect();
 });

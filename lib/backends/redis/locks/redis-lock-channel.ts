@@ -4,9 +4,9 @@ import type { RedisLink } from '../redis-link.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
 
-/** The messages of the queue: one channel for each process that listens here. */
+/** The messages of the queue: one channel for each module that uses the backend. */
 export class RedisLockChannel extends WatchedSubscriber {
-  /** By channel: two modules may share a backend. */
+  /** By channel. */
   private readonly listeners = new Map<string, QueueListener>();
 
   /** `channels` is what the channels of all processes begin with. */
@@ -23,6 +23,12 @@ export class RedisLockChannel extends WatchedSubscriber {
     this.listeners.set(channel, listener);
     this.open();
     await this.connection?.subscribe(channel);
+  }
+
+  unlisten(channel: string): void {
+    if (!this.listeners.delete(channel)) return;
+    // Without a connection there is nothing to unsubscribe; the next one subscribes to what is left.
+    this.connection?.unsubscribe(channel).catch(() => {});
   }
 
   protected connect(): Redis | undefined {

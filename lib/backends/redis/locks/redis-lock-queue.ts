@@ -44,6 +44,10 @@ export class RedisLockQueue implements LockQueue {
     await this.channel.listen(channels + listener.process, listener);
   }
 
+  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
+    this.channel?.unlisten(channelPrefix(listener) + listener.process);
+  }
+
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
     const { ticket, ttl, claim, name } = request;
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
