@@ -40,7 +40,7 @@ export interface LockOptions {
   /**
    * How long the name stays taken at least, from the grant: the backend keeps it, also when the holder ends sooner or
    * dies. Above the difference of the machines' clocks it makes a scheduled job run once, however short it is. Others
-   * wait, or find it busy, until then. The first lease is at least so long; a nested hold counts from its own
+   * wait, or find it busy, until then. The first lease is at least `minHold`; a nested hold counts from its own
    * beginning.
    * @default none
    */

@@ -10,10 +10,10 @@ import { INVALIDATE_TAG } from './scripts/invalidate-tag.lua.js';
 /** How long (ms) an invalidated tag is remembered at least: longer than a loader may take. */
 const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 /**
- * The same for a tag that nothing bears: longer than a load takes to read the version of its tags and the last
+ * The same for a tag that no value has: longer than a load takes to read the version of its tags and the last
  * invalidation of any, which is remembered for longer.
  */
-const UNBORNE_TAG_MEMORY = 10 * 60 * 1_000;
+const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
 
 /** The versions of tags. */
 export class RedisCacheTags {
@@ -50,10 +50,10 @@ export class RedisCacheTags {
     // In a Cluster they lie in two slots.
     await (this.scripts.client.isCluster
       ? Promise.all([
-          this.scripts.run(INVALIDATE_TAG, [keys[0]], [...args, soft, UNBORNE_TAG_MEMORY]),
+          this.scripts.run(INVALIDATE_TAG, [keys[0]], [...args, soft, UNUSED_TAG_MEMORY]),
           this.scripts.run(INVALIDATE_TAG, [keys[1]], [...args, '', TAG_MEMORY]),
         ])
-      : this.scripts.run(INVALIDATE_TAG, keys, [...args, soft, UNBORNE_TAG_MEMORY]));
+      : this.scripts.run(INVALIDATE_TAG, keys, [...args, soft, UNUSED_TAG_MEMORY]));
   }
 }
 

@@ -36,7 +36,7 @@ export class ReadyQueue {
   /** For a call that finds the client not ready: whether it waits here, and is sent or fails later. */
   take(send: () => void, failed: (error: unknown) => void): boolean {
     if (!ON_THE_WAY.has(this.client.status)) return false;
-    // Whoever calls listens in this turn, and not before it.
+    // The caller attaches its listeners in this turn, after this function returns.
     if (this.over) queueMicrotask(() => failed(this.whyNot()));
     else {
       this.waiting.push({ send, failed });

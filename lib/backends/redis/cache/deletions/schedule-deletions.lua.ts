@@ -1,11 +1,10 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Schedules deletions, and tells everybody.
+ * Schedules deletions and publishes that.
  *
  * The deletions are a sorted set of cache keys, by the time (ms of Redis TIME) when each is due. One that is claimed is
- * due again when the claim ends, at half a millisecond, by which it is told from one that was scheduled: whose time is
- * whole.
+ * due again when the claim ends, at half a millisecond: that tells it from a scheduled one, whose time is whole.
  *
  * KEYS: 1 deletions. ARGV: 1 channel, 2 delay in ms, then the cache keys.
  */

@@ -1,9 +1,9 @@
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Adds to a number, and takes the lease from whoever loads one. A new number expires after a time.
+ * Adds to a number and cancels the load lease. A new number expires after a time.
  *
- * Only who waits for the end of the lease is told: numbers are never in a first level.
+ * Publishes only the end of the lease, for those who wait for it: numbers are never in a first level.
  *
  * KEYS, for each call: value, lease.
  * ARGV: channel; for each call what to add, the time to live in ms of a new number (empty: no end), and the name of the

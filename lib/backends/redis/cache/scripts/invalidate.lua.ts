@@ -2,8 +2,7 @@ import { batchOf, redisScript } from '../../scripting/redis-script.js';
 import { EXPIRE_SOFTLY } from './expire-softly.lua.js';
 
 /**
- * Deletes the value, or marks it as stale; takes the lease from whoever loads it, and tells everybody; begins or ends a
- * barrier.
+ * Deletes the value or marks it as stale, cancels the load lease, publishes the change, and begins or ends a barrier.
  *
  * A barrier is a sorted set of the tokens of the writes under way, by the time (ms) when each ends by itself.
  *

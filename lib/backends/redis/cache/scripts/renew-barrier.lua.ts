@@ -1,7 +1,7 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Lets a barrier run for at least so long from now.
+ * Lets a barrier run for at least the duration from now.
  *
  * KEYS: barrier.
  * ARGV: token, duration in ms.

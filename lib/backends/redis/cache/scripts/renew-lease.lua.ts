@@ -1,7 +1,7 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Lets the lease run for at least so long from now, if it is still that of the load.
+ * Lets the lease run for at least its length from now, if it is still that of the load.
  *
  * KEYS: lease.
  * ARGV: token, lease in ms.

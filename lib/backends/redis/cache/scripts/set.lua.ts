@@ -1,8 +1,7 @@
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Stores a value, takes the lease from whoever loads one, and tells everybody; unless it comes too late, or a write is
- * under way.
+ * Stores a value, cancels the load lease and publishes the change, unless it comes too late or a write is under way.
  *
  * KEYS, for each call: value, lease, barrier.
  * ARGV: channel; for each call the name of the key in messages, the time to live in ms, 1 to leave a value that is

@@ -1,7 +1,7 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Deletes the value and answers it, takes the lease from whoever loads it, and tells everybody.
+ * Returns the value and deletes it, cancels the load lease, and publishes the change.
  *
  * KEYS: value, lease.
  * ARGV: channel, the name of the key in messages.

@@ -6,8 +6,8 @@ const MOST_TOLD = 8;
 
 /**
  * Cuts the lease of the locks that hold the ticket to `rest` ms: their holder has ended, and they stay taken for that
- * time (`minHold`). It never lengthens a lease, so that a late copy of this request does no harm. The first waiter that
- * can be reached is told.
+ * time (`minHold`). It never lengthens a lease, so that a late copy of this request does no harm. Sends a
+ * message to the first waiter that can be reached.
  *
  * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
  * Returns 1 when all locks held the ticket, 0 when one was free, -1 when one holds another ticket.
