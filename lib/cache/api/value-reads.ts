@@ -27,12 +27,17 @@ export async function getValues<T>(
 
 /** Milliseconds that the value is kept; `null` when there is none. */
 export async function remainingTime(engine: CacheEngine, key: string): Promise<number | null> {
-  await settled(engine, key);
+  const changes = engine.stepOrder.afterKey(key);
+  // In this turn where nothing is under way, else in the very next step: a change that is called later must not overtake.
+  if (changes) await changes;
+  if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
   return engine.calls.run('ttl', key, () => engine.calls.store.ttl(key));
 }
 
 export async function hasValue(engine: CacheEngine, key: string): Promise<boolean> {
-  await settled(engine, key);
+  const changes = engine.stepOrder.afterKey(key);
+  if (changes) await changes;
+  if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
   return (await freshValue(engine, key, await read(engine, key))) !== undefined;
 }
 
@@ -104,11 +109,4 @@ async function find<T>(
     if (spare) return spare.value as T;
     return withoutRedis(engine, error, settings);
   }
-}
-
-/** Waits for the changes of the key, and for its unconfirmed deletions. */
-async function settled({ stepOrder, unconfirmed }: CacheEngine, key: string): Promise<void> {
-  const changes = stepOrder.afterKey(key);
-  if (changes) await changes;
-  if (unconfirmed.size > 0) await unconfirmed.settle(key);
 }
