@@ -9,6 +9,7 @@ import { secondsTakenByModule } from './options/seconds-check.js';
  * has cache options, and otherwise at its first use: an application that only locks opens no connection for it.
  */
 export class CacheRuntime {
+  private booted = false;
   private started = false;
   private stopped = false;
 
@@ -29,7 +30,10 @@ export class CacheRuntime {
     );
   }
 
+  /** Each service of the runtime calls it, also those of namespaces. */
   boot(): void {
+    if (this.booted) return;
+    this.booted = true;
     for (const line of secondsTakenByModule(this.given || {})) this.logger.warn(line);
     if (this.given !== undefined) this.start();
   }

@@ -21,6 +21,8 @@ const MOST_AT_ONCE = 512;
 /** How long (ms) the loader waits for more keys that wait for another read, and for what was loaded to be stored. */
 const GATHERING = 25;
 const STORING = 250;
+/** How long (ms) the loader then waits for keys that have waited and are decided soon. */
+const RESUMING = 1_000;
 
 /**
  * Calls one loader for many keys, once each of them is decided: it has a value, waits for another read, or is to be
@@ -139,8 +141,11 @@ export class BatchLoad {
 
   private endGathering(): void {
     if (!this.gathering) return;
+    if (this.gathered) return this.callLoader();
     this.gathered = true;
     this.loadGathered();
+    // A key that has waited may be in `revive`, which is the caller's code and may take any time.
+    if (this.gathering) this.gathering = setTimeout(() => this.endGathering(), RESUMING);
   }
 
   private callLoader(): void {

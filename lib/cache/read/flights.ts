@@ -145,8 +145,8 @@ export class Flights {
   }
 
   /** A flight that no caller joins. */
-  startAlone(key: string, tags: readonly string[]): Flight {
-    return new Flight(this, key, false, tags);
+  startAlone(key: string, forced: boolean, tags: readonly string[]): Flight {
+    return new Flight(this, key, forced, tags);
   }
 
   /** @internal for `Flight` */

@@ -30,7 +30,7 @@ export class SingleFlight {
     if (!current) return reported(this.startShared(key, loader, settings, participant), report);
     const { scopes, counters } = this.context;
     if (scopes.wouldWaitForItself(key)) {
-      const flight = this.flights.startAlone(key, settings.tags);
+      const flight = this.flights.startAlone(key, settings.forceFresh, settings.tags);
       return reported(this.start(flight, loader, settings, participant), report);
     }
     counters.sharedReads += 1;

@@ -1,15 +1,16 @@
 import type { LockBackend } from '../../contracts/lock-backend.js';
 
-const users = new WeakMap<LockBackend, number>();
+const users = new WeakMap<LockBackend, Set<object>>();
 
-/** Counts one more user of the backend: several modules may share one. */
-export function addUser(backend: LockBackend): void {
-  users.set(backend, (users.get(backend) ?? 0) + 1);
+/** Notes that `user` needs the backend open: several modules may share one. */
+export function addUser(backend: LockBackend, user: object): void {
+  const all = users.get(backend) ?? new Set();
+  users.set(backend, all.add(user));
 }
 
-/** Counts one user less, and closes the backend after the last one. */
-export async function removeUser(backend: LockBackend): Promise<void> {
-  const left = (users.get(backend) ?? 1) - 1;
-  users.set(backend, left);
-  if (left === 0) await backend.close();
+/** Takes `user` off the list, and closes the backend unless somebody else is on it. */
+export async function removeUser(backend: LockBackend, user: object): Promise<void> {
+  const others = users.get(backend);
+  others?.delete(user);
+  if (!others?.size) await backend.close();
 }

@@ -57,6 +57,7 @@ export class LockBackends {
    * With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting.
    */
   async check(): Promise<void> {
+    for (const backend of this.all()) backend.use();
     const locks = this.all().map(({ calls }) => calls.start(this.report));
     const checks = [...locks, ...this.startListeners.map((listener) => listener())];
     if (this.options.failFast) {

@@ -27,6 +27,7 @@ export class NamedBackend implements LeaseSource {
   readonly instance = randomUUID();
   private readonly label: ProcessLabel;
   private tickets = 0;
+  private stopped: Promise<void> | undefined;
 
   constructor(
     readonly name: string,
@@ -34,7 +35,6 @@ export class NamedBackend implements LeaseSource {
     options: NamedBackendOptions,
     logger: Pick<LoggerService, 'warn'>,
   ) {
-    addUser(backend);
     this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
     this.label = new ProcessLabel(this.calls, this.instance, options.label);
     this.watchdog = new Watchdog(this.calls, logger);
@@ -116,11 +116,21 @@ export class NamedBackend implements LeaseSource {
     return answer.status === 'renewed';
   }
 
-  async stop(): Promise<void> {
+  /** From now on, the backend stays open for this module, also when another one that shares it stops. */
+  use(): void {
+    addUser(this.calls.backend, this);
+  }
+
+  /** Releases what is held and closes the backend, unless another module uses it. The first call counts. */
+  stop(): Promise<void> {
+    return (this.stopped ??= this.stopOnce());
+  }
+
+  private async stopOnce(): Promise<void> {
     // At once: the releases and the label each take up to `commandTimeout` where the backend does not answer.
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
     this.calls.queue?.unlisten(this.instance);
-    await removeUser(this.calls.backend);
+    await removeUser(this.calls.backend, this);
   }
 }

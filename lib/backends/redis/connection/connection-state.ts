@@ -90,12 +90,14 @@ export class ConnectionState {
   private findUnresolvedName(cluster: Cluster): void {
     if (this.trying) return;
     this.trying = true;
-    void unresolvedNode(cluster).then((node) => {
+    const found = (node: Awaited<ReturnType<typeof unresolvedNode>>) => {
       this.trying = false;
       if (!node || cluster.status === 'ready') return;
       this.lastError = node.error;
       this.lastNode = addressOf(node);
-    });
+    };
+    // A `dnsLookup` of the user's may throw; then the reason stays unknown.
+    unresolvedNode(cluster).then(found, () => (this.trying = false));
   }
 
   /** A Cluster drops the errors of the connections over which it looks at its nodes. */

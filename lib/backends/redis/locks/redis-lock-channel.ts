@@ -27,8 +27,8 @@ export class RedisLockChannel extends WatchedSubscriber {
 
   unlisten(channel: string): void {
     if (!this.listeners.delete(channel)) return;
-    // Without a connection there is nothing to unsubscribe; the next one subscribes to what is left.
-    this.connection?.unsubscribe(channel).catch(() => {});
+    // The connection of the last listener closes soon. The next connection subscribes to what is left.
+    if (this.listeners.size > 0) this.connection?.unsubscribe(channel).catch(() => {});
   }
 
   protected connect(): Redis | undefined {
