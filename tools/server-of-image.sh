@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Copies the root file system of a Redis or Valkey image, and writes a redis-server beside it that runs the image's
-# program with the image's own libraries: tools/server-of-image.sh redis:6.2 /tmp/server
+# program with the image's own libraries: tools/server-of-image.sh redis:6.2 server
 set -euo pipefail
 image=$1 folder=$2
 mkdir -p "$folder/root"

@@ -71,9 +71,9 @@ export interface LockBackend {
 
   /**
    * Calls `listener` from now until `close` whenever a connection opens, the first time or again: the store may have
-   * restarted and lost its data.
+   * restarted and lost its data. Returns what ends that before, for a module that stops while others go on.
    */
-  whenConnected?(listener: () => void): void;
+  whenConnected?(listener: () => void): (() => void) | void;
 
   /**
    * Called once by each module at start-up, also while the backend is away. Rejects if the backend cannot serve, with

@@ -7,7 +7,7 @@ import type { Pending } from './pending.js';
  * answers do no harm, by the rules of docs/protocol.md.
  */
 export interface LockQueue {
-  /** Opens the channel on which messages for this process arrive. Rejects when it cannot be opened. */
+  /** Opens the channel on which messages for this process arrive. Rejects when it cannot be opened, and may then be called again. */
   listen(listener: QueueListener): Promise<void>;
 
   /** Closes the channel of a process that stops; other modules may go on with the backend. */

@@ -34,9 +34,9 @@ export class BloomShape {
   }
 
   /**
-   * Computes all positions from two hashes: Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006; with the step growing as
-   * in Dillinger and Manolios, "Bloom Filters in Probabilistic Verification", 2004, so that no two ids with the same
-   * step share all their bits.
+   * Computes all positions from two hashes: Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006; with the
+   * step growing as in Dillinger and Manolios, "Bloom Filters in Probabilistic Verification", 2004, so that no two ids
+   * with the same step share all their bits.
    */
   positions(id: string): number[] {
     const digest = hash('sha1', id, 'buffer');

@@ -28,6 +28,7 @@ export class NamedBackend implements LeaseSource {
   private readonly label: ProcessLabel;
   private tickets = 0;
   private stopped: Promise<void> | undefined;
+  private readonly forgetConnections: (() => void) | undefined;
 
   constructor(
     readonly name: string,
@@ -39,7 +40,7 @@ export class NamedBackend implements LeaseSource {
     this.label = new ProcessLabel(this.calls, this.instance, options.label);
     this.watchdog = new Watchdog(this.calls, logger);
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
-    backend.whenConnected?.(() => this.watchdog.renewAll());
+    this.forgetConnections = backend.whenConnected?.(() => this.watchdog.renewAll()) ?? undefined;
   }
 
   /** @throws LockConfigError when the backend cannot do what the options ask for */
@@ -130,6 +131,7 @@ export class NamedBackend implements LeaseSource {
     // At once: the releases and the label each take up to `commandTimeout` where the backend does not answer.
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
+    this.forgetConnections?.();
     this.calls.queue?.unlisten(this.instance);
     await removeUser(this.calls.backend, this);
   }

@@ -97,3 +97,16 @@ it('a backend that two modules share serves the second one after the first has s
   await expect(shared.ping()).rejects.toThrow();
   admin.disconnect();
 });
+
+it('a module that stops leaves no listener on the client of a backend that another one uses', async () => {
+  await using server = await startRedisServer();
+  const client = new Redis(server.url);
+  const shared = redis(client);
+  const other = await startLockApp({ backend: shared });
+  const before = client.listenerCount('ready');
+  for (let i = 0; i < 3; i++) await (await startLockApp({ backend: shared })).close();
+  expect(client.listenerCount('ready')).toBe(before);
+  await other.close();
+  expect(client.listenerCount('ready')).toBeLessThan(before);
+  client.disconnect();
+});

@@ -141,8 +141,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
     return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | null>;
   }
 
-  whenConnected(listener: () => void): void {
-    this.scripts.whenConnected(listener);
+  whenConnected(listener: () => void): () => void {
+    return this.scripts.whenConnected(listener);
   }
 
   openCacheStore(prefix: string | undefined): CacheStore {

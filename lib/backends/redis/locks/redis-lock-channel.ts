@@ -8,6 +8,8 @@ import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subs
 export class RedisLockChannel extends WatchedSubscriber {
   /** By channel. */
   private readonly listeners = new Map<string, QueueListener>();
+  /** By channel: the request that Redis has not answered yet. Without a connection, the client keeps it. */
+  private readonly subscribing = new Map<string, Promise<unknown>>();
 
   /** `channels` is what the channels of all processes begin with. */
   constructor(link: RedisLink, channels: string) {
@@ -22,7 +24,14 @@ export class RedisLockChannel extends WatchedSubscriber {
   async listen(channel: string, listener: QueueListener): Promise<void> {
     this.listeners.set(channel, listener);
     this.open();
-    await this.connection?.subscribe(channel);
+    const { connection } = this;
+    if (!connection) return;
+    let pending = this.subscribing.get(channel);
+    if (!pending) {
+      pending = connection.subscribe(channel).finally(() => this.subscribing.delete(channel));
+      this.subscribing.set(channel, pending);
+    }
+    await pending;
   }
 
   unlisten(channel: string): void {

@@ -25,7 +25,7 @@ export interface ConnectionCare {
 /** Sends scripts and commands on a client. */
 export class ScriptRunner {
   private disconnectCount = 0;
-  private readonly connectListeners: (() => void)[] = [];
+  private readonly connectListeners = new Set<() => void>();
   private readonly guard: SilenceGuard | undefined;
   private readonly scriptClient: RedisClient;
   private readonly countDisconnect = () => {
@@ -47,9 +47,14 @@ export class ScriptRunner {
   }
 
   /** Calls `listener` for each new connection, in a Cluster for that to each node. */
-  whenConnected(listener: () => void): void {
-    this.connectListeners.push(listener);
+  /** Returns what takes the listener off again. */
+  whenConnected(listener: () => void): () => void {
+    this.connectListeners.add(listener);
     for (const event of CONNECT_EVENTS) this.client.on(event, listener);
+    return () => {
+      this.connectListeners.delete(listener);
+      for (const event of CONNECT_EVENTS) this.client.off(event, listener);
+    };
   }
 
   run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
@@ -162,7 +167,7 @@ export class ScriptRunner {
   close(): void {
     this.guard?.close();
     for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
-    for (const listener of this.connectListeners.splice(0)) {
+    for (const listener of this.connectListeners) {
       for (const event of CONNECT_EVENTS) this.client.off(event, listener);
     }
   }

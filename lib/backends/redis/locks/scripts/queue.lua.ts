@@ -82,7 +82,8 @@ local leave = function(lock, ticket)
   redis.call('HDEL', lock.waiters, ticket)
 end
 
--- Gives the free lock to a waiter, and tells its process unless that is the caller. Where no message arrives, the lock stays free.
+-- Gives the free lock to a waiter, and sends its process a message unless that is the caller. Where the message reaches
+-- nobody, the lock stays free.
 local give = function(lock, ticket, purpose, known)
   local claim, name = parts(purpose)
   redis.call('SET', lock.key, ticket, 'PX', claim)
