@@ -1,12 +1,14 @@
 /**
  * Which folder may import which, types included. Arrows point down:
  *
- *   decorators -> interceptors -> lock | cache -> calls -> contracts -> ground (errors, options, keys, timing)
+ *   decorators -> interceptors -> primitives -> lock | cache -> calls -> contracts -> ground (errors, options, keys, timing, events)
  *   backends -> contracts -> ground
+ *   admin -> lock | cache -> calls -> contracts -> ground
+ *   observability -> lock | cache -> calls -> contracts -> ground (only the module imports observability)
  *
  * Only the module (lib/redis-lock.*.ts) knows both the services and the backends.
  */
-const GROUND = '^lib/(errors|options|keys|timing)/';
+const GROUND = '^lib/(errors|options|keys|timing|events)/';
 const MODULE = '^lib/redis-lock\\.';
 const PACKAGES = '^node_modules/|^node:';
 
@@ -23,8 +25,11 @@ function layer(name, from, to) {
 
 const LOCK = '^lib/lock/';
 const CACHE = '^lib/cache/';
+const PRIMITIVES = '^lib/primitives/';
 const CALLS = '^lib/calls/';
 const CONTRACTS = '^lib/contracts/';
+/** Parts of several backends that know no store. */
+const SHARED_BY_BACKENDS = '^lib/backends/(batching|reporting|sessions)/';
 const INTERCEPTORS = '^lib/interceptors/';
 
 /** @type {import('dependency-cruiser').IConfiguration} */
@@ -49,29 +54,55 @@ export default {
     layer('calls', CALLS, [CONTRACTS, GROUND]),
     layer('lock', LOCK, [CALLS, CONTRACTS, GROUND]),
     layer('cache', CACHE, [CALLS, CONTRACTS, GROUND]),
-    layer('interceptors', INTERCEPTORS, [LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
-    layer('decorators', '^lib/decorators/', [INTERCEPTORS, LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
+    layer('primitives', PRIMITIVES, [LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
+    layer('interceptors', INTERCEPTORS, [PRIMITIVES, LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
+    layer('decorators', '^lib/decorators/', [INTERCEPTORS, PRIMITIVES, LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
+    layer('observability', '^lib/observability/', [LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
+    {
+      name: 'observability-only-listens',
+      severity: 'error',
+      comment: 'What is observed knows no observer; the module provides them',
+      from: { path: '^lib/', pathNot: ['^lib/(index\\.ts$|observability/)', MODULE] },
+      to: { path: '^lib/observability/' },
+    },
+    layer('admin', '^lib/admin/', [LOCK, CACHE, CALLS, CONTRACTS, GROUND]),
     layer('backends', '^lib/backends/', [CONTRACTS, GROUND]),
     {
       name: 'ioredis-in-its-backend',
       severity: 'error',
-      comment: 'Locks and cache know no client library; the option types name the clients that the module takes',
-      from: { path: '^lib/', pathNot: '^lib/(backends/redis/|options/redis-connection\\.ts$)' },
+      comment:
+        'Locks and cache know no client library; the option types name the clients that the module takes; the command ' +
+        'line opens clients of a Cluster',
+      from: { path: '^lib/', pathNot: '^lib/(backends/redis/|cli/|options/redis-connection\\.ts$)' },
       to: { path: '^node_modules/ioredis/' },
     },
     {
       name: 'backends-stand-alone',
       severity: 'error',
-      comment: 'No backend imports another one',
-      from: { path: '^lib/backends/([^/]+)/' },
-      to: { path: '^lib/backends/', pathNot: '^lib/backends/$1/' },
+      comment:
+        'No backend imports another one; redlock consists of several Redis, and what serves several has its folder',
+      from: { path: '^lib/backends/([^/]+)/', pathNot: '^lib/backends/redlock/' },
+      to: { path: '^lib/backends/', pathNot: ['^lib/backends/$1/', SHARED_BY_BACKENDS] },
+    },
+    {
+      name: 'redlock-consists-of-redis',
+      severity: 'error',
+      from: { path: '^lib/backends/redlock/' },
+      to: { path: '^lib/backends/', pathNot: ['^lib/backends/(redlock|redis)/', SHARED_BY_BACKENDS] },
     },
     {
       name: 'module-at-the-top',
       severity: 'error',
-      comment: 'Only the public API and the testing module import the module',
-      from: { path: '^lib/', pathNot: ['^lib/(index|testing/.*)\\.ts$', MODULE] },
+      comment: 'Only the public API, the testing module and the command line import the module',
+      from: { path: '^lib/', pathNot: ['^lib/(index|(testing|cli)/.*)\\.ts$', MODULE] },
       to: { path: MODULE },
+    },
+    {
+      name: 'command-line-is-a-program',
+      severity: 'error',
+      comment: 'The library loads no code of the command line, nor the packages that only it needs',
+      from: { path: '^lib/', pathNot: '^lib/cli/' },
+      to: { path: ['^lib/cli/', '^node_modules/(commander|cli-table3)/'] },
     },
     {
       name: 'index-is-for-users',

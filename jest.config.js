@@ -1,14 +1,19 @@
+import { availableParallelism } from 'node:os';
+
 export default {
   cacheDirectory: '<rootDir>/node_modules/.cache/jest',
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
-  // Those have a configuration of their own: npm run test:pack.
-  testPathIgnorePatterns: ['<rootDir>/test/pack/'],
+  // Those have configurations of their own: npm run test:pack, npm run test:backends, npm run test:browser.
+  testPathIgnorePatterns: ['<rootDir>/test/pack/', '<rootDir>/test/backends/', '<rootDir>/test/browser/'],
   extensionsToTreatAsEsm: ['.ts'],
   moduleNameMapper: {
     '^(\\.{1,2}/.*)\\.js$': '$1',
     '^nest-redis-lock$': '<rootDir>/lib/index.ts',
     '^nest-redis-lock/testing$': '<rootDir>/lib/testing/index.ts',
+    '^nest-redis-lock/admin$': '<rootDir>/lib/admin/index.ts',
+    '^nest-redis-lock/(prometheus|opentelemetry|terminus)$': '<rootDir>/lib/observability/$1/index.ts',
+    '^nest-redis-lock/(memory|redlock|postgres|mysql|etcd|zookeeper)$': '<rootDir>/lib/backends/$1/index.ts',
   },
   modulePathIgnorePatterns: ['<rootDir>/dist', '<rootDir>/dist-sample'],
   transform: {
@@ -26,8 +31,11 @@ export default {
     ],
   },
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
-  testTimeout: 120_000,
-  maxWorkers: '50%',
-  // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is collected.
+  globalTeardown: '<rootDir>/test/support/global-teardown.mjs',
+  testTimeout: 240_000,
+  // Most specs wait for servers and leases: two share a core or two, and more than half of many cores starve the others.
+  maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
+  // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is
+  // collected.
   workerIdleMemoryLimit: '700MB',
 };

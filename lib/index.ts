@@ -1,13 +1,19 @@
 export type {
   AcquireAnswer,
   AcquireRequest,
+  BeatRequest,
+  Busy,
   EnqueueRequest,
+  Granted,
   LockBackend,
-  LockBackendCapabilities,
   KeepRequest,
   LabelRequest,
+  ListedNames,
+  ListRequest,
   LockQueue,
   LockState,
+  LockTraits,
+  MintRequest,
   NameRequest,
   Notice,
   Pending,
@@ -22,10 +28,12 @@ export type {
   TicketRequest,
   TokenRange,
   WaiterRequest,
+  WaitingTicket,
 } from './contracts/lock-backend.js';
 export { memory } from './backends/memory/memory-lock-backend.js';
-export type { RedisConnection } from './options/redis-connection.js';
-export { redis, type RedisBackendOptions } from './backends/redis/locks/redis-lock-backend.js';
+export type { NodeRedisConnection, RedisConnection } from './options/redis-connection.js';
+export { redis } from './backends/redis/locks/redis-lock-backend.js';
+export type { RedisBackendOptions } from './backends/redis/locks/redis-backend-options.js';
 export {
   CacheBackendError,
   CacheConfigError,
@@ -36,7 +44,13 @@ export {
   type CacheErrorCode,
 } from './errors/cache-errors.js';
 export type { BatchLoader, Loader, LoaderContext } from './cache/load/cache-loader.js';
-export type { CacheDeletions, DeleteMatchingOptions, InvalidateOptions } from './cache/api/cache-deletions.js';
+export type {
+  CacheDeletions,
+  DeleteMatchingOptions,
+  DoubleDeleteOptions,
+  InvalidateOptions,
+} from './cache/api/cache-deletions.js';
+export type { CacheKeyInfo } from './cache/api/cache-key-info.js';
 export type { CacheOperations } from './cache/api/cache-operations.js';
 export type { CacheReads } from './cache/api/cache-reads.js';
 export type {
@@ -64,7 +78,6 @@ export type { BloomRebuildOptions } from './cache/bloom/bloom-rebuild.js';
 export type { IdSource } from './cache/bloom/id-source.js';
 export { instancesOf } from './cache/values/instances-of.js';
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/api/set-operations.js';
-export type { EndlessDuration } from './options/duration.js';
 export { typedSerializer } from './cache/values/typed-serializer.js';
 export type { CacheStoreProvider } from './contracts/cache-store-provider.js';
 export type {
@@ -79,6 +92,7 @@ export type {
   DeleteMatchingRequest,
   InvalidateRequest,
   KeyRequest,
+  KeyState,
   LeaseAnswer,
   LeaseRequest,
   LoadRequest,
@@ -86,6 +100,7 @@ export type {
   ScheduledDeletions,
   SetRequest,
   StoredData,
+  StoredValueState,
   TagState,
   TagVersion,
 } from './contracts/cache-store.js';
@@ -98,12 +113,27 @@ export {
   type DistributedLockOptions,
   type LockableMethod,
 } from './decorators/distributed-lock.decorator.js';
+export { OnlyLeader, type OnlyLeaderOptions } from './decorators/primitives/only-leader.decorator.js';
+export { ScheduledLock } from './decorators/primitives/scheduled-lock.decorator.js';
 export type { PromiseMethod } from './decorators/method.types.js';
 export type { EvictMoment } from './interceptors/cache-evict.interceptor.js';
 export { CacheHeadersInterceptor, type CacheHeadersOptions } from './interceptors/http/cache-headers.interceptor.js';
+export { idempotencyKey } from './interceptors/http/idempotency-key.interceptor.js';
+export type { IdempotencyKeyOptions, IdempotentRequest } from './interceptors/http/idempotency-key-options.js';
 export type { OnBusy } from './interceptors/distributed-lock.interceptor.js';
+export { Idempotent, type IdempotentOptions } from './decorators/idempotent.decorator.js';
+export {
+  IdempotencyConflictError,
+  IdempotencyHeaderError,
+  IdempotencyResultError,
+  IdempotencyRunningError,
+  type IdempotencyErrorCode,
+} from './errors/idempotency-errors.js';
+export type { IdempotencyAttempt } from './primitives/idempotency/idempotency-attempt.js';
+export type { IdempotencyOptions, IdempotentRunOptions } from './primitives/idempotency/idempotency-options.js';
+export { IdempotencyService } from './primitives/idempotency/idempotency.service.js';
 export { hashKey } from './keys/hash-key.js';
-export type { Lock, LockInfo } from './lock/lock.js';
+export type { ListedLock, Lock, LockInfo, LockPage, LockWaiter } from './lock/lock.js';
 export {
   LockBackendError,
   LockConfigError,
@@ -111,11 +141,30 @@ export {
   LockKeyError,
   LockLostError,
   LockNotWiredError,
+  LockReplicationError,
   LockTimeoutError,
+  LockUpgradeError,
   type LockErrorCode,
   type LockLostReason,
 } from './errors/lock-errors.js';
-export type { LockOptions, RenewOptions } from './lock/options/lock-options.js';
+export { NotLeaderError } from './errors/leader-errors.js';
+export type { Elsewhere } from './interceptors/only-leader.interceptor.js';
+export { LeaderElection, type LeaderInfo } from './primitives/leader/leader-election.js';
+export type { CandidateOptions } from './primitives/leader/leader-options.js';
+export type { Candidacy, LeaderCallbacks, Leadership, LeadershipEnd } from './primitives/leader/leadership.js';
+export type { ScheduleOptions } from './primitives/schedule/schedule-options.js';
+export { ScheduledJobs } from './primitives/schedule/scheduled-jobs.js';
+export type { LastRun, ScheduledJobEvent } from './primitives/schedule/scheduled-run.js';
+export {
+  PrimitiveBackendError,
+  PrimitiveConfigError,
+  PrimitiveError,
+  PrimitiveKeyError,
+  PrimitiveNotWiredError,
+  RateLimitExceededError,
+  type PrimitiveErrorCode,
+} from './errors/primitive-errors.js';
+export type { LockMode, LockOptions, RenewOptions } from './lock/options/lock-options.js';
 export { LockService } from './lock/lock.service.js';
 export {
   exponentialBackoff,
@@ -125,6 +174,48 @@ export {
   type RetryState,
   type RetryStrategy,
 } from './lock/options/retry-strategy.js';
-export type { Duration } from './options/duration.js';
+export type { LockListOptions } from './lock/options/list-options.js';
+export type { Duration, EndlessDuration } from './options/duration.js';
+export { CacheEvents } from './observability/cache-events.js';
+export type { EventStream, NamedEvent } from './observability/event-stream.js';
+export { LockEvents } from './observability/lock-events.js';
+export { PrimitiveEvents } from './observability/primitive-events.js';
+export type * from './observability/event-types.js';
+export { RateLimit } from './decorators/primitives/rate-limit.decorator.js';
+export type { LimitableMethod, LimitedCall, RateLimitedOptions } from './decorators/primitives/rate-limit.decorator.js';
+export type { ClientKey, LimitedRequest } from './interceptors/http/client-key.js';
+export { RateLimitGuard } from './interceptors/http/rate-limit.guard.js';
+export { RateLimitPolicy, SkipRateLimit, type RateLimitPolicyOptions } from './interceptors/http/rate-limit-policy.js';
+export type { OnLimit } from './interceptors/primitives/rate-limit.interceptor.js';
+export type { DecidedBy, RateLimitDecision, RateLimitState } from './primitives/rate-limit/rate-limit-decision.js';
+export type {
+  OneRateLimit,
+  OnRateLimitFailure,
+  RateLimitOptions,
+  RateLimitRule,
+  SeveralRateLimits,
+  TakeOptions,
+} from './primitives/rate-limit/rate-limit-options.js';
+export { RateLimiter } from './primitives/rate-limit/rate-limiter.js';
+export type {
+  ThrottlerCount,
+  ThrottlerCounts,
+  ThrottlerCountsOptions,
+} from './primitives/rate-limit/throttler-counts.js';
 export { RedisLockModule } from './redis-lock.module.js';
 export type { RedisLockModuleOptions, RedisLockOptionsFactory } from './redis-lock.options.js';
+export { LatchNotDefinedError, LatchTimeoutError } from './errors/latch-errors.js';
+export { PermitLostError, SemaphoreTimeoutError, type PermitLostReason } from './errors/semaphore-errors.js';
+export { CountDownLatch } from './primitives/latch/count-down-latch.js';
+export type { LatchDefinition, LatchOptions, LatchWaitOptions } from './primitives/latch/latch-options.js';
+export type { Permit } from './primitives/semaphore/permit.js';
+export type { SemaphoreLookup, SemaphoreOptions } from './primitives/semaphore/semaphore-options.js';
+export { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
+export {
+  Semaphore,
+  type NoPermitCall,
+  type SemaphoreMethodOptions,
+} from './decorators/primitives/semaphore.decorator.js';
+export type { HoldableMethod } from './decorators/holding/holdable-method.types.js';
+export type { BusyMethodCall } from './interceptors/holding.interceptor.js';
+export type { OnNoPermit } from './interceptors/semaphore.interceptor.js';

@@ -12,6 +12,10 @@ import { LockErrorInterceptor } from './interceptors/http/lock-error.interceptor
 import { notedAtBoot } from './interceptors/wiring/package-copy.js';
 import { LockBackends } from './lock/backend/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
+import { CacheEvents } from './observability/cache-events.js';
+import { LockEvents } from './observability/lock-events.js';
+import { PrimitiveEvents } from './observability/primitive-events.js';
+import { PRIMITIVE_PROVIDERS, PRIMITIVE_SERVICES } from './redis-lock.primitives.js';
 import {
   ConfigurableModuleClass,
   MODULE_OPTIONS_TOKEN,
@@ -26,7 +30,7 @@ const RESOLVED_OPTIONS = Symbol('resolved module options');
  * Locks and a cache for the application, global by default.
  *
  * `RedisLockModule.forRoot({ redis: 'redis://localhost:6379' })`, or `forRootAsync` with `useFactory`, `useClass` or
- * `useExisting`. Call `app.enableShutdownHooks()`, so that held locks are finished and given back on SIGTERM.
+ * `useExisting`. Call `app.enableShutdownHooks()`, so that held locks are finished and released on SIGTERM.
  */
 @Module({
   imports: [DiscoveryModule],
@@ -58,32 +62,42 @@ const RESOLVED_OPTIONS = Symbol('resolved module options');
               prefix,
               commandTimeout: backends.options.commandTimeout,
               report: backends.report,
+              stopped: backends.stopped,
             }),
           );
-        // A method that still holds a lock may have to invalidate something.
+        // A method that still holds a lock may have to invalidate cached values.
         backends.whenStopping(() => runtime.stop());
         return runtime;
       },
     },
     LockService,
+    ...PRIMITIVE_PROVIDERS,
     {
       provide: CacheService,
       inject: [CacheRuntime],
       useFactory: (runtime: CacheRuntime) => new CacheService(runtime),
     },
+    LockEvents,
+    CacheEvents,
+    PrimitiveEvents,
     InstanceAdopter,
     CachedMethodsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
-  exports: [LockService, CacheService],
+  exports: [LockService, CacheService, LockEvents, CacheEvents, PrimitiveEvents, ...PRIMITIVE_SERVICES],
 })
 export class RedisLockModule extends ConfigurableModuleClass {
-  /** With options that are known where the module is imported. @throws LockConfigError for an option it cannot take */
+  /**
+   * Takes options that are known where the module is imported. @throws LockConfigError for an option that it cannot
+   * take
+   */
   static override forRoot(options: typeof OPTIONS_TYPE): DynamicModule {
     return notedAtBoot(super.forRoot(options));
   }
 
-  /** With options from a factory, a class, or a provider, as `ConfigService`; `isGlobal` stands beside `useFactory`. */
+  /**
+   * Takes options from a factory, a class or a provider such as `ConfigService`; `isGlobal` stands beside `useFactory`.
+   */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
     return notedAtBoot(super.forRootAsync(options));
   }

@@ -1,4 +1,4 @@
-import { fenceTtlOf } from './backends/redis/locks/redis-lock-backend.js';
+import { fenceTtlOf } from './backends/redis/fencing/fence-ttl.js';
 import type { RedisConnection } from './options/redis-connection.js';
 import type { CacheOptions } from './cache/options/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/options/cache-settings.js';
@@ -10,42 +10,43 @@ import type { Duration } from './options/duration.js';
 import { lockOption } from './options/option-checks.js';
 import { OptionTable, settingOf } from './options/option-table.js';
 
-/** What `RedisLockModule.forRoot` takes. Unknown options are refused. */
+/** The options of `RedisLockModule.forRoot`. Unknown options are refused. */
 export interface RedisLockModuleOptions {
   /**
-   * An ioredis client or Cluster of yours, which is used and never closed; or ioredis options or a `redis://` URL, from
-   * which a client is made and closed with the application. Either this or `backend`.
+   * An ioredis client or Cluster of the application, or a connected client of node-redis 5 or 6, which the module uses
+   * and never closes; or ioredis options or a `redis://` URL, from which it makes a client that it closes with the
+   * application. Either this or `backend`.
    */
   redis?: RedisConnection;
-  /** What keeps the locks, instead of `redis`. */
+  /** The backend that keeps the locks, instead of `redis`. */
   backend?: LockBackend;
   /** Further backends, chosen for a lock with `{ backend: 'name' }`. */
   backends?: Record<string, LockBackend>;
-  /** Put before every key: 'shop' gives `shop:lock:{...}`. Without braces. @default none */
+  /** Precedes every key: 'shop' gives `shop:lock:{...}`. Without braces. @default none */
   prefix?: string;
-  /** What lock options are unless a call says otherwise. */
+  /** The defaults of the lock options, without `mode: 'read'`. */
   defaults?: LockOptions;
-  /** How long one command may take, from its send; holds also on a client that retries for ever. @default '1s' */
+  /** How long one command may take, from when it is sent, even on a client that retries for ever. @default '1s' */
   commandTimeout?: Duration;
-  /** Who holds a lock, for `inspect`: kept once for the process, beside the locks. @default host name and process id */
+  /** Names this process as a holder in `inspect`; stored once for each process. @default host name and process id */
   label?: string;
   /**
    * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each
-   * name. Tokens rise also without it. With `backend`, give it to `redis(connection, { fenceTtl })`.
+   * name. Tokens rise even without it. With `backend`, give it to `redis(connection, { fenceTtl })`.
    * @default '10m'
    */
   fenceTtl?: Duration;
   /** How long holders get to finish when the application shuts down. @default '5s' */
   shutdownGrace?: Duration;
   /**
-   * Whether the application refuses to start without its backends. If not, it warns once, and locks throw
-   * `LockBackendError` until they are there.
+   * Whether the application refuses to start without its backends. Otherwise it logs a warning, and locks throw
+   * `LockBackendError` until the backends are available.
    * @default false
    */
   failFast?: boolean;
   /**
-   * The cache: on unless `false`. Without `redis` here and in these options, it needs a backend that keeps one, as
-   * `memory()` does.
+   * The options of the cache; `false` for none. Without `redis` here or in these options, the cache needs a backend
+   * that offers a store, as `memory()` does.
    */
   cache?: CacheOptions | false;
 }
@@ -92,7 +93,7 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
     cache: cacheSettings({}),
   },
   {
-    // The backend checks it: only that knows what its client library takes.
+    // The backend checks it, because only the backend knows what its client library takes.
     redis: (settings, value) => {
       settings.redis = value as RedisConnection;
     },
@@ -119,7 +120,7 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
 /**
  * Checks the options and fills in the defaults.
  *
- * @throws LockConfigError or CacheConfigError naming the option, the value and the remedy
+ * @throws LockConfigError or CacheConfigError with the option, the value and the remedy
  */
 export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedModuleOptions {
   lockOption.object('options', options, 'an object of module options');
@@ -132,6 +133,9 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
   if (settings.fenceTtl !== undefined && redis === undefined) {
     const remedy = 'it to the backend: redis(connection, { fenceTtl })';
     throw lockOption.refused('fenceTtl', options.fenceTtl, remedy);
+  }
+  if (settings.defaults.mode === 'read') {
+    throw lockOption.refused('defaults.mode', 'read', 'it with each call that reads: others write, and must be alone');
   }
   return settings;
 }

@@ -6,7 +6,20 @@ import { fileURLToPath } from 'node:url';
 import { Extractor, ExtractorConfig } from '@microsoft/api-extractor';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-const ENTRIES = { index: 'dist/index.d.ts', testing: 'dist/testing/index.d.ts' };
+const ENTRIES = {
+  index: 'dist/index.d.ts',
+  testing: 'dist/testing/index.d.ts',
+  memory: 'dist/backends/memory/index.d.ts',
+  redlock: 'dist/backends/redlock/index.d.ts',
+  mysql: 'dist/backends/mysql/index.d.ts',
+  etcd: 'dist/backends/etcd/index.d.ts',
+  postgres: 'dist/backends/postgres/index.d.ts',
+  zookeeper: 'dist/backends/zookeeper/index.d.ts',
+  opentelemetry: 'dist/observability/opentelemetry/index.d.ts',
+  admin: 'dist/admin/index.d.ts',
+  terminus: 'dist/observability/terminus/index.d.ts',
+  prometheus: 'dist/observability/prometheus/index.d.ts',
+};
 const check = process.argv.includes('--check');
 
 const temporary = join(ROOT, 'node_modules/.cache/api-report');

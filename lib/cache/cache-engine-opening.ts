@@ -1,4 +1,4 @@
-import type { LoggerService } from '@nestjs/common';
+import type { LimitedLog } from '../errors/limited-log.js';
 import type { CacheStore } from '../contracts/cache-store.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { CacheSettings } from './options/cache-settings.js';
@@ -9,7 +9,7 @@ import type { CacheSettings } from './options/cache-settings.js';
 export async function openCacheEngine(
   store: CacheStore,
   settings: CacheSettings,
-  logger: Pick<LoggerService, 'warn' | 'error'>,
+  logger: LimitedLog,
 ): Promise<CacheEngine> {
   const [engine, firstLevel] = await Promise.all([
     import('./cache-engine.js'),

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { LoggerService } from '@nestjs/common';
-import { WarningLimiter } from '../calls/warning-limiter.js';
+import type { LimitedLog } from '../errors/limited-log.js';
 import type { CacheListener, CacheStore } from '../contracts/cache-store.js';
 import type { FirstLevel } from './first-level/first-level.js';
 import { FirstLevelTracking } from './first-level/first-level-tracking.js';
@@ -10,7 +9,7 @@ import { Invalidations } from './invalidation/invalidations.js';
 import { LocalState } from './invalidation/local-state.js';
 import { MatchingDeletions } from './invalidation/matching-deletions.js';
 import { Mutations } from './invalidation/mutations.js';
-import { ScheduledDeletionsRunner } from './invalidation/scheduled-deletions-runner.js';
+import { ScheduledDeletionsRunner, type DueDeletions } from './invalidation/scheduled-deletions-runner.js';
 import { StepOrder } from './invalidation/step-order.js';
 import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
 import { LoadCommits } from './load/load-commits.js';
@@ -34,7 +33,7 @@ import { Envelopes } from './values/envelope.js';
 import { typedSerializer } from './values/typed-serializer.js';
 import { UnkeptClasses } from './values/unkept-classes.js';
 
-/** The parts of the cache over one store, put together, and what they do with messages of other processes. */
+/** The parts of the cache on one store, and what they do with messages of other processes. */
 export class CacheEngine implements CacheListener {
   readonly counters = new CacheCounters();
   readonly stepOrder = new StepOrder();
@@ -58,21 +57,19 @@ export class CacheEngine implements CacheListener {
   private readonly singleFlight: SingleFlight;
   private readonly flights: Flights;
   private readonly waiters = new LoadWaiters();
-  private readonly warnings: WarningLimiter;
 
-  /** `FirstLevelClass`: given where the settings ask for a first level, and loaded only then. */
+  /** `FirstLevelClass` is given, and its code loaded, only if the settings ask for a first level. */
   constructor(
     store: CacheStore,
     readonly settings: CacheSettings,
-    logger: Pick<LoggerService, 'warn' | 'error'>,
+    private readonly warnings: LimitedLog,
     FirstLevelClass: typeof FirstLevel | undefined,
   ) {
     const { counters, stepOrder, invalidatedTags, waiters } = this;
     const { serializer = typedSerializer(), compression, maxValueBytes } = settings;
-    const warnings = new WarningLimiter(logger);
     const calls = new StoreCalls(store, settings, warnings);
     const envelopes = new Envelopes(serializer, compression, maxValueBytes);
-    const unkeptClasses = new UnkeptClasses(logger);
+    const unkeptClasses = new UnkeptClasses(warnings);
     const nextToken = tokenSource();
     const firstLevel =
       settings.firstLevel && FirstLevelClass
@@ -82,12 +79,14 @@ export class CacheEngine implements CacheListener {
     const flights = new Flights(firstLevel, invalidatedTags);
     const local = new LocalState(firstLevel, flights, waiters, resting, invalidatedTags);
 
-    const unconfirmed = new UnconfirmedDeletions(calls, stepOrder, counters, logger, local);
+    const unconfirmed = new UnconfirmedDeletions(calls, stepOrder, counters, warnings, local);
     const invalidations = new Invalidations(calls, stepOrder, counters, unconfirmed, local, nextToken);
-    const deleteNow = async (keys: readonly string[]) => {
-      await invalidations.invalidate(keys, { barrier: 0, failOpen: false });
+    const matchingDeletions = new MatchingDeletions(calls, stepOrder, counters, unconfirmed, local);
+    const dueDeletions: DueDeletions = {
+      ofKeys: (keys) => invalidations.invalidate(keys, { barrier: 0, failOpen: false }),
+      ofPrefix: ({ prefix, batch }) => matchingDeletions.delete({ match: { prefix }, batch }, false),
     };
-    const scheduled = new ScheduledDeletionsRunner(store, deleteNow, logger);
+    const scheduled = new ScheduledDeletionsRunner(store, dueDeletions, warnings);
 
     const tagStamps = new TagStamps(calls, invalidatedTags);
     const leases = new LoadLeases(calls, tagStamps, invalidatedTags, nextToken);
@@ -104,7 +103,6 @@ export class CacheEngine implements CacheListener {
     const lookUp = { values, firstLevel, scopes: loadScopes, refresher, counters, fill };
     const singleFlight = new SingleFlight(flights, invalidatedTags, lookUp);
 
-    this.warnings = warnings;
     this.calls = calls;
     this.envelopes = envelopes;
     this.unkeptClasses = unkeptClasses;
@@ -113,9 +111,9 @@ export class CacheEngine implements CacheListener {
     this.local = local;
     this.unconfirmed = unconfirmed;
     this.invalidations = invalidations;
-    this.matchingDeletions = new MatchingDeletions(calls, stepOrder, counters, unconfirmed, local);
+    this.matchingDeletions = matchingDeletions;
     this.mutations = new Mutations(calls, invalidations, warnings, nextToken);
-    this.doubleDeletions = new DoubleDeletions(calls, counters, invalidations, scheduled, warnings);
+    this.doubleDeletions = new DoubleDeletions(calls, counters, invalidations, matchingDeletions, scheduled, warnings);
     this.scheduled = scheduled;
     this.loadScopes = loadScopes;
     this.values = values;
@@ -143,7 +141,7 @@ export class CacheEngine implements CacheListener {
     this.scheduled.stop();
     await this.unconfirmed.stop();
     this.calls.stop();
-    // No message arrives from here on.
+    // From here on, no messages arrive.
     this.onDisconnected();
     this.calls.store.close();
   }

@@ -1,12 +1,12 @@
-import type { LoggerService } from '@nestjs/common';
+import type { LimitedLog } from '../errors/limited-log.js';
 import type { CacheEngine } from './cache-engine.js';
 import { CacheConfigError } from '../errors/cache-errors.js';
 import type { CacheOptions } from './options/cache-options.js';
 import { secondsTakenByModule } from './options/seconds-check.js';
 
 /**
- * The cache of one module instance, if it has one. It subscribes to messages when the application boots, if the module
- * has cache options, and otherwise at its first use: an application that only locks opens no connection for it.
+ * The cache of one module instance, if it has one. It subscribes to messages at start-up if the module has cache
+ * options, otherwise at its first use: an application that only locks opens no connection for it.
  */
 export class CacheRuntime {
   private booted = false;
@@ -15,7 +15,7 @@ export class CacheRuntime {
 
   constructor(
     private readonly present: CacheEngine | undefined,
-    private readonly logger: Pick<LoggerService, 'warn' | 'error'>,
+    private readonly logger: LimitedLog,
     private readonly given: CacheOptions | false | undefined,
   ) {}
 
@@ -30,11 +30,11 @@ export class CacheRuntime {
     );
   }
 
-  /** Each service of the runtime calls it, also those of namespaces. */
+  /** Every service of the runtime calls it, including those of namespaces. */
   boot(): void {
     if (this.booted) return;
     this.booted = true;
-    for (const line of secondsTakenByModule(this.given || {})) this.logger.warn(line);
+    for (const line of secondsTakenByModule(this.given || {})) this.logger.warn(line, line);
     if (this.given !== undefined) this.start();
   }
 

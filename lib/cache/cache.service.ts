@@ -1,15 +1,18 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
 import { abandonable } from './api/abandonable.js';
-import type { DeleteMatchingOptions, InvalidateOptions } from './api/cache-deletions.js';
+import type { CacheKeyInfo } from './api/cache-key-info.js';
+import type { DeleteMatchingOptions, DoubleDeleteOptions, InvalidateOptions } from './api/cache-deletions.js';
 import { cacheKey, composedKey } from './api/cache-keys.js';
 import type { CacheOperations } from './api/cache-operations.js';
 import { CachePipeline } from './api/cache-pipeline.js';
 import type { CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './api/cache-writes.js';
 import { KeyScope } from './api/key-scope.js';
 import { CacheExpiringSetOperations, CacheSetOperations } from './api/set-operations.js';
-import { addToNumber, expireValue, storeValue, takeValue } from './api/value-changes.js';
-import { loadValues } from './api/value-loads.js';
-import { getValue, getValues, hasValue, remainingTime } from './api/value-reads.js';
+import { inspectKey } from './operations/key-inspection.js';
+import { addToNumber, expireValue, storeValue, takeValue } from './operations/value-changes.js';
+import { batchOf, deleteMatching, deleteTwice } from './operations/value-deletions.js';
+import { loadValues } from './operations/value-loads.js';
+import { getValue, getValues, hasValue, remainingTime } from './operations/value-reads.js';
 import { BloomFilter, type BloomFilterOptions } from './bloom/bloom-filter.js';
 import type { CacheRuntime } from './cache-runtime.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
@@ -23,11 +26,9 @@ import type { CacheStats } from './store/cache-stats.js';
 type Keys = string | readonly string[];
 type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;
 
-const DEFAULT_BATCH = 100;
-
 /**
- * Cached values: read through, invalidated, and kept in Redis and, where the module says so, in the memory of the
- * process.
+ * Caches values in Redis and, if the module's options say so, also in the memory of the process: reads through, stores
+ * and invalidates.
  */
 @Injectable()
 export class CacheService implements CacheOperations, OnModuleInit {
@@ -87,6 +88,10 @@ export class CacheService implements CacheOperations, OnModuleInit {
 
   async has(key: string): Promise<boolean> {
     return hasValue(this.scope.engine, this.scope.key(key));
+  }
+
+  async inspect(key: string): Promise<CacheKeyInfo | null> {
+    return inspectKey(this.scope.engine, this.scope.key(key));
   }
 
   async set(key: string, value: unknown, options?: SetOptions): Promise<void> {
@@ -158,26 +163,25 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async deleteByPrefix(prefix: string, options?: DeleteMatchingOptions): Promise<number> {
-    return this.deleteMatching({ prefix: this.scope.beginning(prefix) }, options);
+    return deleteMatching(this.scope, { prefix: this.scope.beginning(prefix) }, options);
   }
 
   async deleteByPattern(pattern: string, options?: DeleteMatchingOptions): Promise<number> {
     const literal = this.keyPrefix.replace(/[\\*?[\]]/g, '\\$&');
-    return this.deleteMatching({ pattern: literal + cacheKey(pattern) }, options);
+    return deleteMatching(this.scope, { pattern: literal + cacheKey(pattern) }, options);
   }
 
-  async doubleDelete<T>(
-    keys: Keys,
+  async doubleDelete<T>(keys: Keys, write: () => Promise<T>, options: DoubleDeleteOptions): Promise<T> {
+    return deleteTwice(this.scope, { keys: this.scope.keys(keys) }, write, options);
+  }
+
+  async doubleDeleteByPrefix<T>(
+    prefix: string,
     write: () => Promise<T>,
-    { delay, ...options }: { delay: Duration } & OnRedisError,
+    { batch, ...options }: DoubleDeleteOptions & DeleteMatchingOptions,
   ): Promise<T> {
-    const wait = cacheOption.timerMilliseconds('delay', delay, 1);
-    return this.scope.engine.doubleDeletions.run(
-      this.scope.keys(keys),
-      write,
-      wait,
-      this.scope.settings(options).failOpen,
-    );
+    const target = { prefix: this.scope.beginning(prefix), batch: batchOf(batch) };
+    return deleteTwice(this.scope, target, write, options);
   }
 
   async flush<T>(prefix: string, write: () => Promise<T>, options?: DeleteMatchingOptions): Promise<T> {
@@ -193,16 +197,16 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   /**
-   * A filter that knows which ids there are not, over plain bits in Redis; of one name and capacity, it is the same in
-   * every process.
+   * A filter, kept as bits in Redis, that knows which ids do not exist. All processes share the filter of one name and
+   * capacity.
    *
-   * @throws CacheConfigError for an option it cannot take
+   * @throws CacheConfigError for an option that it cannot take
    */
   bloomFilter(name: string, options: BloomFilterOptions): BloomFilter {
     return new BloomFilter(name, options, this.scope.engine.calls);
   }
 
-  /** What has happened since the application began. */
+  /** The counters of this cache since the application began. */
   stats(): CacheStats {
     return this.scope.engine.stats();
   }
@@ -235,14 +239,5 @@ export class CacheService implements CacheOperations, OnModuleInit {
     if (!Number.isSafeInteger(by)) throw cacheOption.refused('by', by, 'a whole number');
     const ttl = cacheOption.endlessMilliseconds('ttl', options?.ttl);
     return addToNumber(this.scope.engine, this.scope.key(key), sign * by, ttl);
-  }
-
-  private deleteMatching(
-    match: { prefix: string } | { pattern: string },
-    { batch = DEFAULT_BATCH, ...options }: DeleteMatchingOptions = {},
-  ): Promise<number> {
-    if (!Number.isSafeInteger(batch) || batch < 1)
-      throw cacheOption.refused('batch', batch, 'a whole number from 1 on');
-    return this.scope.engine.matchingDeletions.delete({ match, batch }, this.scope.settings(options).failOpen);
   }
 }

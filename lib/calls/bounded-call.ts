@@ -5,7 +5,7 @@ import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
 /** What limits the calls to one backend or store, and makes their errors. `Subject`: the names or key concerned. */
 export interface CallRules<Subject, Failure extends Error> {
   readonly limits: Timeouts;
-  /** Absent where every call is to be sent, however many have failed. */
+  /** Absent where failures must not stop further calls. */
   readonly breaker: CircuitBreaker | undefined;
   /** The error for a call that the backend or its client rejected with `error`. */
   explain(operation: string, subject: Subject, error: unknown): Failure;
@@ -14,9 +14,9 @@ export interface CallRules<Subject, Failure extends Error> {
 }
 
 /**
- * One request to a backend or store, which fails after `limit` ms without an answer. An answer that arrives after that
- * goes to `late`: it may be a grant that nobody wants any more. Callbacks rather than promises: with
- * `AsyncLocalStorage`, each promise on the path of every lock and every read costs time.
+ * One request to a backend or store, which fails after `limit` ms without an answer. A later answer goes to `late`: it
+ * may be a grant that nobody wants any more. Uses callbacks rather than promises, because with `AsyncLocalStorage` each
+ * promise on the path of every lock and every read costs time.
  */
 export class BoundedCall<T, Subject, Failure extends Error> implements Expiring, Interruptible {
   private readonly timeout: Timeout;
@@ -61,7 +61,8 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
   expire(): void {
     const { breaker } = this.rules;
     if (!breaker) return this.giveUp(`no answer within ${Math.round(this.limit)} ms`);
-    // After a standstill of this process an answer may have arrived that is not read yet: it must not open the breaker.
+    // After a standstill of this process an answer may have arrived but not been read; such a call must not open the
+    // breaker.
     setImmediate(() => {
       if (this.over) return;
       this.giveUp(`no answer within ${Math.round(this.limit)} ms`);

@@ -7,7 +7,7 @@ export interface KeyRequest {
   readonly key: string;
 }
 
-/** One load of one key. Each load has a token of its own, so that none can end the load lease of another. */
+/** One load of one key. Each load has a token of its own, so that it cannot end the load lease of another. */
 export interface LoadRequest extends KeyRequest {
   readonly token: string;
 }
@@ -57,10 +57,29 @@ export interface SetRequest extends KeyRequest {
   readonly data: StoredData;
   /** Milliseconds until the value expires. */
   readonly ttl: number;
-  /** Stores only where there is no value. */
+  /** Stores only if there is no value. */
   readonly ifAbsent?: boolean;
-  /** Milliseconds from the call after which the store must refuse it: what was stored since may be newer. */
+  /** Milliseconds after the call, from which on the store must refuse it: a newer value may have been stored since. */
   readonly within?: number;
+}
+
+/** What is stored about one key. */
+export interface KeyState {
+  readonly value: StoredValueState | null;
+  /** Milliseconds that are left of the load lease; `null` when no load has it. */
+  readonly lease: number | null;
+  /** Whether a write is under way, so that loads store nothing. */
+  readonly barrier: boolean;
+}
+
+/** A stored value, without its payload. */
+export interface StoredValueState {
+  /** What it begins with, up to and with its first line feed: its envelope, if it has one. */
+  readonly head: Buffer;
+  /** The size of all that is stored under the key. */
+  readonly bytes: number;
+  /** Milliseconds until it expires; `Infinity` if it never does. */
+  readonly ttl: number;
 }
 
 /** The version of a tag. A value stored with another version was invalidated since. */
@@ -72,7 +91,7 @@ export interface TagVersion {
 }
 
 /**
- * The version of a tag; `null` where there is none. An object where it was expired softly: what was stored with a
- * version from `least` on, and before `version`, is stale.
+ * The version of a tag; `null` if there is none. An object if the tag was expired softly: values stored with a version
+ * of at least `least` and below `version` are stale.
  */
 export type TagState = number | { readonly version: number; readonly least: number } | null;

@@ -4,6 +4,7 @@ import type {
   CommitRequest,
   InvalidateRequest,
   KeyRequest,
+  KeyState,
   LeaseAnswer,
   LeaseRequest,
   LoadRequest,
@@ -20,7 +21,7 @@ export type * from './cache-listener.js';
 export type * from './cache-requests.js';
 export type * from './scheduled-deletions.js';
 
-/** Deletes in batches, so that other clients are served between them. */
+/** Deletes in batches, between which the store serves other clients. */
 export interface DeleteMatchingRequest {
   /** Deletes keys that begin with it, or that match a glob of Redis. */
   readonly match: { readonly prefix: string } | { readonly pattern: string };
@@ -36,7 +37,7 @@ export interface DeleteMatchingRequest {
  */
 export interface CacheStore {
   readonly name: string;
-  /** A promise that the store cannot keep as it is set up; logged at start-up. */
+  /** What the store cannot guarantee in its present configuration; logged at start-up. */
   readonly caveat?: string | undefined;
   readonly sets: CacheSets;
   readonly expiringSets: CacheExpiringSets;
@@ -57,7 +58,7 @@ export interface CacheStore {
    * Stores the value and ends the lease; `false`, and nothing is stored, when this load does not have the lease.
    */
   commit(request: CommitRequest): Pending<boolean>;
-  /** Lets the lease run for at least `lease` ms from now; `false` when this load does not have it. */
+  /** Makes the lease last for at least `lease` ms from now; `false` when this load does not have it. */
   renew(request: LoadRequest & { readonly lease: number }): Pending<boolean>;
   /** Ends the lease without a value, if this load has it. */
   release(request: LoadRequest): Pending<void>;
@@ -69,12 +70,12 @@ export interface CacheStore {
   invalidate(request: InvalidateRequest): Pending<boolean>;
   /** As `invalidate`, but resolves to the value; `null` when there was none, also when the call is sent twice. */
   take(key: string): Pending<Buffer | null>;
-  /** Lets the barrier run for at least `ttl` ms from now; `false` when it had ended. */
+  /** Makes the barrier last for at least `ttl` ms from now; `false` when it had ended. */
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
   /**
-   * As `invalidate`, and stores a value; `false` when `ifAbsent` found one or a barrier stands; 'late' when `within`
-   * had passed.
+   * As `invalidate`, and stores a value; `false` if `ifAbsent` found a value, or if there is a barrier; 'late' if
+   * `within` had passed.
    */
   set(request: SetRequest): Pending<boolean | 'late'>;
   /** Adds to the number under the key. It begins at 0 and then expires after `ttl` ms; `Infinity`: never. */
@@ -84,13 +85,16 @@ export interface CacheStore {
   /** Milliseconds until the value expires; `null` when there is none, `Infinity` if it never does. */
   ttl(key: string): Pending<number | null>;
 
+  /** What is stored about the key. Reads no payload, and changes nothing. */
+  inspect(key: string): Pending<KeyState>;
+
   /** The version of each tag, kept for at least `ttl` ms more. A tag without one gets its first. */
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]>;
   /** The version of each tag; does not give one to a tag that has none. */
   readTags(tags: readonly string[]): Pending<readonly TagState[]>;
   /**
-   * When any tag was last invalidated, in µs by the clock of the store; `null` if the store does not remember it. It
-   * shows that a tag which has just begun was not invalidated, and forgotten, before.
+   * When any tag was last invalidated, in µs by the clock of the store; `null` if the store does not remember it. Shows
+   * whether a tag that has just begun may have been invalidated, and forgotten, before.
    */
   lastTagInvalidation(): Pending<number | null>;
   /** Gives the tag a new version and sends a message. `softly`: values with the version before become stale. */
@@ -100,7 +104,7 @@ export interface CacheStore {
   deleteMatching(request: DeleteMatchingRequest): Promise<number>;
 
   /**
-   * Called once at start-up, also while the store is away. Rejects if the store cannot serve, with one line that names
+   * Called once at start-up, even if the store cannot be reached. Rejects if it cannot serve, with one line that names
    * the server, the cause and the remedy; reports what limits it without stopping it.
    */
   start?(request: StartRequest): Promise<void>;

@@ -4,12 +4,16 @@ import type {
   AcquireRequest,
   KeepRequest,
   LabelRequest,
+  ListedNames,
+  ListRequest,
   LockState,
+  MintRequest,
   NameRequest,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
   TicketRequest,
+  TokenRange,
 } from './lock-requests.js';
 import type { Pending } from './pending.js';
 import type { StartRequest } from './start-request.js';
@@ -22,43 +26,47 @@ export type * from './start-request.js';
 /**
  * What a store must do to keep locks.
  *
- * A backend decides who owns a name, and mints the fencing token in the same atomic step. It keeps no lease of its own,
- * never waits, never retries and starts no timer: waiting, renewal, deadlines, time-outs and re-entry are done above
- * it, once for all backends.
+ * A backend decides who owns a name, and mints the fencing token in the same atomic step. It reports the lease that the
+ * store has granted, which may differ from the requested one. It neither waits for a name nor repeats a call: the layer
+ * above waits, renews, keeps the deadlines and time-outs, and handles re-entry for all backends.
  *
  * Every call may be sent twice (a client library may resend after a reconnect) and must then do no harm. A call that
  * could not be carried out rejects with the error of the client library; "busy" and "not the owner" are answers.
  */
 export interface LockBackend {
-  /** How messages name it: `redis`, `memory`, ... */
+  /** Its name in log lines and errors: `redis`, `memory`, ... */
   readonly name: string;
-  readonly capabilities: LockBackendCapabilities;
-  /** The waiting queue of the backend; present with `capabilities.serverQueue`. */
+  readonly traits: LockTraits;
+  /** The waiting queue of the store. Without one, each process tries again and again for all of its callers. */
   readonly queue?: LockQueue;
 
   /**
    * Takes all names or none. A name that this very ticket owns already counts as free: the answer to an earlier send
    * was lost.
    */
-  acquire(request: AcquireRequest): Promise<AcquireAnswer>;
+  acquire(request: AcquireRequest): Pending<AcquireAnswer>;
 
   /**
-   * Lets each lease run for at least `ttl` from now; never shortens one. Returns one promise for each request, in their
-   * order, which settle independently: a node that is slow or dead must not delay the answers of another.
+   * Makes each lease last for at least `ttl` from now, or for as long as the store can; never shortens one. Returns one
+   * answer for each request, in their order. The answers settle independently: a slow or dead node must not delay those
+   * of another.
    */
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[];
+  renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[];
 
   /** Frees those of the names that this ticket owns, and no others. */
   release(request: TicketRequest): Pending<ReleaseAnswer>;
 
+  /** Reserves further tokens for the ticket that owns the name; `null` when it no longer owns it. */
+  mint(request: MintRequest): Pending<TokenRange | null>;
+
   /**
-   * Lets the lease of those of the names that this ticket owns end `rest` ms from now; never lengthens one. The ticket
-   * owns them until then, and the answer is `released`. Without this method the backend cannot do `minHold`.
+   * Makes the leases of those names that this ticket owns end `rest` ms from now; never lengthens one. The ticket owns
+   * them until then, and the answer is `released`. Without this method the backend cannot do `minHold`.
    */
   keep?(request: KeepRequest): Pending<ReleaseAnswer>;
 
   /** `null` when the name has no owner. */
-  inspect(request: NameRequest): Promise<LockState | null>;
+  inspect(request: NameRequest): Pending<LockState | null>;
 
   /**
    * Stores the label of a process for `ttl` ms: `inspect` returns it for each ticket of that process. A `ttl` of 0
@@ -66,23 +74,56 @@ export interface LockBackend {
    */
   label?(request: LabelRequest): Promise<void>;
 
-  /** Frees the name and returns its owner; `null` when it had none. */
-  forceRelease(request: NameRequest): Promise<string | null>;
+  /**
+   * Frees the name and returns its owner, or its readers; `null` when it had none. Without this method, `forceRelease`
+   * is refused.
+   */
+  forceRelease?(request: NameRequest): Pending<string | readonly string[] | null>;
+
+  /**
+   * Makes a ticket that owns the names a reader of them, with the same lease, so that other readers come in. `ttl` is
+   * that of the lease. Does nothing for a ticket that no longer owns them.
+   *
+   * A backend with this method keeps read locks. A ticket whose number begins with 0 (`process:012`) asks to read: the
+   * name is granted to it beside others that read, never beside an owner, and every request about it is answered as for
+   * an owner. While a ticket that wants to own the name waits, tickets that ask to read wait behind it, and come in
+   * together after it. Without this method, `mode: 'read'` is refused.
+   */
+  downgrade?(request: RenewRequest): Pending<void>;
+
+  /**
+   * One page of the names that have an owner, without keeping other clients waiting. Rejects with a
+   * `LockConfigError` for a cursor that it cannot have returned. Without this method, `list` is refused.
+   */
+  list?(request: ListRequest): Pending<ListedNames>;
+
+  /**
+   * Calls `listener` from now until `close` when the store says that tickets no longer own their names, as when
+   * their session has ended. Returns a function that removes the listener, for a module that stops before the others.
+   */
+  onLost?(listener: (tickets: readonly string[], why: Error) => void): (() => void) | void;
 
   /**
    * Calls `listener` from now until `close` whenever a connection opens, the first time or again: the store may have
-   * restarted and lost its data. Returns what ends that before, for a module that stops while others go on.
+   * restarted and lost its data. Returns a function that removes the listener, for a module that stops before the
+   * others.
    */
   whenConnected?(listener: () => void): (() => void) | void;
 
   /**
-   * Called once by each module at start-up, also while the backend is away. Rejects if the backend cannot serve, with
-   * one line that names the server, the cause and the remedy; reports what limits it without stopping it.
+   * Called once by each module at start-up, even if the backend cannot be reached. Rejects if it cannot serve, with one
+   * line that names the server, the cause and the remedy; reports what limits it without stopping it.
    */
   start?(request: StartRequest): Promise<void>;
 
   /** Rejects when the backend cannot serve. */
   ping(): Promise<void>;
+
+  /**
+   * Why the store may drop locks that are held, as Redis does that may evict them: a line for each cause, with the
+   * remedy. Health checks ask for it.
+   */
+  hazards?(): Promise<readonly string[]>;
 
   /**
    * Why a call failed with `error`, or got no answer: names the server, the cause and the remedy. Callers see it as the
@@ -91,25 +132,26 @@ export interface LockBackend {
   diagnose?(error?: unknown): Error | undefined;
 
   /**
-   * Closes the connections that the backend itself opened, and no others. Called when the last of the modules that share
-   * the backend stops.
+   * Closes the connections that the backend itself opened, and no others. Called when the last of the modules that
+   * share the backend stops.
    */
   close(): Promise<void>;
 }
 
 /** What a backend can do. Options that need more are refused. */
-export interface LockBackendCapabilities {
-  /** `ttl`: a grant ends by itself after its lease. `session`: it ends with the connection that took it. */
+export interface LockTraits {
+  /**
+   * `ttl`: a grant ends by itself after its lease. `session`: it ends with the session of the process that took it, so
+   * that what was lost must be released until the store confirms it.
+   */
   readonly lease: 'ttl' | 'session';
   /**
    * `strict`: every grant's token is above all earlier ones of that name. `quorum`: as long as a majority of the nodes
    * keeps its data.
    */
   readonly fencing: 'strict' | 'quorum';
-  /** Whether a waiter gets a message when its name becomes free; otherwise it tries again. */
-  readonly push: boolean;
-  /** Whether several names can be taken in one step. */
+  /** Whether `acquire` can take several names in one step; otherwise they are taken one by one, in order. */
   readonly severalKeys: boolean;
-  /** Whether the backend keeps a queue of waiting tickets. */
-  readonly serverQueue: boolean;
+  /** The shortest lease (ms) that the store can grant; a shorter `ttl` is refused. */
+  readonly leastLease: number;
 }

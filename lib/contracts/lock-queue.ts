@@ -1,13 +1,16 @@
-import type { NameRequest } from './lock-requests.js';
+import type { Busy, Granted, TokenRange, WaiterRequest } from './lock-requests.js';
 import type { Pending } from './pending.js';
 
 /**
  * The tickets of different processes in order of arrival, kept at the backend: a release gives the lock to the first
  * live ticket in the same atomic step, and then sends a message to its process. Late, lost and repeated messages and
- * answers do no harm, by the rules of docs/protocol.md.
+ * answers do no harm: docs/protocol.md has the rules.
  */
 export interface LockQueue {
-  /** Opens the channel on which messages for this process arrive. Rejects when it cannot be opened, and may then be called again. */
+  /**
+   * Opens the channel on which messages for this process arrive. Rejects when it cannot be opened, and may then be
+   * called again.
+   */
   listen(listener: QueueListener): Promise<void>;
 
   /** Closes the channel of a process that stops; other modules may go on with the backend. */
@@ -19,25 +22,28 @@ export interface LockQueue {
    */
   enqueue(request: EnqueueRequest): Pending<QueueAnswer>;
 
-  /** Reports that a waiter is alive. It never queues a ticket: `gone` when the ticket does not wait any more. */
-  beat(request: WaiterRequest): Promise<QueueAnswer | { readonly status: 'gone' }>;
+  /** Reports that a waiter is alive. It never queues a ticket: `gone` when the ticket no longer waits. */
+  beat(request: BeatRequest): Pending<QueueAnswer | { readonly status: 'gone' }>;
 
   /** Passes the name to the first waiter, and queues another ticket of this process behind the others. */
-  requeue(request: RequeueRequest): Promise<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }>;
+  requeue(request: RequeueRequest): Pending<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }>;
 
-  /** Reserves further tokens for the ticket that owns the name; `null` when it does not any more. */
-  mint(request: WaiterRequest & { readonly leastToken: number }): Promise<TokenRange | null>;
+  /**
+   * For a queue that sends no messages: a waiter sends its next heartbeat after this many ms, or as soon as the owner's
+   * lease ends.
+   */
+  pace?(): number;
 }
 
 /** The process that listens, and what it does with a message. */
 export interface QueueListener {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
-  /** What the tickets of this process begin with, before a `:` and a number. */
+  /** The beginning of the tickets of this process, before a `:` and a number. */
   readonly process: string;
   /** A message arrived. It may be late, repeated, or for an earlier ticket. */
   onMessage(message: QueueMessage): void;
-  /** The channel was cut and is open again: messages may have been lost. */
+  /** The channel was interrupted and is open again: messages may have been lost. */
   onReconnect(): void;
 }
 
@@ -45,7 +51,7 @@ export interface QueueListener {
  * - `grant`: the ticket, which waited, owns the name now.
  * - `wanted`: another process waits for the name that the ticket owns.
  * - `revoked`: what the ticket owned was released by force.
- * - `ends`: the owner's lease ends sooner than the first waiter was last told.
+ * - `ends`: the owner's lease ends sooner than the last answer to the first waiter said.
  */
 export type QueueMessage =
   | {
@@ -68,23 +74,21 @@ export type QueueMessage =
       readonly remaining: number;
     };
 
-/** Consecutive fencing tokens that no other process gets. */
-export interface TokenRange {
-  readonly first: number;
-  readonly count: number;
-}
-
-/** One ticket at one name. */
-export interface WaiterRequest extends NameRequest {
-  readonly ticket: string;
-}
-
 /** Asks for the name, now or later. */
 export interface EnqueueRequest extends WaiterRequest {
   /** The lease when the name is granted at once: whole milliseconds. */
   readonly ttl: number;
   /** The lease when the name is granted later: whole milliseconds. Absent for a ticket that must not wait. */
   readonly claim?: number | undefined;
+}
+
+/** A waiter's heartbeat. */
+export interface BeatRequest extends WaiterRequest {
+  /**
+   * The lease when the name is granted now: whole milliseconds. A queue that keeps the `claim` of the ticket grants
+   * that.
+   */
+  readonly ttl: number;
 }
 
 /** Passes the name on, and asks for it again. */
@@ -95,27 +99,5 @@ export interface RequeueRequest extends WaiterRequest {
   readonly claim: number;
 }
 
-/** The ticket owns the name; or it is busy: the ticket waits, unless it must not. */
-export type QueueAnswer =
-  | {
-      readonly status: 'granted';
-      readonly tokens: TokenRange;
-      /** Milliseconds left of the lease. */
-      readonly remaining: number;
-      /** How many tickets wait for the name. */
-      readonly waiting: number;
-    }
-  | {
-      readonly status: 'busy';
-      /** A message with a token below this was sent for an earlier grant. */
-      readonly unissued: number;
-      /** Whether the ticket is the first in the queue. */
-      readonly first: boolean;
-      /** Whether its turn cannot come soon: it may send its heartbeat less often. */
-      readonly far?: boolean;
-      /** Whether no message reaches its process: it has to ask often. */
-      readonly unreached?: boolean;
-      /** The owner, and the ms left of its lease (`Infinity`: no expiry). */
-      readonly owner: string;
-      readonly remaining: number;
-    };
+/** `granted`: the ticket owns the name. `busy`: it waits in the queue, unless its request had no `claim`. */
+export type QueueAnswer = Granted | Busy;

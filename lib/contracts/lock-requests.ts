@@ -9,21 +9,35 @@ export interface NameRequest {
 export interface LabelRequest {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
-  /** What the tickets of the process begin with, before a `:` and a number. */
+  /** The beginning of the tickets of the process, before a `:` and a number. */
   readonly process: string;
   readonly label: string;
   /** How long the backend keeps the label: whole milliseconds. */
   readonly ttl: number;
 }
 
-/** Names and the ticket that owns or is to own them. */
+/** Names, and the ticket that owns them or asks for them. */
 export interface TicketRequest {
   /** The module's `prefix`; absent when there is none. */
   readonly prefix?: string | undefined;
   /** At least one, sorted, without duplicates. */
   readonly names: readonly string[];
-  /** Identifies one attempt and is never used again. Other clients see it as the owner. */
+  /**
+   * Identifies one attempt and is never used again. Other clients see it as the owner. One whose number begins with 0
+   * asks to read, or reads.
+   */
   readonly ticket: string;
+}
+
+/** One ticket at one name. */
+export interface WaiterRequest extends NameRequest {
+  readonly ticket: string;
+}
+
+/** Reserves further tokens. */
+export interface MintRequest extends WaiterRequest {
+  /** The first token must be at least this. */
+  readonly leastToken: number;
 }
 
 /** Asks for the names, all or none. */
@@ -32,6 +46,8 @@ export interface AcquireRequest extends TicketRequest {
   readonly ttl: number;
   /** The fencing token must be at least this. */
   readonly leastToken?: number;
+  /** Whether the ticket asks again until it is granted or released: a store may note who waits, in which order. */
+  readonly waits?: boolean;
 }
 
 /** Asks for a longer lease. */
@@ -40,26 +56,56 @@ export interface RenewRequest extends TicketRequest {
   readonly ttl: number;
 }
 
-/** Releases names that are to stay taken for a minimum hold. */
+/** Releases names that stay taken until their minimum hold has ended. */
 export interface KeepRequest extends TicketRequest {
   /** Whole milliseconds from the moment of the request. */
   readonly rest: number;
 }
 
-/** Granted, with the fencing token; or busy, with what the backend knows of the owner. */
-export type AcquireAnswer =
-  | { readonly granted: true; readonly fencingToken: number }
-  | {
-      readonly granted: false;
-      /** The first name found taken, its owner, and the ms left of that lease (`Infinity`: no expiry). */
-      readonly name: string;
-      readonly owner: string;
-      readonly remaining: number;
-    };
+/** Consecutive fencing tokens that no other process gets. */
+export interface TokenRange {
+  readonly first: number;
+  readonly count: number;
+}
+
+/** The ticket owns the names. */
+export interface Granted {
+  readonly status: 'granted';
+  readonly tokens: TokenRange;
+  /**
+   * Milliseconds of lease that the store has granted, from the moment of the grant; what is left of it for a ticket
+   * that owned the names already. The store may grant less than the `ttl` of the request.
+   */
+  readonly remaining: number;
+  /** How many tickets of other processes wait for the name; `undefined` where the store cannot know. */
+  readonly waiting: number | undefined;
+}
+
+/** Another ticket owns a name, or waits ahead for it. Only a queue at the store fills in the optional properties. */
+export interface Busy {
+  readonly status: 'busy';
+  /** The owner; empty where the name is free and only others wait for it. */
+  readonly owner: string;
+  /** Milliseconds left of the owner's lease; `Infinity` where it has no expiry. */
+  readonly remaining: number;
+  /** Of several names, the first that was found taken. */
+  readonly name?: string;
+  /** A message with a token below this was sent for an earlier grant. Default 0. */
+  readonly unissued?: number;
+  /** Whether the ticket is the first in the queue. */
+  readonly first?: boolean;
+  /** Whether its turn cannot come soon: it may send its heartbeat less often. */
+  readonly far?: boolean;
+  /** Whether no message reaches its process, so that it must ask often. */
+  readonly unreached?: boolean;
+}
+
+/** What `acquire` answers. */
+export type AcquireAnswer = Granted | Busy;
 
 /**
- * `remaining`: ms of lease from the renewal on, at least the `ttl` asked for. `waiting`: how many tickets wait in the
- * backend's queue.
+ * `remaining`: ms of lease from the renewal on: at least the `ttl` of the request where the store ends leases by `ttl`.
+ * `waiting`: how many tickets wait in the backend's queue.
  */
 export type RenewAnswer =
   | { readonly status: 'renewed'; readonly remaining: number; readonly waiting?: number }
@@ -80,7 +126,10 @@ export interface ReleaseAnswer {
 
 /** Who owns a name. */
 export interface LockState {
+  /** `readers` where tickets that read have the name. */
   readonly owner: string;
+  /** How many tickets that read have the name; absent where an owner has it. */
+  readonly readers?: number;
   /** The label of the owner's process; absent if it stored none. */
   readonly label?: string;
   /** Milliseconds left of the lease; `Infinity` where it has no expiry. */
@@ -90,6 +139,41 @@ export interface LockState {
    * as for a key that a foreign client set.
    */
   readonly fencingToken: number | null;
-  /** How many tickets wait for the name in the backend's own queue; 0 if it keeps none. */
+  /** How many tickets wait for the name in the backend's own queue; 0 where it keeps none or cannot count them. */
   readonly waiting: number;
+  /**
+   * The first of the tickets that wait for the name, in their order, 100 at most, without those of processes that gave
+   * no sign of life for longer than the queue allows. Absent where the backend keeps no queue or cannot tell the order.
+   */
+  readonly waiters?: readonly WaitingTicket[];
+}
+
+/** How many tickets `inspect` shows at most: a long queue must not keep other clients waiting. */
+export const MOST_WAITERS = 100;
+
+/** A ticket in the queue of a name. */
+export interface WaitingTicket {
+  readonly ticket: string;
+  /** The label of its process; absent if it stored none. */
+  readonly label?: string;
+}
+
+/** Asks for one page of the names that have an owner. */
+export interface ListRequest {
+  /** The module's `prefix`; absent when there is none. */
+  readonly prefix?: string | undefined;
+  /** A glob of Redis for the names: `*`, `?`, `[abc]`, and `\` before a literal character. */
+  readonly pattern: string;
+  /** What the page before returned; empty for the first one. */
+  readonly cursor: string;
+  /** About how many names a page has; also how many keys the store looks at in one step. */
+  readonly limit: number;
+}
+
+/** One page of names. */
+export interface ListedNames {
+  /** Each name that had an owner from the first page to the last is on one page at least. */
+  readonly names: readonly string[];
+  /** Where the next page begins; empty after the last one. */
+  readonly cursor: string;
 }

@@ -13,4 +13,6 @@ export interface StartRequest {
   readonly commandTimeout: number;
   /** Logs a line: at start-up, and later when something happens of which no call fails. */
   readonly report: (notice: Notice) => void;
+  /** Aborts when the module stops: from then on nothing is reported to it. Absent: until the backend is closed. */
+  readonly stopped?: AbortSignal | undefined;
 }

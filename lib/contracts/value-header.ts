@@ -1,20 +1,20 @@
 /**
- * What a store knows of the values that it keeps: the first bytes of those that have an envelope are a version, flags,
- * and when they stop being fresh, in ms of the wall clock, base 36.
+ * What a store knows about the values that it keeps. A value with an envelope begins with a version, flags, and the end
+ * of its freshness: in ms of the wall clock, base 36.
  */
 export const HEADER = {
   version: 1,
-  /** What the byte of flags begins at. */
+  /** The byte of flags, without any flag. */
   flags: 64,
   /** Flag: it is kept for longer than it is fresh. */
   keptStale: 8,
-  /** Flag: it was expired softly, and is fresh no more whatever the clock says. */
+  /** Flag: it was expired softly, and is stale whatever the clock says. */
   expired: 32,
   /** The most bytes that the header takes. */
   length: 16,
 } as const;
 
-/** The value as one that is stale since `now`, if it was not before; `undefined` for what has no envelope. */
+/** The value, marked as stale since `now` unless it was stale before; `undefined` if it has no envelope. */
 export function expiredSoftly(data: Buffer, now: number): Buffer | undefined {
   const flags = (data[1] ?? 0) - HEADER.flags;
   const time = /^[0-9a-z]+/.exec(data.toString('latin1', 2, HEADER.length))?.[0];

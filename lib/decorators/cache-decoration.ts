@@ -9,7 +9,7 @@ import { wrapMethod } from './method-wrapping.js';
 
 type MethodDecoration = (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void;
 
-/** What the decorators of the cache do to a method. @throws CacheConfigError where one stands on something else */
+/** Decorates a method with a decorator of the cache. @throws CacheConfigError when it stands on anything else */
 export function cacheDecoration(name: string, interceptor: MethodInterceptor): MethodDecoration {
   return (target, propertyKey, descriptor) => {
     wrapMethod({ name, ConfigError: CacheConfigError }, target, propertyKey, descriptor, interceptor);
@@ -17,7 +17,10 @@ export function cacheDecoration(name: string, interceptor: MethodInterceptor): M
   };
 }
 
-/** What makes names from the arguments of a call; `undefined` where none are given. @throws CacheKeyError */
+/**
+ * Returns a function that makes names from the arguments of a call; `undefined` if none are given. @throws
+ * CacheKeyError
+ */
 export function namesFunction(
   names: AnyKey | undefined,
 ): ((args: readonly unknown[]) => readonly string[]) | undefined {
@@ -26,14 +29,14 @@ export function namesFunction(
   return (args) => cacheKeys(made(args));
 }
 
-/** Refuses options that are given and no function. @throws CacheConfigError */
+/** Refuses options that are given but are not functions. @throws CacheConfigError */
 export function requireFunctions(options: Readonly<Record<string, unknown>>): void {
   for (const [name, value] of Object.entries(options)) {
     if (value !== undefined && typeof value !== 'function') throw cacheOption.refused(name, value, 'a function');
   }
 }
 
-/** Refuses options of another name than these. @throws CacheConfigError */
+/** Refuses options with any other name. @throws CacheConfigError */
 export function requireOnly(decorator: string, options: object, names: readonly string[]): void {
   for (const name in options) {
     if (names.includes(name)) continue;

@@ -20,25 +20,25 @@ import type {
 
 const moment = oneOf<EvictMoment>('after', 'before', 'both');
 
-/** What is deleted beside the keys, and when. */
+/** What is deleted in addition to the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
   /**
-   * `'after'`: once the method has succeeded. `'before'`: before it runs. `'both'`: before it runs, and once it has
-   * ended, whether it succeeded or failed; a write whose answer was lost fails, and may have been carried out.
+   * `'after'`: once the method has succeeded. `'before'`: before it runs. `'both'`: before it runs, and again when it
+   * has ended, even if it failed: a write whose answer was lost fails although it may have been carried out.
    * @default 'after'
    */
   when?: EvictMoment;
   /**
-   * Whether values are kept, and stale at once: `CacheService.expire` with `{ soft: true }`, and `expireByTag`. Not
-   * with `prefix`.
+   * Whether the values are kept, stale at once: `CacheService.expire` with `{ soft: true }`, and `expireByTag`. Not
+   * together with `prefix`.
    * @default false
    */
   soft?: boolean;
-  /** Key templates, or a function of the method's arguments: the values with these tags are deleted. @default none */
+  /** Key templates, or a function of the method's arguments: deletes the values with these tags. @default none */
   tags?: readonly string[] | OfArguments<readonly string[]>;
   /**
-   * A key template: the values under the keys that begin so are deleted. End it with a separator: `'product:1'` is
-   * the beginning of `'product:10'` too.
+   * A key template: deletes the values whose keys begin with it. End it with a separator, because `'product:10'` begins
+   * with `'product:1'`.
    * @default none
    */
   prefix?: string;
@@ -58,15 +58,15 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
 
 /**
  * Runs the method, and deletes the values that it makes out of date: `CacheService.invalidate`, `deleteByTag` and
- * `deleteByPrefix`. What was being loaded from before is not stored.
+ * `deleteByPrefix`. Loads that began before store nothing.
  *
- * Keys are made from the arguments before the method runs: a template (`'product:<0.id>'`), one for each element
- * (`'product:<0.items.*.id>'`), a list of templates (an empty one where `tags` or `prefix` say what to delete), or a
- * function of the method's arguments.
+ * The keys are made from the arguments before the method runs: by a template (`'product:<0.id>'`), one for each element
+ * of a list (`'product:<0.items.*.id>'`), several templates (none if `tags` or `prefix` are given), or a function of
+ * the method's arguments.
  *
- * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; with `when: 'after'`, the method has then
+ * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; with `when: 'after'`, the method has
  * succeeded
- * @throws CacheKeyError when the arguments make no valid key: nothing ran
+ * @throws CacheKeyError when the arguments make no valid key; the method did not run
  * @throws CacheNotWiredError when Nest did not create the instance
  */
 export function CacheEvict<

@@ -20,10 +20,10 @@ import type {
   TakesArguments,
 } from './method.types.js';
 
-/** What is stored of the result, and for how long. */
+/** What is stored, and for how long. */
 export interface CachePutOptions
   extends Omit<SetOptions, 'tags'>, Pick<CachedOptions, 'tags' | 'condition' | 'unless'> {
-  /** Makes the value from the result and the method's arguments. @default the result */
+  /** Makes the stored value from the result and the method's arguments. @default the result */
   value?: OfResult<unknown>;
 }
 
@@ -35,16 +35,16 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
   OptionsTakeResult<Method, Options, 'unless' | 'value'>;
 
 /**
- * Runs the method every time, and once it has succeeded stores its result: `CacheService.set`.
+ * Runs the method every time, and stores its result once it has succeeded: `CacheService.set`.
  *
- * `@CacheEvict` is the safer choice: of two calls that write at once, the values may be stored in another order than
- * the rows were, and the older one then stays for its `ttl`. Use this where one writer at a time is sure
- * (`@DistributedLock` above it), or the older value does no harm.
+ * `@CacheEvict` is the safer choice: if two calls write at the same time, their values may be stored in another order
+ * than their rows, and the older value then stays for its `ttl`. Use `@CachePut` if only one writer runs at a time
+ * (`@DistributedLock` above it), or if the older value does no harm.
  *
- * The key is made from the arguments before the method runs: a template (`'product:<0.id>'`) or a function of them.
+ * The key is made from the arguments before the method runs: by a template (`'product:<0.id>'`) or a function.
  *
- * @throws CacheBackendError when Redis fails where the call must not do without it; the method has then succeeded
- * @throws CacheKeyError when the arguments make no valid key: nothing ran
+ * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`; the method has succeeded
+ * @throws CacheKeyError when the arguments make no valid key; the method did not run
  * @throws CacheConfigError when the value is a stream; the method has then run
  * @throws CacheNotWiredError when Nest did not create the instance
  */

@@ -5,7 +5,8 @@ import { CachedInterceptor } from '../interceptors/cached.interceptor.js';
 import { noteMethod } from '../interceptors/wiring/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
 import { fixedOptions } from '../options/fixed-options.js';
-import { singleKeyFunction } from './key-function.js';
+import { withTemplate } from '../options/key-template-mark.js';
+import { singleKeyFunction, templateNamed } from './key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
   OfArguments,
@@ -18,23 +19,23 @@ import type {
   TakesArguments,
 } from './method.types.js';
 
-/** How the result of a method is loaded and kept, and which results are. */
+/** How the result of a method is loaded and kept, and which calls and results are cached. */
 export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
   /** Key templates, or a function of the method's arguments. @default none */
   tags?: readonly string[] | OfArguments<readonly string[]>;
   /**
-   * Of the method's arguments: where `false`, the method runs, and the cache is neither read nor written. @default none
+   * Of the method's arguments: if `false`, the method runs, and the cache is neither read nor written. @default none
    */
   condition?: OfArguments<boolean>;
-  /** Of the result and the arguments: where `true`, the result is not stored. @default none */
+  /** Of the result and the arguments: if `true`, the result is not stored. @default none */
   unless?: OfResult<boolean>;
   /**
-   * Of the method's arguments: where `true`, the method runs whatever is stored, and its result is stored: `forceFresh`
-   * of `getOrSet`. @default none
+   * Of the method's arguments: if `true`, the method runs even if a value is stored, and its result is stored:
+   * `forceFresh` of `getOrSet`. @default none
    */
   forceFresh?: OfArguments<boolean>;
   /**
-   * Of the method's arguments: the signal that gives up the wait of this call: `signal` of `getOrSet`. @default none
+   * Of the method's arguments: a signal that ends the wait of this call, as `signal` of `getOrSet` does. @default none
    */
   signal?: OfArguments<AbortSignal | undefined>;
 }
@@ -44,13 +45,13 @@ type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Metho
   OptionsTakeResult<Method, Options, 'unless'>;
 
 /**
- * Answers with the value under the key, and runs the method only where there is none: `CacheService.getOrSet`, with the
- * method as the loader. Of all processes, one runs it for a key at a time.
+ * Returns the value of the key, and runs the method only if there is none: `CacheService.getOrSet`, with the method as
+ * the loader. For each key one call at a time runs it, over all processes.
  *
- * The key is a template (`'product:<0>'`, `'price:<0.id>:<1>'`) or a function of the method's arguments. It names all
- * that the result depends on: a result that differs by user needs the user in its key.
+ * The key is a template (`'product:<0>'`, `'price:<0.id>:<1>'`) or a function of the method's arguments. It must
+ * contain everything that the result depends on: if the result differs by user, the key needs the user.
  *
- * The method's own error reaches the caller, and is not stored.
+ * An error of the method reaches the caller and is not stored.
  *
  * @throws CacheTimeoutError when the method takes longer than `loaderTimeout`
  * @throws CacheBackendError when Redis fails and `onRedisError` is `'throw'`
@@ -82,18 +83,18 @@ export function Cached(
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
   entrySettings(entry);
-  const interceptor = new CachedInterceptor({
+  const method = {
     keyOf: singleKeyFunction(key, CacheKeyError),
-    options: fixedOptions(entry),
     tagsOf: namesFunction(tags),
     condition,
     unless,
     forceFresh,
     signal,
-  });
-  const decorate = cacheDecoration('Cached', interceptor);
+  };
   return (target, propertyKey, descriptor) => {
-    decorate(target, propertyKey, descriptor);
+    const named = fixedOptions(withTemplate(entry, templateNamed(key, target, propertyKey)));
+    const interceptor = new CachedInterceptor({ ...method, options: named });
+    cacheDecoration('Cached', interceptor)(target, propertyKey, descriptor);
     const template = typeof key === 'string' ? key : undefined;
     noteMethod(target, propertyKey, { decorator: 'Cached', template, options: { ...options } });
   };

@@ -1,4 +1,3 @@
-import type { Observable } from 'rxjs';
 import {
   DistributedLockInterceptor,
   type BusyCall,
@@ -10,42 +9,28 @@ import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
-import { keyFunction, type AnyKey } from './key-function.js';
+import { withTemplate } from '../options/key-template-mark.js';
+import type { EndsWithItsResult, HoldableMethod, MayBeSkipped } from './holding/holdable-method.types.js';
+import { requireOnBusy } from './holding/on-busy.js';
+import { keyFunction, templateNamed, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
-import type { BeginsAfterItsPromise, ResolvesToNo, TakesArguments } from './method.types.js';
-import { wrapMethod } from './method-wrapping.js';
+import type { TakesArguments } from './method.types.js';
+import { refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
-/** Lock options, and what a call does that finds the lock busy. */
+/** Lock options, and what a call does when it finds the lock busy. */
 export interface DistributedLockOptions extends LockOptions {
   /**
-   * What a call does that found the lock busy for `wait` ms: throw the `LockTimeoutError`, `'skip'` (resolve to
-   * `undefined`; an Observable completes at once), or resolve to what a function returns.
+   * What a call does when the lock was busy for `wait` ms: throw the `LockTimeoutError` (`'throw'`), resolve to
+   * `undefined` (`'skip'`; an Observable completes at once), or resolve to the result of a function.
    * @default 'throw'
    */
   onBusy?: OnBusy;
 }
 
-/** A method that can be locked: one that ends later than it returns. */
-export type LockableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
-
-type EndsWithItsResult<Method extends LockableMethod> = ResolvesToNo<
-  BeginsAfterItsPromise,
-  Method,
-  { theLockCannotCoverWhatThisPromiseResolvesTo: never }
->;
-
-/** `'skip'` needs a method that may resolve to `undefined`. */
-type MayBeSkipped<Method extends LockableMethod, Options> = Options extends { onBusy: 'skip' }
-  ? ReturnType<Method> extends Promise<infer Value>
-    ? undefined extends Value
-      ? unknown
-      : void extends Value
-        ? unknown
-        : { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }
-    : unknown
-  : unknown;
+/** A method that can be locked: it ends later than it returns. */
+export type LockableMethod = HoldableMethod;
 
 /**
  * Runs the method inside a lock, or not at all.
@@ -72,7 +57,7 @@ export function DistributedLock<
   target: object,
   propertyKey: string | symbol,
   descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method> &
+    EndsWithItsResult<Method, { theLockCannotCoverWhatThisPromiseResolvesTo: never }> &
     FitsKeyTemplate<Method, Key> &
     TakesArguments<Method, Arguments> &
     MayBeSkipped<Method, Options>,
@@ -81,18 +66,16 @@ export function DistributedLock(
   key: AnyKey,
   { onBusy = 'throw', ...options }: DistributedLockOptions = {},
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
-  requireOnBusy(onBusy);
+  requireOnBusy(onBusy, lockOption);
   resolveLockOptions(options);
-  const interceptor = new DistributedLockInterceptor(keyFunction(key, LockKeyError), fixedOptions(options), onBusy);
+  const keysOf = keyFunction(key, LockKeyError);
   return (target, propertyKey, descriptor) => {
+    if (onBusy === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
+    const named = fixedOptions(withTemplate(options, templateNamed(key, target, propertyKey)));
+    const interceptor = new DistributedLockInterceptor(keysOf, named, onBusy);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LOCKS);
   };
 }
 
 export type { BusyCall };
-
-function requireOnBusy(onBusy: unknown): void {
-  if (onBusy === 'throw' || onBusy === 'skip' || typeof onBusy === 'function') return;
-  throw lockOption.refused('onBusy', onBusy, "'throw', 'skip' or a function");
-}

@@ -1,7 +1,7 @@
 /**
- * What other libraries and languages write for an argument. In a template of ours it would be text, and all calls would
- * share one key. A `#` or `$` behind a letter or digit (`c#`) is text, and so is a `{tag}` at the beginning with
- * something behind it: the hash tag of Redis Cluster.
+ * How other libraries and languages write an argument. In a template of this library it would be text, and all calls
+ * would share one key. A `#` or `$` after a letter or digit (`c#`) is text, and so is a `{tag}` at the beginning that
+ * more text follows: the hash tag of a Redis Cluster.
  */
 const FOREIGN: readonly RegExp[] = [
   /\$\{[^}]*\}?/gu,
@@ -12,10 +12,10 @@ const FOREIGN: readonly RegExp[] = [
   /^\{[^}]*\}?$/gu,
 ];
 
-/** Where an argument of ours stands; `<` stands in no other text of a template. */
+/** The placeholders of this library; `<` occurs in no other text of a template. */
 const OURS = '<>';
 
-/** The text of a template that would have named an argument elsewhere; `undefined` where there is none. */
+/** The text of a template that another library would take for an argument; `undefined` if there is none. */
 export function foreignPlaceholder(template: string): string | undefined {
   const text = template.replace(/<[^<>]*>/g, OURS);
   const found = FOREIGN.flatMap((pattern) => text.match(pattern) ?? []);

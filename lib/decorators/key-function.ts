@@ -1,10 +1,12 @@
+import { methodName } from './method-wrapping.js';
 import { compileKeyTemplate, compileSingleKeyTemplate, type KeyErrorClass } from './key-template.js';
 
 /** A key template, several, or a function of the method's arguments. */
 export type AnyKey = string | readonly string[] | ((...args: never[]) => string | readonly string[]);
 
 /**
- * What makes the keys of a call from its arguments. @throws KeyError for a template that cannot be read, and for none
+ * Returns a function that makes the keys of a call from its arguments. @throws KeyError for an unreadable or missing
+ * template
  */
 export function keyFunction(
   key: AnyKey,
@@ -20,7 +22,13 @@ export function keyFunction(
   return (args) => templates.flatMap((names) => names(args));
 }
 
-/** The same where one key is needed. @throws KeyError also for a template that makes several */
+/** Names the keys of a decorated method in events: its templates, or `Class.method` if it has a function. */
+export function templateNamed(key: AnyKey, target: object, method: string | symbol): string {
+  if (typeof key === 'function') return methodName(target, method);
+  return typeof key === 'string' ? key : key.join(',');
+}
+
+/** The same for decorators that take one key. @throws KeyError also for a template that makes several keys */
 export function singleKeyFunction(
   key: string | ((...args: never[]) => string),
   KeyError: KeyErrorClass,

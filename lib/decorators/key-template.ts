@@ -2,11 +2,11 @@ import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
 import { foreignPlaceholder } from './foreign-placeholder.js';
 
-/** The error that a template and its values are refused with. */
+/** The error class for a template or value that is refused. */
 export type KeyErrorClass = new (message: string) => Error;
 
 interface Placeholder {
-  /** `<#0>`: the value is hashed, so that it may be an object. */
+  /** `<#0>`: the value is hashed, so it may be an object. */
   readonly hashed: boolean;
   readonly argument: number;
   readonly path: readonly string[];
@@ -15,17 +15,17 @@ interface Placeholder {
 
 type Part = string | Placeholder;
 
-/** Where a list is to be walked: one key for each of its elements. */
+/** Walks a list: one key for each of its elements. */
 const EACH = '*';
-/** A `%` separates nothing: it stands in every escape. */
+/** `%` does not separate values, because every escape contains it. */
 const SEPARATOR = /[^\p{L}\p{N}%]/u;
 
 /**
- * Reads a template such as `order:<0>` or `sku:<0.items.*.sku>` once, and answers what builds the names from the
- * arguments of a call.
+ * Reads a template such as `order:<0>` or `sku:<0.items.*.sku>` once, and returns a function that builds the names from
+ * the arguments of a call.
  *
- * Value parts are percent-encoded at `%`, `:` and braces, and, where another separator stands between two of them
- * (`<0>-<1>`), at that, so that no value can forge another name.
+ * The values are percent-encoded at `%`, `:` and braces, and at any other character that separates two of them
+ * (`<0>-<1>`), so that no value can forge another name.
  *
  * @throws KeyError when the template cannot be read, and for a value that would name the wrong thing
  */
@@ -36,7 +36,7 @@ export function compileKeyTemplate(
   return compile(template, parse(template, KeyError), KeyError);
 }
 
-/** The same for a template of one key. @throws KeyError also when the template walks a list */
+/** The same for a template of one key. @throws KeyError also if the template walks a list */
 export function compileSingleKeyTemplate(
   template: string,
   KeyError: KeyErrorClass,
@@ -70,8 +70,8 @@ function compile(
 }
 
 /**
- * The separators, other than those that are encoded in every value, which tell the value at `index` from its
- * neighbours: of each text between here and the next `:` or brace on either side, the first character that separates.
+ * The separators between the value at `index` and its neighbours, other than those that are encoded in every value:
+ * from each text between here and the next `:` or brace on either side, the first separating character.
  */
 function softSeparators(parts: readonly Part[], index: number): string[] {
   const separators: string[] = [];
@@ -134,8 +134,8 @@ function constant(template: string, foreign: string, KeyError: KeyErrorClass): E
   const [, number] = /^\W+(\d+)\W*$/.exec(foreign) ?? [];
   const right = number === undefined ? '<0> for the first argument, <0.id> for its property "id"' : `<${number}>`;
   return new KeyError(
-    `Key template "${template}": "${foreign}" would be text, and all calls would share one key; write ${right}; where such text is ` +
-      'meant, give a function of the arguments',
+    `Key template "${template}": "${foreign}" would be text, and all calls would share one key; write ${right}; for ` +
+      'such text, give a function of the arguments',
   );
 }
 

@@ -1,10 +1,9 @@
-/** What may stand in a key. */
+/** The types that can stand in a key. */
 type Scalar = string | number | bigint | boolean;
 
 /**
- * Compares the placeholders of a key template with the parameters of the method that it stands on, at compile time:
- * `unknown` when they fit (or when the types do not tell, as with `any`), else a type whose property says what is
- * wrong.
+ * Compares the placeholders of a key template with the parameters of the decorated method at compile time: `unknown` if
+ * they fit (or if the types do not say, as with `any`), otherwise a type whose property states the problem.
  */
 export type FitsKeyTemplate<Method extends (...args: never[]) => unknown, Templates> = [
   Problem<Parameters<Method>, TextOf<Templates>>,
@@ -12,7 +11,7 @@ export type FitsKeyTemplate<Method extends (...args: never[]) => unknown, Templa
   ? unknown
   : { keyTemplateDoesNotFitTheMethod: Problem<Parameters<Method>, TextOf<Templates>> };
 
-/** `unknown` for a template of one key, else a type whose property says what is wrong. */
+/** `unknown` for a template of one key, otherwise a type whose property states the problem. */
 export type YieldsOneKey<Template extends string> = [
   Extract<Placeholder<Template>, `${string}.*` | `${string}.*.${string}`>,
 ] extends [never]
@@ -103,8 +102,7 @@ type FitsAs<Value, Why> = Why extends NotScalar
     : false;
 
 /**
- * What names an argument in other libraries is text here: see `foreignPlaceholder`, which finds more of it at
- * decoration.
+ * The placeholders of other libraries are text here. At decoration, `foreignPlaceholder` finds further ones.
  */
 type ForeignProblem<Template extends string> =
   | (Template extends `${string}$\{${string}` | `{${number}}${string}` ? OneKeyForAll<Template> : never)

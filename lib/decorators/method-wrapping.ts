@@ -1,9 +1,10 @@
 import { Observable } from 'rxjs';
+import { answersItself } from '../interceptors/http/answers-itself.js';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
 
 type Method = (this: object, ...args: unknown[]) => unknown;
 
-/** What a method is decorated with, and the error that says where it cannot stand. */
+/** A decorator's name, and its error class for places where it cannot stand. */
 export interface DecoratorKind {
   readonly name: string;
   readonly ConfigError: new (message: string) => Error;
@@ -14,7 +15,7 @@ export function methodName(target: object, key: string | symbol): string {
   return `${typeof target === 'function' ? target.name : target.constructor.name}.${String(key)}`;
 }
 
-/** Called by the decorator of a method. @throws the decorator's ConfigError where it stands on something else */
+/** Wraps the decorated method. @throws the decorator's ConfigError when it stands on anything else */
 export function wrapMethod(
   decorator: DecoratorKind,
   target: object,
@@ -34,12 +35,31 @@ export function wrapMethod(
     const call = { instance: this, name, args, proceed: () => original.apply(this, args) };
     return returnsObservable ? interceptor.interceptObservable?.(call) : interceptor.interceptPromise(call);
   };
-  // Everything that others have put or will look for on the method is found through the wrapper: metadata of decorators
-  // below, and own properties.
+  // The wrapper inherits from the method, so that metadata of decorators below and other own properties are found on
+  // it.
   Object.setPrototypeOf(wrapper, original);
   Object.defineProperty(wrapper, 'name', { value: original.name, configurable: true });
   Object.defineProperty(wrapper, 'length', { value: original.length, configurable: true });
   (descriptor as PropertyDescriptor).value = wrapper;
+}
+
+/**
+ * Refuses a route handler that answers by `@Res()` or `@Next()` where a call may not run it: its request would never be
+ * answered. `unanswered` names such a call.
+ *
+ * @throws the decorator's ConfigError
+ */
+export function refuseOwnAnswers(
+  decorator: DecoratorKind,
+  target: object,
+  key: string | symbol,
+  unanswered: string,
+): void {
+  if (!answersItself(target.constructor, key)) return;
+  throw new decorator.ConfigError(
+    `@${decorator.name} stands on ${methodName(target, key)}, which answers by @Res() or @Next(), so that ${unanswered} ` +
+      'would never be answered; return the body, and set headers by @Res({ passthrough: true })',
+  );
 }
 
 function requireMethod(
@@ -59,7 +79,7 @@ function requireMethod(
   const kind = (descriptor.value as Method).constructor.name;
   if (kind.endsWith('GeneratorFunction')) {
     throw new decorator.ConfigError(
-      `@${decorator.name} stands on ${name}, a generator: it cannot cover what that yields`,
+      `@${decorator.name} stands on ${name}, a generator, which runs while its caller reads it; return a promise instead`,
     );
   }
   return descriptor.value as Method;

@@ -1,6 +1,6 @@
 import { HttpError, INTERNAL } from './http-error.js';
 
-/** What tells the errors apart in a log and in the HTTP body. */
+/** Identifies the error in a log and in the HTTP body. */
 export type CacheErrorCode = 'CACHE_TIMEOUT' | 'CACHE_BACKEND' | 'CACHE_KEY' | 'CACHE_CONFIG' | 'CACHE_NOT_WIRED';
 
 /** The base of every error of the cache: an `HttpException` with `code`, `keys` and `statusCode`. */
@@ -15,7 +15,7 @@ export class CacheTimeoutError extends CacheError {
   }
 }
 
-/** Redis failed or did not answer in time, and the call cannot do without it. HTTP 503. */
+/** Redis failed or did not answer in time, and the call cannot go on without it. HTTP 503. */
 export class CacheBackendError extends CacheError {
   constructor(message: string, keys: readonly string[], cause?: unknown) {
     super({ code: 'CACHE_BACKEND', ...UNAVAILABLE, message, keys, cause });

@@ -1,10 +1,10 @@
-import type { LoggerService } from '@nestjs/common';
+import type { LimitedLog } from './limited-log.js';
 
 const logged = new WeakSet<Error>();
 
-/** Logs the error unless an earlier call logged the same one: an error may pass several places that log. */
-export function logOnce(logger: Pick<LoggerService, 'error'>, error: Error): void {
+/** Logs the error once, although it may pass several places that log; `kind` as for `LimitedLog`. */
+export function logOnce(log: Pick<LimitedLog, 'error'>, error: Error, line = error.message, kind?: string): void {
   if (logged.has(error)) return;
   logged.add(error);
-  logger.error(error.message);
+  log.error(line, kind);
 }

@@ -1,11 +1,11 @@
 import { STATUS_CODES } from 'node:http';
 import { HttpException } from '@nestjs/common';
 
-/** @internal What an error of this library is made of. */
+/** @internal The parts of an error of this library. */
 export interface HttpErrorDetails<Code extends string> {
   readonly code: Code;
   readonly status: number;
-  /** The text that HTTP clients read: fixed, without key, owner or server. */
+  /** The text for HTTP clients: fixed, without key, owner or server. */
   readonly publicMessage: string;
   /** The text that the log shows. */
   readonly message: string;
@@ -13,12 +13,12 @@ export interface HttpErrorDetails<Code extends string> {
   readonly cause?: unknown;
 }
 
-/** What HTTP clients read about an error that they can do nothing about. */
+/** The text for HTTP clients about an error that they can do nothing about. */
 export const INTERNAL = { status: 500, publicMessage: 'Internal server error' } as const;
 
 /**
- * What the errors of locks and of the cache have in common. An `HttpException`, because Nest 11, Nest 12 and catch-all
- * filters of applications all answer an `HttpException` with its own status.
+ * The base of the errors of locks and cache. An `HttpException`, because Nest 11, Nest 12 and the catch-all filters of
+ * applications all answer an `HttpException` with its own status.
  */
 export abstract class HttpError<Code extends string> extends HttpException {
   /** Tells the errors apart in a log and in the HTTP body. */

@@ -1,8 +1,8 @@
 import { HttpError, INTERNAL } from './http-error.js';
 
-/** What tells the errors apart in a log and in the HTTP body. */
+/** Identifies the error in a log and in the HTTP body. */
 export type LockErrorCode =
-  'LOCK_TIMEOUT' | 'LOCK_LOST' | 'LOCK_BACKEND' | 'LOCK_KEY' | 'LOCK_CONFIG' | 'LOCK_NOT_WIRED';
+  'LOCK_TIMEOUT' | 'LOCK_LOST' | 'LOCK_BACKEND' | 'LOCK_KEY' | 'LOCK_UPGRADE' | 'LOCK_CONFIG' | 'LOCK_NOT_WIRED';
 
 /**
  * Why a lock was lost.
@@ -41,7 +41,7 @@ export class LockTimeoutError extends LockError {
   }
 }
 
-/** The lock was lost while it was held: how much of the protected work took effect is unknown. HTTP 500. */
+/** The lock was lost while it was held: it is unknown how much of the protected work took effect. HTTP 500. */
 export class LockLostError extends LockError {
   readonly reason: LockLostReason;
   /** The token of the grant that was lost. */
@@ -65,7 +65,7 @@ export class LockLostError extends LockError {
   }
 }
 
-/** The backend failed or did not answer in time, or the application shuts down: nothing ran. HTTP 503. */
+/** The backend failed or did not answer in time, or the application is shutting down: nothing ran. HTTP 503. */
 export class LockBackendError extends LockError {
   constructor(keys: readonly string[], message: string, cause?: unknown) {
     super({
@@ -79,10 +79,49 @@ export class LockBackendError extends LockError {
   }
 }
 
+/**
+ * Redis granted the lock, but fewer than `minReplicas` replicas confirmed it in time: it was released again, and
+ * nothing ran. HTTP 503.
+ */
+export class LockReplicationError extends LockBackendError {
+  /** How many replicas confirmed it. */
+  readonly confirmed: number;
+  /** How many had to. */
+  readonly wanted: number;
+
+  constructor(keys: readonly string[], details: { confirmed: number; wanted: number; within: number }) {
+    const { confirmed, wanted, within } = details;
+    super(
+      keys,
+      `${describeKeys(keys)}: ${confirmed} of ${wanted} replicas confirmed the grant within ${within} ms; it is released`,
+    );
+    this.confirmed = confirmed;
+    this.wanted = wanted;
+  }
+}
+
 /** A name is invalid, a key template does not fit the method, or the caller does not hold the name. HTTP 500. */
 export class LockKeyError extends LockError {
   constructor(message: string, keys: readonly string[] = []) {
     super({ code: 'LOCK_KEY', ...INTERNAL, message, keys });
+  }
+}
+
+/**
+ * The call asks for a name to write inside of a hold that reads it: two such calls would wait for each other for ever.
+ * HTTP 500.
+ */
+export class LockUpgradeError extends LockError {
+  constructor(keys: readonly string[]) {
+    super({
+      code: 'LOCK_UPGRADE',
+      ...INTERNAL,
+      message:
+        `${describeKeys(keys)} cannot be taken to write inside of a hold that reads: two readers that wait to write ` +
+        'would wait for each other. Take it to write from the beginning, or end the read hold first and read again ' +
+        'inside of the write hold',
+      keys,
+    });
   }
 }
 

@@ -1,12 +1,13 @@
 import { Logger } from '@nestjs/common';
 import { isObservable } from 'rxjs';
 import { CacheConfigError } from '../errors/cache-errors.js';
+import { LimitedLog } from '../errors/limited-log.js';
 import type { InvalidateOptions } from '../cache/api/cache-deletions.js';
 import type { CacheService } from '../cache/cache.service.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
 import { CACHE, serviceOf } from './wiring/injected-services.js';
 
-/** Around the method: once it has succeeded, before it, or before it and once it has ended, however it did. */
+/** When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended. */
 export type EvictMoment = 'after' | 'before' | 'both';
 
 type NamesOf = (args: readonly unknown[]) => readonly string[];
@@ -17,16 +18,16 @@ export interface EvictingMethod {
   readonly tagsOf: NamesOf | undefined;
   readonly prefixOf: ((args: readonly unknown[]) => string) | undefined;
   readonly when: EvictMoment;
-  /** What it evicts is kept, and stale. */
+  /** Whether the evicted values are kept, stale at once. */
   readonly soft: boolean;
   readonly options: InvalidateOptions;
-  /** For tags and prefixes, which have none. */
+  /** The options for tags and prefixes, which have no barrier. */
   readonly withoutBarrier: Pick<InvalidateOptions, 'onRedisError'>;
 }
 
 /** Runs the method, and deletes what it makes out of date. */
 export class CacheEvictInterceptor implements MethodInterceptor {
-  private readonly logger = new Logger('RedisLock');
+  private readonly logger = new LimitedLog(new Logger('RedisLock'));
 
   constructor(private readonly method: EvictingMethod) {}
 
@@ -40,13 +41,13 @@ export class CacheEvictInterceptor implements MethodInterceptor {
       if (when !== 'before') await evict();
       return result;
     } catch (error) {
-      // Eviction twice, where it was eviction that failed, does no harm.
+      // If the eviction itself failed, a second one does no harm.
       if (when === 'both') await evict().catch((reason: unknown) => this.warn(call, reason));
       throw error;
     }
   }
 
-  /** Made before the method runs, which may change its arguments. */
+  /** Makes the keys before the method runs, because the method may change its arguments. */
   private evictionOf(cache: CacheService, args: readonly unknown[]): () => Promise<void> {
     const { options, withoutBarrier, soft } = this.method;
     const keys = this.method.keysOf?.(args) ?? [];

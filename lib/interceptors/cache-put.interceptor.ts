@@ -13,7 +13,7 @@ export interface PuttingMethod {
   readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
 }
 
-/** Runs the method, and stores what it has made. */
+/** Runs the method, and stores its result. */
 export class CachePutInterceptor implements MethodInterceptor {
   constructor(private readonly method: PuttingMethod) {}
 
@@ -21,7 +21,7 @@ export class CachePutInterceptor implements MethodInterceptor {
     const { keyOf, tagsOf, options, value, condition, unless } = this.method;
     const cache = serviceOf(CACHE, call);
     if (condition && !condition(...call.args)) return call.proceed();
-    // Made before the method runs, which may change its arguments.
+    // Made before the method runs, because it may change its arguments.
     const key = keyOf(call.args);
     const tags = tagsOf?.(call.args);
     const result = await call.proceed();

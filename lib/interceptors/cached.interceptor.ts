@@ -2,14 +2,14 @@ import { CacheConfigError } from '../errors/cache-errors.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheService } from '../cache/cache.service.js';
 import type { MethodCall, MethodInterceptor } from './method-interceptor.js';
-import { streamKindOf } from './streams.js';
+import { streamKindOf } from '../cache/values/streams.js';
 import { CACHE, mockedService, serviceOf } from './wiring/injected-services.js';
 
 /** How a method is cached. */
 export interface CachedMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly options: CacheEntryOptions;
-  /** Where tags are made from the arguments. */
+  /** Makes the tags from the arguments, if any. */
   readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
   readonly condition: ((...args: unknown[]) => boolean) | undefined;
   readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
@@ -53,9 +53,11 @@ export class CachedInterceptor implements MethodInterceptor {
   }
 }
 
-/** @throws CacheConfigError for what can be read once only */
+/** @throws CacheConfigError for a value that can be read only once */
 export function requireStorable({ name }: MethodCall, value: unknown): void {
   const kind = streamKindOf(value);
   if (kind === undefined) return;
-  throw new CacheConfigError(`${name} gives ${kind}, which cannot be cached; return what it holds, read to its end`);
+  throw new CacheConfigError(
+    `${name} returned ${kind}, which can be read only once and so cannot be cached; read it to its end and return its content`,
+  );
 }

@@ -11,12 +11,12 @@ export interface MethodCall {
 }
 
 /**
- * Around-advice of a decorated method. Not a `NestInterceptor`: those never see the methods of services, and get the
- * request and the response instead of the arguments.
+ * Around-advice of a decorated method. Not a `NestInterceptor`, because those never see the methods of services, and
+ * get the request and response instead of the arguments.
  */
 export interface MethodInterceptor {
   /** For a method that returns a promise. */
   interceptPromise(call: MethodCall): Promise<unknown>;
-  /** For a method that is declared to return an Observable. Absent where the decorator cannot stand on such. */
+  /** For a method that is declared to return an Observable. Absent if the decorator cannot stand on such a method. */
   interceptObservable?(call: MethodCall): Observable<unknown>;
 }

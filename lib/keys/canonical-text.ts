@@ -1,20 +1,20 @@
 import { types } from 'node:util';
 
 /**
- * One text for all values that are equal as data, and another for all others: JSON with sorted keys, and with marks for
- * what JSON has no word for. An instance of a class counts as its own enumerable properties, or as what its `toJSON`
- * makes of it; properties that are `undefined` count as absent.
+ * The same text for values that are equal as data, and different texts for all others: JSON with sorted keys, and with
+ * marks for what JSON cannot express. An instance of a class counts as its own enumerable properties, or as the result
+ * of its `toJSON`; properties that are `undefined` count as absent.
  *
- * None of the well-kept libraries fits: they write a Map or a Set as `{}`, NaN as `null`, and leave functions out, so
- * that values that differ would share a key.
+ * No well-kept library fits: they write a Map or a Set as `{}` and NaN as `null`, and leave out functions, so that
+ * different values would share a key.
  *
- * @throws TypeError for what is no data, naming where it is
+ * @throws TypeError for a value that is not data, with its path
  */
 export function canonicalText(value: unknown): string {
   return textOf(value, '', new Set());
 }
 
-/** The objects around a value: one that is among them would never end. */
+/** The objects that contain a value. A value that is one of them forms a cycle. */
 type Ancestors = Set<object>;
 
 const DEEPEST = 500;
@@ -48,7 +48,7 @@ function textWithin(value: object, path: string, ancestors: Ancestors): string {
 
 function textOfObject(value: object, path: string, ancestors: Ancestors): string {
   if (Array.isArray(value)) {
-    // Array.from: a hole is undefined.
+    // Array.from turns a hole into undefined.
     return `[${Array.from(value, (each, index) => textOf(each, `${path}[${index}]`, ancestors)).join()}]`;
   }
   if (types.isDate(value)) {
@@ -71,7 +71,7 @@ function textOfObject(value: object, path: string, ancestors: Ancestors): string
     return `${kindOf(value)}(${bytes.toString('hex')})`;
   }
   if ('toJSON' in value && typeof value.toJSON === 'function') return textOf(value.toJSON(), path, ancestors);
-  // Such as a Promise, a RegExp, an Error or URLSearchParams: what they hold is not in their properties.
+  // For example a Promise, a RegExp, an Error or URLSearchParams: their content is not in their properties.
   if (kindOf(value) !== 'Object') throw refused(path, `a ${kindOf(value)}`);
   const properties = Object.entries(value).filter(([, each]) => each !== undefined);
   const texts = properties.map(
@@ -80,7 +80,7 @@ function textOfObject(value: object, path: string, ancestors: Ancestors): string
   return `{${texts.toSorted().join()}}`;
 }
 
-/** `Object` of instances of classes, too. */
+/** `Object` for instances of classes, too. */
 function kindOf(value: object): string {
   return Object.prototype.toString.call(value).slice('[object '.length, -1);
 }

@@ -1,9 +1,9 @@
-/** What stands between the parts of a key, marks an escape, or is the hash tag of Redis Cluster. */
+/** The characters that separate the parts of a key, mark an escape, or enclose the hash tag of a Redis Cluster. */
 const STRUCTURE: readonly string[] = ['%', ':', '{', '}'];
 
 /**
- * Makes what percent-encodes the characters of a value that separate the parts of a key: `%`, `:`, braces, and
- * `separators`, so that no value can forge another key. All else stays as it is, so that a key made by hand is the same
+ * Returns a function that percent-encodes the characters of a value that have a meaning in a key: `%`, `:`, braces, and
+ * `separators`. So no value can forge another key. All other characters stay, so that a key written by hand is the same
  * key.
  */
 export function keyPartEncoder(separators: readonly string[] = []): (value: string) => string {
@@ -15,7 +15,7 @@ export function keyPartEncoder(separators: readonly string[] = []): (value: stri
 /** Encodes `%`, `:` and braces. */
 export const encodeKeyPart = keyPartEncoder();
 
-/** `undefined` where the value may be part of a key. */
+/** Why the value cannot be part of a key; `undefined` when it can. */
 export function whyNotAKeyPart(value: unknown): string | undefined {
   switch (typeof value) {
     case 'string':
@@ -32,21 +32,21 @@ export function whyNotAKeyPart(value: unknown): string | undefined {
   }
 }
 
-/** `undefined` where the value may be a whole key. */
+/** Why the value cannot be a whole key; `undefined` when it can. */
 export function whyNotAName(value: unknown): string | undefined {
   if (typeof value === 'string' && value !== '') return whyNotText(value);
   return value === '' ? 'an empty string' : `${String(value)} (${typeof value})`;
 }
 
 /**
- * `undefined` unless the text has half a surrogate pair: UTF-8, as sent to a server, has one character for all of
- * those.
+ * Why the text cannot be part of a key: half a surrogate pair, which UTF-8 replaces with the same character whatever it
+ * was. `undefined` when there is none.
  */
 export function whyNotText(text: string): string | undefined {
   return text.isWellFormed() ? undefined : `${JSON.stringify(text)}, which has half a surrogate pair`;
 }
 
-/** encodeURIComponent leaves some of ASCII as it is. */
+/** Also encodes the ASCII characters that encodeURIComponent leaves as they are. */
 function percentEncoded(char: string): string {
   const encoded = encodeURIComponent(char);
   return encoded === char ? `%${char.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}` : encoded;

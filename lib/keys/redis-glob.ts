@@ -1,10 +1,15 @@
 /**
- * What matches a glob of Redis (`stringmatchlen` in its util.c): `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is
- * meant literally. As there, `?` and `[...]` stand for one byte, of which a letter outside ASCII has several.
+ * Returns a matcher for a Redis glob (`stringmatchlen` in its util.c): `*`, `?`, `[a-z]`, `[^a]`, and `\` before a
+ * literal character. As in Redis, `?` and `[...]` stand for one byte; a letter outside ASCII has several.
  */
 export function redisGlob(pattern: string): (text: string) => boolean {
   const expression = new RegExp(`^${translated(bytesOf(pattern))}$`);
   return (text) => expression.test(bytesOf(text));
+}
+
+/** The glob that matches this text alone. */
+export function escapeGlob(text: string): string {
+  return text.replace(/[\\*?[\]]/g, '\\$&');
 }
 
 /** One character for each byte. */
@@ -33,7 +38,7 @@ function translated(pattern: string): string {
   return expression;
 }
 
-/** Where its `]` is; a class that is not closed goes on to the end of the pattern. */
+/** The index of the closing `]`; the end of the pattern if the class is not closed. */
 function endOfClass(pattern: string, from: number): number {
   let at = from + Number(pattern[from] === '^');
   while (at < pattern.length && pattern[at] !== ']') at += lengthOfMember(pattern, at);

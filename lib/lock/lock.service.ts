@@ -3,62 +3,66 @@ import { AcquiredLock } from './hold/acquired-lock.js';
 import { DroppedLocks } from './hold/dropped-locks.js';
 import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
-import type { Lock, LockInfo } from './lock.js';
+import type { Lock, LockInfo, LockPage } from './lock.js';
+import { LockInspection } from './lock-inspection.js';
 import { LockBackends } from './backend/lock-backends.js';
+import type { QueueingBackend } from './backend/queueing-backend.js';
 import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import type { LockListOptions } from './options/list-options.js';
 import { lockNames } from './options/lock-names.js';
-import { fixedOptions, OptionResolver } from '../options/fixed-options.js';
+import { OptionResolver } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './options/lock-options.js';
 
-const NO_OPTIONS: LockOptions = fixedOptions({});
-
-/** Takes and inspects locks. Injected, from `RedisLockModule`. */
+/** Takes, inspects and releases locks. Provided by `RedisLockModule`. */
 @Injectable()
 export class LockService implements OnModuleInit, OnApplicationShutdown {
   private readonly context = new HoldContext();
   private readonly taker: HoldTaker;
+  private readonly inspection: LockInspection;
   private readonly dropped: DroppedLocks;
   private readonly requests: OptionResolver<LockOptions, HoldRequest>;
-  /** What `tryAcquire` takes for options that are not given. */
+  private requestOfDefaults: HoldRequest | undefined;
+  /** The defaults of `tryAcquire`. */
   private readonly oneTry: ResolvedLockOptions;
   private stopped = false;
 
   /** @internal */
   constructor(@Inject(LockBackends) private readonly backends: LockBackends) {
     this.taker = new HoldTaker(backends, this.context);
-    this.dropped = new DroppedLocks(backends.logger);
+    this.inspection = new LockInspection(backends, this.taker);
+    this.dropped = new DroppedLocks(backends.logger, backends.options.label);
     const { defaults } = backends.options;
     this.requests = new OptionResolver((options) => this.taker.request(resolveLockOptions(options, defaults)));
     this.oneTry = { ...defaults, wait: 0 };
   }
 
   /**
-   * Takes the lock, or all of several at once. The caller gives it back: `await using`, or `release()`.
+   * Takes the lock, or all of several at once. The caller releases it: `await using`, or `release()`.
    *
-   * It opens no scope: a second call for the same name waits, also within the same function. See `withLock`.
+   * Opens no scope: a second call for the same name waits, even in the same function. See `withLock`.
    *
-   * Keep the `Lock` for as long as it is to be held: one that is garbage-collected without a release is not renewed any
-   * more, with a warning, so that its lease ends it. Once this service has released by name what an `acquire` got, it
-   * takes no `Lock` for forgotten any more.
+   * Keep a reference to the `Lock` while you hold it. A `Lock` that is garbage-collected without a release is no longer
+   * renewed: the service logs a warning, and the lease ends. Once this service has released by name what an `acquire`
+   * got, it no longer takes a `Lock` for forgotten.
    *
-   * @throws LockTimeoutError when it is busy for `wait` ms
+   * @throws LockTimeoutError when the lock is busy for `wait` ms
    * @throws LockBackendError when the backend fails until `wait` has passed
    * @throws the reason of `options.signal`
    */
   async acquire(key: string | readonly string[], options?: LockOptions): Promise<Lock> {
-    return this.acquireAs(lockNames(key), this.requestOf(options));
+    return this.acquireAs(namesOf(key), this.requestOf(options));
   }
 
   /**
-   * One try, unless this very call gives `wait`. `null` when it is busy.
+   * Tries once, unless the call itself gives `wait`. `null` when the lock is busy.
    *
    * @throws LockBackendError when the backend fails
    */
   async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
     try {
       const request = this.taker.request(resolveLockOptions(options, this.oneTry));
-      return await this.acquireAs(lockNames(key), request);
+      return await this.acquireAs(namesOf(key), request);
     } catch (error) {
       if (error instanceof LockTimeoutError) return null;
       throw error;
@@ -83,13 +87,13 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * Runs `body` inside the lock and gives it back after. Calls for the same name inside the body enter at once.
+   * Runs `body` inside the lock and releases it afterwards. Calls for the same name inside the body enter at once.
    *
-   * An error of the body passes through untouched. A result stands if the lock was still trusted when the body ended,
-   * and the backend does not say, within the lease, that it had been taken away.
+   * An error of the body reaches the caller unchanged. A result stands if the lock was still trusted when the body
+   * ended, unless the backend answers, within the lease, that the lock had been taken away.
    *
-   * @throws LockLostError when the lock was lost or taken away before the body ended: what it did is then unknown
-   * @throws what `acquire` throws, before the body began
+   * @throws LockLostError when the lock was lost or taken away before the body ended; how much took effect is unknown
+   * @throws what `acquire` throws; the body did not run
    */
   withLock<T>(key: string | readonly string[], body: (lock: Lock) => Promise<T>): Promise<T>;
   withLock<T>(
@@ -104,8 +108,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   ): Promise<T> {
     const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : undefined;
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
-    lockOption.require(typeof body === 'function', 'body', body, 'the function that runs inside the lock');
-    const lock = await this.taker.take(lockNames(key), this.requestOf(options));
+    if (typeof body !== 'function') throw lockOption.refused('body', body, 'the function that runs inside the lock');
+    const lock = await this.taker.take(namesOf(key), this.requestOf(options));
     let result: T;
     try {
       result = await this.context.run(lock, body);
@@ -121,36 +125,46 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * Releases by name the innermost hold of this async context: what it is inside of (that of `withLock` or of a
-   * decorated method, which ends with it) or what it got by its last `acquire` of exactly these names. Both are
-   * followed through `await` and into the calls made after; what another context holds is never released.
+   * Releases by name the innermost hold of this async context: the one around the running code (of `withLock` or of a
+   * decorated method, which ends with it), or the one that its last `acquire` of exactly these names got. The context
+   * is followed through `await` and into the calls made after; a hold of another context is never released.
    *
-   * @throws LockKeyError when this context has none; it says who has
-   * @throws LockLostError when it had been lost
+   * @throws LockKeyError when this context has no such hold; the message names the holder
+   * @throws LockLostError when the hold had been lost
    */
   async release(key: string | readonly string[]): Promise<void> {
-    const names = lockNames(key);
+    const names = namesOf(key);
     const hold = this.context.holdOf(names);
     if (!hold) throw new LockKeyError(await this.notHeld(names), names);
     if (hold !== this.current()) this.dropped.releasedByName();
     await hold.release();
   }
 
-  /** The innermost lock of this async context: that of the decorated method or of the `withLock` around the call. */
+  /** The innermost lock of this async context: that of the surrounding `withLock` or decorated method. */
   current(): Lock | undefined {
     return this.context.scope?.hold;
   }
 
   /**
-   * Who holds the name, also a foreign client; `null` when nobody does.
+   * The holder of the name, which may be a foreign client; `null` when nobody holds it.
    *
    * @throws LockBackendError when the backend fails
    */
   async inspect(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<LockInfo | null> {
     const { backend, name } = this.single(key, options);
-    const state = await backend.calls.inspect(name);
-    const elsewhere = Math.max(0, (state?.waiting ?? 0) - (backend.contenders?.queuedHere(name) ?? 0));
-    return state && { ...state, waiting: elsewhere + this.taker.waitingFor(backend, name) };
+    return this.inspection.inspect(backend, name);
+  }
+
+  /**
+   * One page of the locks that any client holds and whose names match a glob of Redis (`*`, `?`, `[abc]`, `\\` before a
+   * literal character). A page may have fewer locks than `limit`, or none, and still have a `cursor`. A lock that is
+   * held from the first page to the last is on one page at least, unless the store restarts or a slot is moved.
+   *
+   * @throws LockConfigError for options that it cannot take, and where the backend cannot list its locks
+   * @throws LockBackendError when the backend fails
+   */
+  async list(pattern = '*', options: LockListOptions = {}): Promise<LockPage> {
+    return this.inspection.list(pattern, options);
   }
 
   /** @throws LockBackendError when the backend fails */
@@ -159,20 +173,26 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   }
 
   /**
-   * Frees the name, also of another holder; `false` when nobody held it. A holder in this instance loses the lock at
-   * once, one elsewhere when the backend's message reaches it, at the latest with its next renewal.
+   * Takes the name from any holder; `false` when nobody held it. A holder in this instance loses the lock at once; one
+   * elsewhere when the backend's message reaches it, at the latest with its next renewal.
    *
    * @throws LockBackendError when the backend fails
    */
   async forceRelease(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<boolean> {
     const { backend, name } = this.single(key, options);
-    const owner = await backend.calls.forceRelease(name);
-    if (owner === null) return false;
-    for (const hold of this.taker.all()) hold.revoke(backend, owner);
+    const owners = await backend.calls.forceRelease(name);
+    if (owners === null) return false;
+    for (const owner of [owners].flat()) for (const hold of this.taker.all()) hold.revoke(backend, owner);
     return true;
   }
 
-  /** Whether the application has ended, with every lock that it had. */
+  /** @internal The backend of that name, and how many locks are held at it and waited for, for health checks. */
+  backendState(name: string | undefined): { backend: QueueingBackend; held: number; waiting: number } {
+    const backend = this.backends.get(name ?? this.backends.options.defaults.backend);
+    return { backend, ...this.taker.countsAt(backend) };
+  }
+
+  /** Whether the application has ended, and its locks with it. */
   get closed(): boolean {
     return this.stopped;
   }
@@ -184,37 +204,30 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
 
   /** @internal */
   async onApplicationShutdown(): Promise<void> {
-    await this.taker.shutDown();
+    await Promise.all([this.taker.shutDown(), this.backends.drain()]);
     await this.backends.stop();
     this.stopped = true;
   }
 
-  private requestOf(options = NO_OPTIONS): HoldRequest {
-    return this.requests.settingsOf(options);
+  private requestOf(options: LockOptions | undefined): HoldRequest {
+    if (options !== undefined) return this.requests.settingsOf(options);
+    return (this.requestOfDefaults ??= this.taker.request(resolveLockOptions({}, this.backends.options.defaults)));
   }
 
   private single(key: string, { backend }: Pick<LockOptions, 'backend'>) {
-    const [name, ...others] = lockNames(key);
-    if (name === undefined || others.length > 0) throw new LockKeyError('Give one name, not several', lockNames(key));
+    const [name, ...others] = namesOf(key);
+    if (name === undefined || others.length > 0) throw new LockKeyError('Give one name, not several', namesOf(key));
     return { backend: this.backends.get(backend ?? this.backends.options.defaults.backend), name };
   }
 
   private async notHeld(names: readonly string[]): Promise<string> {
-    const holders = await Promise.all(names.map((name) => this.holderOf(name)));
-    return (
-      `The running code neither holds nor acquired ${names.map((name) => `"${name}"`).join(', ')}: ${holders.join(', ')}. ` +
-      'Call release() on the Lock itself'
-    );
+    const wanted = names.map((name) => `"${name}"`).join(', ');
+    const holders = await this.inspection.describe(names);
+    return `The running code neither holds nor acquired ${wanted}: ${holders}. Call release() on the Lock itself`;
   }
+}
 
-  private async holderOf(name: string): Promise<string> {
-    try {
-      const info = await this.inspect(name);
-      return info
-        ? `"${name}" is held by ${info.owner}${info.label === undefined ? '' : ` (${info.label})`}`
-        : `nobody holds "${name}"`;
-    } catch {
-      return `who holds "${name}" is unknown`;
-    }
-  }
+/** One valid name, which is the usual case, is checked in place. */
+function namesOf(key: string | readonly string[]): readonly string[] {
+  return typeof key === 'string' && key !== '' && key.isWellFormed() ? [key] : lockNames(key);
 }

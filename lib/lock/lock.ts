@@ -7,22 +7,24 @@ export interface Lock extends AsyncDisposable {
   /** The names held, sorted and without duplicates. */
   readonly keys: readonly string[];
   /**
-   * Exactly what the backend stores as the owner. Holders of one process to whom the lock is passed on without a
-   * request to the backend share it; `fencingToken` tells them apart.
+   * Exactly what the backend stores as the owner. Holders of one process share it if the process passes the lock from
+   * one to the next without a request to the backend; `fencingToken` distinguishes them.
    */
   readonly owner: string;
   /**
-   * Rises with every grant of a name. Present it to the protected resource at the read and at the write, and let the
-   * resource refuse one that is lower than the highest it has seen. Several names have one token; re-entry keeps it.
+   * Rises with every grant of a name to write. A hold that reads has a token above those of all earlier writers and
+   * below those of all later ones; readers may share one. Send it to the protected resource with each read and write,
+   * and let the resource refuse a token lower than the highest it has seen. Several names have one token; re-entry
+   * keeps it.
    *
-   * Read it whenever you present it: where a nested hold takes further names, its token is larger, and from then on
-   * that of the hold around it, too.
+   * Read it each time you send it: a nested hold that takes further names gets a larger token, and from then on the
+   * hold around it has that token, too.
    */
   readonly fencingToken: number;
 
   /**
    * Aborted with the `LockLostError` when the lock is lost, at the latest at its local deadline, whatever the backend
-   * does. Reading it reads the clock, so that it tells the truth also right after the process was paused.
+   * does. Reading it reads the clock, so that it is right even directly after the process was paused.
    */
   get signal(): AbortSignal;
 
@@ -36,17 +38,17 @@ export interface Lock extends AsyncDisposable {
   assertHeld(): void;
 
   /**
-   * Lets the lease run for at least `ttl` from now (default: its own ttl). Never shortens it.
+   * Extends the lease to at least `ttl` from now (default: its own ttl). Never shortens it.
    *
-   * @throws LockConfigError for a `ttl` that is no duration from 1 ms on
-   * @throws LockLostError when it is not ours any more
+   * @throws LockConfigError for a `ttl` that is not a duration of at least 1 ms
+   * @throws LockLostError when the lock is no longer ours
    * @throws LockBackendError when the backend did not confirm it in time; the lease then stays as it is
    */
   extend(ttl?: Duration): Promise<void>;
 
   /**
-   * Gives the lock back. A second call answers as the first did. While the backend does not confirm, it is sent again
-   * in the background until the lease ends; this call waits for the first send only.
+   * Releases the lock. A second call settles as the first did. While the backend does not confirm, the release is
+   * repeated in the background until the lease ends; this call waits only for the first attempt.
    *
    * @throws LockLostError when it had been lost before
    */
@@ -55,19 +57,49 @@ export interface Lock extends AsyncDisposable {
 
 /** What the backend knows of a lock. */
 export interface LockInfo {
-  /** The owner as stored, also that of a foreign client. */
+  /** The owner as stored, also that of a foreign client; `readers` where the name is held to read. */
   readonly owner: string;
   /**
-   * The `label` of the application that holds it; absent where it is no application of this library, or did not say.
+   * How often the name is held to read: once for each process that reads, however many of its callers do, and once for
+   * each read hold of several names. Absent where it is held to write.
    */
+  readonly readers?: number;
+  /** The `label` of the application that holds it; absent for a foreign client, or if the application has none. */
   readonly label?: string;
-  /** Milliseconds left of its lease; `Infinity` where it has no expiry. */
+  /** Milliseconds left of its lease; `Infinity` if it has no expiry. */
   readonly ttl: number;
   /**
-   * The newest token issued for the name; `null` when there is none, as for a key that a foreign client set, or where
-   * none was issued for longer than `fenceTtl`.
+   * The newest token issued for the name; `null` if there is none: a foreign client set the key, or none was issued for
+   * longer than `fenceTtl`.
    */
   readonly fencingToken: number | null;
-  /** How many callers of this instance wait for it, and how many are in the queue of a backend that keeps one. */
+  /** How many callers of this instance wait for it, plus the waiters in the backend's queue, if it keeps one. */
   readonly waiting: number;
+  /**
+   * The processes in the backend's queue, the next one first, 100 at most; callers of one process share its place. A
+   * process that died leaves the list after 5 s, or with its session. Absent where the backend keeps no queue or does
+   * not tell its order.
+   */
+  readonly waiters?: readonly LockWaiter[];
+}
+
+/** A process that waits for a lock. */
+export interface LockWaiter {
+  /** What will be stored as the owner when its turn comes. */
+  readonly owner: string;
+  /** The `label` of the application; absent if the store has none of it. */
+  readonly label?: string;
+  readonly mode: 'read' | 'write';
+}
+
+/** One of the locks that `LockService.list` found. */
+export interface ListedLock extends LockInfo {
+  readonly key: string;
+}
+
+/** Some of the locks that are held. */
+export interface LockPage {
+  readonly locks: readonly ListedLock[];
+  /** Give it to the next call; `undefined` on the last page. */
+  readonly cursor: string | undefined;
 }

@@ -1,6 +1,8 @@
 import type { OptionChecks } from './option-checks.js';
 
-/** Returns the value in the form that the code uses. @throws the ConfigError of `checks` for a value it cannot take */
+/**
+ * Returns the value in the form that the code uses. @throws the ConfigError of `checks` for a value that it cannot take
+ */
 export type Check<T> = (value: unknown, option: string, checks: OptionChecks) => T;
 
 /** Whole milliseconds. */
@@ -35,12 +37,12 @@ export const wholeNumber: Check<number> = (value, option, checks) => {
   return value;
 };
 
-/** `false`, which means `off`, or what `check` takes. */
+/** Takes `false`, which means `off`, or what `check` takes. */
 export function orFalse<Off, T>(off: Off, check: Check<T>): Check<Off | T> {
   return (value, option, checks) => (value === false ? off : check(value, option, checks));
 }
 
-/** A value of which nothing is checked but what `is` says. */
+/** Takes a value that `is` accepts, without further checks. */
 export function instance<T>(is: (value: unknown) => value is T, remedy: string): Check<T> {
   return (value, option, checks) => {
     if (!is(value)) throw checks.refused(option, value, remedy);
@@ -48,9 +50,14 @@ export function instance<T>(is: (value: unknown) => value is T, remedy: string):
   };
 }
 
-/** A function. Its parameters and its result cannot be checked. */
+/** Takes a function. Its parameters and its result cannot be checked. */
 export function callable<T extends (...args: never[]) => unknown>(remedy = 'a function'): Check<T> {
   return instance((value): value is T => typeof value === 'function', remedy);
 }
 
 export const abortSignal: Check<AbortSignal> = instance((value) => value instanceof AbortSignal, 'an AbortSignal');
+
+/** Takes a string. */
+export function text(remedy: string): Check<string> {
+  return instance((value) => typeof value === 'string', remedy);
+}

@@ -9,13 +9,13 @@ export type Duration = number | DurationText;
 /** A duration, or `Infinity` for a value that never expires. */
 export type EndlessDuration = Duration;
 
-/** The duration in ms, with its fraction; `undefined` for a value that is none. */
+/** The duration in ms, with its fraction; `undefined` for a value that is not a duration. */
 export function parseDuration(value: unknown): number | undefined {
   const given = typeof value === 'string' && isDurationText(value) ? ms(value) : value;
   return typeof given === 'number' && !Number.isNaN(given) ? given : undefined;
 }
 
-/** `ms` also takes text that is no `Duration`: '1 second', '-1s', '30'. */
+/** `ms` also takes text that is not a `Duration`: '1 second', '-1s', '30'. */
 function isDurationText(text: string): text is DurationText {
   return /^\d+(\.\d+)?(ms|[smhdw])$/.test(text);
 }

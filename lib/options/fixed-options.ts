@@ -1,22 +1,71 @@
+import { templateOf } from './key-template-mark.js';
+import { isPlain } from './option-table.js';
+
 const fixed = new WeakSet<object>();
 
-/** Marks options that never change, as those of a decorator: a service resolves them once. */
+/** Marks options that never change, such as those of a decorator: a service resolves them once. */
 export function fixedOptions<Options extends object>(options: Options): Options {
   fixed.add(options);
   return options;
 }
 
-/** Resolves options over the defaults of one service: fixed ones with their first use, others with every use. */
+/** Options of one call, by which the next call is compared: their names, in order, and their values. */
+interface Resolution<Settings> {
+  readonly prototype: unknown;
+  readonly names: readonly string[];
+  readonly values: readonly unknown[];
+  readonly template: string | undefined;
+  readonly settings: Settings;
+}
+
+/**
+ * Resolves options over the defaults of one service: fixed ones at their first use, others at every use, unless they
+ * equal those of the call before, such as the `{ ttl: '5m' }` of one line of code that runs again and again.
+ */
 export class OptionResolver<Options extends object, Settings extends object> {
   private readonly resolved = new WeakMap<Options, Settings>();
+  private last: Resolution<Settings> | undefined;
 
   constructor(private readonly resolve: (options: Options) => Settings) {}
 
   settingsOf(options: Options): Settings {
     const known = this.resolved.get(options);
     if (known) return known;
+    if (this.last && isEqual(options, this.last)) return this.last.settings;
     const settings = this.resolve(options);
     if (fixed.has(options)) this.resolved.set(options, settings);
+    else this.remember(options, settings);
     return settings;
   }
+
+  /** Not a list or an object: what is in it may change without a trace. */
+  private remember(options: Options, settings: Settings): void {
+    const values: readonly unknown[] = Object.values(options);
+    if (!isPlain(options) || !values.every(isPrimitive)) return;
+    const names = Object.keys(options);
+    this.last = {
+      prototype: Object.getPrototypeOf(options),
+      names,
+      values,
+      template: templateOf(options),
+      settings,
+    };
+  }
+}
+
+/** A caller without types may give `null`, which `resolve` refuses. */
+function isEqual(options: object | null, { prototype, names, values, template }: Resolution<unknown>): boolean {
+  if (options === null || Object.getPrototypeOf(options) !== prototype) return false;
+  if (templateOf(options) !== template) return false;
+  let index = 0;
+  for (const name in options) {
+    const value: unknown = options[name as keyof typeof options];
+    if (name !== names[index] || value !== values[index]) return false;
+    index += 1;
+  }
+  return index === names.length;
+}
+
+function isPrimitive(value: unknown): boolean {
+  return value === null || (typeof value !== 'object' && typeof value !== 'function');
 }

@@ -1,26 +1,31 @@
 import { CacheConfigError } from '../errors/cache-errors.js';
 import { LockConfigError } from '../errors/lock-errors.js';
+import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/longest-delay.js';
 import { parseDuration } from './duration.js';
 
-/** The longest duration (ms) that no timer waits for, about 285,000 years; `PX` of Redis takes more. */
+/**
+ * The longest duration (ms) of an option that starts no timer: about 285,000 years, within what `PX` of Redis takes.
+ */
 const LONGEST_DURATION = Number.MAX_SAFE_INTEGER;
 
 /** Checks the values of options. Each error names the option, the value received and the remedy. */
 export class OptionChecks {
   constructor(private readonly ConfigError: new (message: string) => Error) {}
 
-  /** The error for an option that cannot take the value. `remedy` says what to give, after "give". */
+  /**
+   * The error for an option that cannot take the value. `remedy` says what to give; the message puts "give" before it.
+   */
   refused(option: string, value: unknown, remedy: string): Error {
     const shown = typeof value === 'string' ? `"${value}"` : String(value);
-    return new this.ConfigError(`Option "${option}" is ${shown}; give ${remedy}`);
+    return new this.ConfigError(`Option "${option}" is ${withoutPassword(shown)}; give ${remedy}`);
   }
 
   unknown(kind: string, option: string, known: readonly string[]): Error {
     return new this.ConfigError(`Unknown ${kind} "${option}"; give any of ${known.join(', ')}`);
   }
 
-  /** For options of which each is valid by itself. */
+  /** The error for options that are valid alone but not together. */
   conflict(message: string): Error {
     return new this.ConfigError(message);
   }
@@ -48,7 +53,7 @@ export class OptionChecks {
     return this.milliseconds(option, value, least, LONGEST_DELAY);
   }
 
-  /** Whole milliseconds, or `Infinity`. The option has no default: a value must not expire, or stay, by surprise. */
+  /** Whole milliseconds, or `Infinity`. Such an option has no default: values must not expire, or stay, by surprise. */
   endlessMilliseconds(option: string, value: unknown): number {
     if (value === Infinity) return Infinity;
     if (value === undefined) {
@@ -58,5 +63,11 @@ export class OptionChecks {
   }
 }
 
+/** Hides what stands before the host of a URL, and a password among its parameters. */
+function withoutPassword(shown: string): string {
+  return shown.replaceAll(/\/\/\S*@/g, '//...@').replaceAll(/([?&]password=)[^&\s"]*/gi, '$1...');
+}
+
 export const lockOption = new OptionChecks(LockConfigError);
 export const cacheOption = new OptionChecks(CacheConfigError);
+export const primitiveOption = new OptionChecks(PrimitiveConfigError);

@@ -19,12 +19,12 @@ export function settingOf<Settings>() {
     };
 }
 
-/** One kind of options: their names, checks and defaults. */
+/** The options of one kind: their names, checks and defaults. */
 export class OptionTable<Options extends object, Settings extends object> {
   private readonly names: readonly string[];
   private readonly rules: ReadonlyMap<string, Rule<Settings>>;
 
-  /** `kind` is how errors call such an option; `path` is what they put before its name. */
+  /** `kind` is the word for such an option in errors; `path` precedes its name there. */
   constructor(
     private readonly checks: OptionChecks,
     private readonly kind: string,
@@ -48,7 +48,7 @@ export class OptionTable<Options extends object, Settings extends object> {
       if (!rule) throw this.unknown(name);
       this.apply(rule, name, options, settings);
     }
-    // The accessors of a class are not enumerated.
+    // The accessors of a class are not enumerable.
     if (!isPlain(options)) for (const [name, rule] of this.rules) this.apply(rule, name, options, settings);
     return settings;
   }
@@ -64,7 +64,7 @@ export class OptionTable<Options extends object, Settings extends object> {
   }
 }
 
-/** Checks options within an option, by a table of their own. */
+/** Checks options inside an option, by a table of their own. */
 export function nested<Settings extends object>(
   table: Pick<OptionTable<object, Settings>, 'settings'>,
   remedy: string,
@@ -72,7 +72,8 @@ export function nested<Settings extends object>(
   return (value, option, checks) => table.settings(checks.object(option, value, remedy));
 }
 
-function isPlain(options: object): boolean {
+/** Whether all options that the object has can be enumerated. */
+export function isPlain(options: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(options);
   return prototype === Object.prototype || prototype === null;
 }

@@ -5,12 +5,12 @@ interface Shared {
   readonly onAbort: () => void;
 }
 
-/** By signal. */
+/** The shared listener of each signal. */
 const shared = new WeakMap<AbortSignal, Shared>();
 
 /**
- * Listens to a signal that many may listen to at once: a signal that has more than ten listeners is taken for a leak by
- * Node.js, which prints a warning. All of them are one listener.
+ * Listens to a signal that many callers may share. Node.js takes more than ten listeners on one signal for a leak and
+ * prints a warning, so all callers share one listener.
  */
 export function listenToAbort(signal: AbortSignal, listener: () => void): { leave(): void } {
   const { listeners, onAbort } = sharedOf(signal);

@@ -1,4 +1,4 @@
-/** The place of a value in a list, which it leaves at any time, at no cost. */
+/** The place of a value in a list. The value can leave at any time, at constant cost. */
 export class Place<T> {
   before: Place<T> | undefined;
   after: Place<T> | undefined;
@@ -8,7 +8,7 @@ export class Place<T> {
     private list: LinkedList<T> | undefined,
   ) {}
 
-  /** Answers `false` when it has left before. */
+  /** Removes the value; `false` when it was removed before. */
   leave(): boolean {
     const { list } = this;
     if (!list) return false;
@@ -20,9 +20,9 @@ export class Place<T> {
 }
 
 /**
- * Values in the order in which they came. A `Set` or a `Map` does the same, but V8 links each table that it outgrew to
- * the next one: what thousands of short-lived objects go through keeps them all from the young generation's garbage
- * collector.
+ * Values in order of arrival. A `Set` or a `Map` would do the same, but V8 links each table that such a collection has
+ * outgrown to the next one. Thousands of short-lived objects then all survive the young generation's garbage
+ * collection.
  */
 export class LinkedList<T> {
   private head: Place<T> | undefined;

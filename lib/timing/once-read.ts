@@ -1,15 +1,15 @@
-/** A timer that fires so much later (ms) tells of an event loop that stood still. */
+/** A timer that fires more than this (ms) late shows that the event loop stood still. */
 const LATE = 10;
 
 /**
- * Runs `late` when what has arrived by now was read. After the event loop stood still, timers come before sockets: the
- * answer that a timer gives up may be there.
+ * Runs `late` after the sockets have been read once. When the event loop stood still, it runs timers before it reads
+ * sockets: the answer that a time-out would give up may have arrived.
  */
 export function onceRead(late: () => void): void {
   setImmediate(late);
 }
 
-/** At once in the timer that was due at `at` (monotonic, ms), unless that fires late. */
+/** Runs at once, unless the timer that was due at `at` (ms of the monotonic clock) fires late. */
 export function onceReadIfLate(at: number | undefined, run: () => void): void {
   if (at === undefined || performance.now() - at < LATE) run();
   else onceRead(run);

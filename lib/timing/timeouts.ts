@@ -1,31 +1,31 @@
 import { LinkedList } from './linked-list.js';
 import { onceReadIfLate } from './once-read.js';
 
-/** Something that ends by itself unless it is over first. */
+/** Something with a time limit that can end earlier. */
 export interface Expiring {
   expire(): void;
 }
 
-/** A time-out that was started; it is cancelled by leaving. */
+/** A running time-out; `leave` cancels it. */
 export interface Timeout {
-  /** Answers `false` when it was over before. */
+  /** Cancels the time-out; `false` when it was over before. */
   leave(): boolean;
 }
 
 interface Due {
-  /** On the monotonic clock. */
+  /** When it is due, in ms of the monotonic clock. */
   at: number;
   readonly expiring: Expiring;
 }
 
-/** So often within its duration a time-out that does not count standstills is looked at. */
+/** How often, within its duration, a time-out that does not count standstills is checked. */
 const LOOKS = 4;
-/** A timer that is late by more ms tells of a standstill. */
+/** A timer that is more than this (ms) late shows a standstill. */
 const TOLERANCE = 15;
 
 /**
- * Many time-outs of one duration on one timer: they fall due in the order in which they were started, so that to start
- * and to cancel one costs next to nothing. Never keeps the process alive.
+ * Time-outs of one duration on one timer. They fall due in the order in which they were started, so starting and
+ * cancelling one costs next to nothing. Never keeps the process alive.
  */
 class EqualTimeouts {
   private readonly pending = new LinkedList<Due>();
@@ -66,7 +66,9 @@ class EqualTimeouts {
     this.expireDue();
   }
 
-  /** What came in while the process stood still is read in the time that it lost. */
+  /**
+   * Extends the time-outs by the time in which the process stood still, so that it reads what has arrived meanwhile.
+   */
   private makeUpFor(now: number): void {
     const standstill = now - this.timerAt;
     if (standstill <= TOLERANCE) return;
@@ -82,7 +84,7 @@ class EqualTimeouts {
       const now = performance.now();
       const left = place.value.at - now;
       if (left > 0) {
-        // What expired may have started another one, whose timer would be late for this.
+        // An expired time-out may have started another one and with it a timer, which would be late for this.
         clearTimeout(this.timer);
         this.timer = this.arm(left, now);
         return;
@@ -114,24 +116,24 @@ class SingleTimeout implements Timeout {
 }
 
 /**
- * Node.js keeps what it has for each duration, until that has passed, where the last timer of it is cleared while it is
- * unref'd.
+ * Node.js keeps its data for a duration until that has passed, if the last timer of that duration is cleared while it
+ * is unref'd. `ref` before clearing avoids this.
  */
 function forget(timer: NodeJS.Timeout | undefined): void {
   clearTimeout(timer?.ref());
 }
 
-/** More durations at once than these share no timer. */
+/** With more different durations at once than these, the others get timers of their own. */
 const MOST_DURATIONS = 64;
 
-/** Time-outs of mostly a few durations, each of which is used again and again. */
+/** Time-outs for callers that use few durations again and again. */
 export class Timeouts {
   private readonly durations = new Map<number, EqualTimeouts>();
   private readonly countsStandstills: boolean;
 
   /**
-   * `countsStandstills: false` for what waits for others: the time in which this process stood still, as its event loop
-   * was blocked or it was stopped, is then added, so that what has arrived meanwhile is read first.
+   * `countsStandstills: false` for time-outs on others' answers: adds the time in which this process stood still
+   * (blocked event loop, stopped process), so that it reads what has arrived first.
    */
   constructor({ countsStandstills = true }: { countsStandstills?: boolean } = {}) {
     this.countsStandstills = countsStandstills;

@@ -5,7 +5,7 @@ interface Entry<V> {
 
 const FIRST_SWEEP = 1_024;
 
-/** A map whose entries expire, by the monotonic clock. Times are in ms. */
+/** A map whose entries expire by the monotonic clock. Times are in ms. */
 export class ExpiringMap<V> {
   private readonly entries = new Map<string, Entry<V>>();
   private sweepAt = FIRST_SWEEP;
@@ -14,7 +14,7 @@ export class ExpiringMap<V> {
     return this.live(key)?.value;
   }
 
-  /** How long the entry lives; `undefined` when there is none. */
+  /** How long the entry still lives; `undefined` when there is none. */
   remaining(key: string): number | undefined {
     const entry = this.live(key);
     return entry && entry.endsAt - performance.now();
@@ -25,7 +25,7 @@ export class ExpiringMap<V> {
     this.entries.set(key, { value, endsAt: performance.now() + ttl });
   }
 
-  /** Sets the end of the entry to `ttl` from now; `false` when there is none. */
+  /** Makes the entry expire `ttl` from now; `false` when there is none. */
   expire(key: string, ttl: number): boolean {
     const entry = this.live(key);
     if (entry) this.set(key, entry.value, ttl);
@@ -46,7 +46,7 @@ export class ExpiringMap<V> {
     this.entries.delete(key);
   }
 
-  /** In the order of insertion. Entries that are added or deleted meanwhile may appear or not. */
+  /** In order of insertion. Entries added or deleted during the iteration may appear or not. */
   *keys(): Generator<string, void, undefined> {
     for (const key of this.entries.keys()) if (this.live(key)) yield key;
   }
@@ -67,7 +67,7 @@ export class ExpiringMap<V> {
     for (const key of this.entries.keys()) this.live(key);
   }
 
-  /** Drops expired entries that nobody asked for again, whenever the map has doubled: an amortized cost of O(1). */
+  /** Drops expired entries that nobody reads any more, each time the map has doubled: O(1) amortized. */
   private sweepWhenGrown(): void {
     if (this.entries.size < this.sweepAt) return;
     this.sweep();

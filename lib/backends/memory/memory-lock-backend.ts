@@ -1,71 +1,101 @@
 import type { CacheStoreProvider } from '../../contracts/cache-store-provider.js';
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitives/primitive-stores.js';
+import { MemoryPrimitives } from './primitives/memory-primitive-stores.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
+import { redisGlob } from '../../keys/redis-glob.js';
 import { ExpiringMap } from './expiring-map.js';
-import { memoryCacheStore } from './memory-cache-store.js';
+import { isReadTicket } from '../../keys/read-ticket.js';
+import { ReadersByKey } from './readers-by-key.js';
+import { memoryCacheStore } from './cache/memory-cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  Busy,
   KeepRequest,
   LabelRequest,
+  ListedNames,
+  ListRequest,
   LockBackend,
-  LockBackendCapabilities,
   LockState,
+  LockTraits,
+  MintRequest,
   NameRequest,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
   TicketRequest,
+  TokenRange,
 } from '../../contracts/lock-backend.js';
 
 interface Grant {
   readonly owner: string;
-  readonly fencingToken: number;
+  fencingToken: number;
 }
 
+/** The owner of a name that tickets read. */
+const READERS = 'readers';
+/** How many tokens are reserved at once for the callers of one process. */
+const TOKENS = 128;
+
 /**
- * Keeps locks in the memory of the process, with the semantics of the Redis backend: leases that expire, owner checks,
- * fencing tokens that rise. For tests, and for applications of a single process.
+ * Keeps locks in the memory of the process, and behaves as the Redis backend does: leases expire, only the owner can
+ * renew and release, fencing tokens rise. For tests, and for applications of a single process.
  *
- * Modules exclude each other only where they are given the same instance.
+ * Modules exclude each other only if they are given the same instance.
  */
 export function memory(): LockBackend {
   return new MemoryLockBackend();
 }
 
-class MemoryLockBackend implements LockBackend, CacheStoreProvider {
+class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'memory';
-  readonly capabilities: LockBackendCapabilities = {
-    lease: 'ttl',
-    fencing: 'strict',
-    push: false,
-    severalKeys: true,
-    serverQueue: false,
-  };
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
   private readonly grants = new ExpiringMap<Grant>();
+  private readonly readers = new ReadersByKey();
   private readonly labels = new ExpiringMap<string>();
+  private readonly primitives = new MemoryPrimitives();
   private lastToken = 0;
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     const { names, ticket, ttl } = request;
     for (const name of names) {
       const key = keyOf(request.prefix, name);
-      const grant = this.grants.get(key);
-      if (grant && grant.owner !== ticket) {
-        return { granted: false, name, owner: grant.owner, remaining: this.grants.remaining(key) ?? 0 };
-      }
+      const busy = this.busyFor(key, request);
+      if (busy) return { status: 'busy', name, ...busy };
     }
-    this.lastToken = Math.max(this.lastToken + 1, Date.now() * 1_000);
+    if (isReadTicket(ticket)) return this.read(request);
+    const tokens = this.reserve(1, request.leastToken);
     const grant = { owner: ticket, fencingToken: this.lastToken };
-    for (const name of names) this.grants.set(keyOf(request.prefix, name), grant, ttl);
-    return { granted: true, fencingToken: this.lastToken };
+    for (const name of names) {
+      const key = keyOf(request.prefix, name);
+      this.grants.set(key, grant, ttl);
+      this.readers.get(key)?.leave(ticket);
+    }
+    return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
+  }
+
+  async mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<TokenRange | null> {
+    const key = keyOf(prefix, name);
+    const readers = this.readers.get(key);
+    if (readers?.remaining(ticket) !== undefined) {
+      const token = this.reserve(1, leastToken);
+      readers.token = token.first;
+      return token;
+    }
+    const grant = this.grants.get(key);
+    if (grant?.owner !== ticket) return null;
+    const tokens = this.reserve(TOKENS, leastToken);
+    grant.fencingToken = this.lastToken;
+    return tokens;
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
     return requests.map(async (request): Promise<RenewAnswer> => {
       const keys = this.owned(request);
       if (keys.length < request.names.length) return { status: 'not-owner' };
-      for (const key of keys) this.grants.prolong(key, request.ttl);
-      return { status: 'renewed', remaining: Math.min(...keys.map((key) => this.grants.remaining(key) ?? 0)) };
+      const { ticket, ttl } = request;
+      for (const key of keys) if (!this.readers.get(key)?.prolong(ticket, ttl)) this.grants.prolong(key, ttl);
+      return { status: 'renewed', remaining: Math.min(...keys.map((key) => this.remaining(key, ticket))) };
     });
   }
 
@@ -74,8 +104,13 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider {
     for (const name of request.names) {
       const key = keyOf(request.prefix, name);
       const grant = this.grants.get(key);
+      const readers = this.readers.get(key);
+      readers?.leave(request.ticket);
+      const read = readers?.remove(request.ticket);
+      this.readers.forgetIfIdle(key);
+      if (read) continue;
       if (grant?.owner === request.ticket) this.grants.delete(key);
-      else if (grant) status = 'taken';
+      else if (grant || readers?.reading) status = 'taken';
       else if (status === 'released') status = 'gone';
     }
     return { status, resent: false };
@@ -92,8 +127,24 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider {
     return { status: taken ? 'taken' : 'gone', resent: false };
   }
 
+  async downgrade({ prefix, names, ticket }: RenewRequest): Promise<void> {
+    for (const name of names) {
+      const key = keyOf(prefix, name);
+      if (this.grants.get(key)?.owner !== ticket) continue;
+      const readers = this.readers.of(key);
+      readers.add(ticket, this.remaining(key, ticket));
+      readers.token = this.reserve(1).first;
+      this.grants.delete(key);
+    }
+  }
+
   async inspect({ prefix, name }: NameRequest): Promise<LockState | null> {
     const key = keyOf(prefix, name);
+    const readers = this.readers.get(key);
+    if (readers?.reading) {
+      const { token, tickets } = readers;
+      return { owner: READERS, readers: tickets.length, ttl: readers.longest(), fencingToken: token, waiting: 0 };
+    }
     const grant = this.grants.get(key);
     if (!grant) return null;
     const { owner, fencingToken } = grant;
@@ -112,8 +163,12 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider {
     else this.labels.set(keyOf(prefix, process), label, ttl);
   }
 
-  async forceRelease({ prefix, name }: NameRequest): Promise<string | null> {
+  async forceRelease({ prefix, name }: NameRequest): Promise<string | readonly string[] | null> {
     const key = keyOf(prefix, name);
+    const readers = this.readers.get(key);
+    const reading = readers?.tickets ?? [];
+    for (const ticket of reading) readers?.remove(ticket);
+    if (reading.length > 0) return reading;
     const grant = this.grants.get(key);
     this.grants.delete(key);
     return grant?.owner ?? null;
@@ -123,16 +178,73 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider {
     return memoryCacheStore();
   }
 
+  openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
+    return this.primitives.open(prefix);
+  }
+
+  async list({ prefix, pattern, cursor, limit }: ListRequest): Promise<ListedNames> {
+    const matches = redisGlob(pattern);
+    const beginning = keyOf(prefix, '');
+    const names = [...this.grants.keys(), ...this.readers.keys()]
+      .filter((key) => key.startsWith(beginning))
+      .map((key) => key.slice(beginning.length))
+      .filter((name) => name > cursor && matches(name))
+      .toSorted();
+    const page = names.slice(0, limit);
+    return { names: page, cursor: page.length < names.length ? (page.at(-1) ?? '') : '' };
+  }
+
   async ping(): Promise<void> {}
 
   async close(): Promise<void> {}
 
-  /** The keys whose grant is the ticket's. */
+  private reserve(count: number, leastToken = 0): TokenRange {
+    const first = Math.max(this.lastToken + 1, Date.now() * 1_000, leastToken);
+    this.lastToken = first + count - 1;
+    return { first, count };
+  }
+
+  /** Lets a reader in at names that are not busy for it. */
+  private read({ prefix, names, ticket, ttl, leastToken = 0 }: AcquireRequest): AcquireAnswer {
+    const all = names.map((name) => this.readers.of(keyOf(prefix, name)));
+    const present = all.length === 1 && all[0]?.reading ? all[0].token : 0;
+    const token = present > 0 && present >= leastToken ? present : this.reserve(1, leastToken).first;
+    for (const readers of all) {
+      readers.token = token;
+      if (readers.remaining(ticket) === undefined) readers.add(ticket, ttl);
+    }
+    const remaining = Math.min(...all.map((readers) => readers.remaining(ticket) ?? 0));
+    return { status: 'granted', tokens: { first: token, count: 1 }, remaining, waiting: undefined };
+  }
+
+  /** Who keeps the ticket from the name, and for how long at most. Notes that it waits. */
+  private busyFor(key: string, request: AcquireRequest): Pick<Busy, 'owner' | 'remaining'> | undefined {
+    const { ticket, waits } = request;
+    const grant = this.grants.get(key);
+    if (grant?.owner === ticket) return undefined;
+    const reads = isReadTicket(ticket);
+    const readers = this.readers.get(key) ?? (reads && waits && grant ? this.readers.of(key) : undefined);
+    if (readers?.remaining(ticket) !== undefined) return undefined;
+    if (waits) readers?.wait(ticket);
+    if (grant) return { owner: grant.owner, remaining: this.grants.remaining(key) ?? 0 };
+    if (!readers) return undefined;
+    if (readers.reading && !reads) return { owner: READERS, remaining: readers.longest() };
+    if (!readers.comesLater(ticket)) return undefined;
+    return readers.reading ? { owner: READERS, remaining: readers.longest() } : { owner: '', remaining: Infinity };
+  }
+
+  /** Milliseconds left of what the ticket owns or reads. */
+  private remaining(key: string, ticket: string): number {
+    return this.readers.get(key)?.remaining(ticket) ?? this.grants.remaining(key) ?? 0;
+  }
+
+  /** The keys that the ticket owns or reads. */
   private owned({ prefix, names, ticket }: TicketRequest): string[] {
-    return names.map((name) => keyOf(prefix, name)).filter((key) => this.grants.get(key)?.owner === ticket);
+    const has = (key: string) => this.grants.get(key)?.owner === ticket || this.readers.reads(key, ticket);
+    return names.map((name) => keyOf(prefix, name)).filter(has);
   }
 }
 
 function keyOf(prefix: string | undefined, name: string): string {
-  return prefix === undefined ? name : `${prefix}\u0000${name}`;
+  return `${prefix ?? ''}\u0000${name}`;
 }

@@ -1,25 +1,105 @@
-import { Redis, type Cluster, type RedisOptions } from 'ioredis';
-import { backoff } from '../../timing/backoff.js';
+import type { EventEmitter } from 'node:events';
+import type { ClusterOptions, RedisOptions } from 'ioredis';
 
-export type RedisClient = Redis | Cluster;
+/**
+ * What the library uses of a client, in the form that ioredis has. A client of ioredis is used as it is, one of
+ * node-redis through an adapter.
+ */
+export type RedisClient = RedisNode | RedisCluster;
 
-/** A command waits for one reconnect and then fails: a caller must hear soon that Redis is down. */
-const OWN_CLIENT = {
-  maxRetriesPerRequest: 1,
-  retryStrategy: reconnectDelay,
-  connectTimeout: 5_000,
-  // How long a client that is reconnecting keeps the process alive after it was closed.
-  disconnectTimeout: 500,
-} satisfies RedisOptions;
-
-const REPLIES = { replyMapping: 'legacy' } as const;
-
-/** Milliseconds until the next try to connect: at most half a second, and never in step with other processes. */
-export function reconnectDelay(attempt: number): number {
-  return backoff(attempt, 25, 500) * (0.5 + Math.random() / 2);
+/** A client of one server, or of the master that Sentinels name. */
+export interface RedisNode extends RedisCommands {
+  readonly options: NodeOptions;
+  /** Another object after each reconnect. */
+  readonly stream?: RedisStream | undefined;
+  time(): Promise<(number | string)[]>;
+  scan(
+    cursor: string,
+    match: 'MATCH',
+    glob: string,
+    count: 'COUNT',
+    batch: number,
+  ): Promise<[cursor: string, keys: string[]]>;
+  call(command: string, ...args: string[]): Promise<unknown>;
+  /** Makes another connection to the same server, for messages. */
+  duplicate(options: SubscriberOptions): RedisSubscriber;
 }
 
-export function createRedisClient(connection: RedisOptions | string): Redis {
-  if (typeof connection === 'string') return new Redis(connection, { ...OWN_CLIENT, ...REPLIES });
-  return new Redis({ ...OWN_CLIENT, ...connection, ...REPLIES });
+export interface RedisCluster extends RedisCommands {
+  readonly options: Partial<ClusterOptions>;
+  /** By slot: the addresses of its master and its replicas. */
+  readonly slots: string[][];
+  nodes(role: 'master' | 'all'): RedisNode[];
+  /** Of ioredis. */
+  sendCommand?(...args: never[]): unknown;
+}
+
+/** A connection for messages. Emits `messageBuffer` with the channel and the message. */
+export interface RedisSubscriber extends EventEmitter {
+  readonly stream?: RedisStream | undefined;
+  connect(): Promise<void>;
+  call(command: string, ...args: (string | number)[]): Promise<unknown>;
+  subscribe(...channels: string[]): Promise<unknown>;
+  unsubscribe(channel: string): Promise<unknown>;
+  disconnect(): void;
+}
+
+/** The connection of a client. */
+export interface RedisStream {
+  destroy(why?: Error): unknown;
+}
+
+export type SubscriberOptions = Partial<RedisOptions>;
+
+export type NodeOptions = Pick<
+  RedisOptions,
+  | 'enableOfflineQueue'
+  | 'host'
+  | 'keyPrefix'
+  | 'maxRetriesPerRequest'
+  | 'name'
+  | 'path'
+  | 'port'
+  | 'retryStrategy'
+  | 'sentinels'
+  | 'tls'
+  | 'username'
+>;
+
+export function isCluster(client: RedisClient): client is RedisCluster {
+  return client.isCluster;
+}
+
+/** The clients of all masters. */
+export function mastersOf(client: RedisClient): readonly RedisNode[] {
+  return isCluster(client) ? client.nodes('master') : [client];
+}
+
+/** What both kinds of clients do. The client puts its `keyPrefix` before the keys. */
+interface RedisCommands extends EventEmitter {
+  readonly isCluster: boolean;
+  /** `undefined` for ioredis itself. */
+  readonly library?: 'node-redis';
+  /** Of ioredis: `wait`, `connecting`, `connect`, `ready`, `close`, `reconnecting`, `disconnecting` or `end`. */
+  readonly status: string;
+  evalsha(sha1: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
+  eval(lua: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
+  /** Resolves to bytes where the command alone would resolve to text. */
+  callBuffer(command: string, args: (string | number | Buffer)[]): Promise<unknown>;
+  ping(): Promise<string>;
+  info(section: string): Promise<string>;
+  get(key: string): Promise<string | null>;
+  getBuffer(key: string): Promise<Buffer | null>;
+  mgetBuffer(keys: string[]): Promise<(Buffer | null)[]>;
+  set(key: string, value: string, unit: 'PX', ttl: number): Promise<unknown>;
+  set(key: string, value: string, unit: 'PX', ttl: number, when: 'NX'): Promise<unknown>;
+  del(key: string): Promise<number>;
+  unlink(keys: string[]): Promise<number>;
+  pttl(key: string): Promise<number>;
+  srem(key: string, members: string[]): Promise<number>;
+  sismember(key: string, member: string): Promise<number>;
+  smembers(key: string): Promise<Iterable<string>>;
+  publish(channel: string, message: string): Promise<number>;
+  /** With `true`, the client connects again. */
+  disconnect(reconnect?: boolean): void;
 }

@@ -1,71 +1,81 @@
 import type { Redis } from 'ioredis';
-import type { Notice, StartRequest } from '../../contracts/start-request.js';
-import { createRedisClient, type RedisClient } from './redis-client.js';
+import type { StartRequest } from '../../contracts/start-request.js';
+import type { RedisClient } from './redis-client.js';
+import { allowListeners } from './connection/allow-listeners.js';
+import { createRedisClient } from './connection/own-client.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
+import { Reporters } from '../reporting/reporters.js';
 import { ScriptRunner } from './scripting/script-runner.js';
 import { SilenceGuard } from './connection/silence-guard.js';
 import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection/connection-options.js';
 import { ConnectionState, type RedisFailure } from './connection/connection-state.js';
 import { PrimarySeeker } from './connection/primary-seeker.js';
 import { queuesForLong, ReadyQueue } from './connection/ready-queue.js';
+import { adapted } from './node-redis/adapted.js';
+import { isNodeRedis } from './node-redis/node-redis-clients.js';
 
-/** What a link and those who use it listen to one event of a client with, at most. */
+/** How many listeners for one event of a client a link and its users need at most. */
 const LISTENERS = 6;
 
 /**
- * A client of the user's, which stays open, or one of our own, which is watched for silence and closed; with what runs
- * scripts on it, and what is known of its connection.
+ * A client of the application, which stays open, or one of our own, which is watched for silence and closed; together
+ * with the runner of its scripts and the state of its connection.
  */
 export class RedisLink {
   readonly client: RedisClient;
   readonly scripts: ScriptRunner;
-  private readonly own: boolean;
+  /** Whether the client is one that this link made: from options, or as an adapter. */
+  private readonly ours: boolean;
   private readonly state: ConnectionState;
   private readonly queue: ReadyQueue | undefined;
-  private readonly reports = new Set<(notice: Notice) => void>();
+  private readonly guard: SilenceGuard | undefined;
+  private readonly lowerLimit: () => void;
+  readonly reporters = new Reporters();
+  private closed = false;
 
-  /** @throws the option's ConfigError for what is no connection */
+  /** @throws the option's ConfigError for a value that is not a connection */
   constructor(connection: RedisConnection, option: ConnectionOption) {
     requireRedisConnection(option, connection);
-    this.own = !isRedisClient(connection);
-    const client = isRedisClient(connection) ? connection : createRedisClient(connection);
-    allowListeners(client, LISTENERS);
+    const { client, own } = clientOf(connection);
+    this.lowerLimit = allowListeners(client, LISTENERS);
     this.client = client;
-    this.state = new ConnectionState(client, this.own);
+    this.ours = client !== connection;
+    this.state = new ConnectionState(client, own !== undefined);
     this.queue = queuesForLong(client) ? new ReadyQueue(client, () => this.diagnose()) : undefined;
     this.scripts = new ScriptRunner(client, {
-      ...(this.own && { guard: new SilenceGuard((why) => (client as Redis).stream?.destroy(why)) }),
       ...(this.queue && { queue: this.queue }),
-      seeker: new PrimarySeeker(client, (notice) => this.report(notice)),
+      seeker: new PrimarySeeker(client, this.reporters.report),
     });
+    if (own) this.guard = new SilenceGuard(this.scripts, (why) => own.stream?.destroy(why));
   }
 
-  start({ commandTimeout, report }: StartRequest): void {
-    this.reports.add(report);
-    if (this.queue) this.queue.patience = Math.max(commandTimeout, this.reports.size === 1 ? 0 : this.queue.patience);
+  start(request: StartRequest): void {
+    this.reporters.add(request);
+    const others = this.reporters.count > 1;
+    if (this.queue) this.queue.patience = Math.max(request.commandTimeout, others ? this.queue.patience : 0);
   }
 
-  /** To every module that uses this. */
-  report(notice: Notice): void {
-    for (const report of this.reports) report(notice);
-  }
-
-  /** Why a call failed with `error`, or was not answered. */
+  /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): RedisFailure {
     return this.state.diagnose(error);
   }
 
   close(): void {
+    if (this.closed) return;
+    this.closed = true;
     this.queue?.close();
+    this.guard?.close();
     this.scripts.close();
     this.state.close();
-    allowListeners(this.client, -LISTENERS);
-    if (this.own) this.client.disconnect();
+    this.lowerLimit();
+    if (this.ours) this.client.disconnect();
   }
 }
 
-/** Node.js warns of a leak where more listen than are allowed; several modules may share one client. */
-function allowListeners(client: RedisClient, more: number): void {
-  const most = client.getMaxListeners();
-  if (most > 0 && most !== Infinity) client.setMaxListeners(most + more);
+/** The client for a connection; `own` where it is one that the library made and closes. */
+function clientOf(connection: RedisConnection): { readonly client: RedisClient; readonly own?: Redis } {
+  if (isRedisClient(connection)) return { client: connection };
+  if (isNodeRedis(connection)) return { client: adapted(connection) };
+  const own = createRedisClient(connection);
+  return { client: own, own };
 }

@@ -1,6 +1,6 @@
 import { listenToAbort } from '../../timing/abort-listeners.js';
 
-/** What `work` answers, unless the signal is aborted before: then its reason, while the work goes on. */
+/** Settles as `work` does, or rejects with the signal's reason if that is aborted first; the work then goes on. */
 export function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   if (signal.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {

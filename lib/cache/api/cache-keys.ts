@@ -15,12 +15,12 @@ export function cacheKey(key: string): string {
   return key;
 }
 
-/** What keys begin with; '' is the beginning of each. @throws CacheKeyError */
+/** The beginning of keys, which may be ''. @throws CacheKeyError */
 export function keyBeginning(prefix: string): string {
   return prefix === '' ? prefix : cacheKey(prefix);
 }
 
-/** The parts with `:` between them, each escaped. @throws CacheKeyError */
+/** The parts joined by `:`, each escaped. @throws CacheKeyError */
 export function composedKey(parts: readonly unknown[]): string {
   if (parts.length === 0) throw new CacheKeyError('A cache key has no parts; give one or more');
   return parts

@@ -8,9 +8,9 @@ export interface CacheOperations extends CacheWrites, CacheDeletions {
   readonly sets: CacheSetOperations;
   readonly expiringSet: CacheExpiringSetOperations;
 
-  /** The same operations on keys that begin with `name:` behind what they begin with here. */
+  /** The same operations on keys that begin with `name:`, after the prefix of this one. */
   namespace(name: string): CacheOperations;
 
-  /** Gathers operations that are sent together: `await cache.pipeline().get('a').incr('n', { ttl: '1d' }).exec()`. */
+  /** Gathers operations and sends them together: `await cache.pipeline().get('a').incr('n', { ttl: '1d' }).exec()`. */
   pipeline(): CachePipeline;
 }

@@ -3,15 +3,15 @@ import type { CacheWrites, CountArguments, CountOptions, SetOptions, SoftExpiryO
 import type { Duration } from '../../options/duration.js';
 import type { CacheExpiringSetOperations, CacheSetOperations } from './set-operations.js';
 
-/** What a pipeline gathers. */
+/** The operations that a pipeline gathers. */
 interface PipelinedOperations extends CacheWrites, CacheDeletions {
   readonly sets: CacheSetOperations;
   readonly expiringSet: CacheExpiringSetOperations;
 }
 
 /**
- * Gathers operations and sends them together. They are not a transaction: others may come in between, and each succeeds
- * or fails by itself.
+ * Gathers operations and sends them together. They are not a transaction: other operations may run in between, and each
+ * succeeds or fails alone.
  */
 export class CachePipeline<Results extends unknown[] = []> {
   private readonly steps: (() => Promise<unknown>)[] = [];

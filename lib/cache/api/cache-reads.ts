@@ -1,21 +1,22 @@
+import type { CacheKeyInfo } from './cache-key-info.js';
 import type { BatchLoader, Loader } from '../load/cache-loader.js';
 import type { CacheEntryOptions, ReadOptions } from '../options/cache-options.js';
 
 /** Reads and loads the values under keys that begin with one prefix. */
 export interface CacheReads {
-  /** What every key begins with here. */
+  /** The prefix of all keys. */
   readonly keyPrefix: string;
 
   /**
-   * Joins parts to a key: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so that
-   * no two lists of parts make the same key.
+   * Joins parts to a key: `key('shop', 'product', 7)` is `shop:product:7`. Separators inside a part are escaped, so
+   * that different lists of parts make different keys.
    *
    * @throws CacheKeyError for a part that is undefined, null, an object, NaN or an empty string
    */
   key(...parts: readonly (string | number | bigint | boolean)[]): string;
 
   /**
-   * Returns the value of the key, or loads and stores it where there is none. One loader at a time runs for a key, over
+   * Returns the value of the key, or loads and stores it if there is none. For each key one loader at a time runs, over
    * all processes; its result is not stored if the key was invalidated meanwhile.
    *
    * Callers of one process that ask for a key at the same time get the same object: treat it as read-only.
@@ -28,7 +29,7 @@ export interface CacheReads {
   getOrSet<T>(key: string, loader: Loader<T>, options?: ReadOptions): Promise<T>;
 
   /**
-   * Returns the values of the keys, in their order. Calls the loader once, with the keys that have no value and that no
+   * Returns the values of the keys, in their order. Calls the loader once, for the keys that have no value and that no
    * other call is loading.
    *
    * @throws what `getOrSet` throws
@@ -47,9 +48,17 @@ export interface CacheReads {
     options?: Pick<CacheEntryOptions, 'onRedisError'>,
   ): Promise<(T | undefined)[]>;
 
-  /** How many more ms the value is kept; `null` when there is none. @throws CacheBackendError when Redis fails */
+  /** Milliseconds until the value is removed; `null` when there is none. @throws CacheBackendError when Redis fails */
   ttl(key: string): Promise<number | null>;
 
-  /** Whether `get` would find a value, which may be `undefined` itself. @throws CacheBackendError when Redis fails */
+  /** Whether `get` would find a value; it may find `undefined`. @throws CacheBackendError when Redis fails */
   has(key: string): Promise<boolean>;
+
+  /**
+   * What the store keeps under the key, without reading the value; `null` when there is no value, and no load or write
+   * is under way. One round trip, two for a value with tags. Does not look into first levels.
+   *
+   * @throws CacheBackendError when Redis fails
+   */
+  inspect(key: string): Promise<CacheKeyInfo | null>;
 }

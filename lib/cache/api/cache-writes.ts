@@ -2,12 +2,12 @@ import type { CacheEntryOptions } from '../options/cache-options.js';
 import type { Duration, EndlessDuration } from '../../options/duration.js';
 import type { CacheReads } from './cache-reads.js';
 
-/** What `set` takes. */
+/** The options of `set`. */
 export type SetOptions = Pick<CacheEntryOptions, 'ttl' | 'jitter' | 'nullTtl' | 'staleTtl' | 'tags' | 'onRedisError'>;
 
-/** What `incr` and `decr` take. */
+/** The options of `incr` and `decr`. */
 export interface CountOptions {
-  /** How long a number is kept, counted from the call that created it; `Infinity` for one that does not expire. */
+  /** How long the number is kept, from the call that created it; `Infinity` for a number that does not expire. */
   ttl: EndlessDuration;
 }
 
@@ -23,22 +23,25 @@ export interface SoftExpiryOptions extends Pick<CacheEntryOptions, 'barrier' | '
 /** Stores values by hand, and counts. */
 export interface CacheWrites extends CacheReads {
   /**
-   * Stores the value in place of any other. A load under way does not overwrite it. Stores nothing while a `mutate` or a
-   * barrier of the key stands.
+   * Stores the value in place of any other. A load under way does not overwrite it. Stores nothing while a `mutate`
+   * runs on the key or a barrier stands.
    *
-   * When Redis fails and `onRedisError` is 'open', stores nothing, and deletes the old value as soon as Redis is back.
+   * If Redis fails and `onRedisError` is 'open', stores nothing, and deletes the old value as soon as Redis is back.
    */
   set(key: string, value: unknown, options?: SetOptions): Promise<void>;
 
-  /** Stores the value if there is none; `false` where there is one, or a `mutate` or a barrier of the key stands. */
+  /**
+   * Stores the value if there is none. `false` if there is one, or while a `mutate` runs on the key or a barrier
+   * stands.
+   */
   setIfAbsent(key: string, value: unknown, options?: SetOptions): Promise<boolean>;
 
   /** As `set`, for many keys. */
   mset(values: Readonly<Record<string, unknown>> | ReadonlyMap<string, unknown>, options?: SetOptions): Promise<void>;
 
   /**
-   * Adds `by` (default 1) to the number of the key, and returns the sum. A number begins at 0 and is kept for `ttl` from
-   * its first call; later calls do not prolong it.
+   * Adds `by` (default 1) to the number of the key, and returns the sum. A number begins at 0 and is kept for `ttl`
+   * from its first call; later calls do not extend it.
    *
    * @throws CacheConfigError without a `ttl`: give `Infinity` for a number that does not expire
    * @throws CacheConfigError when the value is not a whole number that `set` or `incr` stored
@@ -63,19 +66,19 @@ export interface CacheWrites extends CacheReads {
   getDel<T = unknown>(key: string, options?: Pick<CacheEntryOptions, 'onRedisError'>): Promise<T | undefined>;
 
   /**
-   * Sets the end of the value to `ttl` from now; `false` when there is none. A first level that reads the value later
-   * goes by the `ttl` of its `set` or load, and may keep it for up to `l1.ttl` longer than Redis.
+   * Makes the value expire `ttl` from now; `false` when there is none. A first level that reads the value later uses
+   * the `ttl` of its `set` or load, and may keep it for up to `l1.ttl` longer than Redis.
    *
    * @throws CacheBackendError when Redis fails
    */
   expire(key: string, ttl: Duration): Promise<boolean>;
   /**
-   * Makes the values stale at once, as if their `ttl` had ended: a read loads, and falls back on them for its
-   * `staleTtl`, as long as Redis keeps them. Loads that began before store nothing. Returns how many values there were;
-   * numbers of `incr` are deleted.
+   * Makes the values stale at once, as if their `ttl` had ended: a read loads, and falls back on them for their
+   * `staleTtl`, as long as Redis keeps them. Loads that began before store nothing. Returns the number of values.
+   * Deletes numbers of `incr`, which are never stale.
    *
-   * When Redis does not confirm it, the values are deleted as soon as Redis is back; this process does not read them
-   * until then.
+   * If Redis does not confirm it, the process deletes the values as soon as Redis is back, and does not read them until
+   * then.
    *
    * @throws CacheBackendError when Redis fails and `onRedisError` is 'throw'
    */

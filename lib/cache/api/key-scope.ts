@@ -5,8 +5,9 @@ import { OptionResolver } from '../../options/fixed-options.js';
 import { entrySettings, readSettings, type EntrySettings } from '../options/entry-settings.js';
 import { cacheKey, cacheKeys, keyBeginning } from './cache-keys.js';
 
-/** Makes full keys and complete settings of what callers give: for the keys that begin with one prefix. */
+/** Turns the keys and options of callers into full keys and complete settings, for the keys under one prefix. */
 export class KeyScope {
+  private opened: CacheEngine | undefined;
   private readonly entryOptions = new OptionResolver((options: CacheEntryOptions) =>
     entrySettings(options, this.engine.settings.entries),
   );
@@ -21,7 +22,7 @@ export class KeyScope {
 
   /** @throws CacheConfigError when the application has no cache */
   get engine(): CacheEngine {
-    return this.runtime.engine();
+    return (this.opened ??= this.runtime.engine());
   }
 
   /** @throws CacheConfigError */
@@ -37,10 +38,12 @@ export class KeyScope {
 
   /** @throws CacheKeyError */
   key(key: string): string {
-    return this.keyPrefix + cacheKey(key);
+    // Almost every key is valid; `cacheKey` finds out what is wrong with the others.
+    const valid = typeof key === 'string' && key !== '' && key.isWellFormed();
+    return this.keyPrefix + (valid ? key : cacheKey(key));
   }
 
-  /** Without duplicates. @throws CacheKeyError */
+  /** Returns them without duplicates. @throws CacheKeyError */
   keys(keys: string | readonly string[]): readonly string[] {
     return cacheKeys(keys).map((key) => this.keyPrefix + key);
   }

@@ -6,16 +6,16 @@ import { cacheOption } from '../../options/option-checks.js';
 
 type Members = string | readonly string[];
 
-/** Sets of strings. Their keys are apart from those of values: one key may name a set and a value. */
+/** Sets of strings. Their keys are separate from those of values: a set and a value may have the same key. */
 export class CacheSetOperations {
   /** @internal */
   constructor(private readonly scope: KeyScope) {}
 
   /**
-   * Adds members, and returns how many of them are new. The whole set is then kept for `ttl` from now; with `Infinity`
-   * it does not expire.
+   * Adds members, and returns how many are new. Keeps the whole set for `ttl` from now; `Infinity` for a set that does
+   * not expire.
    *
-   * @throws CacheConfigError without a `ttl`: give `Infinity` for a set that does not expire
+   * @throws CacheConfigError without a `ttl`
    * @throws CacheBackendError when Redis fails
    */
   async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
@@ -29,7 +29,7 @@ export class CacheSetOperations {
     );
   }
 
-  /** Removes members, and returns how many of them there were. @throws CacheBackendError when Redis fails */
+  /** Removes members, and returns how many there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
@@ -60,14 +60,14 @@ export class CacheSetOperations {
   }
 }
 
-/** Sets of strings, each of which expires at its own time, by the clock of Redis. */
+/** Sets of strings whose members expire one by one, by the clock of Redis. */
 export class CacheExpiringSetOperations {
   /** @internal */
   constructor(private readonly scope: KeyScope) {}
 
   /**
-   * Answers how many of them are new. Each of them then lives for `ttl` from now. @throws CacheBackendError when Redis
-   * fails
+   * Adds members, or keeps existing ones, each for `ttl` from now, and returns how many are new.
+   * @throws CacheBackendError when Redis fails
    */
   async add(key: string, members: Members, ttl: Duration): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
@@ -80,7 +80,7 @@ export class CacheExpiringSetOperations {
     );
   }
 
-  /** Removes members, and returns how many of them there were. @throws CacheBackendError when Redis fails */
+  /** Removes members, and returns how many there were. @throws CacheBackendError when Redis fails */
   async remove(key: string, members: Members): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
@@ -101,7 +101,7 @@ export class CacheExpiringSetOperations {
     );
   }
 
-  /** Those that have not expired. @throws CacheBackendError when Redis fails */
+  /** The members that have not expired. @throws CacheBackendError when Redis fails */
   async members(key: string): Promise<readonly string[]> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
@@ -110,7 +110,7 @@ export class CacheExpiringSetOperations {
     );
   }
 
-  /** How many have not expired. @throws CacheBackendError when Redis fails */
+  /** The number of members that have not expired. @throws CacheBackendError when Redis fails */
   async size(key: string): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
     const full = this.scope.key(key);
@@ -126,7 +126,7 @@ function list(members: Members): readonly string[] {
   return all.map(single);
 }
 
-/** Refuses halves of surrogate pairs, which UTF-8 would all make one member. */
+/** Refuses half of a surrogate pair: UTF-8 replaces every such half with the same character. */
 function single(member: unknown): string {
   if (typeof member === 'string' && whyNotText(member) === undefined) return member;
   throw cacheOption.refused('members', member, 'strings of whole characters');

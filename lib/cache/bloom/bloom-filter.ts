@@ -9,8 +9,8 @@ import type { StoreCalls } from '../store/store-calls.js';
 /** How large a filter is, and how long it is kept. */
 export interface BloomFilterOptions {
   /**
-   * How many ids the filter is made for; with more, it errs more often. Another capacity makes another filter, to which
-   * processes with the old capacity do not add: rebuild it when they have ended.
+   * How many ids the filter is made for; with more, it errs more often. Another capacity makes another filter:
+   * processes that still use the old capacity do not add to it, so rebuild it once they have ended.
    */
   capacity: number;
   /** The share of unknown ids for which the filter says that they may exist. From 1e-9 to 0.5. @default 0.01 */
@@ -20,23 +20,23 @@ export interface BloomFilterOptions {
 }
 
 /**
- * Knows which ids do not exist, in about ten bits for each id that does: saves queries for rows that the database never
- * had.
+ * Knows which ids do not exist, and saves queries for rows that the database never had. Takes about ten bits for each
+ * id that exists.
  *
- * "Does not exist" is certain where each id was added *before its row became visible*, in or before the transaction
- * that inserts it, and Redis lost no write. A failover of Redis that loses its last writes loses ids: rebuild then. An
- * id cannot be removed; a rebuild leaves out deleted ones.
+ * "Does not exist" is certain if each id was added *before its row became visible*, in or before the transaction that
+ * inserts it, and if Redis lost no write. A failover of Redis may lose the last writes, and with them ids: rebuild
+ * then. An id cannot be removed; a rebuild leaves out deleted ones.
  *
- * Until `rebuild` has finished once, and after Redis lost the filter, it says of each id that it may exist.
+ * Until the first `rebuild` has finished, and after Redis lost the filter, it says of every id that it may exist.
  */
 export class BloomFilter {
   private readonly shape: BloomShape;
-  /** Has the size in it: another size is another filter. */
+  /** Contains the size: a filter of another size has another key. */
   private readonly key: string;
   private readonly ttl: number;
 
   /**
-   * Made by `CacheService.bloomFilter`.
+   * Created by `CacheService.bloomFilter`.
    * @internal
    */
   constructor(
@@ -69,7 +69,7 @@ export class BloomFilter {
     }
   }
 
-  /** `false`: the id does not exist. `true`: it may exist; also where the filter is lost, or Redis fails. */
+  /** `false`: the id does not exist. `true`: it may exist, or the filter is lost, or Redis fails. */
   async mayHave(id: string): Promise<boolean> {
     const [may = true] = await this.mayHaveMany([id]);
     return may;
@@ -83,8 +83,9 @@ export class BloomFilter {
   }
 
   /**
-   * Builds a new filter of all ids, which replaces the one in use at the end, and includes ids that any process adds
-   * meanwhile. `read` returns all ids; query them when it is called, not before, or ids inserted in between are missing.
+   * Builds a new filter of all ids and replaces the one in use at the end. Includes ids that any process adds
+   * meanwhile. `read` returns all ids; query them when it is called, not before, or ids inserted in between are
+   * missing.
    *
    * Resolves to `false`, without calling `read`, when another process is rebuilding the filter.
    * @throws CacheBackendError when Redis fails or loses the new filter, or what `read` throws; the filter in use then

@@ -1,20 +1,20 @@
 import type { CacheStore, CacheTracker } from '../../contracts/cache-store.js';
 import { CacheConfigError } from '../../errors/cache-errors.js';
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { FirstLevel } from './first-level.js';
 import type { LocalState } from '../invalidation/local-state.js';
 
 /**
  * Drops from the first level each value that any client changes in the store.
  *
- * Values that this process stores are dropped, too: the message looks like that of another writer, and one message may
+ * Also drops values that this process stores: their message looks like that of another writer, and one message may
  * stand for both.
  */
 export class FirstLevelTracking implements CacheTracker {
   constructor(
     private readonly firstLevel: FirstLevel,
     private readonly local: LocalState,
-    private readonly warnings: WarningLimiter,
+    private readonly warnings: Warnings,
   ) {}
 
   /** @throws CacheConfigError when the store cannot */

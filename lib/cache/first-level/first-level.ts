@@ -6,7 +6,7 @@ export interface FirstLevelSettings {
   readonly maxBytes: number;
   readonly ttl: number;
   readonly serialize: boolean;
-  /** Milliseconds for which fresh values are served where the store fails, counted from the first missed message. */
+  /** How long (ms) fresh values are served while the store fails, counted from the first missed message. */
   readonly whileAway: number;
   readonly bus: 'pubsub' | 'tracking';
 }
@@ -21,16 +21,16 @@ export interface Kept {
 }
 
 interface KeptUntil extends Kept {
-  /** On the monotonic clock. `value` is set where `serialize` is off. */
+  /** On the monotonic clock. `value` is set if `serialize` is off. */
   readonly until: number;
 }
 
-/** Roughly how many bytes an entry takes beside its payload. */
+/** Roughly the bytes that an entry takes in addition to its payload. */
 const OVERHEAD = 200;
 
 /**
- * Values in the memory of the process, in front of Redis. While messages of changes may be missed, it is empty, or with
- * `whileAway` serves only where Redis fails.
+ * Values in the memory of the process, in front of Redis. While messages of changes may be missed, it is empty; with
+ * `whileAway`, it keeps its values but serves them only if Redis fails.
  */
 export class FirstLevel {
   private readonly entries: LRUCache<string, KeptUntil>;
@@ -77,7 +77,9 @@ export class FirstLevel {
     return this.answer(kept);
   }
 
-  /** A fresh value to serve where the store fails; for up to `whileAway` ms, messages of changes may be missing. */
+  /**
+   * A fresh value to serve while the store fails, for up to `whileAway` ms although messages of changes may be missed.
+   */
   spare(key: string): Kept | undefined {
     const { whileAway } = this.settings;
     if (whileAway === 0 || performance.now() >= (this.awaySince ?? Infinity) + whileAway) return undefined;
@@ -90,8 +92,8 @@ export class FirstLevel {
   }
 
   /**
-   * Keeps the entry, at most until its own `ttl` ends. The payload must not be a slice of what a client received: the
-   * whole reply would stay in memory.
+   * Keeps the entry, at most until its own `ttl` ends. The payload must not be a slice of a client's reply, because
+   * that would keep the whole reply in memory.
    */
   keep(key: string, entry: Entry): void {
     if (!this.trusted) return;

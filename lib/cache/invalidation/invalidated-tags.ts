@@ -2,8 +2,8 @@
 const MOST = 1_000;
 
 /**
- * Remembers which tags were invalidated lately, as far as this process knows. The tags of a value are known when its
- * read ends, which then asks whether one of them was invalidated since the read began.
+ * Remembers which tags were invalidated lately, as far as this process knows. The tags of a value are known only when
+ * its read ends, which then asks whether one of them was invalidated since the read began.
  */
 export class InvalidatedTags {
   /** The count at the last invalidation of each tag. */

@@ -1,7 +1,9 @@
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidateRequest } from '../../contracts/cache-store.js';
 import type { Pending } from '../../contracts/pending.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import { inBatches, valuesOf } from '../store/batches.js';
+import { publishInvalidate } from '../store/cache-events.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { LocalState } from './local-state.js';
@@ -66,7 +68,7 @@ export class Invalidations {
     requestOf: (key: string) => InvalidateRequest,
     failOpen: boolean,
   ): Promise<number> {
-    // Those after one that fails are to be repeated as well.
+    // If one fails, the deletions after it have to be repeated as well.
     const settled = await inBatches(keys, (key, go) => {
       const { staleSince, ...request } = requestOf(key);
       const deletion = this.deletion(request);
@@ -77,7 +79,7 @@ export class Invalidations {
       return this.stepOrder.run([access], async () => {
         if (go) await go;
         const outcome = await this.confirm(deletion, expiry);
-        // What was read in between may be from before.
+        // A value that was read in between may be older than the deletion.
         this.local.forget(key);
         return outcome;
       });
@@ -92,7 +94,7 @@ export class Invalidations {
     this.unconfirmed.add(this.deletion({ key }));
   }
 
-  /** The unconfirmed deletions that a new value under the key makes needless. */
+  /** The unconfirmed deletions that a new value under the key would make superfluous. */
   neededUntilStored(key: string): readonly Deletion[] {
     return this.unconfirmed.size === 0 ? [] : this.unconfirmed.coveredBy(this.deletion({ key }));
   }
@@ -112,12 +114,13 @@ export class Invalidations {
   }
 
   /**
-   * Sends the deletion, and repeats it until the store confirms it. `expiry` is a soft expiry to send first in its
-   * place: it leaves a value, so it confirms no other deletion, and where the store does not confirm it, the deletion
-   * is repeated instead.
+   * Sends the deletion, and repeats it until the store confirms it. `expiry` is a soft expiry to send first instead. It
+   * leaves a value, so it confirms no other deletion; if the store does not confirm the expiry, the deletion is
+   * repeated in its place.
    */
   private async confirm(deletion: Deletion, expiry?: () => Pending<unknown>): Promise<Outcome> {
     this.counters.invalidations += 1;
+    if (cacheChannels.invalidate.hasSubscribers) publishInvalidate(deletion);
     const before = expiry ? [] : this.unconfirmed.coveredBy(deletion);
     const send = expiry ?? (() => deletion.send());
     try {

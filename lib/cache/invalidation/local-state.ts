@@ -10,10 +10,10 @@ interface FirstLevelValues {
 }
 
 interface ReadsInFlight {
-  /** No caller joins the read any more, and its value does not enter the first level. */
+  /** Lets no caller join the read any more, and keeps its value out of the first level. */
   detach(key: string): void;
   detachMatching(matches: Matches): void;
-  /** Callers still join the read, but its value does not enter the first level. */
+  /** Keeps the value of the read out of the first level; callers still join the read. */
   outdate(key: string): void;
 }
 
@@ -40,7 +40,7 @@ export class LocalState {
   }
 
   /**
-   * Forgets a value that was changed by any client, or has expired. Callers go on joining the read in flight: it may be
+   * Forgets a value that any client has changed, or that has expired. Callers still join the read in flight: it may be
    * the load that replaces an expired value.
    */
   forgetValue(key: string): void {

@@ -1,16 +1,18 @@
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { DeleteMatchingRequest } from '../../contracts/cache-store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { redisGlob } from '../../keys/redis-glob.js';
+import { publishInvalidate } from '../store/cache-events.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { LocalState } from './local-state.js';
 import { keyOfResource, type StepOrder } from './step-order.js';
 import type { UnconfirmedDeletions } from './unconfirmed-deletions.js';
 
-/** What a store may escape in a key. */
+/** The characters that a store may escape in a key. */
 const STORED_OTHERWISE = /\}|%(?=25|7D)/;
 
-/** Deletes values by a prefix or a pattern of their keys: takes as many steps as the store has keys. */
+/** Deletes values by a prefix or a pattern of their keys; takes as many steps as the store has keys. */
 export class MatchingDeletions {
   /** For each deletion under way, the keys that were stored since it began. */
   private readonly storedMeanwhile = new Set<Set<string>>();
@@ -35,6 +37,9 @@ export class MatchingDeletions {
     const shown = 'prefix' in match ? `prefix "${match.prefix}"` : `pattern "${match.pattern}"`;
     const what = `deletion by ${shown}`;
     this.counters.invalidations += 1;
+    if (cacheChannels.invalidate.hasSubscribers) {
+      publishInvalidate({ matching: 'prefix' in match ? match.prefix : match.pattern });
+    }
     this.local.forgetMatching(matches);
     this.storedMeanwhile.add(stored);
     try {

@@ -1,8 +1,8 @@
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { Invalidations, InvalidateSettings } from './invalidations.js';
 
-/** How long (ms) a barrier outlives a writer that died; it is renewed every third of it. */
+/** How long (ms) a barrier outlives a writer that died. Renewed every third of it. */
 const WRITE_BARRIER = 10_000;
 
 /** Runs writes behind a barrier: nothing is stored under their keys meanwhile. */
@@ -10,7 +10,7 @@ export class Mutations {
   constructor(
     private readonly calls: StoreCalls,
     private readonly invalidations: Invalidations,
-    private readonly warnings: WarningLimiter,
+    private readonly warnings: Warnings,
     private readonly nextToken: () => string,
   ) {}
 

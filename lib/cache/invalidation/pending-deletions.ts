@@ -10,10 +10,10 @@ export interface Deletion {
   /** A later deletion with the same name replaces this one. */
   readonly name: string;
   readonly key?: string;
-  /** Only deletes the value of `key`, so that any other deletion of the key covers as much. */
+  /** Whether it only deletes the value of `key`; any other deletion of the key then covers it. */
   readonly plain?: boolean;
   readonly tag?: string;
-  /** The keys that it covers, where it scans all keys. */
+  /** Which keys it covers, if it scans all keys. */
   readonly matches?: (key: string) => boolean;
   send(): Pending<unknown>;
 }
@@ -56,7 +56,7 @@ export class PendingDeletions {
     return this.byName.get(deletion.name) === deletion;
   }
 
-  /** The deletions that this one makes needless. */
+  /** The deletions that this one makes superfluous. */
   coveredBy({ name, key }: Deletion): readonly Deletion[] {
     if (this.byName.size === 0) return [];
     const same = this.byName.get(name);
@@ -82,7 +82,7 @@ export class PendingDeletions {
     else this.byKey.set(key, new Set([deletion]));
   }
 
-  /** Leaves a deletion that has replaced this one. */
+  /** Removes this deletion, but not one that has replaced it. */
   delete(deletion: Deletion | undefined): void {
     if (!deletion || !this.includes(deletion)) return;
     const { name, key } = deletion;

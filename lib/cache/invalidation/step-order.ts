@@ -8,7 +8,7 @@ export interface Access {
 }
 
 export const keyResource = (key: string): string => `k${key}`;
-/** '' for a resource that is not a key. */
+/** The key of the resource; '' if the resource is not a key. */
 export const keyOfResource = (resource: string): string => (resource.startsWith('k') ? resource.slice(1) : '');
 export const tagResource = (tag: string): string => `t${tag}`;
 export const setResource = (key: string): string => `s${key}`;
@@ -30,7 +30,7 @@ class StepGroup {
     void before?.then(() => (this.before = undefined));
   }
 
-  /** Steps that come from now on form a new group. */
+  /** Closes the group: later steps form a new one. Returns its end. */
   close(): Promise<void> {
     this.closed = true;
     return this.ended;
@@ -55,17 +55,17 @@ class StepGroup {
 }
 
 /**
- * Orders the changes that this process makes: on the way to the store, a later change could overtake an earlier one. No
- * step calls code of the user or waits for another step, because it could then wait for itself.
+ * Orders the changes that this process makes, because on the way to the store a later change could overtake an earlier
+ * one. A step must not call code of the application or wait for another step, or it could wait for itself.
  */
 export class StepOrder {
   /** The last group of each resource. */
   private readonly last = new Map<string, StepGroup>();
 
   /**
-   * Resolves when the changes of the key that were called so far have ended; `undefined` where there are none. A
-   * command sent right after that precedes the changes called later; where there is nothing to wait for, send it in the
-   * same turn of the event loop.
+   * Resolves when all changes of the key that were called before have ended; `undefined` if there are none. A command
+   * sent right after that precedes the changes called later; if there is nothing to wait for, send it in the same turn
+   * of the event loop.
    */
   afterKey(key: string): Promise<void> | undefined {
     return this.last.size > 0 ? this.last.get(keyResource(key))?.close() : undefined;

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
@@ -8,24 +9,24 @@ import type { StoreCalls } from '../store/store-calls.js';
 import { backoff } from '../../timing/backoff.js';
 import { keyResource, type StepOrder } from './step-order.js';
 
-/** How many deletions are remembered; a further one is given up. */
+/** How many deletions are remembered at most; a further one is given up. */
 const MOST = 100_000;
 const FIRST_BACKOFF = 100;
 const LONGEST_BACKOFF = 2_000;
-/** How long (ms) the application repeats deletions when it ends, and the pause between two tries. */
+/** How long (ms) the application repeats deletions when it ends, and the pause between two attempts. */
 const LAST_TRY = { most: 500, every: 25 };
 /** How many deletions are sent at once. */
 const BATCH = 64;
 
 /**
- * Repeats the deletions that the store has not confirmed until it does. Meanwhile, this process does not read from the
- * store what they cover.
+ * Repeats the deletions that the store has not confirmed until it does. Meanwhile, this process reads nothing that they
+ * cover from the store.
  */
 export class UnconfirmedDeletions {
   readonly pending = new PendingDeletions();
   /** The deletions that are being sent again. */
   private readonly repeats = new Map<Deletion, Promise<void>>();
-  /** Wakes the sweeps that wait before their next try. */
+  /** Wakes the deletions by prefix or pattern that wait before their next attempt. */
   private readonly resting = new Set<() => void>();
   private timer: NodeJS.Timeout | undefined;
   private failures = 0;
@@ -66,33 +67,34 @@ export class UnconfirmedDeletions {
       return;
     }
     this.pending.add(deletion);
+    if (cacheChannels.unconfirmed.hasSubscribers) cacheChannels.unconfirmed.publish({ what: deletion.what });
     if (deletion.matches) void this.sweep(deletion);
     else this.arm();
   }
 
-  /** The deletions that this one makes needless, if it is sent now. */
+  /** The deletions that this one makes superfluous, if it is sent now. */
   coveredBy(deletion: Deletion): readonly Deletion[] {
     return this.pending.coveredBy(deletion);
   }
 
-  /** Forgets deletions: a step that covers them was sent after they were added, and has succeeded. */
+  /** Forgets deletions: a step that covers them was sent after they were added and has succeeded. */
   confirmed(deletions: readonly Deletion[]): void {
-    for (const deletion of deletions) this.pending.delete(deletion);
+    for (const deletion of deletions) this.forget(deletion);
   }
 
   coversTags(tags: TagStamp | undefined): boolean {
     return this.pending.coveringTags(tags) !== undefined;
   }
 
-  /** Why the value of the key, with these tags, must not be read; `undefined` where it may. */
+  /** Why the value of the key, with these tags, must not be read; `undefined` if it may. */
   doubtAbout(key: string, tags?: TagStamp): CacheBackendError | undefined {
     const deletion = this.pending.covering(key) ?? this.pending.coveringTags(tags);
     return deletion && this.calls.failure('read', key, `Redis has not confirmed the ${deletion.what} yet`);
   }
 
   /**
-   * Sends the unconfirmed deletions of the key again, for a step that builds on its value and already runs in the step
-   * order. @throws CacheBackendError when Redis does not confirm them
+   * Sends the unconfirmed deletions of the key again, for a step that needs the current value and already runs in the
+   * step order. @throws CacheBackendError when Redis does not confirm them
    */
   async settle(key: string): Promise<void> {
     for (const deletion of this.pending.ofKey(key)) await this.repeat(deletion);
@@ -115,7 +117,7 @@ export class UnconfirmedDeletions {
       await rest(LAST_TRY.every);
     }
     this.logger.error(
-      `Redis never confirmed ${this.pending.size} deletions, the ${this.pending.first?.what} among them: old values may be served until they expire`,
+      `Redis never confirmed ${this.pending.size} deletions, including the ${this.pending.first?.what}: old values may be served until they expire`,
     );
   }
 
@@ -146,7 +148,7 @@ export class UnconfirmedDeletions {
     );
   }
 
-  /** Sends the others also where Redis refuses one. */
+  /** Goes on with the others when Redis refuses one. */
   private async sendAll(): Promise<void> {
     const all = this.pending.steps;
     let failure: unknown;
@@ -159,7 +161,7 @@ export class UnconfirmedDeletions {
       throw failure ?? new Error('Redis does not answer: the circuit breaker is open');
   }
 
-  /** A sweep takes longer than one command may, so it is repeated apart from the others. */
+  /** Deletions by prefix or pattern take longer than one command may, so they are repeated separately. */
   private async sweep(deletion: Deletion): Promise<void> {
     for (let failures = 0; ; failures += 1) {
       await this.restUntilBack(pauseAfter(failures));
@@ -172,7 +174,7 @@ export class UnconfirmedDeletions {
     }
   }
 
-  /** Runs in the step order, so that it does not delete what is being stored under its key. */
+  /** Repeats the deletion in the step order, so that it does not delete a value that is being stored under its key. */
   private repeatInOrder(deletion: Deletion): Promise<void> {
     const { key } = deletion;
     if (key === undefined) return this.repeat(deletion);
@@ -190,14 +192,21 @@ export class UnconfirmedDeletions {
   }
 
   private async send(deletion: Deletion): Promise<void> {
-    // A deletion that was confirmed or replaced meanwhile could undo a later change: begin a barrier that was lifted.
+    // A deletion that was confirmed or replaced meanwhile could undo a later change, or begin a barrier that was
+    // lifted.
     if (!this.pending.includes(deletion)) return;
     const { operation, key = '', matches } = deletion;
     if (matches) await this.calls.runLong(operation, async () => deletion.send());
     else await this.calls.run(operation, key, () => deletion.send());
     this.counters.repeatedInvalidations += 1;
-    this.pending.delete(deletion);
+    this.forget(deletion);
     this.local.forgetCovered(deletion);
+  }
+
+  private forget(deletion: Deletion): void {
+    const { confirmed } = cacheChannels;
+    if (confirmed.hasSubscribers && this.pending.includes(deletion)) confirmed.publish({ what: deletion.what });
+    this.pending.delete(deletion);
   }
 
   /** Waits for `delay` ms, or until the store answers again. */
@@ -214,7 +223,7 @@ export class UnconfirmedDeletions {
   }
 }
 
-/** Milliseconds, never the same in all processes. */
+/** The pause in ms, with jitter so that processes do not retry in step. */
 function pauseAfter(failures: number): number {
   return backoff(failures, FIRST_BACKOFF, LONGEST_BACKOFF) * (0.75 + Math.random() / 2);
 }

@@ -2,11 +2,11 @@ import type { Duration } from '../../options/duration.js';
 
 /** The argument of a loader. */
 export interface LoaderContext {
-  /** Aborted when the loader has run for `loaderTimeout`, which counts from its call. */
+  /** Aborted when the loader has run for `loaderTimeout`, counted from its call. */
   readonly signal: AbortSignal;
   /** The stale value, if there is one. */
   readonly stale: unknown;
-  /** Keeps what this loader returns from being stored. */
+  /** The result of this loader is not stored. */
   skip(): void;
   /** Replaces the `ttl` of the options; 0 keeps the value from being stored. */
   setTtl(ttl: Duration): void;
@@ -20,7 +20,7 @@ export interface LoaderContext {
 /** Fetches the value of a key that the cache does not have. */
 export type Loader<T> = (context: LoaderContext) => T | Promise<T>;
 
-/** Returns the values in the order of the keys, or by key; a key without a value gets `null`. */
+/** Returns the values in the order of the keys, or a Map by key; a key without a value gets `null`. */
 export type BatchLoader<T> = (
   keys: readonly string[],
   context: LoaderContext,

@@ -1,6 +1,7 @@
 import type { StoredData } from '../../contracts/cache-store.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { staleTtlOf, timeToLive } from '../options/time-to-live.js';
 import type { CacheCounters } from '../store/cache-stats.js';
@@ -11,14 +12,14 @@ import type { LoadLease } from './load-lease.js';
 import type { Loaded } from './loader-runner.js';
 import type { TagStamps } from './tag-stamps.js';
 
-/** A loaded value, and what became of it. */
+/** A loaded value, and how it was stored. */
 export interface LoadResult {
   readonly value: unknown;
   /** The tags that the loader named, without the prefix of their namespace. */
   readonly tags: readonly string[];
-  /** What was stored, where there is a first level to keep it. */
+  /** The stored entry, for the first level; absent when there is none. */
   readonly entry?: Entry | undefined;
-  /** When its `ttl` ends, in ms of the wall clock; absent where it was not stored. */
+  /** When its `ttl` ends, in ms of the wall clock; absent if it was not stored. */
   readonly freshUntil?: number;
 }
 
@@ -30,8 +31,8 @@ export class LoadCommits {
     private readonly tagStamps: TagStamps,
     private readonly unkeptClasses: UnkeptClasses,
     private readonly counters: CacheCounters,
-    private readonly warnings: WarningLimiter,
-    /** Whether there is a first level, which takes what was stored. */
+    private readonly warnings: Warnings,
+    /** Whether there is a first level for stored entries. */
     private readonly hasFirstLevel: boolean,
   ) {}
 
@@ -56,7 +57,7 @@ export class LoadCommits {
     const giveUp = (error: unknown) => {
       const isBackendError = error instanceof CacheBackendError;
       if (isBackendError) this.counters.redisErrors += 1;
-      else this.warnings.warn(`The loaded value of "${lease.key}" cannot be stored: ${String(error)}`);
+      else this.warnings.warn(`The loaded value of "${lease.key}" cannot be stored: ${String(error)}`, 'unstorable');
       lease.release();
       if (isBackendError && !settings.failOpen) failed(error);
       else done({ value, tags });
@@ -80,17 +81,17 @@ export class LoadCommits {
     done: (result: LoadResult) => void,
     failed: (error: unknown) => void,
   ): void {
-    const { calls, counters } = this;
+    const { calls } = this;
     const { key, token } = lease;
     if (data === undefined) {
-      counters.refusedCommits += 1;
+      this.refused(key, settings);
       lease.release();
       return done({ value, tags });
     }
     const request = { key, token, data, ttl: ttl + staleTtlOf(value, settings) };
     const answered = (stored: boolean) => {
       if (!stored) {
-        counters.refusedCommits += 1;
+        this.refused(key, settings);
         return done({ value, tags });
       }
       const entry = this.hasFirstLevel ? this.envelopes.open(Buffer.from(data)) : undefined;
@@ -99,7 +100,12 @@ export class LoadCommits {
     calls.send('storing', key, () => calls.store.commit(request), answered, failed);
   }
 
-  /** The stored form of the value; `undefined` where a tag that the loader named was invalidated meanwhile. */
+  private refused(key: string, { template }: EntrySettings): void {
+    this.counters.refusedCommits += 1;
+    if (cacheChannels.commitRefused.hasSubscribers) cacheChannels.commitRefused.publish({ key, template });
+  }
+
+  /** The stored form of the value; `undefined` if a tag that the loader named was invalidated meanwhile. */
   private seal(
     lease: LoadLease,
     settings: EntrySettings,

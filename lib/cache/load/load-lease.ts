@@ -3,13 +3,13 @@ import type { EntrySettings } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { Expiring, Timeout } from '../../timing/timeouts.js';
 
-/** What the store says of a granted lease, and what was known when it did. */
+/** The store's answer for a granted lease, and what was known at that time. */
 interface Granted {
   /** When the lease began, in µs by the clock of the store. */
   readonly at: number;
   /** The versions of the tags that the options name. */
   readonly tagVersions: readonly TagVersion[];
-  /** What `InvalidatedTags` had counted. */
+  /** The count of `InvalidatedTags`. */
   readonly invalidatedTags: number;
 }
 
@@ -31,7 +31,7 @@ export class LoadLease implements Expiring {
     private readonly settings: Pick<EntrySettings, 'lease' | 'renew'>,
   ) {}
 
-  /** Renews the lease every third of it until `stopRenewal`, unless `lock.renew` is off. */
+  /** Renews the lease after every third of it until `stopRenewal`, unless `lock.renew` is off. */
   startRenewal(): void {
     if (!this.renewed || !this.settings.renew) return;
     this.renewal = this.calls.timeouts.start(this.settings.lease / 3, this);
@@ -42,7 +42,7 @@ export class LoadLease implements Expiring {
     this.renewal?.leave();
   }
 
-  /** A renewal is due. */
+  /** Renews the lease; called when a renewal is due. */
   expire(): void {
     if (!this.renewed) return;
     const { calls, key, token } = this;
@@ -64,7 +64,7 @@ export class LoadLease implements Expiring {
   }
 }
 
-/** Gives a lease back that may have been granted. Where that fails, the lease ends by itself. */
+/** Gives back a lease that may have been granted. If that fails, the lease ends by itself. */
 export function releaseLease(calls: StoreCalls, key: string, token: string): void {
   calls.send('release of the lease', key, () => calls.store.release({ key, token }), ignore, ignore);
 }

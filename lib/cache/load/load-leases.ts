@@ -7,13 +7,13 @@ import type { StoreCalls } from '../store/store-calls.js';
 import { LoadLease, releaseLease } from './load-lease.js';
 import type { TagStamps } from './tag-stamps.js';
 
-/** A granted lease, or why there is none. */
+/** A granted lease, or the reason why there is none. */
 export type LeaseOutcome = LoadLease | Exclude<LeaseAnswer, { status: 'leased' }>;
 
 interface LeaseWish {
-  /** The beginning of the stored value that the load is to replace, if there is one. */
+  /** The beginning of the stored value that the load replaces, if there is one. */
   readonly replaces: StoredData | undefined;
-  /** Whether this process waits, where another one has the lease. */
+  /** Whether this process waits if another one has the lease. */
   readonly waits: boolean;
 }
 
@@ -26,7 +26,7 @@ export class LoadLeases {
     private readonly nextToken: () => string,
   ) {}
 
-  /** Asks for a lease and for the versions of the tags; both are there before the loader starts. */
+  /** Asks for a lease and for the versions of the tags; both arrive before the loader starts. */
   request(
     key: string,
     settings: EntrySettings,
@@ -69,7 +69,7 @@ export class LoadLeases {
   ): void {
     const { calls } = this;
     const request = { key, token, lease, refresh: replaces !== undefined, seen: replaces, waits };
-    // The caller went on without this lease: an invalidation would not stop what it loads.
+    // The caller went on without this lease; an invalidation would not stop what it loads, so the lease is given back.
     const late = ({ status }: LeaseAnswer) => {
       if (status === 'leased') releaseLease(calls, key, token);
     };

@@ -1,10 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 
-/** The load that a loader runs for. */
+/** The load on behalf of which a loader runs. */
 export interface ScopedLoad {
   readonly key: string;
-  /** Timers and listeners that the loader left behind do not count as inside a load that is over. */
+  /** Whether the load is over. Timers and listeners that its loader left behind do not count as inside it. */
   readonly over: boolean;
 }
 
@@ -40,8 +40,8 @@ export class LoadScopes implements Expiring {
   }
 
   /**
-   * Disables the storage: before Node.js 24, each promise of the process costs more while it is in use, also those of
-   * cache hits.
+   * Disables the storage: before Node.js 24, its use makes each promise of the process more expensive, including those
+   * of cache hits.
    */
   expire(): void {
     this.idle = undefined;
@@ -62,7 +62,7 @@ export class LoadScopes implements Expiring {
 
   /**
    * Whether a caller here that waited for the load of `key` would wait for itself: it runs inside the loader of that
-   * key, or of one that this loader waits for.
+   * key, or inside one for which that loader waits.
    */
   wouldWaitForItself(key: string): boolean {
     if (this.running === 0) return false;

@@ -3,7 +3,7 @@ interface Waiter {
   wake(): void;
 }
 
-/** A waiter looks again after this time (ms), doubled each time, in case the message was lost. */
+/** A waiter checks after this time (ms), and then at doubled intervals, in case the message was lost. */
 const FIRST_LOOK = 25;
 const LONGEST_LOOK = 250;
 
@@ -56,7 +56,7 @@ export class LoadWait implements Waiter {
     this.onWake?.();
   }
 
-  /** Resolves when the load ends, after `most` ms, or when it is time to look for a lost message. */
+  /** Resolves when the load ends, after `most` ms, or when it is time to check for a lost message. */
   async untilWoken(most: number): Promise<void> {
     if (!this.woken) {
       const delay = Math.min(most, this.look * (0.75 + Math.random() / 2));

@@ -1,25 +1,27 @@
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import { CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Loader, LoaderContext } from './cache-loader.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { Duration } from '../../options/duration.js';
 import { cacheOption } from '../../options/option-checks.js';
-import { requireTags } from '../options/entry-settings.js';
+import { requireTags, type EntrySettings } from '../options/entry-settings.js';
+import { loadsAreObserved, observeLoad, publishLoad, type ObservedLoad } from '../store/cache-events.js';
 import type { LoadScopes, ScopedLoad } from './load-scopes.js';
 
 /** What a loader returned, and what it set in its context. */
 export interface Loaded {
   readonly value: unknown;
   readonly skipped: boolean;
-  /** Milliseconds, where the loader set it. */
+  /** In ms, if the loader set it. */
   readonly ttl: number | undefined;
   /** Without the prefix of their namespace. */
   readonly tags: readonly string[];
 }
 
 /**
- * Runs loaders, each limited in time. Takes callbacks and not promises: where `AsyncLocalStorage` is in use, each
- * promise makes each miss slower.
+ * Runs loaders, each with a time limit. Takes callbacks rather than promises, because where `AsyncLocalStorage` is in
+ * use each promise slows down each miss.
  */
 export class LoaderRunner {
   constructor(
@@ -29,18 +31,18 @@ export class LoaderRunner {
   ) {}
 
   /**
-   * Calls `done` or `failed`, once: `failed` with what the loader throws, or with CacheTimeoutError `timeout` ms after
-   * the loader was called.
+   * Calls `done` or `failed`, once: `failed` with what the loader throws, or with CacheTimeoutError `loaderTimeout` ms
+   * after the loader was called.
    */
   run(
     key: string,
     loader: Loader<unknown>,
-    timeout: number,
+    settings: Pick<EntrySettings, 'loaderTimeout' | 'template'>,
     stale: unknown,
     done: (loaded: Loaded) => void,
     failed: (error: unknown) => void,
   ): void {
-    new LoaderRun(this, key, timeout, stale, done, failed).start(loader);
+    new LoaderRun(this, key, settings, stale, done, failed).start(loader);
   }
 }
 
@@ -53,11 +55,12 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   over = false;
   private controller: AbortController | undefined;
   private timeoutError: CacheTimeoutError | undefined;
+  private observed: ObservedLoad | undefined;
 
   constructor(
     private readonly runner: LoaderRunner,
     readonly key: string,
-    private readonly timeout: number,
+    private readonly settings: Pick<EntrySettings, 'loaderTimeout' | 'template'>,
     readonly stale: unknown,
     private readonly done: (loaded: Loaded) => void,
     private readonly failed: (error: unknown) => void,
@@ -66,7 +69,8 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   start(loader: Loader<unknown>): void {
     const { runner } = this;
     runner.counters.loads += 1;
-    this.limit = runner.timeouts.start(this.timeout, this);
+    this.limit = runner.timeouts.start(this.settings.loaderTimeout, this);
+    if (loadsAreObserved()) this.observed = observeLoad(this.key, this.settings.template);
     let returned: unknown;
     try {
       returned = runner.scopes.begin(this, loader);
@@ -84,7 +88,7 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
     return this.controller.signal;
   }
 
-  // Getters: a loader may destructure its context, and most loaders use none of these functions.
+  // Getters, so that a loader may destructure its context; most loaders use none of these functions.
   get skip() {
     return (): void => {
       this.skipped = true;
@@ -105,7 +109,8 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   }
 
   expire(): void {
-    const { key, timeout } = this;
+    const { key, settings } = this;
+    const timeout = settings.loaderTimeout;
     this.timeoutError = new CacheTimeoutError(`The loader of "${key}" took longer than loaderTimeout (${timeout} ms)`, [
       key,
     ]);
@@ -115,20 +120,21 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
 
   private readonly onValue = (value: unknown): void => {
     if (this.over) return;
-    this.end();
+    this.end(undefined);
     this.value = value;
     this.done(this);
   };
 
   private readonly onError = (error: unknown): void => {
     if (this.over) return;
-    this.end();
+    this.end(error);
     this.runner.counters.failedLoads += 1;
     this.failed(error);
   };
 
-  private end(): void {
+  private end(error: unknown): void {
     this.over = true;
+    if (cacheChannels.load.hasSubscribers) publishLoad(this.key, this.settings.template, this.observed, error);
     this.runner.scopes.ended();
     this.limit?.leave();
   }

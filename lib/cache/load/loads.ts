@@ -6,8 +6,7 @@ import type { LoadLease } from './load-lease.js';
 import type { LoaderRunner } from './loader-runner.js';
 
 /**
- * Loads values. Each method calls `done` or `failed`, once; `stale` is the value that the loader sees as
- * `context.stale`.
+ * Loads values. Each method calls `done` or `failed` once. `stale` becomes `context.stale` of the loader.
  */
 export class Loads {
   constructor(
@@ -30,7 +29,7 @@ export class Loads {
     this.runner.run(
       lease.key,
       loader,
-      settings.loaderTimeout,
+      settings,
       stale,
       (loaded) => {
         lease.stopRenewal();
@@ -54,6 +53,6 @@ export class Loads {
     failed: (error: unknown) => void,
   ): void {
     this.counters.unstoredLoads += 1;
-    this.runner.run(key, loader, settings.loaderTimeout, stale, done, failed);
+    this.runner.run(key, loader, settings, stale, done, failed);
   }
 }

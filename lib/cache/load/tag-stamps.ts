@@ -6,7 +6,7 @@ import type { StoreCalls } from '../store/store-calls.js';
 import { emptyStamp, type TagStamp } from '../values/envelope.js';
 import type { LoadLease } from './load-lease.js';
 
-/** Reads the versions of tags, with which values are stamped that are about to be stored. */
+/** Reads the versions of tags, which are stored with a value as its stamp. */
 export class TagStamps {
   constructor(
     private readonly calls: StoreCalls,
@@ -18,13 +18,13 @@ export class TagStamps {
     return this.calls.run('read of the tags', key, () => this.calls.store.beginTags(tags, memory));
   }
 
-  /** The stamp of a value that is stored now and kept for `kept` ms. @throws CacheBackendError when Redis fails */
+  /** The stamp for a value that is stored now and kept for `kept` ms. @throws CacheBackendError when Redis fails */
   async ofWrite(key: string, tags: readonly string[], kept: number): Promise<TagStamp> {
     return stampOf(tags, await this.begin(key, tags, tagMemory(kept)));
   }
 
   /**
-   * The stamp of a value that was loaded under the lease, and is kept for `kept` ms; `undefined` where a tag that the
+   * The stamp for a value that was loaded under the lease and is kept for `kept` ms; `undefined` if a tag that the
    * loader named was invalidated since the lease was granted.
    *
    * @throws CacheBackendError when Redis fails
@@ -43,7 +43,7 @@ export class TagStamps {
       this.begin(key, further, tagMemory(kept)),
       calls.run('read of the tags', key, () => calls.store.lastTagInvalidation()),
     ]);
-    // A tag that begins now may have been invalidated since the lease, and then evicted.
+    // A tag that begins now may have been invalidated since the lease, and then evicted by Redis.
     const mayBeEvicted =
       invalidatedAt === null ? this.invalidatedTags.count !== granted.invalidatedTags : invalidatedAt > granted.at;
     for (const [index, tag] of further.entries()) {

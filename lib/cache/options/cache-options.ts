@@ -3,155 +3,162 @@ import type { BloomFilter } from '../bloom/bloom-filter.js';
 import type { CacheSerializer } from '../values/cache-serializer.js';
 import type { Duration } from '../../options/duration.js';
 
-/** How one value is loaded and kept. Given with a call or a decorator, over the module's `cache.defaults`. */
+/**
+ * How one value is loaded and kept. Given with a call or a decorator; the module's `cache.defaults` fill in the rest.
+ */
 export interface CacheEntryOptions {
   /** How long a value is fresh, from the moment it is stored. @default '5m' */
   ttl?: Duration;
   /**
-   * The part of `ttl` by which it is shortened at random, so that what was stored together does not run out together: a
-   * time, also one of `nullTtl` or `setTtl`, is never exceeded. From 0 to 0.5.
+   * The part of `ttl` by which it is shortened at random, so that values stored together do not expire together. Also
+   * applies to `nullTtl` and `setTtl`; never lengthens a time. From 0 to 0.5.
    * @default 0.1
    */
   jitter?: number;
   /**
-   * How long "there is none" is kept: what a loader says with `null` or `undefined`. 0 does not keep it. @default '30s'
+   * How long an absent value is kept: a loader returned `null` or `undefined`. 0 does not store it. @default '30s'
    */
   nullTtl?: Duration;
   /**
-   * How long a value is kept beyond its `ttl`. Meanwhile it is served at once, and one caller of all processes loads
-   * anew in the background; with `softTimeout`, callers first wait for the fresh one, that long at most.
+   * How long a value is kept beyond its `ttl`. Meanwhile reads return it at once, and one caller of all processes loads
+   * a fresh one in the background. With `softTimeout`, callers first wait up to that time for the fresh one.
    * @default 0
    */
   staleTtl?: Duration;
-  /** Whether a value that is kept beyond its `ttl` is the answer when the loader fails. @default true */
+  /** Whether a stale value is returned when the loader fails. @default true */
   staleIfError?: boolean;
   /**
-   * Loads anew before the value runs out, in the background, one caller of all processes at a time: `true` or `{ beta
-   * }` at a moment drawn at random that is the earlier the longer loads take (XFetch: Vattani et al., "Optimal
-   * Probabilistic Cache Stampede Prevention", 2015; `beta` 1 unless given, more is earlier); a number from 0 to 1 once
-   * that part of `ttl` has passed.
+   * Loads in the background before the value expires, one caller of all processes at a time. A number from 0 to 1: once
+   * that part of `ttl` has passed. `true` or `{ beta }`: at a random moment, the earlier the longer loads take (XFetch:
+   * Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015); `beta` is 1 by default, a larger one
+   * loads earlier.
    * @default false
    */
   refreshAhead?: boolean | number | { beta: number };
   /**
-   * How long nothing is loaded for a key in this process after its load has failed, where there is a stale value, or
-   * one to refresh: that is the answer meanwhile, without a load. It begins with the failure, and ends with an
-   * invalidation. 0 loads again with the next read. Not where `staleIfError` is `false`.
+   * How long this process does not load a key again after a load of it has failed, if it has a stale value or one to
+   * refresh: it returns that one meanwhile. Counted from the failure; an invalidation ends it. 0 loads again with the
+   * next read. Without effect if `staleIfError` is `false`.
    * @default '1s'
    */
   restAfterError?: Duration;
-  /** How long a call waits for the loader where it has a stale value to fall back on. The load goes on. @default 0 */
+  /**
+   * How long a call waits for the loader before it returns a stale value, if there is one. The load goes on. @default 0
+   */
   softTimeout?: Duration;
   /**
-   * How long a loader may take; then its `signal` is aborted, its lease is freed, and `CacheTimeoutError` thrown.
+   * How long a loader may take; then its `signal` is aborted, its lease ends, and `CacheTimeoutError` is thrown.
    * @default '30s'
    */
   loaderTimeout?: Duration;
   /**
-   * One load at a time for each key over all processes. `lease`: how long a loader that died keeps others waiting
-   * (default '5s', renewed every third of it while the loader runs, unless `renew` is false). `wait`: how long to wait
-   * for another process' load (default '10s'); after that, as `onTimeout` says, a stale value is the answer if there is
-   * one (`'stale'`, the default, which else loads), the value is loaded here and not stored (`'load'`), or
-   * `CacheTimeoutError` is thrown (`'throw'`). `false` does not wait for other processes; what is loaded meanwhile is
-   * then not stored.
+   * One load at a time for each key over all processes. `lease`: how long a loader that died blocks others (default
+   * '5s', renewed every third of it while the loader runs, unless `renew` is false). `wait`: how long to wait for the
+   * load of another process (default '10s'). After that, a stale value is the answer if there is one. If not,
+   * `onTimeout` decides: load here without storing (`'stale'`, the default, and `'load'`), or throw `CacheTimeoutError`
+   * (`'throw'`). `false`: do not wait for other processes; a value loaded while another process loads is not stored.
    * @default true
    */
   lock?: boolean | CacheLockOptions;
   /**
-   * `'eventual'`: a read may return what was true before an invalidation of another process for as long as its message
-   * takes: usually some milliseconds, at most 2 s where the connection for messages has died without a word.
-   * `'strong'`: a read never returns what is older than the last invalidation that had completed when it began. It does
-   * not use the first level, and serves nothing stale. The loader must then read from the primary of the database.
+   * `'eventual'`: after an invalidation by another process, a read may return the old value until the message arrives:
+   * usually some milliseconds, at most 2 s if the connection for messages has died without an error. `'strong'`: a read
+   * never returns a value older than the last invalidation that had completed when the read began. It does not use the
+   * first level and never returns stale values. The loader must then read from the primary of the database.
    * @default 'eventual'
    */
   consistency?: 'eventual' | 'strong';
   /**
-   * How long after an invalidation nothing is stored, for loaders that read from replicas: the greatest lag of one.
+   * How long nothing is stored after an invalidation, for loaders that read from replicas: the greatest lag of a
+   * replica.
    * @default 0
    */
   barrier?: Duration;
-  /** What the value is deleted by with `deleteByTag`. A loader may name more with `setTags`. @default none */
+  /** The tags of the value, by which `deleteByTag` deletes it. A loader may add more with `setTags`. @default none */
   tags?: readonly string[];
   /**
    * When Redis fails or does not answer in time: `'open'` goes on without it (reads load, invalidations are repeated
-   * until they succeed), `'throw'` rejects with `CacheBackendError`.
+   * until Redis confirms them), `'throw'` rejects with `CacheBackendError`.
    * @default 'open'
    */
   onRedisError?: 'open' | 'throw';
   /**
-   * Answers `null`, and loads and stores nothing, where the filter is sure that there is no such id. It is asked when
-   * the cache has no value.
+   * Returns `null`, without loading or storing, if the filter is sure that the id does not exist. Asked only when the
+   * cache has no value.
    * @default none
    */
   bloom?: { readonly filter: BloomFilter; readonly id: string };
-  /** Makes of what was stored what the loader had returned: instances of a class, see `instancesOf`. @default none */
+  /**
+   * Turns the stored value into what the loader returned, such as instances of a class: see `instancesOf`. @default
+   * none
+   */
   revive?: (stored: unknown) => unknown;
 }
 
-/** What one call of `getOrSet` takes beside the entry options. */
+/** The options of one `getOrSet`: the entry options and those of the call. */
 export interface ReadOptions extends CacheEntryOptions {
   /**
-   * Gives up this call's wait, which then rejects with `signal.reason`. The load goes on, for others who wait for it
-   * and to be stored. @default none
+   * Ends this call's wait, which then rejects with `signal.reason`. The load goes on, for other callers and to be
+   * stored. @default none
    */
   signal?: AbortSignal | undefined;
   /**
-   * Loads anew whatever is stored, and stores it: under the lease, so that an invalidation meanwhile keeps it from
-   * being stored, and shared by the calls of one process that ask for it at the same time. When its loader fails the
-   * call rejects, and what is stored stays. The first levels of other processes may keep the value before for their
-   * `l1.ttl`. @default false
+   * Loads even if a value is stored, and stores the result under the load lease: an invalidation meanwhile keeps it
+   * from being stored. Calls of one process with this option share one load. If the loader fails, the call rejects, and
+   * the stored value stays. The first levels of other processes may serve the old value for their `l1.ttl`. @default
+   * false
    */
   forceFresh?: boolean | undefined;
 }
 
 /** `lock` of `CacheEntryOptions`. */
 export interface CacheLockOptions {
-  /** How long a loader that died keeps others from loading, from when it was given. At least 100 ms. @default '5s' */
+  /**
+   * How long a loader that died keeps others from loading, from the grant of the lease. At least 100 ms. @default '5s'
+   */
   lease?: Duration;
   /** Whether the lease is renewed, every third of it, while the loader runs. @default true */
   renew?: boolean;
-  /** How long to wait for another process' load, from when that was found. @default '10s' */
+  /** How long to wait for the load of another process, from when that load was found. @default '10s' */
   wait?: Duration;
-  /** What to do after that: see `lock`. @default 'stale' */
+  /** What to do when that time is over: see `lock`. @default 'stale' */
   onTimeout?: 'stale' | 'load' | 'throw';
 }
 
 /** The cache of a module. */
 export interface CacheOptions {
-  /** Another Redis than that of the locks: an ioredis client, options or a URL. @default the module's `redis` */
+  /** Another Redis than the one for locks: a client, ioredis options or a URL. @default the module's `redis` */
   redis?: RedisConnection;
-  /** What entry options are unless a call says otherwise. */
+  /** The defaults of the entry options. */
   defaults?: CacheEntryOptions;
   /**
-   * `false`: a cache that is always empty, and needs no Redis. Reads run their loaders (those of one process that ask
-   * at the same time share one), writes and deletions do nothing, and counting, sets and Bloom filters, of which
-   * nothing would be true, reject with `CacheBackendError`. Other processes do not hear of deletions here.
-   * @default true
+   * `false`: a cache that is always empty and needs no Redis. Reads run their loaders (those of one process that ask at
+   * the same time share one), writes and deletions do nothing. Counters, sets and Bloom filters would give wrong
+   * answers, so they reject with `CacheBackendError`. Deletions here send no messages to other processes.
    */
   enabled?: boolean;
   /**
-   * Keeps the values in the memory of this process alone, instead of in Redis. Not together with `redis`. @default none
+   * Keeps the values in the memory of this process instead of in Redis. Not together with `redis`. @default none
    */
   memory?: MemoryCacheOptions;
-  /** Values kept in the memory of the process, in front of Redis. @default false */
+  /** Keeps values also in the memory of this process, in front of Redis. @default false */
   l1?: false | FirstLevelOptions;
-  /** How values become bytes. @default `typedSerializer()` */
+  /** Turns values into bytes. @default `typedSerializer()` */
   serializer?: CacheSerializer;
-  /** Compresses large values. What was compressed while it was on counts as absent when it is off. @default false */
+  /** Compresses large values. If it is turned off again, compressed values count as absent. @default false */
   compression?: false | CompressionOptions;
   /**
-   * The greatest size of one value in bytes as stored. A larger one is not stored: `set` rejects with
-   * `CacheConfigError`; what a loader returned reaches its callers, and a line in the log says so. The default is what
-   * a link of 1 Gbit/s carries in half of `commandTimeout`: a command that takes longer counts as Redis that does not
-   * answer.
+   * The most bytes of one stored value. `set` rejects a larger one with `CacheConfigError`; a larger one that a loader
+   * returned reaches its callers but is not stored, and a warning is logged. The default is what a link of 1 Gbit/s
+   * carries in half of `commandTimeout`: a command that takes longer looks like a Redis that does not answer.
    * @default 16 MiB
    */
   maxValueBytes?: number;
-  /** How long one command may take, from its send. @default '250ms' */
+  /** How long one command may take, from when it is sent. @default '250ms' */
   commandTimeout?: Duration;
   /**
-   * After `errors` errors in a row, or when Redis says nothing for `commandTimeout`, it is not asked for `open`, or
-   * until it answers a PING.
+   * The circuit breaker opens after `errors` failures in a row, or when Redis answers nothing for `commandTimeout`.
+   * Then no command is sent for `open`, or until Redis replies to a PING.
    * @default { errors: 5, open: '5s' }
    */
   breaker?: { errors?: number; open?: Duration };
@@ -160,22 +167,20 @@ export interface CacheOptions {
 /** `memory` of `CacheOptions`. */
 export interface MemoryCacheOptions {
   /**
-   * The greatest number of values; those used least recently leave. Sets and Bloom filters are not counted. @default
-   * 10_000
+   * The most values; the least recently used ones are dropped. Sets and Bloom filters are not counted. @default 10_000
    */
   max?: number;
-  /** The greatest size of all values together, in bytes as stored. @default 64 MiB */
+  /** The most bytes of all stored values together. @default 64 MiB */
   maxBytes?: number;
 }
 
 /** `compression` of `CacheOptions`. */
 export interface CompressionOptions {
-  /** Compresses what is serialised to this number of bytes or more. @default 4_096 */
+  /** Compresses values that serialize to this number of bytes or more. @default 4_096 */
   threshold?: number;
   /**
-   * The greatest size of one value in bytes before it is compressed. A larger one is stored as it is, and what would
-   * inflate to more, which only others can have stored, counts as absent: so that some bytes in Redis cannot take the
-   * memory of the process.
+   * The most bytes of one value before compression. A larger one is stored uncompressed. Stored data that would inflate
+   * to more counts as absent, so that a few bytes in Redis cannot exhaust the memory of the process.
    * @default 64 MiB
    */
   maxBytes?: number;
@@ -183,29 +188,29 @@ export interface CompressionOptions {
 
 /** `l1` of `CacheOptions`. */
 export interface FirstLevelOptions {
-  /** The greatest number of values. @default 1_000 */
+  /** The most values. @default 1_000 */
   max?: number;
-  /** The greatest size of all values together, in bytes as stored. @default 64 MiB */
+  /** The most bytes of all values together, as stored. @default 64 MiB */
   maxBytes?: number;
-  /** How long a value is kept here at most; never beyond the `ttl` that it was stored with. @default '10s' */
+  /** How long a value is kept here at most; never beyond the `ttl` it was stored with. @default '10s' */
   ttl?: Duration;
   /**
-   * What tells of changes: messages that each change by this library sends (`'pubsub'`), or also Redis itself
-   * (`'tracking'`), for writers that do not use it: whatever they set, delete or let expire is dropped here within
+   * The source of changes: the messages that this library sends with each change (`'pubsub'`), or in addition Redis
+   * itself (`'tracking'`), for values that other programs set, delete or let expire: they are dropped here within
    * milliseconds.
    *
-   * `'tracking'` takes a single Redis 6 or Valkey, not a Cluster, a connection more, and a user who may use `CLIENT
-   * ID`, `CLIENT TRACKING` and the channel `__redis__:invalidate`; while Redis refuses, nothing is kept here. Each
-   * process then hears of every change to every value, also of its own: after a load, the first level has the value
-   * from the second read on. A load that is under way while others delete its key is not fenced: only this library can
-   * do that.
+   * `'tracking'` takes a single Redis 6 or Valkey, not a Cluster; one more connection; and a user who may use `CLIENT
+   * ID`, `CLIENT TRACKING` and the channel `__redis__:invalidate`. While Redis refuses it, nothing is kept here. Each
+   * process then receives a message for every change of every value, its own included: after a load, the first level
+   * has the value from the second read on. A load under way is not stopped from storing when another program deletes
+   * its key: only this library can do that.
    * @default 'pubsub'
    */
   bus?: 'pubsub' | 'tracking';
   /**
-   * How long a fresh value that is here goes on being served while Redis fails, although changes by other processes are
-   * not heard of. It begins when the connection for messages is seen to have ended, and a value then stays until its
-   * own `ttl` ends, whatever `ttl` says here. 0 serves none. Never for `consistency: 'strong'`.
+   * How long fresh values are served from here while Redis fails, although messages of changes by other processes do
+   * not arrive. Counted from when the connection for messages is known to have ended; a value then stays until its own
+   * `ttl` ends, whatever `ttl` is set here. 0 serves none. Never applies to `consistency: 'strong'`.
    * @default 0
    */
   whileAway?: Duration;

@@ -92,7 +92,7 @@ const CACHE_OPTIONS = new OptionTable<CacheOptions, CacheSettings>(
   },
   {
     enabled: setting('enabled', trueOrFalse),
-    // The store checks it: only that knows what its client library takes.
+    // The store checks it, because only the store knows what its client library takes.
     redis: (settings, value) => {
       settings.redis = value as CacheOptions['redis'];
     },
@@ -128,7 +128,7 @@ export function cacheSettings(options: CacheOptions): CacheSettings {
   if (settings.memory && settings.redis !== undefined) {
     throw cacheOption.conflict('Options "cache.memory" and "cache.redis" are both set; give one');
   }
-  // A cache that is always empty has nothing to keep in a first level.
+  // A cache that is always empty needs no first level.
   if (!settings.enabled) settings.firstLevel = undefined;
   return settings;
 }

@@ -1,5 +1,6 @@
 import { whyNotAName } from '../../keys/key-part.js';
 import { abortSignal, callable, duration, instance, oneOf, timer, trueOrFalse } from '../../options/checks.js';
+import { templateOf } from '../../options/key-template-mark.js';
 import { cacheOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { CacheEntryOptions, CacheLockOptions, ReadOptions } from './cache-options.js';
@@ -20,7 +21,7 @@ export interface EntrySettings extends LoadLockSettings {
   readonly nullTtl: number;
   readonly staleTtl: number;
   readonly staleIfError: boolean;
-  /** XFetch with this beta, or once this part of the `ttl` has passed. */
+  /** Loads early by XFetch with this beta, or once this part of the `ttl` has passed. */
   readonly refreshAhead: { readonly beta: number } | { readonly part: number } | undefined;
   readonly restAfterError: number;
   readonly softTimeout: number;
@@ -32,8 +33,10 @@ export interface EntrySettings extends LoadLockSettings {
   readonly bloom: CacheEntryOptions['bloom'];
   readonly revive: ((stored: unknown) => unknown) | undefined;
   readonly forceFresh: boolean;
-  /** Put before the tags that the loader names; `tags` have it already. */
+  /** Precedes the tags that the loader names; `tags` have it already. */
   readonly tagPrefix: string;
+  /** The key template of the decorator, for events. */
+  readonly template: string | undefined;
 }
 
 const loadLockSetting = settingOf<LoadLockSettings>();
@@ -70,6 +73,7 @@ export const DEFAULT_ENTRY_SETTINGS: EntrySettings = {
   revive: undefined,
   forceFresh: false,
   tagPrefix: '',
+  template: undefined,
 };
 
 const consistency = oneOf('eventual', 'strong');
@@ -113,18 +117,22 @@ const READ_OPTIONS = new OptionTable<ReadOptions, EntrySettings>(
   {
     ...RULES,
     forceFresh: setting('forceFresh', trueOrFalse),
-    // The call uses it itself.
+    // Checked here, but read by the call itself.
     signal: (_, value, option, checks) => {
       abortSignal(value, option, checks);
     },
   },
 );
 
-/** Those that are not given are as in `base`. @throws CacheConfigError naming the option, the value and the remedy */
+/** Options that are not given are as in `base`. @throws CacheConfigError with the option, the value and the remedy */
 export function entrySettings(options: CacheEntryOptions | undefined, base?: EntrySettings): EntrySettings {
   return options === undefined
     ? (base ?? DEFAULT_ENTRY_SETTINGS)
-    : ENTRY_OPTIONS.settings(cacheOption.object('options', options, 'an object of cache options'), base);
+    : ENTRY_OPTIONS.settings(requireObject(options), base);
+}
+
+function requireObject(options: object): object {
+  return cacheOption.object('options', options, 'an object of cache options');
 }
 
 /** As `entrySettings`, for a read of keys that begin with `keyPrefix`. */
@@ -133,17 +141,17 @@ export function readSettings(options: ReadOptions | undefined, base: EntrySettin
     keyPrefix,
     options === undefined
       ? base
-      : READ_OPTIONS.settings(cacheOption.object('options', options, 'an object of cache options'), base),
+      : { ...READ_OPTIONS.settings(requireObject(options), base), template: templateOf(options) },
   );
 }
 
-/** A namespace has tags of its own, as it has keys: the prefix is put before them. */
+/** Prepends the prefix of a namespace to its tags, which are separate from those of others, as its keys are. */
 export function withTagsOf(keyPrefix: string, settings: EntrySettings): EntrySettings {
   if (keyPrefix === '') return settings;
   return { ...settings, tags: settings.tags.map((tag) => keyPrefix + tag), tagPrefix: keyPrefix };
 }
 
-/** @throws CacheConfigError for a value that is no list of tags */
+/** @throws CacheConfigError for a value that is not a list of tags */
 export function requireTags(value: unknown): readonly string[] {
   if (!Array.isArray(value)) throw cacheOption.refused('tags', value, 'a list of names');
   for (const tag of value as readonly unknown[]) {

@@ -2,7 +2,7 @@ import type { CacheEntryOptions, CacheOptions } from './cache-options.js';
 
 const TIMES = ['ttl', 'nullTtl', 'staleTtl'] as const satisfies (keyof CacheEntryOptions)[];
 
-/** A line for each time below a second that is given as a bare number: other caches count in seconds. */
+/** A warning for each time below one second that is given as a bare number: other caches count in seconds. */
 export function secondsTaken(options: Readonly<Record<string, unknown>>, prefix = ''): string[] {
   return TIMES.flatMap((time) => {
     const value = options[time];
@@ -14,7 +14,7 @@ export function secondsTaken(options: Readonly<Record<string, unknown>>, prefix 
   });
 }
 
-/** The same of the options of the module. */
+/** The same for the options of the module. */
 export function secondsTakenByModule({ defaults, l1 }: CacheOptions): string[] {
   return [...secondsTaken({ ...defaults }, 'cache.defaults.'), ...secondsTaken({ ...l1 }, 'cache.l1.')];
 }

@@ -3,7 +3,7 @@ import type { EntrySettings } from './entry-settings.js';
 /** How much longer (ms) Redis keeps a tag than the values that have it. */
 const TAG_MARGIN = 60_000;
 
-/** Milliseconds for which a value counts as fresh, at most `ttl`; 0 for a value that is not to be stored. */
+/** Milliseconds for which a value counts as fresh, at most `ttl`; 0 for a value that must not be stored. */
 export function timeToLive(value: unknown, { ttl, nullTtl, jitter }: EntrySettings, ofLoader = ttl): number {
   return jittered(isAbsent(value) ? Math.min(ofLoader, nullTtl) : ofLoader, jitter);
 }
@@ -18,7 +18,7 @@ export function tagMemory(kept: number): number {
   return kept + TAG_MARGIN;
 }
 
-/** Shortens `ttl` by up to the part `jitter` of it, so that values stored at once do not expire at once. */
+/** Shortens `ttl` by at most the part `jitter` of it, so that values stored together do not expire together. */
 function jittered(ttl: number, jitter: number): number {
   return Math.ceil(ttl * (1 - jitter * Math.random()));
 }

@@ -14,19 +14,19 @@ interface Asked {
 }
 
 /**
- * How many keys are looked up, or stored, at once: each is answered within its time limit, and other calls are served
- * in between.
+ * How many keys are looked up, or stored, at once: so each is answered within its time limit, and other calls are
+ * served in between.
  */
 const MOST_AT_ONCE = 512;
-/** How long (ms) the loader waits for more keys that wait for another read, and for what was loaded to be stored. */
+/** How long (ms) the loader waits for keys that wait for another read, and for loaded values to be stored. */
 const GATHERING = 25;
 const STORING = 250;
-/** How long (ms) the loader then waits for keys that have waited and are decided soon. */
+/** How long (ms) the loader then waits for keys that have waited and will be decided soon. */
 const RESUMING = 1_000;
 
 /**
- * Calls one loader for many keys, once each of them is decided: it has a value, waits for another read, or is to be
- * loaded. Keys that are to be loaded later, to refresh them or because another read failed, are gathered for one more
+ * Calls one loader for many keys, once each of them is decided: it has a value, waits for another read, or must be
+ * loaded. Keys that have to be loaded later, to refresh them or because another read failed, are gathered for one more
  * call.
  */
 export class BatchLoad {
@@ -37,16 +37,16 @@ export class BatchLoad {
   private readonly resumed = new Set<string>();
   private asked: Asked[] = [];
   private gathering: NodeJS.Timeout | undefined;
-  /** `GATHERING` ms have passed: the loader is called without the keys that still wait. */
+  /** Whether `GATHERING` ms have passed: the loader is called without the keys that still wait. */
   private gathered = false;
-  /** A caller waits for a key that is to be loaded. */
+  /** Whether a caller waits for a key that must be loaded. */
   private urgent = false;
   /** How many keys of the present window are still being looked up. */
   private lookedUp = 0;
   private onLookedUp: (() => void) | undefined;
   private readonly onEnd = new Map<string, () => void>();
 
-  /** The context of the caller, for the loader: the answer that decides the last key may come in another context. */
+  /** The context of the caller, for the loader: the reply that decides the last key may arrive in another context. */
   private readonly caller = new AsyncResource('CacheRead');
 
   constructor(
@@ -118,7 +118,7 @@ export class BatchLoad {
     };
   }
 
-  /** The key has a value, waits for another read, or is to be loaded. */
+  /** Called when the key has a value, waits for another read, or must be loaded. */
   private decide(key: string): void {
     if (this.undecided.delete(key)) {
       this.lookedUp -= 1;
@@ -144,7 +144,7 @@ export class BatchLoad {
     if (this.gathered) return this.callLoader();
     this.gathered = true;
     this.loadGathered();
-    // A key that has waited may be in `revive`, which is the caller's code and may take any time.
+    // A key that has waited may be in `revive`, which is the application's code and may take any time.
     if (this.gathering) this.gathering = setTimeout(() => this.endGathering(), RESUMING);
   }
 
@@ -196,7 +196,7 @@ export class BatchLoad {
   }
 }
 
-/** The context of a joint call: what the loader sets holds for each of the keys. */
+/** The context of a joint call: what the loader sets applies to each of the keys. */
 function jointContext(asked: readonly Asked[]): LoaderContext {
   const contexts = asked.map(({ context }) => context);
   return {

@@ -1,13 +1,16 @@
 /** What a read reports to the batch load that it takes part in. */
 export interface BatchParticipant {
-  /** The read does not need the loader. */
+  /** Called when the read does not need the loader. */
   decided(): void;
-  /** It waits for another read, of this process or another, and needs the loader if that fails or is outdated. */
+  /**
+   * Called when it waits for another read, in this process or another. It needs the loader if that one fails or is
+   * outdated.
+   */
   waits(): void;
-  /** It has waited, and finds out now whether it needs the loader. */
+  /** Called when it has waited and now finds out whether it needs the loader. */
   resumes(): void;
-  /** It refreshes its value in the background, unless another process does. */
+  /** Called when it refreshes its value in the background, unless another process does. */
   refreshes(): void;
-  /** The refresh has ended. */
+  /** Called when the refresh has ended. */
   refreshed(): void;
 }

@@ -1,5 +1,6 @@
 import type { AsyncResource } from 'node:async_hooks';
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { Warnings } from '../../errors/limited-log.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load-commits.js';
@@ -8,20 +9,21 @@ import type { LeaseOutcome, LoadLeases } from '../load/load-leases.js';
 import type { Loads } from '../load/loads.js';
 import type { RestingKeys } from '../load/resting-keys.js';
 import type { EntrySettings } from '../options/entry-settings.js';
+import { publishHit } from '../store/cache-events.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { BatchParticipant } from './batch-participant.js';
 import type { Flight } from './flights.js';
 import type { OtherLoads } from './other-loads.js';
 import { beginningOf, type FoundValue } from './stored-values.js';
 
-/** What the reads of one cache load values with. */
+/** What the reads of one cache use to load values. */
 export interface FillContext {
   readonly leases: LoadLeases;
   readonly loads: Loads;
   readonly otherLoads: OtherLoads;
   readonly resting: RestingKeys;
   readonly counters: CacheCounters;
-  readonly warnings: WarningLimiter;
+  readonly warnings: Warnings;
 }
 
 /** Fills the miss of a flight: loads the value, or waits for another load of it. */
@@ -34,7 +36,7 @@ export class Fill {
     private readonly participant: BatchParticipant | undefined,
     /** The context of the caller, in which the loader runs. */
     private readonly caller: AsyncResource,
-    /** What is served where the load takes longer than `softTimeout`, or fails. */
+    /** Served if the load fails or takes longer than `softTimeout`. */
     private readonly stale: FoundValue | undefined,
   ) {}
 
@@ -42,10 +44,11 @@ export class Fill {
     return this.flight.key;
   }
 
-  /** `present`: what is in the store and is not to be served. */
+  /** `present`: stored data that must not be served. */
   start(present: Buffer | undefined): void {
-    const { bloom } = this.settings;
+    const { bloom, template } = this.settings;
     this.context.counters.misses += 1;
+    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key: this.key, template });
     if (!bloom) return this.requestLease(present);
     const asked = bloom.filter.mayHave(bloom.id).then((mayHave) => {
       if (mayHave) return this.requestLease(present);
@@ -55,7 +58,7 @@ export class Fill {
     this.follow(asked);
   }
 
-  /** Loads where nothing may be stored: a write is under way, or the store is away. */
+  /** Loads without storing: a write is under way, or the store is down. */
   loadUnstored(): void {
     const { context, key, loader, settings, stale } = this;
     const done = (result: LoadResult) => {
@@ -94,7 +97,7 @@ export class Fill {
     );
   }
 
-  /** Another caller loads, or has loaded. */
+  /** Waits for another caller that loads or has loaded. */
   private async awaitOther(present: Buffer | undefined): Promise<void> {
     const { context, key, settings, participant, stale } = this;
     const wait = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
@@ -143,7 +146,7 @@ export class Fill {
     throw new CacheTimeoutError(message, [key]);
   }
 
-  /** The load goes on, and its value is stored. */
+  /** Ends the flight with the stale value; the load goes on, and its value is stored. */
   private endEarly(stale: FoundValue): void {
     this.flight.endedEarly = true;
     this.landStale(stale);
@@ -153,24 +156,25 @@ export class Fill {
     const { context, flight, key, settings, stale } = this;
     if (stale) context.resting.begin(key, settings.restAfterError);
     if (flight.endedEarly) {
-      context.warnings.warn(`The loader of "${key}" failed in the background: ${String(error)}`);
+      context.warnings.warn(`The loader of "${key}" failed in the background: ${String(error)}`, 'background');
     } else if (stale && settings.staleIfError) this.landStale(stale);
     else flight.fail(error);
   };
 
   private landStale(stale: FoundValue): void {
     this.context.counters.staleHits += 1;
+    if (cacheChannels.hit.hasSubscribers) publishHit(this.key, this.settings.template, 'second', true);
     this.flight.landStale(stale);
   }
 
-  /** The value has the tags that its loader named, too. */
+  /** Adds the tags that its loader named. */
   private addTags(named: readonly string[]): void {
     if (named.length === 0) return;
     const { tags, tagPrefix } = this.settings;
     this.flight.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
   }
 
-  /** Fails the flight with an error of these steps, for which nothing else waits. */
+  /** Fails the flight with an error of these steps, on which nothing else waits. */
   private follow(steps: Promise<void>): void {
     steps.catch((error: unknown) => this.flight.fail(error));
   }

@@ -1,3 +1,5 @@
+import { publishHit } from '../store/cache-events.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { FirstLevel, Kept } from '../first-level/first-level.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { EntrySettings } from '../options/entry-settings.js';
@@ -8,7 +10,7 @@ import type { Refresher } from './refresher.js';
 import type { SingleFlight } from './single-flight.js';
 import { hasTags, isDueForRefresh, type StoredValues } from './stored-values.js';
 
-/** Reads through the first level, and through the store where that has no value. */
+/** Reads through the first level, and through the store if that has no value. */
 export class FirstLevelReads {
   constructor(
     private readonly firstLevel: FirstLevel,
@@ -55,6 +57,7 @@ export class FirstLevelReads {
     participant: BatchParticipant | undefined,
   ): void {
     this.counters.firstLevelHits += 1;
+    if (cacheChannels.hit.hasSubscribers) publishHit(key, settings.template, 'first');
     currentReport()?.add({ outcome: 'hit', remaining: kept.entry.expiresAt - Date.now() });
     if (isDueForRefresh(kept.entry, settings)) this.refresher.refresh(key, loader, settings, kept, participant);
   }

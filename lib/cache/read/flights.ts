@@ -5,30 +5,30 @@ import type { Entry } from '../values/envelope.js';
 import type { ReadOutcome } from './read-report.js';
 import type { FoundValue } from './stored-values.js';
 
-/** One read of a key, which callers of this process share: who may join it, and how it ends. */
+/** One read of a key that callers of this process share: decides who may join it, and how it ends. */
 export class Flight {
   readonly promise: Promise<unknown>;
-  /** The value may be older than an invalidation, or than what is stored now; the first level does not take it. */
+  /** Whether the value may be older than an invalidation or than the stored value; the first level does not take it. */
   outdated = false;
-  /** It has ended with a stale value, and its load still runs. */
+  /** Whether it has ended with a stale value while its load still runs. */
   endedEarly = false;
   /** Set when the flight ends. */
   outcome: ReadOutcome = 'miss';
-  /** When the `ttl` of the value ends, in ms of the wall clock; absent where the value is not stored. */
+  /** When the `ttl` of the value ends, in ms of the wall clock; absent if the value is not stored. */
   freshUntil: number | undefined;
-  /** What `InvalidatedTags` had counted at the start. */
+  /** The count of `InvalidatedTags` at the start. */
   readonly startedAt: number;
   private readonly generation: number;
   private onEnd: (() => void)[] | undefined;
   private resolve!: (value: unknown) => void;
   private reject!: (error: unknown) => void;
-  private next: Promise<Flight> | undefined;
+  private next: NextFlight | undefined;
   private nextIsStrong = false;
 
   constructor(
     private readonly flights: Flights,
     readonly key: string,
-    /** It loads whatever is stored: only callers with `forceFresh` join it. */
+    /** Whether it loads even if a value is stored; only callers with `forceFresh` join it. */
     readonly forced: boolean,
     /** The tags of the value: until the flight ends, those that its options name. */
     public tags: readonly string[],
@@ -52,7 +52,7 @@ export class Flight {
     const { entry } = found;
     this.outcome = 'hit';
     this.freshUntil = entry?.expiresAt;
-    // A copy: the payload is a slice of what the client received.
+    // A copy, because the payload is a slice of the client's reply.
     if (entry && this.mayKeep(entry)) this.keep({ ...entry, payload: Buffer.from(entry.payload) });
     this.landFound(found);
   }
@@ -63,7 +63,7 @@ export class Flight {
     this.landFound(found);
   }
 
-  /** Ends with a value of the first level, while the store is away. */
+  /** Ends with a value of the first level, while the store is down. */
   landFirstLevel(value: unknown, freshUntil: number): void {
     this.outcome = 'hit';
     this.freshUntil = freshUntil;
@@ -73,7 +73,7 @@ export class Flight {
   /** Ends with a loaded value. */
   landLoaded({ value, entry, freshUntil }: LoadResult): void {
     this.freshUntil = freshUntil;
-    // The value that an ordinary read has found by now is older.
+    // The value that an ordinary read has found meanwhile is older.
     if (this.forced) this.flights.outdate(this.key, false);
     if (entry && this.mayKeep(entry)) this.keep(entry);
     this.land(value);
@@ -84,19 +84,21 @@ export class Flight {
     this.reject(error);
   }
 
-  /**
-   * The flight that `start` begins as soon as this one ends or is detached; callers that ask for it by then share it.
-   * `start` gets whether one of them is strong.
-   */
-  following(start: (strong: boolean) => Flight, strong: boolean): Promise<Flight> {
+  /** The flight after this one, if a caller has asked for it. It is strong if one of its callers wants that. */
+  joinNext(strong: boolean): NextFlight | undefined {
     this.nextIsStrong ||= strong;
-    this.next ??= new Promise((resolve) => {
-      (this.onEnd ??= []).push(() => resolve(start(this.nextIsStrong)));
-    });
     return this.next;
   }
 
-  /** No caller joins any more. */
+  /** The flight that `start` begins once this one ends or is detached; `start` gets whether it must be strong. */
+  startNext(start: (strong: boolean) => Flight): NextFlight {
+    const flight = new Promise<Flight>((resolve) => {
+      (this.onEnd ??= []).push(() => resolve(start(this.nextIsStrong)));
+    });
+    return (this.next = new NextFlight(flight));
+  }
+
+  /** Lets no further caller join. */
   detach(outdated = true): void {
     this.outdated ||= outdated;
     this.flights.leave(this);
@@ -110,7 +112,7 @@ export class Flight {
     this.land(revived ? revived.value : value);
   }
 
-  /** Not a value that may be older than an invalidation whose message came, or was missed, since the start. */
+  /** Whether the value may enter the first level: no invalidation of it arrived, or was missed, since the start. */
   private mayKeep({ tags }: Entry): boolean {
     const { firstLevel, invalidatedTags } = this.flights;
     if (!firstLevel || this.outdated || this.endedEarly || firstLevel.generation !== this.generation) return false;
@@ -122,10 +124,22 @@ export class Flight {
   }
 }
 
+/** A flight that starts when the one before it ends. */
+export class NextFlight {
+  private shared: Promise<unknown> | undefined;
+
+  constructor(readonly flight: Promise<Flight>) {}
+
+  /** Its value: one promise for all callers. */
+  get value(): Promise<unknown> {
+    return (this.shared ??= this.flight.then(({ promise }) => promise));
+  }
+}
+
 /** The flights of this process. For each key, callers can join at most one. */
 export class Flights {
-  // Not a Map: V8 links each table that one outgrew to the next, and so keeps ended flights from the garbage collector
-  // of the young generation.
+  // Not a Map: V8 links each table that a Map has outgrown to the next one, and so keeps ended flights from the garbage
+  // collection of the young generation.
   private readonly byKey = Object.create(null) as Record<string, Flight>;
   private readonly forced = Object.create(null) as Record<string, Flight>;
 
@@ -144,7 +158,7 @@ export class Flights {
     return flight;
   }
 
-  /** A flight that no caller joins. */
+  /** Starts a flight that no caller joins. */
   startAlone(key: string, forced: boolean, tags: readonly string[]): Flight {
     return new Flight(this, key, forced, tags);
   }
@@ -160,7 +174,7 @@ export class Flights {
     this.forced[key]?.detach();
   }
 
-  /** Callers still join the flight: its value is as new as when it started. */
+  /** Callers still join the flight, because its value is as new as when it started. */
   outdate(key: string, forced = true): void {
     for (const flight of [this.byKey[key], forced && this.forced[key]]) if (flight) flight.outdated = true;
   }

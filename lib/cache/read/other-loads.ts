@@ -7,14 +7,14 @@ import type { BatchParticipant } from './batch-participant.js';
 import { beginningOf, isFresh, type FoundValue, type StoredValues } from './stored-values.js';
 
 /**
- * How another load ended for the one that waited: with a value, or with the lease, so that this process loads; because
- * a barrier began; because the wait ran out; or with something stored that cannot be read.
+ * How the load of another caller ended: with a value, or with the lease, so that this process loads; with a barrier;
+ * because the wait ran out; or with stored data that cannot be read.
  */
 export type OtherLoadEnd = FoundValue | LoadLease | 'barrier' | 'late' | 'unreadable';
 
 /**
- * How often the store may say that a value is there which then cannot be read: it expires, a replica lags behind, or it
- * is not a value of the cache.
+ * How often in a row the store may report a value that then cannot be read, because it expires, a replica lags behind,
+ * or it is not a value of the cache.
  */
 const MOST_VAIN_READS = 3;
 
@@ -28,8 +28,8 @@ export class OtherLoads {
   ) {}
 
   /**
-   * Waits for at most `wait` ms. `present`: the stored value that the load replaces. @throws CacheBackendError when
-   * Redis fails
+   * Waits for at most `wait` ms. `present`: the stored value that the load replaces.
+   * @throws CacheBackendError when Redis fails
    */
   async end(
     key: string,
@@ -43,7 +43,7 @@ export class OtherLoads {
     try {
       let vainReads = 0;
       for (let replaces = present && beginningOf(present); ;) {
-        // Asked for again although it was busy: its message may have come before this process listened.
+        // Asks again although the lease was taken: its message may have come before this process listened.
         const outcome = await this.leases.take(key, settings, { replaces, waits: wait > 0 });
         if (outcome instanceof LoadLease) return outcome;
         if (outcome.status === 'barrier') return 'barrier';

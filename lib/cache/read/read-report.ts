@@ -6,14 +6,14 @@ export type ReadOutcome = 'hit' | 'miss' | 'stale';
 export interface CacheRead {
   readonly outcome: ReadOutcome;
   /**
-   * How long the value is still fresh, in ms; of a miss, once it is stored. Absent when it is not known, or not stored.
+   * How long the value is still fresh, in ms; after a miss, once it is stored. Absent if it is unknown or not stored.
    */
   readonly remaining?: number;
 }
 
 const WEIGHT: Record<ReadOutcome, number> = { hit: 0, stale: 1, miss: 2 };
 
-/** Sums up the reads of one body: their worst outcome, and the shortest time for which a value is still fresh. */
+/** Sums up the reads of one body: their worst outcome, and the shortest time that is left until a value is stale. */
 export class ReadReport {
   private worst: ReadOutcome | undefined;
   private shortest = Infinity;
@@ -34,7 +34,7 @@ export class ReadReport {
   }
 }
 
-/** Set by the first report: without one, reads make no look-up. */
+/** Created with the first report, so that without one reads make no look-up. */
 let reports: AsyncLocalStorage<ReadReport> | undefined;
 
 /** The report of the body that this code runs in, if there is one. */
@@ -42,7 +42,7 @@ export function currentReport(): ReadReport | undefined {
   return reports?.getStore();
 }
 
-/** Runs `body`, and adds its reads and those of all that it calls to `report`. */
+/** Runs `body`, and adds all reads inside it to `report`. */
 export function withReadReport<T>(report: ReadReport, body: () => T): T {
   reports ??= new AsyncLocalStorage();
   return reports.run(report, body);

@@ -1,9 +1,11 @@
 import { AsyncResource } from 'node:async_hooks';
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import type { FirstLevel, Kept } from '../first-level/first-level.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadScopes } from '../load/load-scopes.js';
 import type { EntrySettings } from '../options/entry-settings.js';
+import { publishHit } from '../store/cache-events.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
 import type { BatchParticipant } from './batch-participant.js';
@@ -24,7 +26,7 @@ import {
 /** The beginning of every stored value. */
 const ANY_VALUE = Buffer.alloc(0);
 
-/** What the reads of one cache look up values with. */
+/** What the reads of one cache use to look up values. */
 export interface ReadContext {
   readonly values: StoredValues;
   readonly firstLevel: FirstLevel | undefined;
@@ -34,9 +36,9 @@ export interface ReadContext {
   readonly fill: FillContext;
 }
 
-/** Looks up the value of a flight: serves it, fresh or stale, or has it loaded. */
+/** Looks up the value of a flight: serves it, fresh or stale, or starts a load. */
 export class Read {
-  /** The context of the caller, in which the loader runs: the store may answer in that of another read. */
+  /** The context of the caller, in which the loader runs: the store may reply in the context of another read. */
   private readonly caller = new AsyncResource('CacheRead');
 
   constructor(
@@ -90,16 +92,17 @@ export class Read {
     this.follow(this.serveSpare(spare, error));
   };
 
-  /** Serves a value of the first level while the store is away. */
+  /** Serves a value of the first level while the store is down. */
   private async serveSpare({ entry, value }: Kept, error: CacheBackendError): Promise<void> {
     const { context, key, settings, flight } = this;
     const revived = settings.revive ? await context.values.revive(key, settings.revive, value) : { value };
     if (!revived) return this.fill().doWithoutStore(error);
     context.counters.firstLevelHits += 1;
+    if (cacheChannels.hit.hasSubscribers) publishHit(key, settings.template, 'first');
     flight.landFirstLevel(revived.value, entry.expiresAt);
   }
 
-  /** Fails the flight with an error of these steps, for which nothing else waits. */
+  /** Fails the flight with an error of these steps, on which nothing else waits. */
   private follow(steps: Promise<void>): void {
     steps.catch((error: unknown) => this.flight.fail(error));
   }
@@ -116,11 +119,12 @@ export class Read {
     judged(revived);
   }
 
-  /** Serves the value, fresh or stale, or has it loaded. */
+  /** Serves the value, fresh or stale, or starts a load. */
   private serve(found: FoundValue): void {
     const { context, settings, flight } = this;
     if (isFresh(found)) {
       context.counters.secondLevelHits += 1;
+      if (cacheChannels.hit.hasSubscribers) publishHit(this.key, settings.template, 'second');
       if (isDueForRefresh(found.entry, settings)) this.refresh(found);
       return flight.landFresh(found);
     }
@@ -129,6 +133,7 @@ export class Read {
     if (settings.softTimeout > 0 && !rests) return this.fill(found).start(found.data);
     if (!rests) this.refresh(found);
     context.counters.staleHits += 1;
+    if (cacheChannels.hit.hasSubscribers) publishHit(this.key, settings.template, 'second', true);
     flight.landStale(found);
   }
 
@@ -166,7 +171,7 @@ export class Read {
     else this.fill().start(found.data);
   }
 
-  /** Goes on without a value whose deletion Redis has not confirmed. */
+  /** Goes on without the value, because Redis has not confirmed its deletion. */
   private doWithoutDoubted(tags?: TagStamp): void {
     const { key, settings } = this;
     const doubt = settings.failOpen ? undefined : this.context.values.doubtAbout(key, tags);

@@ -1,4 +1,5 @@
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import { cacheChannels } from '../../events/cache-channels.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { FirstLevel } from '../first-level/first-level.js';
 import type { Loader } from '../load/cache-loader.js';
 import { LoadLease } from '../load/load-lease.js';
@@ -10,7 +11,7 @@ import type { Envelopes } from '../values/envelope.js';
 import type { BatchParticipant } from './batch-participant.js';
 import { beginningOf, type FoundValue } from './stored-values.js';
 
-/** Loads values in the background that are still served: one load at a time for each key, over all processes. */
+/** Loads values in the background while they are still served: one load at a time for each key, over all processes. */
 export class Refresher {
   private readonly running = new Set<string>();
 
@@ -20,7 +21,7 @@ export class Refresher {
     private readonly resting: RestingKeys,
     private readonly firstLevel: FirstLevel | undefined,
     private readonly envelopes: Envelopes,
-    private readonly warnings: WarningLimiter,
+    private readonly warnings: Warnings,
   ) {}
 
   /** Whether a load of the key has failed within `restAfterError`. */
@@ -45,7 +46,10 @@ export class Refresher {
       },
       (error: unknown) => {
         participant?.refreshed();
-        this.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`);
+        if (cacheChannels.refreshFailed.hasSubscribers) {
+          cacheChannels.refreshFailed.publish({ key, template: settings.template, error });
+        }
+        this.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`, 'refresh');
         this.running.delete(key);
         this.resting.begin(key, settings.restAfterError);
       },

@@ -3,13 +3,13 @@ import type { InvalidatedTags } from '../invalidation/invalidated-tags.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import type { BatchParticipant } from './batch-participant.js';
-import type { Flight, Flights } from './flights.js';
+import type { Flight, Flights, NextFlight } from './flights.js';
 import { Read, type ReadContext } from './read.js';
 import { currentReport, type ReadReport } from './read-report.js';
 
 /** Reads through the store. Callers of this process that ask for one key at the same time share one read. */
 export class SingleFlight {
-  /** Whether messages of invalidations arrive; without them, a caller joins no read that started before its call. */
+  /** Whether messages of invalidations arrive. Without them, a caller joins only reads that start after its call. */
   busConnected = false;
 
   constructor(
@@ -18,7 +18,7 @@ export class SingleFlight {
     private readonly context: ReadContext,
   ) {}
 
-  /** The value of the flight to join, of the one that follows it, or of one that starts now. */
+  /** Returns the value of the flight to join, of the one that follows it, or of a new one. */
   read(
     key: string,
     loader: Loader<unknown>,
@@ -53,15 +53,25 @@ export class SingleFlight {
       }
       return this.joinLate(current, loader, settings, participant, report);
     }
-    // The value of the current flight may be older than an invalidation that ended before this call.
+    // The value of the current flight may be older than an invalidation that completed before this call.
+    participant?.waits();
+    const next = current.joinNext(settings.strong) ?? this.startNext(current, loader, settings, participant);
+    return report ? next.flight.then((flight) => reported(flight, report)) : next.value;
+  }
+
+  /** The flight after the current one, with the loader and in the async context of this caller. */
+  private startNext(
+    current: Flight,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant: BatchParticipant | undefined,
+  ): NextFlight {
     const caller = new AsyncResource('CacheRead');
     const start = (strong: boolean) => {
       participant?.resumes();
       return this.startShared(current.key, loader, { ...settings, strong }, participant);
     };
-    participant?.waits();
-    const following = current.following((strong) => caller.runInAsyncScope(start, undefined, strong), settings.strong);
-    return following.then((flight) => reported(flight, report));
+    return current.startNext((strong) => caller.runInAsyncScope(start, undefined, strong));
   }
 
   /** The flight to join, unless a tag of the options was invalidated since it started. */
@@ -76,9 +86,9 @@ export class SingleFlight {
   }
 
   /**
-   * Joins a flight although tags were invalidated since it started: which tags its value has is known when it ends. The
-   * value counts unless it has one of those tags. Otherwise, and after an error, which says nothing of tags, the next
-   * flight counts, which starts after this call.
+   * Joins a flight although tags were invalidated since it started, because the tags of its value are known only when
+   * it ends. The value counts unless it has one of those tags. Otherwise, and after an error (which does not tell the
+   * tags), the next flight counts, which starts after this call.
    */
   private async joinLate(
     current: Flight,
@@ -121,7 +131,7 @@ export class SingleFlight {
   }
 }
 
-/** The value of the flight; what the flight did is added to the report of this caller. */
+/** The value of the flight; adds what the flight did to the report of this caller. */
 function reported(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
   const { promise } = flight;
   if (!report) return promise;

@@ -1,22 +1,22 @@
 import type { TagState } from '../../contracts/cache-store.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import { countedNumber, isExpired, isNothing, type Entry, type Envelopes, type TagStamp } from '../values/envelope.js';
 
-/** A value that was found, in the store or in the first level. */
+/** A value found in the store or in the first level. */
 export interface FoundValue {
   readonly value: unknown;
-  /** What `revive` made of the value, where the options have one. */
+  /** The result of `revive`, if the options have one. */
   readonly revived?: Revived | undefined;
-  /** Absent for a number that is counted up. */
+  /** Absent for a number that `incr` counts. */
   readonly entry: Entry | undefined;
-  /** The bytes in the store; absent where the value is from the first level. */
+  /** The stored bytes; absent if the value is from the first level. */
   readonly data?: Buffer;
-  /** Since when one of its tags has been expired softly, in ms of the wall clock. */
+  /** Since when one of its tags counts as softly expired, in ms of the wall clock. */
   readonly staleSince?: number;
 }
 
@@ -25,7 +25,7 @@ export interface Revived {
   readonly value: unknown;
 }
 
-/** How many bytes tell a value from the next one under its key: they include the time when it expires. */
+/** How many bytes distinguish a value from the next one under its key: they include the time when it expires. */
 const BEGINNING = 64;
 
 /** Reads values from the store, after the changes that this process made before. */
@@ -35,15 +35,15 @@ export class StoredValues {
     private readonly stepOrder: StepOrder,
     private readonly unconfirmed: UnconfirmedDeletions,
     private readonly envelopes: Envelopes,
-    private readonly warnings: WarningLimiter,
+    private readonly warnings: Warnings,
   ) {}
 
-  /** Resolves when the changes of the key have ended that were called before; `undefined` where there are none. */
+  /** Resolves when the changes of the key that were called before have ended; `undefined` if there are none. */
   afterChanges(key: string): Promise<void> | undefined {
     return this.stepOrder.afterKey(key);
   }
 
-  /** Reads what is stored, in the same turn of the event loop. */
+  /** Sends the read in the same turn of the event loop. */
   send(key: string, answered: (data: Buffer | null) => void, failed: (error: CacheBackendError) => void): void {
     this.calls.send('read', key, () => this.calls.store.read(key), answered, failed);
   }
@@ -53,14 +53,14 @@ export class StoredValues {
     return this.calls.run('read', key, () => this.calls.store.read(key));
   }
 
-  /** Reads what is stored and the states of the tags in one round trip. @throws CacheBackendError when Redis fails */
+  /** Reads the stored data and the states of the tags in one round trip. @throws CacheBackendError when Redis fails */
   async readWithTags(key: string, tags: readonly string[]): Promise<[Buffer | null, readonly TagState[]]> {
     const changes = this.stepOrder.afterTags(tags);
     if (changes) await changes;
     return Promise.all([this.read(key), this.tagStates(key, tags)]);
   }
 
-  /** The value in what is stored. What cannot be read counts as absent: another version of the application wrote it. */
+  /** The value in the stored data. Unreadable data counts as absent: another version of the application wrote it. */
   decode(key: string, data: Buffer | null): FoundValue | undefined {
     if (data === null) return undefined;
     try {
@@ -69,14 +69,15 @@ export class StoredValues {
       const value = countedNumber(data);
       return value === undefined ? undefined : { value, entry: undefined, data };
     } catch (error) {
-      this.warnings.warn(`The stored value of "${key}" cannot be read and counts as absent: ${String(error)}`);
+      const why = whyUnreadable(error);
+      this.warnings.warn(`The stored value of "${key}" cannot be read and counts as absent: ${why}`, 'unreadable');
       return undefined;
     }
   }
 
   /**
-   * Asks for the tags of the value: `undefined` where one of them was invalidated since the load, or a required one is
-   * missing, as in a value that was stored before the code named it.
+   * Checks the tags of the value: `undefined` if one of them was invalidated since the load, or a required one is
+   * missing, as in a value that was stored before the code named the tag.
    *
    * @throws CacheBackendError when Redis fails, or has not confirmed a deletion of the value
    */
@@ -92,14 +93,15 @@ export class StoredValues {
     return withTagStates(found, tags, await this.tagStates(key, tags));
   }
 
-  /** What `revive` makes of a value; `undefined` where it throws: the value then counts as absent. */
+  /** The result of `revive`; `undefined` if it throws, and the value then counts as absent. */
   revive(
     key: string,
     revive: NonNullable<EntrySettings['revive']>,
     stored: unknown,
   ): Revived | undefined | Promise<Revived | undefined> {
     const refuse = (error: unknown): undefined => {
-      this.warnings.warn(`revive threw for the stored value of "${key}", which counts as absent: ${String(error)}`);
+      const line = `revive threw for the stored value of "${key}", which counts as absent: ${String(error)}`;
+      this.warnings.warn(line, 'revive');
     };
     try {
       const value = revive(stored);
@@ -119,7 +121,7 @@ export class StoredValues {
     return this.unconfirmed.coversTags(tags);
   }
 
-  /** Why the value of the key cannot be read; `undefined` where no unconfirmed deletion covers it. */
+  /** Why the value of the key cannot be read; `undefined` if no unconfirmed deletion covers it. */
   doubtAbout(key: string, tags?: TagStamp): CacheBackendError | undefined {
     return this.unconfirmed.doubtAbout(key, tags);
   }
@@ -129,12 +131,17 @@ export class StoredValues {
   }
 }
 
-/** The beginning of a stored value, by which the store tells whether another one has replaced it. */
+/** Without what is in the value, which the messages of `JSON.parse` quote. */
+function whyUnreadable(error: unknown): string {
+  return error instanceof Error && error.name === 'SyntaxError' ? 'it is not valid JSON' : String(error);
+}
+
+/** The beginning of a stored value, by which the store recognises whether another one has replaced it. */
 export function beginningOf(data: Buffer): Buffer {
   return data.subarray(0, BEGINNING);
 }
 
-/** The value in the light of the states of its tags; `undefined` where one was invalidated since the load. */
+/** The value with the states of its tags applied; `undefined` if one of them was invalidated since the load. */
 export function withTagStates(
   found: FoundValue,
   tags: readonly string[],
@@ -163,16 +170,16 @@ export function isFresh({ entry, staleSince }: FoundValue): boolean {
   return !entry?.keptStale || (Date.now() < entry.expiresAt && !isExpired(entry));
 }
 
-/** An absent value is never served stale. */
+/** An absent value is never served stale, nor any value without `staleTtl`, whatever the clock of Redis says. */
 export function isServableStale(
   { entry, staleSince = Infinity }: FoundValue,
   { staleTtl, strong }: EntrySettings,
 ): boolean {
-  if (strong || entry === undefined || isNothing(entry)) return false;
+  if (strong || staleTtl === 0 || entry === undefined || isNothing(entry)) return false;
   return Date.now() < Math.min(entry.expiresAt, staleSince) + staleTtl;
 }
 
-/** Whether `refreshAhead` has the value loaded before its `ttl` ends: by XFetch, or once a part of it is over. */
+/** Whether `refreshAhead` demands a load before the `ttl` ends: by XFetch, or once a part of the `ttl` has passed. */
 export function isDueForRefresh(entry: Entry | undefined, { refreshAhead, ttl }: EntrySettings): boolean {
   if (!refreshAhead || !entry) return false;
   const now = Date.now();

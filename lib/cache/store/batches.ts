@@ -1,10 +1,9 @@
-/** Keys of one call that are read or written at once. */
+/** How many keys of one call are read or written at once. */
 const MOST_AT_ONCE = 512;
 
 /**
- * Calls `call` for each of them at once, in their order. All but those of the first batch then have to await `go`, the
- * end of the batch before, so that the store has no more to answer at one time than it can. Resolves when all have
- * settled.
+ * Calls `call` for each item at once, in order. The calls after the first batch have to await `go`, the end of the
+ * batch before, so that the store does not get more at one time than it can answer. Resolves when all have settled.
  */
 export function inBatches<T, R>(
   all: readonly T[],
@@ -21,7 +20,7 @@ export function inBatches<T, R>(
   return Promise.allSettled(results);
 }
 
-/** Throws the first error, once all have settled: none of them goes on unseen. */
+/** Throws the first error, once all have settled, so that no call goes on unobserved. */
 export function valuesOf<T>(results: readonly PromiseSettledResult<T>[]): T[] {
   return results.map((result) => {
     if (result.status === 'rejected') throw result.reason;

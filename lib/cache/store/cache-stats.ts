@@ -1,4 +1,4 @@
-/** Counters of a `CacheService` since the application began. */
+/** The counters of a `CacheService` since the application began. */
 export interface CacheStats {
   /** Reads that found a fresh value in the first level. */
   firstLevelHits: number;

@@ -3,10 +3,10 @@ import type { CacheStore } from '../../contracts/cache-store.js';
 import type { StartRequest } from '../../contracts/start-request.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 
-/** How many calls after each other a store may make at its start. */
+/** How many calls in a row a store may make at its start. */
 const START_CALLS = 5;
 
-/** @throws CacheBackendError when the store cannot serve, or says nothing within the time of a few calls */
+/** @throws CacheBackendError when the store cannot serve, or answers nothing within the time of a few calls */
 export async function startCacheStore(store: CacheStore, request: StartRequest): Promise<void> {
   const limit = START_CALLS * request.commandTimeout;
   const tooLate = sleep(limit, undefined, { ref: false }).then(() => {

@@ -2,11 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { BoundedCall } from '../../calls/bounded-call.js';
 import { BoundedCalls } from '../../calls/bounded-calls.js';
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { WarningLimiter } from '../../calls/warning-limiter.js';
+import type { Warnings } from '../../errors/limited-log.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import type { Pending } from '../../contracts/pending.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { Timeouts } from '../../timing/timeouts.js';
+import { publishBreaker } from './cache-events.js';
 
 export interface StoreCallsOptions {
   readonly commandTimeout: number;
@@ -20,7 +22,7 @@ export interface StoreCallsOptions {
 export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   readonly breaker: CircuitBreaker;
   readonly timeouts = new Timeouts();
-  /** The limits of the calls: an answer that has arrived counts, whatever the clock says. */
+  /** The time limits: standstills of the process do not count, so an answer that has arrived is always read. */
   readonly limits = new Timeouts({ countsStandstills: false });
   private readonly onBack: (() => void)[] = [];
   private stopped = false;
@@ -28,18 +30,22 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   constructor(
     readonly store: CacheStore,
     readonly options: StoreCallsOptions,
-    warnings: WarningLimiter,
+    warnings: Warnings,
   ) {
     super(store);
     this.breaker = new CircuitBreaker(
       options.breaker,
       () => store.ping(),
       () => {
+        publishBreaker(cacheChannels.breakerOpened, this.breaker.opened);
         const why = store.diagnose?.()?.message;
-        warnings.warn(`Redis does not answer: the cache does without it until it does${why ? ` (${why})` : ''}`);
+        warnings.warn(`Redis does not answer: the cache goes on without it until it answers${why ? ` (${why})` : ''}`);
         this.breaker.interruptAll('Redis does not answer');
       },
-      () => this.onBack.forEach((listener) => listener()),
+      () => {
+        publishBreaker(cacheChannels.breakerClosed, this.breaker.opened);
+        this.onBack.forEach((listener) => listener());
+      },
     );
   }
 
@@ -49,8 +55,8 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   }
 
   /**
-   * Calls `answered` or `failed` once, within `commandTimeout` of the send. An answer that arrives after that goes to
-   * `late`: the call may have changed values.
+   * Calls `answered` or `failed` once, within `commandTimeout` from the send. A later answer goes to `late`: the call
+   * may have changed values.
    */
   send<T>(
     operation: string,
@@ -78,8 +84,8 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   }
 
   /**
-   * Runs work that takes many commands: it may take any time while the store answers a PING within `commandTimeout`.
-   * After a failure here the work may still go on.
+   * Runs work of many commands, for any time as long as the store replies to a PING within `commandTimeout`. After a
+   * failure here, the work may still go on.
    */
   async runLong<T>(operation: string, work: () => Promise<T>): Promise<T> {
     await this.run(operation, '', () => this.store.ping());
@@ -93,13 +99,13 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     return result;
   }
 
-  /** `key` is '' where no key is concerned. */
+  /** `key` is '' if the operation concerns no key. */
   failure(operation: string, key: string, why: string, cause?: unknown): CacheBackendError {
     const about = key === '' ? '' : ` of "${key}"`;
     return new CacheBackendError(`Cache: ${operation}${about} failed: ${why}`, key === '' ? [] : [key], cause);
   }
 
-  /** Sends every call from now on, however many have failed. */
+  /** Sends every call from now on, even after repeated failures. */
   insist(): void {
     this.breaker.stop();
   }

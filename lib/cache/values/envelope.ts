@@ -14,7 +14,7 @@ export function emptyStamp(): Record<string, number> {
   return Object.create(null) as Record<string, number>;
 }
 
-/** What the envelope says of its value. */
+/** What the envelope says about its value. */
 export interface EntryMark {
   /** When the value stops being fresh, in ms of the wall clock. */
   readonly expiresAt: number;
@@ -40,7 +40,7 @@ export interface Serialized {
 const NULL = 1;
 const UNDEFINED = 2;
 const COMPRESSED = 4;
-const MORE = 16;
+export const MORE = 16;
 const NEW_LINE = 10;
 /** The first character of the mark of a serializer. */
 const SERIALIZED_BY = '/';
@@ -62,9 +62,9 @@ export interface Compression {
 export const NO_COMPRESSION: Compression = { threshold: Infinity, maxBytes: 0 };
 
 /**
- * Seals values in envelopes and opens them: a version byte, a byte of flags, the end of freshness (base 36), the mark
- * of the serializer unless it is a built-in one, load time and tags as JSON if there are any, a line feed, and the
- * payload. A whole number set by hand is stored as its digits instead, so that Redis can count it.
+ * Seals values in envelopes and opens them. An envelope is a version byte, a byte of flags, the end of freshness (base
+ * 36), the mark of the serializer unless it is a built-in one, load time and tags as JSON if there are any, a line
+ * feed, and the payload. A whole number set by hand is stored as its digits instead, so that Redis can count it.
  */
 export class Envelopes {
   /** The mark of the serializer, after the time; empty for a built-in serializer. */
@@ -161,7 +161,7 @@ export class Envelopes {
     return this.serializer.deserialize(inflateRawSync(payload, { maxOutputLength: maxBytes }));
   }
 
-  /** As `valueOf`, and shares no bytes with the entry, from which further values are made. */
+  /** As `valueOf`, but shares no bytes with the entry, from which further values are made. */
   copyOf(kept: Entry): unknown {
     return this.valueOf(this.sharesBytes ? { ...kept, payload: Buffer.from(kept.payload) } : kept);
   }
@@ -175,7 +175,9 @@ export class Envelopes {
   }
 }
 
-/** A digest of the name, or of the text of the functions: the same in every process of one build, and of fixed length. */
+/**
+ * A digest of the name, or of the text of the functions: of fixed length, and the same in every process of one build.
+ */
 function digestOf(serializer: CacheSerializer): string {
   const { name } = serializer;
   const texts = ['serialize', 'deserialize'].map((method) => String(Reflect.get(serializer, method)));
@@ -183,7 +185,7 @@ function digestOf(serializer: CacheSerializer): string {
   return createHash('sha1').update(identity).digest('base64url').slice(0, DIGEST_LENGTH);
 }
 
-/** Whether the value was expired softly: it is stale before its time. */
+/** Whether the value was expired softly, and so is stale before its time. */
 export function isExpired({ kind }: Entry): boolean {
   return (kind & HEADER.expired) !== 0;
 }
@@ -198,7 +200,7 @@ export function countable(value: unknown): value is number {
   return Number.isSafeInteger(value) && !Object.is(value, -0);
 }
 
-/** The number that is stored in place of an envelope; `undefined` where there is none. */
+/** The number that is stored in place of an envelope; `undefined` for other data. */
 export function countedNumber(data: Buffer): number | undefined {
   const first = data[0] ?? 0;
   if (first !== MINUS && !(first >= ZERO && first <= NINE)) return undefined;

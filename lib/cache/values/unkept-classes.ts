@@ -1,7 +1,7 @@
 import { types } from 'node:util';
-import type { LoggerService } from '@nestjs/common';
+import type { Warnings } from '../../errors/limited-log.js';
 
-/** How many objects of one value are checked: the elements of a list are mostly of one class. */
+/** How many objects of one value are checked: the elements of a list are mostly instances of one class. */
 const MOST = 500;
 
 type Class = abstract new (...args: never[]) => unknown;
@@ -14,7 +14,7 @@ type Class = abstract new (...args: never[]) => unknown;
 export class UnkeptClasses {
   private readonly reported = new WeakSet<Class>();
 
-  constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
+  constructor(private readonly logger: Warnings) {}
 
   /** Warns once for each class, unless there is a `revive`. @throws TypeError for a promise inside the value */
   look(key: string, value: unknown, revive: unknown): void {

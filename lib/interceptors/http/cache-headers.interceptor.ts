@@ -5,19 +5,20 @@ import etag from 'etag';
 import fresh from 'fresh';
 import { map, Observable, takeLast } from 'rxjs';
 import { ReadReport, withReadReport } from '../../cache/read/read-report.js';
-import { streamKindOf } from '../streams.js';
+import { streamKindOf } from '../../cache/values/streams.js';
+import { isSent, type HttpResponse } from './http-response.js';
 
-/** What the answer of a handler says of the cache. */
+/** Which headers describe the cache in a handler's response. */
 export interface CacheHeadersOptions {
   /** Whether a weak `ETag` of the body is sent, and `If-None-Match` answered with 304. @default true */
   etag?: boolean;
   /**
-   * `true`: `Cache-Control: private, max-age=<s>`, with the time that the value is still fresh, 0 when it is stale or
-   * not stored. A string is sent as it is. One that is set already (`@Header`) stays.
+   * `true`: `Cache-Control: private, max-age=<s>` with the time for which the value is still fresh, 0 when it is stale
+   * or not stored. A string is sent as it is. A header that is set already (`@Header`) stays.
    * @default true
    */
   cacheControl?: boolean | string;
-  /** Whether `X-Cache: HIT`, `STALE` or `MISS` is sent; of several reads the last in this order. @default true */
+  /** Whether to send `X-Cache: HIT`, `STALE` or `MISS`; of several reads, the last one in this order. @default true */
   xCache?: boolean;
 }
 
@@ -26,25 +27,13 @@ interface HttpRequest {
   readonly headers: IncomingHttpHeaders;
 }
 
-/** What the responses of Express and the replies of Fastify have in common. */
-interface HttpResponse {
-  readonly statusCode: number;
-  /** Of Express. */
-  readonly headersSent?: boolean;
-  /** Of Fastify. */
-  readonly sent?: boolean;
-  getHeader(name: string): unknown;
-  header(name: string, value: string): unknown;
-  status(code: number): unknown;
-}
-
 /**
- * Tells the client of a GET or HEAD handler what the cache did for it: `@UseInterceptors(CacheHeadersInterceptor)`, or
- * with options, `@UseInterceptors(new CacheHeadersInterceptor({ etag: false }))`. On Express and on Fastify.
+ * Describes to the client of a GET or HEAD handler what the cache did: `@UseInterceptors(CacheHeadersInterceptor)`, or
+ * with options `@UseInterceptors(new CacheHeadersInterceptor({ etag: false }))`. For Express and Fastify.
  *
- * It speaks of all reads of the cache that the handler makes, also in the services it calls, and adds nothing where it
- * makes none, where it fails, and to a stream. It goes above other interceptors that change the body, which the `ETag`
- * is made of.
+ * Sums up all cache reads of the handler, including those in the services that it calls. Adds nothing if there are
+ * none, if the handler fails, and to streams. Place it above interceptors that change the body, because the `ETag` is
+ * made of the body.
  */
 // Not @Injectable(): Nest would look for a provider of the options.
 export class CacheHeadersInterceptor implements NestInterceptor {
@@ -67,7 +56,7 @@ export class CacheHeadersInterceptor implements NestInterceptor {
       withReadReport(report, () =>
         next
           .handle()
-          // Of a handler's Observable, Nest answers the last value.
+          // Nest answers with the last value of a handler's Observable.
           .pipe(
             takeLast(1),
             map((body: unknown) => this.answer(context, report, body)),
@@ -77,7 +66,7 @@ export class CacheHeadersInterceptor implements NestInterceptor {
     );
   }
 
-  /** The body, or nothing where the client has it already. */
+  /** The body, or nothing if the client has it already. */
   private answer(context: ExecutionContext, { outcome, remaining = 0 }: ReadReport, body: unknown): unknown {
     const response = context.switchToHttp().getResponse<HttpResponse>();
     if (outcome === undefined || body === response || streamKindOf(body) || isSent(response)) return body;
@@ -102,7 +91,7 @@ export class CacheHeadersInterceptor implements NestInterceptor {
   }
 }
 
-/** Neither empty, nor bytes, nor what a view or a redirection is made of. */
+/** Whether the body is sent as it is: not empty, not bytes, and not the input of a view or a redirection. */
 function isBodyAsSent(context: ExecutionContext, body: unknown): boolean {
   const handler = context.getHandler();
   return (
@@ -112,9 +101,4 @@ function isBodyAsSent(context: ExecutionContext, body: unknown): boolean {
     !Reflect.hasMetadata(RENDER_METADATA, handler) &&
     !Reflect.hasMetadata(REDIRECT_METADATA, handler)
   );
-}
-
-/** A handler with `@Res()` may have answered itself. */
-function isSent({ headersSent, sent }: HttpResponse): boolean {
-  return headersSent ?? sent ?? false;
 }

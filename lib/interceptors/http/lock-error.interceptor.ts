@@ -1,20 +1,20 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, type Observable } from 'rxjs';
-import { CacheError } from '../../errors/cache-errors.js';
 import { LockBackends } from '../../lock/backend/lock-backends.js';
-import { LockError, LockTimeoutError } from '../../errors/lock-errors.js';
+import { HttpError } from '../../errors/http-error.js';
+import { LockTimeoutError } from '../../errors/lock-errors.js';
+import { PrimitiveError } from '../../errors/primitive-errors.js';
 import { logOnce } from '../../errors/error-log.js';
 
 /** In seconds. */
 const LONGEST_RETRY_AFTER = 30;
 
 /**
- * What Nest leaves undone for our errors when they leave a handler: a busy answer says when to come back
- * (`Retry-After`), and a 5xx is logged, once.
+ * Does what Nest leaves undone when our errors leave a handler: answers when to retry (`Retry-After`) where that is
+ * known, and logs a 5xx once.
  *
- * An interceptor and not a filter, because the application's own filter, which would hide ours, still answers the
- * error.
+ * An interceptor rather than a filter: it does not replace the application's own filter, which still answers the error.
  */
 @Injectable()
 export class LockErrorInterceptor implements NestInterceptor {
@@ -26,27 +26,34 @@ export class LockErrorInterceptor implements NestInterceptor {
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
     return next.handle().pipe(
       catchError((error: unknown) => {
-        if ((error instanceof LockError || error instanceof CacheError) && error.statusCode >= 500)
-          logOnce(this.backends.logger, error);
-        if (error instanceof LockTimeoutError && context.getType() === 'http') this.sayWhenToRetry(context, error);
+        if (error instanceof HttpError && error.statusCode >= 500) logOnce(this.backends.logger, error);
+        const seconds = retryAfter(error);
+        if (seconds !== undefined && context.getType() === 'http') this.sayWhenToRetry(context, seconds);
         throw error;
       }),
     );
   }
 
-  private sayWhenToRetry(context: ExecutionContext, error: LockTimeoutError): void {
+  private sayWhenToRetry(context: ExecutionContext, seconds: number): void {
     const adapter = this.host.httpAdapter;
     const response: unknown = context.switchToHttp().getResponse();
     if (adapter.isHeadersSent(response)) return;
-    adapter.setHeader(response, 'Retry-After', String(retryAfter(error)));
+    adapter.setHeader(response, 'Retry-After', String(seconds));
   }
 }
 
+/** The `Retry-After` of an error, in seconds. */
+function retryAfter(error: unknown): number | undefined {
+  if (error instanceof LockTimeoutError) return retryAfterBusy(error);
+  if (error instanceof PrimitiveError && error.retryAfter !== undefined) return Math.ceil(error.retryAfter / 1_000);
+  return undefined;
+}
+
 /**
- * How long it may take, in s: what was busy for as long as the caller waited may well be so for as long again, and no
- * longer than the lease, unless that is renewed.
+ * How many seconds to wait: a lock that was busy while the caller waited may be busy as long again, but no longer than
+ * its lease, unless that is renewed.
  */
-function retryAfter({ waited, remaining }: LockTimeoutError): number {
+function retryAfterBusy({ waited, remaining }: LockTimeoutError): number {
   const seconds = Math.round(Math.min(waited, remaining) / 1_000);
   return Math.min(LONGEST_RETRY_AFTER, Math.max(1, seconds));
 }

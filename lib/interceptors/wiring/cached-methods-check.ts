@@ -1,13 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { DiscoveryService } from '@nestjs/core';
+import { LimitedLog } from '../../errors/limited-log.js';
 import { secondsTaken } from '../../cache/options/seconds-check.js';
 import { notedMethods, type PresentMethod } from './noted-methods.js';
 
-/** Warns at start-up of methods of the application that can hardly be cached as they are meant to be. */
+/** Warns at start-up of methods of the application whose caching is probably a mistake. */
 @Injectable()
 export class CachedMethodsCheck implements OnModuleInit {
-  private readonly logger = new Logger('RedisLock');
+  private readonly logger = new LimitedLog(new Logger('RedisLock'));
 
   constructor(@Inject(DiscoveryService) private readonly discovery: DiscoveryService) {}
 
@@ -15,21 +16,26 @@ export class CachedMethodsCheck implements OnModuleInit {
     const methods = notedMethods(this.discovery);
     for (const method of methods) {
       const { decorator, name, options } = method;
-      for (const line of secondsTaken(options)) this.logger.warn(`@${decorator} of ${name}: ${line}`);
+      for (const line of secondsTaken(options)) this.warn(`@${decorator} of ${name}: ${line}`);
       if (hasOneKeyForAll(method)) {
-        this.logger.warn(
+        this.warn(
           `${name} is cached under one key, "${method.template}", whatever its arguments are: name them in it, as in ` +
             `"${method.template}:<0>"; where the result does not depend on them, give () => '${method.template}'`,
         );
       }
     }
     for (const [template, sharing] of byTemplate(methods)) {
-      if (sharing.length > 1) this.logger.warn(sharedTemplate(template, sharing));
+      if (sharing.length > 1) this.warn(sharedTemplate(template, sharing));
     }
+  }
+
+  /** No two lines are of one kind. */
+  private warn(line: string): void {
+    this.logger.warn(line, line);
   }
 }
 
-/** A `@CachePut` may store the one value that there is: `@CachePut('settings')`. */
+/** A `@CachePut` without placeholders may be meant: `@CachePut('settings')` stores the only value. */
 function hasOneKeyForAll({ decorator, template, parameters }: PresentMethod): boolean {
   return decorator === 'Cached' && parameters > 0 && template !== undefined && !template.includes('<');
 }
@@ -49,11 +55,11 @@ function sharedTemplate(template: string, methods: readonly PresentMethod[]): st
   const who = `${methods.map(({ name }) => name).join(' and ')} are cached under one key template, "${template}"`;
   const differing = optionsThatDiffer(methods);
   if (differing.length === 0) {
-    return `${who}, so that each answers with what the other has loaded: give one of them another key; where that is meant, give both a key function`;
+    return `${who}, so each returns what the other has loaded: give one of them another key, or both a key function if that is intended`;
   }
   return (
-    `${who}, with different options (${differing.join(', ')}): those of the call that loads apply; give both the same, ` +
-    'or another key'
+    `${who}, with different options (${differing.join(', ')}): only those of the call that loads apply; give both ` +
+    'the same options, or different keys'
   );
 }
 
@@ -62,7 +68,7 @@ function optionsThatDiffer(methods: readonly PresentMethod[]): string[] {
   return [...names].filter((name) => !methods.every(({ options }) => isSame(options[name], methods[0]?.options[name])));
 }
 
-/** Functions are taken for the same by their text: written twice, they are two objects. */
+/** Compares functions by their text: the same function written twice makes two objects. */
 function isSame(one: unknown, other: unknown): boolean {
   if (typeof one === 'function' && typeof other === 'function') return String(one) === String(other);
   return isDeepStrictEqual(one, other);

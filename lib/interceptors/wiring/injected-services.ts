@@ -2,17 +2,23 @@ import type { Type } from '@nestjs/common';
 import { CacheService } from '../../cache/cache.service.js';
 import { CacheConfigError, CacheNotWiredError } from '../../errors/cache-errors.js';
 import { LockConfigError, LockNotWiredError } from '../../errors/lock-errors.js';
+import { PrimitiveConfigError, PrimitiveNotWiredError } from '../../errors/primitive-errors.js';
 import { LockService } from '../../lock/lock.service.js';
+import { IdempotencyService } from '../../primitives/idempotency/idempotency.service.js';
+import { LeaderElection } from '../../primitives/leader/leader-election.js';
+import { RateLimiter } from '../../primitives/rate-limit/rate-limiter.js';
+import { ScheduledJobs } from '../../primitives/schedule/scheduled-jobs.js';
+import { SemaphoreService } from '../../primitives/semaphore/semaphore.service.js';
 import type { MethodCall } from '../method-interceptor.js';
 
 /** A service that decorated methods find on their instance. */
 export interface InjectedService<Service> {
-  /** The property of the instance: a symbol, so that it hides no property of the class. */
+  /** The property of the instance: a symbol, so that it shadows no property of the class. */
   readonly property: symbol;
   readonly token: Type<Service>;
   /** The decorators that need it. */
   readonly decorators: string;
-  /** What to call where Nest cannot inject it. */
+  /** What to use instead if Nest cannot inject it. */
   readonly instead: string;
   /** Whether the value under `property` has the methods that the decorators call. */
   works(service: Service): boolean;
@@ -40,6 +46,67 @@ export const CACHE: InjectedService<CacheService> = {
   NotWiredError: CacheNotWiredError,
 };
 
+export const JOBS: InjectedService<ScheduledJobs> = {
+  property: Symbol.for('nest-redis-lock:scheduled-jobs'),
+  token: ScheduledJobs,
+  decorators: '@ScheduledLock',
+  instead: 'ScheduledJobs.run()',
+  works: (service) => typeof service.run === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const IDEMPOTENCY: InjectedService<IdempotencyService> = {
+  property: Symbol.for('nest-redis-lock:idempotency-service'),
+  token: IdempotencyService,
+  decorators: '@Idempotent',
+  instead: 'IdempotencyService.run()',
+  works: (service) => typeof service.run === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const LEADERS: InjectedService<LeaderElection> = {
+  property: Symbol.for('nest-redis-lock:leader-election'),
+  token: LeaderElection,
+  decorators: '@OnlyLeader',
+  instead: 'LeaderElection.join()',
+  works: (service) => typeof service.candidacyFor === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const SEMAPHORES: InjectedService<SemaphoreService> = {
+  property: Symbol.for('nest-redis-lock:semaphore-service'),
+  token: SemaphoreService,
+  decorators: '@Semaphore',
+  instead: 'SemaphoreService.withPermit()',
+  works: (service) => typeof service.withPermit === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const RATE_LIMITS: InjectedService<RateLimiter> = {
+  property: Symbol.for('nest-redis-lock:rate-limiter'),
+  token: RateLimiter,
+  decorators: '@RateLimit',
+  instead: 'RateLimiter.take()',
+  works: (service) => typeof service.take === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+/** All of them; each service has `closed`: whether its application has ended. */
+export const INJECTED: readonly InjectedService<{ readonly closed: boolean }>[] = [
+  LOCKS,
+  CACHE,
+  JOBS,
+  LEADERS,
+  SEMAPHORES,
+  IDEMPOTENCY,
+  RATE_LIMITS,
+];
+
 /** @throws NotWiredError when Nest did not create the instance */
 export function serviceOf<Service>(injected: InjectedService<Service>, call: MethodCall): Service {
   const { property, token, instead, NotWiredError } = injected;
@@ -56,7 +123,7 @@ export function serviceOf<Service>(injected: InjectedService<Service>, call: Met
   return service;
 }
 
-/** The error for a service that is a mock: it returned without calling the method. */
+/** The error for a mocked service that returned without calling the method. */
 export function mockedService({ token, NotWiredError }: InjectedService<unknown>, { name }: MethodCall): Error {
   return new NotWiredError(
     `${name} did not run: its ${token.name} is a mock that did not call the function it was given. Import ` +

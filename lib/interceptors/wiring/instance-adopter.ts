@@ -1,40 +1,38 @@
-import { Inject, Injectable, Logger, type OnModuleInit, type Type } from '@nestjs/common';
+import { Inject, Injectable, type OnModuleInit, type Type } from '@nestjs/common';
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
 import { LockBackends } from '../../lock/backend/lock-backends.js';
-import { CACHE, LOCKS, type InjectedService } from './injected-services.js';
+import { INJECTED, type InjectedService } from './injected-services.js';
 import { foreignDecoration, twoCopies } from './package-copy.js';
 
 type Provider = ReturnType<DiscoveryService['getProviders']>[number];
 
-/** What both services have in common. */
+/** What the injected services have in common. */
 interface Service {
   readonly closed: boolean;
 }
 
 type Adoptable = Record<symbol, Service | undefined>;
 
-/** A service, and a class that gets it injected as a class of the adopted instance's module would. */
+/** A service, and a class into which Nest injects it as it would into classes of the instance's module. */
 interface Need {
   readonly injected: InjectedService<Service>;
   readonly injection: Type<{ readonly service: Service }>;
 }
 
-const NEEDS: readonly Need[] = [needOf(LOCKS), needOf(CACHE)];
+const NEEDS: readonly Need[] = INJECTED.map(needOf);
 
 /**
- * Gives the `LockService` and the `CacheService` to instances with decorated methods that Nest did not construct, and
- * so could not inject into: those of `useFactory` and `useValue` providers.
+ * Gives the services to instances with decorated methods that Nest did not construct and so could not inject into:
+ * those of `useFactory` and `useValue` providers.
  */
 @Injectable()
 export class InstanceAdopter implements OnModuleInit {
-  private readonly logger = new Logger('RedisLock');
-
   constructor(
     @Inject(DiscoveryService) private readonly discovery: DiscoveryService,
     @Inject(LockBackends) private readonly backends: LockBackends,
   ) {}
 
-  /** Modules below the root are initialised first, and a global one before all: no other hook has run yet. */
+  /** Runs before other hooks: Nest initialises modules below the root first, and a global module before all others. */
   async onModuleInit(): Promise<void> {
     this.warnOfSeveralModules();
     for (const provider of this.discovery.getProviders()) {
@@ -45,14 +43,14 @@ export class InstanceAdopter implements OnModuleInit {
     }
   }
 
-  /** Said by the first of them. */
+  /** Only the first module warns. */
   private warnOfSeveralModules(): void {
     const modules = this.discovery.getProviders().filter(({ token }) => token === LockBackends);
     if (modules.length < 2 || modules[0]?.instance !== this.backends) return;
-    this.logger.warn(
-      `RedisLockModule is imported with options ${modules.length} times: each has a LockService of its own, and no re-entry into the ` +
-        "others' locks: a call that holds a lock of one and asks another for the same name waits for itself until its `wait` is over. " +
-        'Import forRoot() once, in the root module; for several servers, give "backends"',
+    this.backends.logger.warn(
+      `RedisLockModule is imported with options ${modules.length} times, and each import has a LockService of its own: a call ` +
+        'that holds a lock of one and asks another for the same name waits for itself until its `wait` is over. Import ' +
+        'forRoot() once, in the root module; for several servers, use the option "backends"',
     );
   }
 
@@ -60,7 +58,7 @@ export class InstanceAdopter implements OnModuleInit {
     const { property, token, decorators, ConfigError } = need.injected;
     const foreign = foreignDecoration(instance, need.injected);
     if (foreign) {
-      // The module of that copy gives it what it needs.
+      // The module of that copy gives it its services.
       if (this.discovery.getProviders().some((each) => each.token === foreign.token)) return;
       throw new ConfigError(twoCopies(nameOf(provider), foreign.copy));
     }
@@ -69,7 +67,7 @@ export class InstanceAdopter implements OnModuleInit {
     if (present === service) return;
     const name = nameOf(provider);
     if (present && !present.closed) {
-      this.logger.warn(`${name} has the ${token.name} of another application or module already, and keeps it`);
+      this.backends.logger.warn(`${name} has the ${token.name} of another application or module already, and keeps it`);
       return;
     }
     if (!Reflect.set(instance, property, service)) {

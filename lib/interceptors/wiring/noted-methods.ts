@@ -1,16 +1,16 @@
 import type { DiscoveryService } from '@nestjs/core';
 
-/** A method with `@Cached` or `@CachePut`, as the checks at start-up look at it. */
+/** A method with `@Cached` or `@CachePut`, as the checks at start-up need it. */
 export interface NotedMethod {
   readonly decorator: 'Cached' | 'CachePut';
   readonly property: string | symbol;
-  /** `undefined` where a function makes the key. */
+  /** `undefined` if a function makes the key. */
   readonly template: string | undefined;
   readonly parameters: number;
   readonly options: Readonly<Record<string, unknown>>;
 }
 
-/** The same in a class of the application: its own, or inherited. */
+/** The same in a class of the application, whether declared there or inherited. */
 export interface PresentMethod extends NotedMethod {
   /** `Class.method` */
   readonly name: string;
@@ -31,8 +31,8 @@ export function noteMethod(
 }
 
 /**
- * The noted methods that instances of the application have, each once; one that several classes inherit from a class of
- * which there is no instance itself, such as an abstract one, once for each of those.
+ * The noted methods of the application's instances, each once. A method that several classes inherit from a class
+ * without instances of its own, such as an abstract one, counts once for each of them.
  */
 export function notedMethods(discovery: DiscoveryService): PresentMethod[] {
   const found = new Map<NotedMethod, { declaring: object; present: Set<object> }>();
@@ -51,7 +51,8 @@ export function notedMethods(discovery: DiscoveryService): PresentMethod[] {
   );
 }
 
-function prototypesOf(discovery: DiscoveryService): Set<object> {
+/** The prototypes of all providers and controllers of the application. */
+export function prototypesOf(discovery: DiscoveryService): Set<object> {
   const prototypes = new Set<object>();
   for (const provider of [...discovery.getProviders(), ...discovery.getControllers()]) {
     const { isNotMetatype, metatype } = provider;

@@ -12,7 +12,7 @@ interface PackageCopy {
   configured: boolean;
 }
 
-/** What a decorator notes on a class. */
+/** What a decorator records on a class. */
 interface Decoration {
   readonly token: Type;
   readonly copy: PackageCopy;
@@ -23,10 +23,10 @@ const INJECTED_PROPERTIES = 'self:properties_metadata';
 
 const copies = ((globalThis as { [COPIES]?: Map<string, PackageCopy> })[COPIES] ??= new Map());
 const thisCopy: PackageCopy = { path: pathOfThisFile(), configured: false };
-// What is loaded again from the same folder takes the place of the former, as after jest.resetModules().
+// A copy that is loaded again from the same folder replaces the former, as after jest.resetModules().
 copies.set(thisCopy.path, thisCopy);
 
-/** The module definition, which notes when an application reads its imports, as Nest does first. */
+/** A module definition that records when an application reads its imports, which Nest does first. */
 export function notedAtBoot(definition: DynamicModule): DynamicModule {
   return {
     ...definition,
@@ -37,19 +37,19 @@ export function notedAtBoot(definition: DynamicModule): DynamicModule {
   };
 }
 
-/** Lets Nest inject the service into its property of the class, once. */
+/** Makes Nest inject the service into its property of the class; once. */
 export function injectProperty(target: object, { property, token }: InjectedService<unknown>): void {
   if (Object.hasOwn(target, property)) return;
   Object.defineProperty(target, property, { value: undefined, writable: true, configurable: true });
   Reflect.defineMetadata(property, { token, copy: thisCopy } satisfies Decoration, target);
   Inject(token)(target, property);
-  // Nest asks for the type when it injects, and would say of another copy only that the property is not available.
+  // Nest reads the type when it injects. For another copy it would only report that the property is not available.
   const injected = Reflect.getMetadata(INJECTED_PROPERTIES, target.constructor) as { key: unknown }[] | undefined;
   const entry = injected?.find(({ key }) => key === property);
   if (entry) Object.defineProperty(entry, 'type', { enumerable: true, get: () => available(token, target) });
 }
 
-/** The token and copy of the decorators of an instance, if they belong to another copy of this package. */
+/** The token and the copy of an instance's decorators, if they belong to another copy of this package. */
 export function foreignDecoration(
   instance: object,
   { property, token }: InjectedService<unknown>,
@@ -58,7 +58,7 @@ export function foreignDecoration(
   return decoration?.token === token ? undefined : decoration;
 }
 
-/** For `name`, decorated with one copy where the module is that of another. */
+/** The error text for `name`, decorated with one copy while the module belongs to another. */
 export function twoCopies(name: string, decorated: PackageCopy, configured: PackageCopy = thisCopy): string {
   return (
     `${name} is decorated with the copy of nest-redis-lock in ${decorated.path}, but RedisLockModule is imported from the copy in ` +
@@ -66,14 +66,14 @@ export function twoCopies(name: string, decorated: PackageCopy, configured: Pack
   );
 }
 
-/** @throws LockConfigError where only another copy has a module in an application */
+/** @throws LockConfigError if only another copy has a module in an application */
 function available(token: Type, target: object): Type {
   const other = thisCopy.configured ? undefined : [...copies.values()].find(({ configured }) => configured);
   if (other) throw new LockConfigError(twoCopies(`The class ${target.constructor.name}`, thisCopy, other));
   return token;
 }
 
-/** From the stack: the CommonJS build has no import.meta, the other no __dirname. */
+/** From the stack, because the CommonJS build has no import.meta and the other one no __dirname. */
 function pathOfThisFile(): string {
   const place = /(?:\(|at )((?:file:|\/|[A-Za-z]:[\\/]).*?):\d+:\d+\)?$/m.exec(String(new Error('place').stack))?.[1];
   if (place === undefined) return '(unknown folder)';

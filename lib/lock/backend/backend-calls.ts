@@ -2,23 +2,19 @@ import { BoundedCall } from '../../calls/bounded-call.js';
 import { BoundedCalls } from '../../calls/bounded-calls.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
-  EnqueueRequest,
-  LockQueue,
-  QueueAnswer,
-  QueueListener,
-  RequeueRequest,
-  TokenRange,
-} from '../../contracts/lock-queue.js';
-import type {
   AcquireAnswer,
+  ListedNames,
+  ListRequest,
   LockState,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
+  TokenRange,
 } from '../../contracts/lock-requests.js';
 import type { Pending } from '../../contracts/pending.js';
-import type { Notice } from '../../contracts/start-request.js';
-import { LockBackendError, LockError } from '../../errors/lock-errors.js';
+import type { StartRequest } from '../../contracts/start-request.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import { LockBackendError, LockConfigError, LockError } from '../../errors/lock-errors.js';
 import { Timeouts } from '../../timing/timeouts.js';
 
 export interface Ticketed {
@@ -28,7 +24,7 @@ export interface Ticketed {
   readonly minHoldUntil?: number;
 }
 
-/** How many calls, one after the other, a backend may make at its start. */
+/** The start of a backend may take as long as this number of calls, one after the other. */
 const START_CALLS = 5;
 
 /**
@@ -38,33 +34,44 @@ const START_CALLS = 5;
 export class BackendCalls extends BoundedCalls<readonly string[], LockBackendError> {
   readonly timeouts = new Timeouts();
   readonly limits = this.timeouts;
-  /** Every lock asks the backend: a failure before says nothing of whether it is granted now. */
+  /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
-  /** Present where the backend keeps a queue. */
-  readonly queue: QueueCalls | undefined;
 
   constructor(
     readonly backend: LockBackend,
-    private readonly prefix: string | undefined,
+    readonly prefix: string | undefined,
     readonly commandTimeout: number,
+    /** Where its locks come from, for events. */
+    readonly source: LockSource = { backend: backend.name, label: '' },
   ) {
     super(backend);
-    this.queue = backend.queue && new QueueCalls(this, backend.queue, prefix);
   }
 
   /** Without a time limit: the caller that gives up must release what is granted later. */
   acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
     const least = leastToken === undefined ? {} : { leastToken };
     const request = { prefix: this.prefix, names, ticket, ttl, ...least };
-    return this.explained('acquire', names, this.backend.acquire(request));
+    return this.explained('acquire', names, () => this.backend.acquire(request));
   }
 
   /** Without a time limit: a late answer still counts. */
   renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
     const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
     return this.sentRenewals(prefixed).map((answer, index) =>
-      this.explained('renew', prefixed[index]?.names ?? [], answer),
+      this.explained('renew', prefixed[index]?.names ?? [], () => answer),
     );
+  }
+
+  mint(
+    names: readonly [string],
+    ticket: string,
+    leastToken: number,
+    answered: (tokens: TokenRange | null) => void,
+    failed: (error: LockBackendError) => void,
+    limit?: number,
+  ): void {
+    const call = this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
+    this.send('acquire', names, call, answered, failed, limit);
   }
 
   release(ticketed: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
@@ -93,8 +100,21 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     this.send('release', names, call, answered, failed, limit);
   }
 
+  /** Unless it is answered, the lock stays that of its owner until the readers of this process have ended. */
+  downgrade({ names, ticket }: Ticketed, ttl: number): void {
+    const call = this.backend.downgrade?.({ prefix: this.prefix, names, ticket, ttl });
+    if (call) this.bounded('downgrade', names, call).catch(() => {});
+  }
+
   inspect(name: string): Promise<LockState | null> {
     return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
+  }
+
+  /** @throws LockConfigError where the backend cannot do it */
+  async list(request: Omit<ListRequest, 'prefix'>): Promise<ListedNames> {
+    const call = this.backend.list?.({ prefix: this.prefix, ...request });
+    if (call) return this.bounded('list', [], call);
+    throw new LockConfigError(`Backend "${this.backend.name}" cannot list its locks; inspect them by name`);
   }
 
   async label(process: string, label: string, ttl: number): Promise<void> {
@@ -102,14 +122,19 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     if (call) await this.bounded('label', [], call);
   }
 
-  forceRelease(name: string): Promise<string | null> {
-    return this.bounded('forceRelease', [name], this.backend.forceRelease({ prefix: this.prefix, name }));
+  /** @throws LockConfigError where the backend cannot do it */
+  async forceRelease(name: string): Promise<string | readonly string[] | null> {
+    const call = this.backend.forceRelease?.({ prefix: this.prefix, name });
+    if (call) return this.bounded('forceRelease', [name], call);
+    throw new LockConfigError(
+      `Backend "${this.backend.name}" cannot free a name that another process holds; end the process of its holder`,
+    );
   }
 
-  /** Rejects when the backend cannot serve; `report` logs everything else about it, now or later. */
-  async start(report: (notice: Notice) => void): Promise<void> {
+  /** Rejects when the backend cannot serve; `report` logs everything else about it, until the module has `stopped`. */
+  async start({ report, stopped }: Pick<StartRequest, 'report' | 'stopped'>): Promise<void> {
     const { backend, prefix, commandTimeout } = this;
-    const started = backend.start?.({ prefix, commandTimeout, report });
+    const started = backend.start?.({ prefix, commandTimeout, report, stopped });
     const pinged = this.bounded('ping', [], backend.ping());
     await Promise.all([pinged, started && this.bounded('start', [], started, START_CALLS * commandTimeout)]);
   }
@@ -158,87 +183,23 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
   ): void {
     const [call] = this.renew([{ names, ticket, ttl }]);
-    this.send('renew', names, call as Promise<RenewAnswer>, answered, failed);
+    this.send('renew', names, call as Pending<RenewAnswer>, answered, failed);
   }
 
-  private async explained<T>(operation: string, names: readonly string[], call: Promise<T>): Promise<T> {
+  private async explained<T>(operation: string, names: readonly string[], call: () => Pending<T>): Promise<T> {
     try {
-      return await call;
+      return await call();
     } catch (error) {
       throw this.explain(operation, names, error);
     }
   }
 
   /** A backend that throws instead of rejecting must not stop the watchdog. */
-  private sentRenewals(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+  private sentRenewals(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
     try {
       return this.backend.renew(requests);
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }
-  }
-}
-
-/** A request without what `QueueCalls` fills in. */
-type OfOneName<R> = Omit<R, 'prefix' | 'name'>;
-
-/** The calls to the queue of one backend: bounded and explained like the others, with the prefix of the module. */
-export class QueueCalls {
-  constructor(
-    private readonly calls: BackendCalls,
-    private readonly queue: LockQueue,
-    private readonly prefix: string | undefined,
-  ) {}
-
-  listen(listener: Omit<QueueListener, 'prefix'>): Promise<void> {
-    return this.calls.bounded('acquire', [], this.queue.listen({ ...listener, prefix: this.prefix }));
-  }
-
-  unlisten(process: string): void {
-    this.queue.unlisten?.({ prefix: this.prefix, process });
-  }
-
-  enqueue(
-    names: readonly [string],
-    { ticket, ttl, claim }: OfOneName<EnqueueRequest>,
-    answered: (answer: QueueAnswer) => void,
-    failed: (error: LockBackendError) => void,
-    limit?: number,
-  ): void {
-    const call = this.queue.enqueue({ prefix: this.prefix, name: names[0], ticket, ttl, claim });
-    this.calls.send('acquire', names, call, answered, failed, limit);
-  }
-
-  beat(
-    names: readonly [string],
-    ticket: string,
-    answered: (answer: Awaited<ReturnType<LockQueue['beat']>>) => void,
-    failed: (error: LockBackendError) => void,
-    limit?: number,
-  ): void {
-    const call = this.queue.beat({ prefix: this.prefix, name: names[0], ticket });
-    this.calls.send('acquire', names, call, answered, failed, limit);
-  }
-
-  requeue(
-    names: readonly [string],
-    request: OfOneName<RequeueRequest>,
-    answered: (answer: Awaited<ReturnType<LockQueue['requeue']>>) => void,
-    failed: (error: LockBackendError) => void,
-  ): void {
-    const call = this.queue.requeue({ prefix: this.prefix, name: names[0], ...request });
-    this.calls.send('release', names, call, answered, failed);
-  }
-
-  mint(
-    names: readonly [string],
-    ticket: string,
-    leastToken: number,
-    answered: (tokens: TokenRange | null) => void,
-    failed: (error: LockBackendError) => void,
-    limit?: number,
-  ): void {
-    const call = this.queue.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
-    this.calls.send('acquire', names, call, answered, failed, limit);
   }
 }

@@ -1,8 +1,9 @@
 import { Logger } from '@nestjs/common';
 import type { LockBackend, Notice } from '../../contracts/lock-backend.js';
+import { LimitedLog } from '../../errors/limited-log.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { QueueingBackend } from '../waiting/queueing-backend.js';
+import { QueueingBackend } from './queueing-backend.js';
 
 export interface LockBackendsOptions {
   readonly main: LockBackend;
@@ -18,16 +19,19 @@ export interface LockBackendsOptions {
 
 /** The backends of one module instance: the main one and those chosen by name. */
 export class LockBackends {
-  readonly logger = new Logger('RedisLock');
+  readonly logger = new LimitedLog(new Logger('RedisLock'));
   readonly main: QueueingBackend;
-  private stopping = false;
+  private readonly stopper = new AbortController();
+  /** Aborts when the module begins to stop. */
+  readonly stopped: AbortSignal = this.stopper.signal;
   private readonly startListeners: (() => Promise<void>)[] = [];
+  private readonly drainListeners: (() => Promise<void>)[] = [];
   private readonly stopListeners: (() => Promise<void>)[] = [];
   private readonly named: ReadonlyMap<string, QueueingBackend>;
 
-  /** Writes what a backend has to say. */
+  /** Logs the notice of a backend. */
   readonly report = ({ level, message }: Notice): void => {
-    if (!this.stopping) this.logger[level](message);
+    if (!this.stopped.aborted) this.logger[level](message);
   };
 
   constructor(readonly options: LockBackendsOptions) {
@@ -54,11 +58,11 @@ export class LockBackends {
   }
 
   /**
-   * With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without keeping the boot waiting.
+   * With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without delaying the start.
    */
   async check(): Promise<void> {
     for (const backend of this.all()) backend.use();
-    const locks = this.all().map(({ calls }) => calls.start(this.report));
+    const locks = this.all().map(({ calls }) => calls.start(this));
     const checks = [...locks, ...this.startListeners.map((listener) => listener())];
     if (this.options.failFast) {
       try {
@@ -76,25 +80,36 @@ export class LockBackends {
     });
   }
 
-  /** For what else needs a server: called at start-up; rejects as the start of a backend does. */
+  /** Adds a check for the start-up of what else needs a server; it rejects when that server cannot serve. */
   whenStarting(listener: () => Promise<void>): void {
     this.startListeners.push(listener);
   }
 
-  /** For what uses a backend, too: called when all locks are given back, before the connections are closed. */
+  /** Adds a step for the shutdown: it runs while holders finish, for up to `shutdownGrace` ms. */
+  whenDraining(listener: () => Promise<void>): void {
+    this.drainListeners.push(listener);
+  }
+
+  /** Settles when all that `whenDraining` added has ended. */
+  async drain(): Promise<void> {
+    await Promise.all(this.drainListeners.map((listener) => listener()));
+  }
+
+  /** Adds a step for the shutdown: it runs after all locks are released and before the connections close. */
   whenStopping(listener: () => Promise<void>): void {
     this.stopListeners.push(listener);
   }
 
   async stop(): Promise<void> {
-    this.stopping = true;
+    this.stopper.abort();
     await Promise.all(this.stopListeners.map((listener) => listener()));
     await Promise.all(this.all().map((backend) => backend.stop()));
+    this.logger.flush();
   }
 
   private warnUnavailable(reason: unknown, locks: boolean): void {
     // What was under way when the application closed says nothing of the backend.
-    if (this.stopping) return;
+    if (this.stopped.aborted) return;
     const why = reason instanceof Error ? reason.message : String(reason);
     const then = locks ? 'locks throw LockBackendError' : 'the cache loads every value';
     this.logger.warn(`${why}. The application starts without it; until that is mended, ${then}`);

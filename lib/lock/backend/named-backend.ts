@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import type { LoggerService } from '@nestjs/common';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { LockBackend, RenewAnswer } from '../../contracts/lock-backend.js';
 import { BackendCalls } from './backend-calls.js';
 import { addUser, removeUser } from './backend-users.js';
-import { currentInstant, type Instant } from '../lease/lease-clock.js';
+import { currentInstant, type Instant } from '../../timing/instant.js';
 import type { Lease, LeaseSource } from '../lease/lease.js';
-import { LockConfigError } from '../../errors/lock-errors.js';
+import { LockConfigError, type LockLostReason } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { ProcessLabel } from './process-label.js';
 import type { ReleaseOutcome } from '../lease/release-outcome.js';
@@ -18,36 +18,45 @@ export interface NamedBackendOptions {
   readonly label: string;
 }
 
-/** A backend under the name that `LockOptions.backend` chooses it by, with what renews and releases its leases. */
+/** A backend with the name by which `LockOptions.backend` chooses it, and the watchdog and releaser of its leases. */
 export class NamedBackend implements LeaseSource {
   readonly calls: BackendCalls;
   readonly watchdog: Watchdog;
   readonly releaser: Releaser;
   /** What the tickets of this process begin with. */
   readonly instance = randomUUID();
-  private readonly label: ProcessLabel;
-  private tickets = 0;
+  readonly label: ProcessLabel;
   private stopped: Promise<void> | undefined;
-  private readonly forgetConnections: (() => void) | undefined;
+  private readonly subscriptions: readonly ((() => void) | void)[];
 
   constructor(
     readonly name: string,
     backend: LockBackend,
     options: NamedBackendOptions,
-    logger: Pick<LoggerService, 'warn'>,
+    logger: Warnings,
   ) {
-    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout);
+    const source = { backend: name || backend.name, label: options.label };
+    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout, source);
     this.label = new ProcessLabel(this.calls, this.instance, options.label);
     this.watchdog = new Watchdog(this.calls, logger);
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
-    this.forgetConnections = backend.whenConnected?.(() => this.watchdog.renewAll()) ?? undefined;
+    this.subscriptions = [
+      backend.whenConnected?.(() => this.watchdog.renewAll()),
+      backend.onLost?.((tickets) => this.watchdog.lose(tickets, 'expired')),
+    ];
   }
 
   /** @throws LockConfigError when the backend cannot do what the options ask for */
-  requireSupport({ order, retry, minHold }: ResolvedLockOptions): void {
+  requireSupport({ order, retry, minHold, ttl, mode }: ResolvedLockOptions): void {
     const { backend } = this.calls;
-    const { name, capabilities } = backend;
-    if (order === 'fifo' && !capabilities.serverQueue) {
+    const { name, traits } = backend;
+    if (mode === 'read') requireReaders(backend, { order, minHold });
+    if (ttl < traits.leastLease) {
+      throw new LockConfigError(
+        `Option "ttl" is ${ttl}, but backend "${name}" grants no lease below ${traits.leastLease} ms; give more`,
+      );
+    }
+    if (order === 'fifo' && !backend.queue) {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
     }
     if (order === 'fifo' && retry) {
@@ -60,21 +69,7 @@ export class NamedBackend implements LeaseSource {
     }
   }
 
-  /** @throws LockConfigError when the backend cannot take several names in one step */
-  requireSeveralNames(names: readonly string[]): void {
-    const { name, capabilities } = this.calls.backend;
-    if (capabilities.severalKeys) return;
-    throw new LockConfigError(`Backend "${name}" cannot take ${names.length} locks in one step; take them one by one`);
-  }
-
-  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
-  nextTicket(): string {
-    this.tickets += 1;
-    if (this.tickets === 1) this.label.announce();
-    return `${this.instance}:${this.tickets}`;
-  }
-
-  /** Ends the lease: releases it, or, where it was lost, asks the backend to free what the ticket may still own. */
+  /** Ends the lease: releases it, or if it was lost, asks the backend to free what the ticket may still own. */
   async takeBack(lease: Lease): Promise<ReleaseOutcome> {
     if (!lease.held) {
       lease.expire();
@@ -85,9 +80,15 @@ export class NamedBackend implements LeaseSource {
     return this.releaser.release(lease.grant);
   }
 
-  /** The names stay taken until the holder ends or the lease at the backend does. */
-  leaseLost({ grant }: Lease): void {
+  /**
+   * The names stay taken until the holder ends or the lease at the backend expires. A session would keep them, so the
+   * backend frees them at once.
+   */
+  leaseLost({ grant }: Lease, reason: LockLostReason): void {
     this.watchdog.unwatch(grant);
+    if (reason !== 'taken' && this.calls.backend.traits.lease === 'session') {
+      this.releaser.abandon(grant, grant.longest);
+    }
   }
 
   /**
@@ -117,7 +118,7 @@ export class NamedBackend implements LeaseSource {
     return answer.status === 'renewed';
   }
 
-  /** From now on, the backend stays open for this module, also when another one that shares it stops. */
+  /** Keeps the backend open for this module, even when another module that shares it stops. */
   use(): void {
     addUser(this.calls.backend, this);
   }
@@ -127,12 +128,37 @@ export class NamedBackend implements LeaseSource {
     return (this.stopped ??= this.stopOnce());
   }
 
+  /** Unsubscribes from what the backend reports. */
+  protected disconnect(): void {
+    for (const unsubscribe of this.subscriptions) unsubscribe?.();
+  }
+
   private async stopOnce(): Promise<void> {
-    // At once: the releases and the label each take up to `commandTimeout` where the backend does not answer.
+    // In parallel: the releases and the label each take up to `commandTimeout` if the backend does not answer.
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
-    this.forgetConnections?.();
-    this.calls.queue?.unlisten(this.instance);
+    this.disconnect();
     await removeUser(this.calls.backend, this);
+  }
+}
+
+/** @throws LockConfigError when the backend keeps no read locks, or other options make no sense for them */
+function requireReaders(
+  backend: LockBackend,
+  { order, minHold }: Pick<ResolvedLockOptions, 'order' | 'minHold'>,
+): void {
+  if (!backend.downgrade) {
+    throw new LockConfigError(
+      `Option "mode" is "read", but backend "${backend.name}" keeps no read locks; leave it out, or choose a backend that ` +
+        'does, redis() or memory(), with the option "backend"',
+    );
+  }
+  if (order === 'fifo') {
+    throw new LockConfigError('Option "mode" is "read", but "order" is "fifo": readers come in together; leave it out');
+  }
+  if (minHold > 0) {
+    throw new LockConfigError(
+      `Option "mode" is "read", but "minHold" is ${minHold}: only a lock that is held alone can stay taken; leave it out`,
+    );
   }
 }

@@ -3,7 +3,7 @@ import type { BackendCalls } from './backend-calls.js';
 
 /** How long (ms) the label outlives its process: longer than most leases. */
 const EXPIRY = 60 * 60 * 1_000;
-/** How often (ms) it is written again, also where the store lost it. */
+/** How often (ms) the label is written again, in case the store has lost it. */
 const PERIOD = 60 * 1_000;
 
 export function defaultLabel(): string {
@@ -11,8 +11,8 @@ export function defaultLabel(): string {
 }
 
 /**
- * Tells the backend who this process is, so that `inspect` can say it of a holder anywhere: once with the first ticket,
- * then once a minute. Whether that succeeds is of no consequence for a lock.
+ * Stores at the backend who this process is, so that `inspect` can name the holder in any process: with the first
+ * ticket, then once a minute. No lock depends on it.
  */
 export class ProcessLabel {
   private timer: NodeJS.Timeout | undefined;
@@ -29,7 +29,7 @@ export class ProcessLabel {
     this.timer = setInterval(() => void this.write(EXPIRY), PERIOD).unref();
   }
 
-  /** No lock is held any more. */
+  /** Removes the label: the process holds no lock any more. */
   async withdraw(): Promise<void> {
     if (!this.timer) return;
     clearInterval(this.timer);
@@ -41,7 +41,7 @@ export class ProcessLabel {
     try {
       await this.calls.label(this.process, this.text, ttl);
     } catch {
-      // It is written again a minute later.
+      // The next attempt follows a minute later.
     }
   }
 }

@@ -3,8 +3,8 @@ import type { HeldLock } from './held-lock.js';
 import type { Lock } from '../lock.js';
 
 /**
- * What `acquire` answers. The library refers to the hold and never to this object, so that it is garbage-collected when
- * its caller drops it: `DroppedLocks` then finds a hold that was never released.
+ * The result of `acquire`. The library refers to the hold and never to this object, so that it is garbage-collected
+ * when its caller drops it; `DroppedLocks` then finds a hold that was never released.
  */
 export class AcquiredLock implements Lock {
   constructor(private readonly hold: HeldLock) {}

@@ -1,18 +1,20 @@
 import type { HeldLock } from './held-lock.js';
-import { nearestOpen, type HoldScope } from './hold-scope.js';
 
-/** The scope that a bare `acquire` was called in. */
-export type Scope = HoldScope<BareAcquisition | undefined>;
+/** A scope, which closes with its hold. */
+interface Closing<Scope> {
+  /** The scope itself if it is open, otherwise the nearest open one around it. */
+  readonly nearestOpen: Scope | undefined;
+}
 
-/** A longer chain drops the acquisitions that have ended, whenever it has doubled since the last time. */
+/** A longer chain drops its ended acquisitions whenever it has doubled since the last time. */
 const LONGEST_CHAIN = 16;
 
 /**
- * One bare `acquire`, in the chain of those of its async context: code that runs after it in that context, and what it
- * calls, may release by name what it got. It refers to the hold and never to the caller's `Lock`, which would otherwise
- * never be garbage-collected.
+ * One bare `acquire`, in the chain of those of its async context: code that runs after it in that context, and what
+ * that code calls, may release its hold by name. Refers to the hold and never to the caller's `Lock`, which could
+ * otherwise never be garbage-collected.
  */
-export class BareAcquisition {
+export class BareAcquisition<Scope extends Closing<Scope>> {
   private hold: HeldLock | undefined;
   private waiting = true;
   private length: number;
@@ -21,17 +23,17 @@ export class BareAcquisition {
   constructor(
     readonly names: readonly string[],
     private readonly around: Scope | undefined,
-    /** The acquisition before it in its context. */
-    public before: BareAcquisition | undefined,
+    /** The previous acquisition in its context. */
+    public before: BareAcquisition<Scope> | undefined,
   ) {
     this.length = before ? before.length + 1 : 1;
     this.shortenAt = before?.shortenAt ?? LONGEST_CHAIN;
     if (this.length > this.shortenAt) this.shorten();
   }
 
-  /** The scope that it was called in, or else the nearest open one around that. */
+  /** The scope in which it was called, or else the nearest open one around that. */
   get scope(): Scope | undefined {
-    return nearestOpen(this.around);
+    return this.around?.nearestOpen;
   }
 
   granted(hold: HeldLock): void {
@@ -39,15 +41,21 @@ export class BareAcquisition {
     this.hold = hold;
   }
 
-  /** Its hold was released, or it failed. */
+  /** Called when its hold was released, or when it failed. */
   close(): void {
     this.waiting = false;
     this.hold = undefined;
   }
 
-  /** The hold that it got, also after its loss; `undefined` while it waits, after the release, and if it failed. */
+  /** The hold that it got, even after its loss; `undefined` while it waits, after the release, and if it failed. */
   get got(): HeldLock | undefined {
     return this.hold;
+  }
+
+  /** Whether neither it nor one before it has a hold or waits for one. */
+  get ended(): boolean {
+    if (this.waiting || this.hold) return false;
+    return this.before?.ended ?? true;
   }
 
   private get inUse(): boolean {
@@ -55,22 +63,22 @@ export class BareAcquisition {
   }
 
   /**
-   * Drops the ended acquisitions before it, except the one that follows directly on an acquisition of the same names in
-   * use: by `holdOf`, it decides what the names mean. Other contexts share a part of the chain, and must find the same
-   * from wherever they begin.
+   * Drops the ended acquisitions before it, except the one directly after an acquisition of the same names in use:
+   * `holdOf` needs that one to decide what the names mean. Other contexts share a part of the chain and must find the
+   * same result from wherever they begin.
    */
   private shorten(): void {
-    const chain: BareAcquisition[] = [];
+    const chain: BareAcquisition<Scope>[] = [];
     for (let each = this.before; each; each = each.before) chain.push(each);
     const lastInUse = new Set<string>();
-    const kept: BareAcquisition[] = [];
+    const kept: BareAcquisition<Scope>[] = [];
     for (const each of chain.toReversed()) {
       const id = idOf(each.names);
       if (each.inUse) lastInUse.add(id);
       else if (!lastInUse.delete(id)) continue;
       kept.push(each);
     }
-    let before: BareAcquisition | undefined;
+    let before: BareAcquisition<Scope> | undefined;
     for (const each of kept) {
       each.before = before;
       before = each;

@@ -1,4 +1,4 @@
-import type { LoggerService } from '@nestjs/common';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { HeldLock } from './held-lock.js';
 import type { Lock } from '../lock.js';
 
@@ -8,21 +8,27 @@ interface Watched {
   readonly origin: { stack?: string } | undefined;
 }
 
-/** Frames of a stack: enough to reach the caller's own code. */
+/** How many frames of a stack are kept: enough to reach the caller's own code. */
 const FRAMES = 8;
 
 /**
- * Warns of a lock whose `Lock` was garbage-collected while it was held, as no code can release it, and stops its
- * renewal, so that its lease ends. Does nothing in an application that releases by name, and so needs no `Lock`.
+ * Warns of a lock whose `Lock` was garbage-collected while it was held, because no code can release it any more, and
+ * stops its renewal, so that its lease ends. Does nothing in an application that releases by name, which needs no
+ * `Lock`.
  */
 export class DroppedLocks {
   private readonly origins = process.env.NODE_ENV !== 'production';
   private releasesByName = false;
   private readonly registry = new FinalizationRegistry<Watched>((watched) => this.dropped(watched));
 
-  constructor(private readonly logger: Pick<LoggerService, 'warn'>) {}
+  constructor(
+    private readonly logger: Warnings,
+    private readonly label: string,
+  ) {}
 
-  /** The stack of the running code, before its first `await`; `undefined` in production, as it costs too much there. */
+  /**
+   * The stack of the running code, before its first `await`; `undefined` in production, where it would cost too much.
+   */
   origin(): Watched['origin'] {
     if (!this.origins) return undefined;
     const { stackTraceLimit } = Error;
@@ -37,7 +43,7 @@ export class DroppedLocks {
     this.registry.register(lock, { hold, origin });
   }
 
-  /** The application has released by name what an `acquire` got. */
+  /** Called when the application has released by name what an `acquire` got. */
   releasedByName(): void {
     this.releasesByName = true;
   }
@@ -48,7 +54,7 @@ export class DroppedLocks {
     const shown = hold.keys.map((name) => `"${name}"`).join(', ');
     const where = origin?.stack?.replace(/^.*\n/, '') ?? 'run it with NODE_ENV other than "production" to see where';
     this.logger.warn(
-      `Lock of ${shown} (owner ${hold.owner}) was dropped without release(): it is not renewed any more and ends in ` +
+      `Lock of ${shown} (owner ${hold.owner}, ${this.label}) was dropped without release(): it is not renewed any more and ends in ` +
         `${Math.ceil(hold.remaining())} ms. Keep the Lock and release it in "finally", or use withLock. Acquired at:\n${where}`,
     );
   }

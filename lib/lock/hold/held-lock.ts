@@ -1,3 +1,4 @@
+import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/duration.js';
 import type { Lease, LeaseHolder } from '../lease/lease.js';
 import type { Place } from '../../timing/linked-list.js';
@@ -5,13 +6,16 @@ import { onceRead } from '../../timing/once-read.js';
 import type { Lock } from '../lock.js';
 import { LockLostError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
+import type { LockMode } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
+import { endsAreObserved, publishEnd, publishLost, publishReleasedLate } from './hold-events.js';
+import type { QueueingBackend } from '../backend/queueing-backend.js';
 import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
 
 /** Keeps the list of the live holds. */
 export interface HoldObserver {
-  /** The hold was lost, or has ended. Called again when a lost one ends. */
-  holdOver(hold: HeldLock): void;
+  /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
+  holdOver(hold: HeldLock): boolean;
   /** Runs `callback` in the async context of the holder. */
   runAs(hold: HeldLock, callback: () => void): void;
 }
@@ -21,23 +25,25 @@ export interface HolderContext {
   close(): void;
 }
 
-/** A lease that a hold rests on: its own, or that of a hold around it. */
+/** A lease under a hold: its own, or that of a hold around it. */
 export interface HeldPart {
-  readonly backend: NamedBackend;
+  readonly backend: QueueingBackend;
   readonly lease: Lease;
-  /** Ends the turn in the scope of the hold around it; absent where the lease is this hold's own. */
+  /** Ends the turn in the scope of the hold around it; absent if the lease is the hold's own. */
   readonly endTurn?: () => void;
 }
 
 /**
- * One hold. It rests on one lease, or on several where holds around it have some of its names. The last hold that rests
- * on a lease gives it back.
+ * One hold. It has one lease, or several if holds around it have some of its names. The last hold on a lease releases
+ * the lease.
  */
 export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
   /** Its position in the list of live holds. */
   place: Place<HeldLock> | undefined;
   context: HolderContext | undefined;
+  /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
+  grantedAt: number | undefined;
   private token: number;
   private releasing: Promise<unknown> | undefined;
   /** Set when the backend answered to the release that another ticket owned the name. */
@@ -49,6 +55,10 @@ export class HeldLock implements Lock, LeaseHolder {
     readonly keys: readonly string[],
     private readonly parts: readonly HeldPart[],
     private readonly observer: HoldObserver,
+    readonly mode: LockMode,
+    private readonly template: string | undefined,
+    /** The call in its events; `undefined` while there was none. */
+    private recorded: LockCall | undefined,
   ) {
     const [first] = parts as readonly [HeldPart, ...HeldPart[]];
     const own = parts.find((part) => !part.endTurn) ?? first;
@@ -58,16 +68,26 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const part of parts) part.lease.share(this);
   }
 
+  /** The call in its events. */
+  get call(): LockCall {
+    const { template, keys } = this;
+    return (this.recorded ??= { keys, template, ...(this.parts[0] as HeldPart).backend.calls.source });
+  }
+
+  get reentrant(): boolean {
+    return this.parts.every(({ endTurn }) => endTurn !== undefined);
+  }
+
   get fencingToken(): number {
     return this.token;
   }
 
-  /** A nested hold of further names has a larger token, which what this one protects may have seen. */
+  /** Raises the fencing token to that of a nested hold with further names: the protected resource may have seen it. */
   raiseToken(token: number): void {
     this.token = Math.max(this.token, token);
   }
 
-  /** All leases that it rests on. */
+  /** All its leases. */
   get leases(): readonly Lease[] {
     return this.parts.map(({ lease }) => lease);
   }
@@ -84,9 +104,9 @@ export class HeldLock implements Lock, LeaseHolder {
 
   remaining(): number {
     if (this.ended) return 0;
-    const [first, ...others] = this.parts;
-    const remaining = first?.lease.remaining() ?? 0;
-    return others.reduce((least, { lease }) => Math.min(least, lease.remaining()), remaining);
+    let least = Infinity;
+    for (const { lease } of this.parts) least = Math.min(least, lease.remaining());
+    return least;
   }
 
   /** Why it was lost; `undefined` while it is held, and after it was released in time. */
@@ -95,7 +115,7 @@ export class HeldLock implements Lock, LeaseHolder {
     return this.taken;
   }
 
-  /** The same without reading the clock: misses a deadline that nothing has noticed yet. */
+  /** The same without reading the clock: does not notice a deadline that has just passed. */
   get isLost(): boolean {
     return this.taken !== undefined || this.parts.some(({ lease }) => lease.isLost);
   }
@@ -110,7 +130,7 @@ export class HeldLock implements Lock, LeaseHolder {
     return this.ended;
   }
 
-  /** The part that has this name. */
+  /** The lease that covers this name, with the turn that it needs. */
   partOf(backend: NamedBackend, name: string): HeldPart | undefined {
     if (!this.keys.includes(name)) return undefined;
     return this.parts.find((part) => part.backend === backend && part.lease.grant.names.includes(name));
@@ -137,7 +157,7 @@ export class HeldLock implements Lock, LeaseHolder {
     if (!this.releasing) await this.release();
   }
 
-  /** Ends the hold; never rejects. Answers `undefined` when there is nothing to wait for. */
+  /** Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for. */
   finish(): Promise<ReleaseOutcome> | undefined {
     if (this.releasing) return undefined;
     const outcome = this.end(false);
@@ -156,14 +176,18 @@ export class HeldLock implements Lock, LeaseHolder {
     return true;
   }
 
-  /** The lock of this ticket was released by force. */
+  isAt(backend: NamedBackend): boolean {
+    return this.parts.some((part) => part.backend === backend);
+  }
+
+  /** Called when the lock of this ticket was released by force. */
   revoke(backend: NamedBackend, ticket: string): void {
     for (const part of this.parts) {
       if (part.backend === backend && part.lease.grant.ticket === ticket) part.lease.lose('taken');
     }
   }
 
-  /** The application shuts down: the holder loses the lock, and the backend frees it. */
+  /** Called when the application shuts down: the holder loses the lock, and the backend frees it. */
   takeAway(): void {
     for (const { backend, lease } of this.parts) {
       lease.lose('shutdown');
@@ -172,14 +196,15 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   leaseLost(): void {
-    this.observer.holdOver(this);
+    const { lost } = lockChannels;
+    if (this.observer.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
   }
 
   runAsHolder(callback: () => void): void {
     this.observer.runAs(this, callback);
   }
 
-  /** Its `Lock` was garbage-collected: stops the renewal of the leases that no other hold rests on. */
+  /** Called when its `Lock` was garbage-collected: stops the renewal of the leases that no other hold shares. */
   orphan(): void {
     for (const { backend, lease } of this.parts) if (lease.orphan(this)) backend.watchdog.watch(lease.grant);
   }
@@ -192,17 +217,25 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   private end(atOnce: boolean): Promise<ReleaseOutcome> {
+    const late = this.isLost;
     this.ended = true;
-    const outcomes: Promise<ReleaseOutcome>[] = [];
-    for (const { lease } of this.parts) {
-      if (lease.unshare(this)) outcomes.push(lease.source.takeBack(lease, atOnce));
+    let outcome: Promise<ReleaseOutcome> = RELEASED;
+    for (const { backend, lease } of this.parts) {
+      const last = lease.unshare(this);
+      if (!last && lease.leftToReaders) backend.downgrade(lease);
+      if (!last) continue;
+      if (lockChannels.handedOver.hasSubscribers) lease.endedBy = this.call;
+      const ofLease = lease.source.takeBack(lease, atOnce);
+      outcome = outcome === RELEASED ? ofLease : worseOf(outcome, ofLease);
     }
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;
     this.observer.holdOver(this);
-    const [only = RELEASED] = outcomes;
-    return outcomes.length <= 1 ? only : worstOf(outcomes);
+    if (late) {
+      if (lockChannels.releasedLate.hasSubscribers) publishReleasedLate(this);
+    } else if (endsAreObserved()) publishEnd(this, outcome);
+    return outcome;
   }
 
   private lostAs(reason: 'taken'): LockLostError {
@@ -210,8 +243,8 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 }
 
-/** One lease that was gone or taken decides the outcome of all. */
-async function worstOf(outcomes: readonly Promise<ReleaseOutcome>[]): Promise<ReleaseOutcome> {
-  const all = await Promise.all(outcomes);
-  return all.find((outcome) => outcome === 'gone' || outcome === 'taken') ?? 'released';
+/** The worse outcome: one lease that was gone or taken decides. */
+async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<ReleaseOutcome>): Promise<ReleaseOutcome> {
+  const both = await Promise.all([one, other]);
+  return both.find((outcome) => outcome === 'gone' || outcome === 'taken') ?? 'released';
 }

@@ -1,31 +1,70 @@
-import { BareAcquisition, type Scope } from './bare-acquisition.js';
+import { BareAcquisition } from './bare-acquisition.js';
 import type { HeldLock } from './held-lock.js';
-import { HoldScope, nearestOpen } from './hold-scope.js';
 import type { NamedBackend } from '../backend/named-backend.js';
+import { LockTimeoutError } from '../../errors/lock-errors.js';
 import { RunStorage } from './run-storage.js';
+import type { Caller } from '../waiting/caller.js';
 
-/** The holds that the running code is inside of, and those that it acquired itself; one for each module instance. */
+type Acquisition = BareAcquisition<HoldScope>;
+
+/** What a module instance has entered around the running code, above what it and others entered before. */
+interface Frame {
+  readonly of: HoldContext;
+  readonly store: HoldScope | Acquisition;
+  /** Of other module instances. */
+  readonly others: Frame | undefined;
+}
+
+/**
+ * One storage for all module instances. Before Node.js 24, each storage that was ever used makes each promise of the
+ * process larger and slower, and an application's tests create hundreds of module instances.
+ */
+const storage = new RunStorage<Frame>();
+
+/** The holds around the running code, and those that it acquired itself; one for each module instance. */
 export class HoldContext {
-  private readonly storage = new RunStorage<Scope | BareAcquisition>();
-
   /** Runs `body` in a new scope, which closes with the hold. */
   run<T>(hold: HeldLock, body: (hold: HeldLock) => T): T {
-    const scope = new HoldScope(hold, this.scope, this.acquisition);
+    const frame = currentFrame();
+    const store = this.storeIn(frame);
+    const scope = new HoldScope(hold, scopeIn(store), acquisitionIn(store));
     hold.context = scope;
-    return this.storage.run(scope, body, hold);
+    return storage.run(this.frame(scope, frame), body, hold);
   }
 
-  /** The running code calls `acquire` for these names: it, and what it calls, may release them by name. */
-  acquiring(names: readonly string[]): BareAcquisition {
-    const acquisition = new BareAcquisition(names, this.scope, this.acquisition);
-    this.storage.enter(acquisition);
+  /** Called by `acquire` for these names: the running code, and what it calls, may then release them by name. */
+  acquiring(names: readonly string[]): Acquisition {
+    const frame = currentFrame();
+    const store = this.storeIn(frame);
+    const acquisition = new BareAcquisition(names, scopeIn(store), acquisitionIn(store));
+    storage.enter(this.frame(acquisition, frame));
     return acquisition;
   }
 
-  /** Runs `callback` in the scopes that the holder is inside of, and in no others. */
+  /** Runs `callback` in exactly the scopes that the holder is in. */
   runAs({ context }: HeldLock, callback: () => void): void {
-    if (context instanceof HoldScope || context instanceof BareAcquisition) this.storage.run(context, callback);
-    else this.storage.exit(callback);
+    const frame = currentFrame();
+    if (context instanceof HoldScope || context instanceof BareAcquisition) {
+      storage.run(this.frame(context, frame), callback);
+      return;
+    }
+    const others = without(frame, this);
+    if (others) storage.run(others, callback);
+    else storage.exit(callback);
+  }
+
+  private frame(store: HoldScope | Acquisition, frame: Frame | undefined): Frame {
+    return { of: this, store, others: without(frame, this) };
+  }
+
+  private storeIn(frame: Frame | undefined): HoldScope | Acquisition | undefined {
+    for (let each = frame; each; each = each.others) if (each.of === this) return each.store;
+    return undefined;
+  }
+
+  /** The scope around the running code, or its last acquisition, unless the run of that acquisition is over. */
+  private get store(): HoldScope | Acquisition | undefined {
+    return this.storeIn(currentFrame());
   }
 
   /** Whether the running code is inside of any hold. */
@@ -34,23 +73,24 @@ export class HoldContext {
   }
 
   /** The innermost open scope around the running code. */
-  get scope(): Scope | undefined {
-    const { store } = this.storage;
-    return store instanceof HoldScope ? nearestOpen(store) : store?.scope;
+  get scope(): HoldScope | undefined {
+    return scopeIn(this.store);
   }
 
   /** The innermost open scope that holds the name. */
-  covering(backend: NamedBackend, name: string): Scope | undefined {
+  covering(backend: NamedBackend, name: string): HoldScope | undefined {
     for (let { scope } = this; scope; scope = scope.parent) if (scope.hold?.partOf(backend, name)) return scope;
     return undefined;
   }
 
   /**
    * The innermost hold of exactly these names that the running code is inside of or acquired. The last `acquire` of
-   * them decides, also if it failed: the hold of an earlier one is then not meant.
+   * them decides, even if it failed: the hold of an earlier one is then not meant.
    */
   holdOf(names: readonly string[]): HeldLock | undefined {
-    let { scope, acquisition } = this;
+    const { store } = this;
+    let scope = scopeIn(store);
+    let acquisition = acquisitionIn(store);
     for (;;) {
       for (; acquisition && acquisition.scope === scope; acquisition = acquisition.before) {
         if (sameNames(acquisition.names, names)) return acquisition.got;
@@ -60,11 +100,129 @@ export class HoldContext {
       scope = scope.parent;
     }
   }
+}
 
-  private get acquisition(): BareAcquisition | undefined {
-    const { store } = this.storage;
-    return store instanceof HoldScope ? store.earlier : store;
+/**
+ * The scope of one hold: the code inside `withLock` or a decorated method, and all that it calls asynchronously. It
+ * admits one nested hold of a name at a time, so that siblings (`Promise.all`) take turns instead of racing. It closes
+ * when its hold ends; work that goes on after that is outside.
+ *
+ * Such work may run for ever with a reference to its scope, so a closed scope drops its hold and all closed scopes
+ * around it.
+ */
+export class HoldScope {
+  /** For each name that a nested hold has: the siblings that wait for their turn, in order of arrival. */
+  private turns: Map<string, (() => void)[]> | undefined;
+  private held: HeldLock | undefined;
+
+  constructor(
+    hold: HeldLock,
+    private outer: HoldScope | undefined,
+    /** The last acquisition before it in its async context. */
+    readonly earlier: Acquisition | undefined,
+  ) {
+    this.held = hold;
   }
+
+  /** Its hold; `undefined` once it is closed. */
+  get hold(): HeldLock | undefined {
+    return this.held;
+  }
+
+  /** The scope if it is open, otherwise the nearest open one around it. */
+  get nearestOpen(): HoldScope | undefined {
+    return this.held ? this : this.parent;
+  }
+
+  /** The nearest open scope around it. */
+  get parent(): HoldScope | undefined {
+    return (this.outer = this.outer?.nearestOpen);
+  }
+
+  /**
+   * Waits for the turn of `name`. Returns a function that ends the turn, or `undefined` if the scope closed first.
+   *
+   * @throws LockTimeoutError when the wait is over
+   */
+  async takeTurn(name: string, caller: Caller): Promise<(() => void) | undefined> {
+    const turns = (this.turns ??= new Map());
+    const waiting = turns.get(name);
+    if (waiting) {
+      await this.queue(waiting, name, caller);
+      if (!this.held) return undefined;
+    } else turns.set(name, []);
+    let ended = false;
+    return () => {
+      if (ended) return;
+      ended = true;
+      this.passOn(name);
+    };
+  }
+
+  private async queue(waiting: (() => void)[], name: string, caller: Caller): Promise<void> {
+    let admit = () => {};
+    const admitted = new Promise<true>((resolve) => {
+      admit = () => resolve(true);
+    });
+    waiting.push(admit);
+    const leave = () => {
+      const place = waiting.indexOf(admit);
+      // Its turn began while it gave up, so the turn passes to the next sibling.
+      if (place === -1) this.passOn(name);
+      else waiting.splice(place, 1);
+    };
+    try {
+      if (await caller.until(admitted, caller.remaining())) return;
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    leave();
+    const { held } = this;
+    throw new LockTimeoutError([name], {
+      waited: caller.waited(),
+      remaining: held?.remaining() ?? 0,
+      ...(held && { owner: held.owner }),
+    });
+  }
+
+  private passOn(name: string): void {
+    const next = this.turns?.get(name)?.shift();
+    if (next) next();
+    else this.turns?.delete(name);
+  }
+
+  /** Closes the scope when its hold has ended; the waiting siblings go on without it. */
+  close(): void {
+    this.held = undefined;
+    this.outer = this.outer?.nearestOpen;
+    for (const waiting of this.turns?.values() ?? []) for (const admit of waiting.splice(0)) admit();
+  }
+}
+
+function currentFrame(): Frame | undefined {
+  const frame = storage.getStore();
+  return frame?.store instanceof BareAcquisition ? storage.lasting(frame) : frame;
+}
+
+/** The frames of all module instances but this one. Drops those that are over, or they would pile up in a loop. */
+function without(frame: Frame | undefined, context: HoldContext): Frame | undefined {
+  if (!frame || frame.of === context) return frame?.others;
+  const others = without(frame.others, context);
+  if (isOver(frame.store)) return others;
+  return others === frame.others ? frame : { ...frame, others };
+}
+
+function isOver(store: HoldScope | Acquisition): boolean {
+  return !scopeIn(store) && (acquisitionIn(store)?.ended ?? true);
+}
+
+function scopeIn(store: HoldScope | Acquisition | undefined): HoldScope | undefined {
+  return store instanceof HoldScope ? store.nearestOpen : store?.scope;
+}
+
+function acquisitionIn(store: HoldScope | Acquisition | undefined): Acquisition | undefined {
+  return store instanceof HoldScope ? store.earlier : store;
 }
 
 function sameNames(some: readonly string[], others: readonly string[]): boolean {

@@ -1,35 +1,38 @@
-import { LinkedList, type Place } from '../../timing/linked-list.js';
-import { LockBackendError, type LockLostError } from '../../errors/lock-errors.js';
-import { logOnce } from '../../errors/error-log.js';
+import { lockChannels } from '../../events/lock-channels.js';
+import { LinkedList } from '../../timing/linked-list.js';
+import type { LockLostError } from '../../errors/lock-errors.js';
 import type { LockBackends } from '../backend/lock-backends.js';
 import type { NamedBackend } from '../backend/named-backend.js';
-import { requestedTtl } from '../lease/lease-clock.js';
+import { requestedTtl } from '../lease/grant.js';
 import type { Lease, LossObserver } from '../lease/lease.js';
 import { shareOneToken } from '../lease/shared-token.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { Caller } from '../waiting/caller.js';
 import type { Contenders } from '../waiting/contenders.js';
 import { acquireLease } from '../waiting/polling.js';
-import type { QueueingBackend } from '../waiting/queueing-backend.js';
+import type { QueueingBackend } from '../backend/queueing-backend.js';
 import { grantedTooLate } from '../waiting/refusals.js';
 import { SeveralNames } from '../waiting/several-names.js';
-import { WaitBudget } from '../waiting/wait-budget.js';
+import { holdsAreObserved, publishAcquired, publishRefusal } from './hold-events.js';
 import { HeldLock, type HeldPart, type HoldObserver } from './held-lock.js';
 import type { HoldContext } from './hold-context.js';
+import { logLoss } from './loss-log.js';
 import { extendForNested, reenter, refuseToWaitForOwnHold } from './re-entry.js';
+import { shuttingDown, type Wait } from './wait.js';
 
-/** Options that were checked against their backend, for any number of calls. */
+/** Options that have been checked against their backend, for any number of calls. */
 export interface HoldRequest {
   readonly backend: QueueingBackend;
   readonly options: ResolvedLockOptions;
 }
 
 /**
- * Takes holds: re-enters those around the caller and acquires the other names. Lists the live holds of the instance,
- * and ends them all when the application shuts down.
+ * Takes holds: re-enters those around the caller and acquires the other names. Keeps the list of the live holds of this
+ * instance, and ends them all when the application shuts down.
  */
 export class HoldTaker implements LossObserver, HoldObserver {
   private readonly waits = new LinkedList<Wait>();
-  /** Without the lost ones, so that a caller which never releases a lost lock leaks nothing. */
+  /** Without lost holds, so that a caller that never releases a lost lock leaks nothing. */
   private readonly live = new LinkedList<HeldLock>();
   private idle: (() => void)[] = [];
   /** Refuses calls outside of any hold; the present holds may end within the grace. */
@@ -51,59 +54,61 @@ export class HoldTaker implements LossObserver, HoldObserver {
 
   /** @throws LockConfigError, LockBackendError, LockTimeoutError at once when the call cannot succeed */
   take(names: readonly string[], { backend, options }: HoldRequest): Promise<HeldLock> {
-    if (names.length > 1) backend.requireSeveralNames(names);
     const inside = this.context.scope !== undefined;
     if (this.refuses(inside)) throw shuttingDown(names);
     if (inside && !options.reentrant) refuseToWaitForOwnHold(this.context, backend, names);
-    const wait: Wait = { backend, names, inside, budget: new WaitBudget(options.wait, options.signal) };
+    const wait: Wait = { backend, names, inside, caller: new Caller(options, names, backend.calls.source) };
+    if (lockChannels.attempt.hasSubscribers) {
+      lockChannels.attempt.publish({ call: wait.caller.call, wait: options.wait });
+    }
     wait.place = this.waits.push(wait);
-    if (inside || names.length > 1 || options.minHold > 0 || options.retry || !backend.contenders) {
+    if (inside || names.length > 1 || options.minHold > 0 || options.retry) {
       return this.takeParts(wait, options);
     }
     return this.takeOne(wait, backend.contenders, options);
   }
 
-  /** The short way of the usual case, one name outside of any hold: it makes a single promise. */
+  /** The short path for the usual case, one name outside of any hold; it makes a single promise. */
   private takeOne(wait: Wait, contenders: Contenders, options: ResolvedLockOptions): Promise<HeldLock> {
     return new Promise((resolve, reject) => {
-      const { names, budget } = wait;
-      if (budget.cancelled) {
+      const { names, caller } = wait;
+      const refuse = (error: unknown) => {
         this.settled(wait);
-        budget.throwIfCancelled();
-      }
+        publishRefusal(caller, error, this.closing);
+        reject(error);
+      };
+      if (caller.cancelled) return refuse(caller.cancelReason);
       contenders.join(
         names[0] as string,
         options,
-        budget,
+        caller,
         (lease) => {
           this.settled(wait);
           const parts: HeldPart[] = [];
           try {
             this.receive(wait, [lease], parts);
-            resolve(this.hold(names, parts));
+            resolve(this.hold(wait, parts));
           } catch (error) {
+            publishRefusal(caller, error, this.closing);
             void lease.source.takeBack(lease, true);
             reject(error);
           }
         },
-        (error) => {
-          this.settled(wait);
-          reject(error);
-        },
+        refuse,
       );
     });
   }
 
   private async takeParts(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
-    const { backend, names, inside, budget } = wait;
+    const { backend, names, inside, caller } = wait;
     const parts: HeldPart[] = [];
     try {
-      budget.throwIfCancelled();
-      const missing = inside && options.reentrant ? await reenter(this.context, backend, names, budget, parts) : names;
+      caller.throwIfCancelled();
+      const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
       if (parts.length > 0) await extendForNested(parts, options);
       if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
       if (parts.length > 1 && missing.length < names.length) {
-        const limit = budget.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
+        const limit = caller.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
         await shareOneToken(
           backend.calls,
           parts.map(({ lease }) => lease),
@@ -111,10 +116,11 @@ export class HoldTaker implements LossObserver, HoldObserver {
         );
       }
       if (options.minHold > 0) await this.startMinHold(wait, parts, options);
-      // The hold around the caller may have been lost during the waits above.
+      // The hold around the caller may have been lost while it waited.
       for (const { lease } of parts) if (lease.lost) throw lease.lost;
-      return this.hold(names, parts);
+      return this.hold(wait, parts);
     } catch (error) {
+      publishRefusal(caller, error, this.closing);
       for (const { lease, endTurn } of parts) {
         if (endTurn) endTurn();
         else void lease.source.takeBack(lease, true);
@@ -125,24 +131,27 @@ export class HoldTaker implements LossObserver, HoldObserver {
     }
   }
 
-  private hold(names: readonly string[], parts: readonly HeldPart[]): HeldLock {
-    const hold = new HeldLock(names, parts, this);
+  private hold({ names, caller }: Wait, parts: readonly HeldPart[]): HeldLock {
+    const { mode, template } = caller.options;
+    const hold = new HeldLock(names, parts, this, mode, template, caller.recorded);
     hold.place = this.live.push(hold);
+    if (holdsAreObserved()) publishAcquired(hold, caller);
     return hold;
   }
 
   private settled(wait: Wait): void {
     wait.place?.leave();
-    wait.budget.dispose();
+    wait.caller.dispose();
   }
 
-  leaseLost(error: LockLostError): void {
-    logOnce(this.backends.logger, error);
+  leaseLost(error: LockLostError, { askedAt }: Lease): void {
+    logLoss(this.backends, error, askedAt);
   }
 
-  holdOver(hold: HeldLock): void {
-    if (!hold.place?.leave() || this.live.first) return;
-    for (const resolve of this.idle.splice(0)) resolve();
+  holdOver(hold: HeldLock): boolean {
+    const first = hold.place?.leave() === true;
+    if (first && !this.live.first) for (const resolve of this.idle.splice(0)) resolve();
+    return first;
   }
 
   runAs(hold: HeldLock, callback: () => void): void {
@@ -154,6 +163,12 @@ export class HoldTaker implements LossObserver, HoldObserver {
     return this.live.toArray();
   }
 
+  /** How many holds of this instance are at the backend, and how many calls wait for it. */
+  countsAt(backend: NamedBackend): { held: number; waiting: number } {
+    const held = this.all().filter((hold) => hold.isAt(backend)).length;
+    return { held, waiting: this.waits.toArray().filter((wait) => wait.backend === backend).length };
+  }
+
   /** How many calls of this instance wait for the name. */
   waitingFor(backend: NamedBackend, name: string): number {
     let waiting = 0;
@@ -161,16 +176,16 @@ export class HoldTaker implements LossObserver, HoldObserver {
     return waiting;
   }
 
-  /** Refuses new holds, lets the present ones end within the grace, and takes the rest away. */
+  /** Refuses new holds, lets the present ones end within the grace, and takes away the rest. */
   async shutDown(): Promise<void> {
     this.closing = true;
-    for (const { inside, names, budget } of this.waits.toArray()) if (!inside) budget.cancel(shuttingDown(names));
+    for (const { inside, names, caller } of this.waits.toArray()) if (!inside) caller.cancel(shuttingDown(names));
     const timeUp = new AbortController();
     const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
     await Promise.race([this.whenIdle(), new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve))]);
     clearTimeout(grace);
     this.closed = true;
-    for (const { names, budget } of this.waits.toArray()) budget.cancel(shuttingDown(names));
+    for (const { names, caller } of this.waits.toArray()) caller.cancel(shuttingDown(names));
     for (const hold of this.all()) hold.takeAway();
   }
 
@@ -183,27 +198,31 @@ export class HoldTaker implements LossObserver, HoldObserver {
     return this.closed || (this.closing && !inside);
   }
 
-  private receive({ backend, names, inside }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
+  private receive({ backend, names, inside, caller }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
     for (const lease of leases) {
       lease.observer = this;
+      lease.askedAt = caller.startedAt;
       parts.push({ backend, lease });
     }
     if (this.refuses(inside)) throw shuttingDown(names);
   }
 
   private async leases(
-    { backend, budget }: Wait,
+    { backend, caller }: Wait,
     names: readonly string[],
     options: ResolvedLockOptions,
   ): Promise<readonly Lease[]> {
-    budget.throwIfCancelled();
+    caller.throwIfCancelled();
     const { contenders } = backend;
-    if (!contenders || options.retry) return [await acquireLease(backend, names, options, budget)];
-    if (names.length > 1) return new SeveralNames(backend, contenders, names, options, budget).take();
-    return [await contenders.take(names[0] as string, options, budget)];
+    const { severalKeys } = backend.calls.backend.traits;
+    if (options.retry && (severalKeys || names.length === 1)) {
+      return [await acquireLease(contenders, names, options, caller)];
+    }
+    if (names.length > 1) return new SeveralNames(contenders, names, options, caller).take();
+    return [await contenders.take(names[0] as string, options, caller)];
   }
 
-  /** Makes each lease at the backend last for `minHold` without renewals: that of a claim may be shorter. */
+  /** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
   private async startMinHold(
     { names, inside }: Wait,
     parts: readonly HeldPart[],
@@ -211,23 +230,11 @@ export class HoldTaker implements LossObserver, HoldObserver {
   ): Promise<void> {
     for (const { backend, lease, endTurn } of parts) {
       if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, requestedTtl(options));
-      if (!lease.held) throw (endTurn && lease.lost) ?? grantedTooLate(backend, lease.grant.names, options.ttl);
+      if (lease.held) continue;
+      const { lost } = lease;
+      throw (endTurn && lost) ?? grantedTooLate(backend, lease.grant.names, options, lost);
     }
     if (this.refuses(inside)) throw shuttingDown(names);
     for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
   }
-}
-
-/** A call of this instance that waits for its names. */
-interface Wait {
-  place?: Place<Wait>;
-  readonly backend: QueueingBackend;
-  readonly names: readonly string[];
-  /** Whether the caller is inside of a hold: while the application shuts down that hold can only end if the call ends. */
-  readonly inside: boolean;
-  readonly budget: WaitBudget;
-}
-
-function shuttingDown(names: readonly string[]): LockBackendError {
-  return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
 }

@@ -1,27 +1,29 @@
-import { LockTimeoutError } from '../../errors/lock-errors.js';
+import { LockTimeoutError, LockUpgradeError } from '../../errors/lock-errors.js';
 import type { NamedBackend } from '../backend/named-backend.js';
+import type { QueueingBackend } from '../backend/queueing-backend.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import type { WaitBudget } from '../waiting/wait-budget.js';
+import type { Caller } from '../waiting/caller.js';
 import type { HeldPart } from './held-lock.js';
 import type { HoldContext } from './hold-context.js';
 
 /**
- * Re-enters the holds around the caller: takes the turn of each name that one of them has, and adds it to `parts`.
- * Answers the names that none of them has.
+ * Re-enters the holds around the caller: takes the turn of each name that one of them has, and adds its lease to
+ * `parts`. Returns the names that none of them has.
  *
+ * @throws LockUpgradeError when one of them has a name to read, and the caller wants to write
  * @throws LockTimeoutError when the wait for a turn is over
- * @throws LockLostError when the hold around was lost
+ * @throws LockLostError when the hold around the caller was lost
  */
 export async function reenter(
   context: HoldContext,
-  backend: NamedBackend,
+  backend: QueueingBackend,
   names: readonly string[],
-  budget: WaitBudget,
+  caller: Caller,
   parts: HeldPart[],
 ): Promise<readonly string[]> {
   const missing: string[] = [];
   for (const name of names) {
-    const part = await reenterOne(context, backend, name, budget);
+    const part = await reenterOne(context, backend, name, caller);
     if (part) parts.push(part);
     else missing.push(name);
   }
@@ -30,23 +32,30 @@ export async function reenter(
 
 async function reenterOne(
   context: HoldContext,
-  backend: NamedBackend,
+  backend: QueueingBackend,
   name: string,
-  budget: WaitBudget,
+  caller: Caller,
 ): Promise<HeldPart | undefined> {
   for (;;) {
     const scope = context.covering(backend, name);
     const part = scope?.hold?.partOf(backend, name);
     if (!scope || !part) return undefined;
-    const endTurn = await scope.takeTurn(name, budget);
+    const { lease } = part;
+    const reads = lease.options.mode === 'read';
+    if (reads && caller.options.mode === 'write') throw new LockUpgradeError([name]);
+    const endTurn = reads ? noTurn : await scope.takeTurn(name, caller);
     if (!endTurn) continue;
-    if (!part.lease.lost) return { backend, lease: part.lease, endTurn };
+    if (!lease.lost && reads === (lease.options.mode === 'read')) return { backend, lease, endTurn };
     endTurn();
-    throw part.lease.lost;
+    // While it waited for its turn, the hold around it may have ended and left the name to readers.
+    if (lease.lost) throw lease.lost;
   }
 }
 
-/** Extends re-entered leases without renewal that would end before the `ttl` of the nested hold. */
+/** Nested holds that read need not take turns. */
+function noTurn(): void {}
+
+/** Extends those re-entered leases without renewal that would end before the `ttl` of the nested hold. */
 export async function extendForNested(parts: readonly HeldPart[], { ttl }: ResolvedLockOptions): Promise<void> {
   for (const { backend, lease } of parts) {
     if (lease.options.renewal || lease.remaining() >= ttl) continue;
@@ -56,8 +65,8 @@ export async function extendForNested(parts: readonly HeldPart[], { ttl }: Resol
 }
 
 /**
- * Refuses a call with `reentrant: false` for a name that a hold around it has: the hold ends after the call, and the
- * call would wait for the end of the hold.
+ * Refuses a call with `reentrant: false` for a name that a hold around it has, because the call would wait for the end
+ * of that hold, which ends only after the call.
  *
  * @throws LockTimeoutError
  */

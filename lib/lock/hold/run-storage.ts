@@ -3,13 +3,13 @@ import { AsyncLocalStorage, AsyncResource, executionAsyncResource } from 'node:a
 interface Entry<T> {
   value: T;
   readonly outside: T | undefined;
-  /** Whether the run has ended in which it was entered. */
+  /** Whether the run in which it was entered has ended. */
   over: boolean;
 }
 
 /**
- * Before Node.js 24 an async resource that runs more than once keeps what was entered in one run for the next: the
- * second tick of an interval, or the second request of a connection, would stand where the first one went.
+ * Before Node.js 24, an async resource that runs more than once keeps a value entered in one run for the next: the
+ * second tick of an interval, or the second request of a connection, would see the value of the first.
  */
 const RESOURCES_KEEP_STORES = ((): boolean => {
   const storage = new AsyncLocalStorage<true>();
@@ -21,37 +21,29 @@ const RESOURCES_KEEP_STORES = ((): boolean => {
 })();
 
 /**
- * An `AsyncLocalStorage` in which a value that was entered lasts for the run of the code that entered it, and for what
- * that calls.
+ * An `AsyncLocalStorage` in which an entered value lasts only for the run of the code that entered it, and for what
+ * that run calls.
  */
-export class RunStorage<T extends object> {
-  private readonly storage = new AsyncLocalStorage<T>();
-  /** By async resource, where resources keep stores. */
+export class RunStorage<T extends object> extends AsyncLocalStorage<T> {
+  /** By async resource; used only before Node.js 24. */
   private readonly entries = new WeakMap<object, Entry<T>>();
 
-  get store(): T | undefined {
-    const store = this.storage.getStore();
-    if (store === undefined || !RESOURCES_KEEP_STORES) return store;
+  /** `entered` is what `getStore` returned. If its run is over, returns the value outside of that run instead. */
+  lasting(entered: T): T | undefined {
+    if (!RESOURCES_KEEP_STORES) return entered;
     const resource = executionAsyncResource();
     const entry = this.entries.get(resource);
-    if (!entry?.over || entry.value !== store) return store;
+    if (!entry?.over || entry.value !== entered) return entered;
     this.entries.delete(resource);
-    this.storage.enterWith(entry.outside as T);
+    this.enterWith(entry.outside as T);
     return entry.outside;
   }
 
-  run<R, A extends unknown[]>(store: T, callback: (...args: A) => R, ...args: A): R {
-    return this.storage.run(store, callback, ...args);
-  }
-
-  exit(callback: () => void): void {
-    this.storage.exit(callback);
-  }
-
-  /** From here on the running code, and what it calls, has `value`. */
+  /** Sets the value for the rest of this run and what it calls. */
   enter(value: T): void {
-    const { store: outside } = this;
-    this.storage.enterWith(value);
+    const store = this.getStore();
+    const outside = store && this.lasting(store);
+    this.enterWith(value);
     if (RESOURCES_KEEP_STORES) this.remember(value, outside);
   }
 
@@ -59,7 +51,7 @@ export class RunStorage<T extends object> {
     const resource = executionAsyncResource();
     const present = this.entries.get(resource);
     if (present && !present.over) {
-      // Otherwise it was entered inside of a run() of this storage, which undoes it.
+      // Otherwise it was entered inside of a run() of this storage, which restores the former value.
       if (present.value === outside) present.value = value;
       return;
     }

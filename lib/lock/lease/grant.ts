@@ -1,17 +1,21 @@
 import type { TokenRange } from '../../contracts/lock-backend.js';
-import { driftOf, elapsedSince, type Instant } from './lease-clock.js';
+import type { LockCall } from '../../events/lock-channels.js';
+import { elapsedSince, type Instant } from '../../timing/instant.js';
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 
 /** The holder of a grant, as the grant and the watchdog see it. */
 export interface GrantHolder {
-  readonly options: ResolvedLockOptions;
-  /** Whether it may end before the grant does. */
+  readonly options: Pick<ResolvedLockOptions, 'ttl' | 'renewal'>;
+  /** Whether its lease may end before the grant does. */
   readonly limited: boolean;
-  /** Whether the grant must be renewed once, for a holder without renewal, to last as long as the holder's `ttl`. */
+  /** Whether a grant for a holder without renewal must be renewed once, to last as long as the holder's `ttl`. */
   readonly outlastsGrant: boolean;
   readonly held: boolean;
+  readonly fencingToken: number;
+  /** The call in events; `undefined` while it waits for leases of other names. */
+  readonly call: LockCall | undefined;
   /** Why it was lost; reads the clock. */
   readonly lost: LockLostError | undefined;
   /** Milliseconds of trusted lease left; reads the clock. */
@@ -49,7 +53,7 @@ export class Grant {
   /** Present while a caller holds this grant. */
   holder: GrantHolder | undefined;
   listener: GrantListener | undefined;
-  /** The longest `ttl` (ms) requested so far: the backend may have carried out a request that it did not answer. */
+  /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
   longest: number;
   /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
   minHoldUntil = 0;
@@ -63,7 +67,7 @@ export class Grant {
   constructor(
     readonly names: readonly string[],
     readonly ticket: string,
-    /** When the request was sent whose answer set the present deadline. */
+    /** When the request was sent whose answer set the current deadline. */
     private base: Instant,
     /** Milliseconds that the backend granted from then. */
     private ttl: number,
@@ -82,14 +86,19 @@ export class Grant {
     return this.span - elapsedSince(this.base);
   }
 
+  /** Milliseconds of lease that the backend granted last. */
+  get granted(): number {
+    return this.ttl;
+  }
+
   /** Whether a renewal is under way. After a standstill its answer may have arrived without having been read. */
   get renewing(): boolean {
     return this.schedule?.underWay === true;
   }
 
   /**
-   * The names stay taken for `minHold` ms from now, whenever the holder ends. The clock starts now, and not with the
-   * request: the backend granted the names before now.
+   * Starts the minimum hold: the names stay taken for `minHold` ms from now, whenever the holder ends. Counting from
+   * now rather than from the request is safe, because the backend granted the names before now.
    */
   startMinHold(minHold: number): void {
     this.minHoldUntil = Math.max(this.minHoldUntil, performance.now() + minHold);
@@ -100,17 +109,19 @@ export class Grant {
     return this.minHoldUntil !== 0 && this.minHoldUntil > performance.now();
   }
 
-  /** Whether the lease at the backend lasts for `ms` more without a renewal. */
+  /** Whether the lease at the backend lasts for another `ms` without a renewal. */
   lastsFor(ms: number): boolean {
     return this.remaining() + driftOf(ms) >= ms;
   }
 
-  /** When (monotonic, ms) `interval` of `ttl` has passed; of a shorter lease, as a claim is, the same share of it. */
+  /**
+   * When (monotonic, ms) `interval` of `ttl` has passed; for a shorter lease, such as a claim, the same share of it.
+   */
   dueAfter(interval: number, ttl: number): number {
     return this.confirmedAt.monotonic + interval * Math.min(1, this.ttl / ttl);
   }
 
-  /** The backend answered a request sent at `sentAt` with `remaining` ms. The deadline never moves back. */
+  /** Called when the backend answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
   renewed(sentAt: Instant, remaining: number): void {
     this.confirmedAt = sentAt;
     this.ttl = remaining;
@@ -129,6 +140,11 @@ export class Grant {
     return this.next++;
   }
 
+  /** The token of all holders of a grant that several hold at one time. */
+  get sharedToken(): number {
+    return this.next;
+  }
+
   /** Adds tokens that the backend reserved; ignores a late answer, whose tokens are below those present. */
   addTokens({ first, count }: TokenRange): void {
     if (first < this.end) return;
@@ -142,8 +158,23 @@ export class Grant {
     this.next = Math.min(Math.max(this.next, least), Math.max(this.end, this.next));
   }
 
-  /** The lock is lost to its holder, for good. */
+  /** Marks the lock as lost to its holder, for good. */
   lose(reason: LockLostReason): void {
     this.holder?.lose(reason);
   }
+}
+
+/** How far two clocks may drift apart over `lease` ms: 1 % + 2 ms, as in the Redlock specification of redis.io. */
+export function driftOf(lease: number): number {
+  return lease * 0.01 + 2;
+}
+
+/** How long (ms) a hold lasts at most that nothing renews. */
+export function ceilingOf({ renewal, ttl }: ResolvedLockOptions): number {
+  return renewal ? Infinity : ttl - driftOf(ttl);
+}
+
+/** The `ttl` (ms) to request: the lease at the backend must outlast `minHold` without a renewal. */
+export function requestedTtl({ ttl, minHold }: { readonly ttl: number; readonly minHold: number }): number {
+  return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
 }

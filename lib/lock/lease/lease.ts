@@ -1,52 +1,60 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Grant, GrantHolder } from './grant.js';
-import { currentInstant, driftOf, elapsedSince, type Instant } from './lease-clock.js';
+import type { LockCall } from '../../events/lock-channels.js';
+import { ceilingOf, driftOf, type Grant, type GrantHolder } from './grant.js';
+import { currentInstant, elapsedSince, type Instant } from '../../timing/instant.js';
 import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
-import type { ResolvedLockOptions } from '../options/lock-options.js';
+import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
+import { LossSignal } from './loss-signal.js';
 import type { ReleaseOutcome } from './release-outcome.js';
 
-/** A hold without limits of its own never uses its start, and so saves the reading of the clocks. */
+/** The start of a hold without limits of its own, which never uses it: saves reading the clocks. */
 const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
 
-/** A hold that rests on a lease. */
+/** A hold as its leases see it. */
 export interface LeaseHolder {
-  /** All leases that the hold rests on. */
+  /** All its leases. */
   readonly leases: readonly Lease[];
+  /** The call in events. */
+  readonly call: LockCall;
+  readonly mode: LockMode;
   leaseLost(): void;
   /** Raises the fencing token of the hold to at least `token`. */
   raiseToken(token: number): void;
-  /** Runs `callback` in the async context of the holder, as the locks of this instance see it. */
+  /** Runs `callback` in the async context of the holder, as far as this library's storages go. */
   runAsHolder(callback: () => void): void;
 }
 
 /** Gets the error of a lost lease, once. */
 export interface LossObserver {
-  leaseLost(error: LockLostError): void;
+  leaseLost(error: LockLostError, lease: Lease): void;
 }
 
-/** What a lease was taken from, and returns to. */
+/** Where a lease comes from, and where it returns. */
 export interface LeaseSource {
   /**
-   * The last hold that rested on the lease has ended. With `atOnce`, the outcome follows the release at the backend,
-   * unless the lock passes to another caller of this process.
+   * Called when the last hold of the lease has ended. With `atOnce`, settles with the release at the backend, unless
+   * the lock passes to another caller of this process.
    */
   takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
-  /** The lease was lost. Its holder may run on for a while; the next caller need not wait for that. */
+  /** Called when another source takes over the lease: only readers hold it from now on. */
+  leaveToReaders?(lease: Lease): void;
+  /** Called when the lease was lost. Its holder may go on for a while; the next caller does not wait for that. */
   leaseLost(lease: Lease, reason: LockLostReason): void;
 }
 
 /**
- * One holder's part of a grant: a fencing token, and the limits of the holder's own options. A lease ends once, by
- * release or by loss, for good.
+ * One holder's part of a grant: a fencing token, and the limits of the holder's options. A lease ends once, by release
+ * or by loss.
  */
 export class Lease implements GrantHolder {
   observer: LossObserver | undefined;
+  /** When (monotonic, ms) its holder asked for it. */
+  askedAt = 0;
+  /** The call whose hold ended last, if somebody listens. */
+  endedBy: LockCall | undefined;
   private token: number;
   private released = false;
   private lostError: LockLostError | undefined;
-  private controller: AbortController | undefined;
-  /** The async context, of all storages, in which `signal` was first read. */
-  private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined;
+  private lossSignal: LossSignal | undefined;
   /** The hold that took the lease; a set once nested holds share it. */
   private holders: LeaseHolder | Set<LeaseHolder> | undefined;
   /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
@@ -55,11 +63,12 @@ export class Lease implements GrantHolder {
 
   constructor(
     readonly grant: Grant,
-    readonly source: LeaseSource,
+    public source: LeaseSource,
     public options: ResolvedLockOptions,
     startedAt?: Instant,
+    token = grant.takeToken(),
   ) {
-    this.token = grant.takeToken();
+    this.token = token;
     this.ceiling = ceilingOf(options);
     this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
     grant.holder = this;
@@ -70,12 +79,16 @@ export class Lease implements GrantHolder {
     return this.token;
   }
 
+  get call(): LockCall | undefined {
+    return this.allHolders()[0]?.call;
+  }
+
   /** Raises the fencing token that later holds of this lease get to at least `token`. */
   raiseToken(token: number): void {
     this.token = Math.max(this.token, token);
   }
 
-  /** Starts the limits of the hold: until now the lease only waited for the leases of other names. */
+  /** Starts the limits of the hold; before, the lease only waited for the leases of other names. */
   begin(options: ResolvedLockOptions, startedAt: Instant): void {
     this.options = options;
     this.startedAt = startedAt;
@@ -89,7 +102,7 @@ export class Lease implements GrantHolder {
   /**
    * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. Only while a renewal is under way,
    * whose answer may have arrived while the event loop was blocked, the loss waits until that answer would have been
-   * read, or until `lost` or `expire()` asks for it.
+   * read, or until `lost` or `expire()` is called.
    */
   remaining(): number {
     if (this.released || this.lostError) return 0;
@@ -134,22 +147,22 @@ export class Lease implements GrantHolder {
     return this.lostError;
   }
 
-  /** The same without reading the clock: misses a deadline that nothing has noticed yet. */
+  /** The same without reading the clock: does not notice a deadline that has just passed. */
   get isLost(): boolean {
     return this.lostError !== undefined;
   }
 
   get signal(): AbortSignal {
     const { lost } = this;
-    if (!this.controller) {
-      this.controller = new AbortController();
-      if (lost) this.controller.abort(lost);
-      else if (!this.released) this.context = AsyncLocalStorage.snapshot();
+    if (!this.lossSignal) {
+      this.lossSignal = new LossSignal();
+      if (lost) this.abort(lost);
+      else if (this.released) this.lossSignal.settle();
     }
-    return this.controller.signal;
+    return this.lossSignal.signal;
   }
 
-  /** The holder extended the lease to `ttl` ms by a request sent at `sentAt`. */
+  /** Called when the holder extended the lease to `ttl` ms by a request sent at `sentAt`. */
   extended(sentAt: Instant, ttl: number): void {
     if (this.ceiling === Infinity) return;
     const since = elapsedSince(this.startedAt) - elapsedSince(sentAt);
@@ -161,32 +174,25 @@ export class Lease implements GrantHolder {
     const { names, ticket } = this.grant;
     this.lostError = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket });
     this.abort(this.lostError);
-    this.observer?.leaseLost(this.lostError);
+    this.observer?.leaseLost(this.lostError, this);
     if (this.holders instanceof Set) for (const holder of this.holders) holder.leaseLost();
     else this.holders?.leaseLost();
     this.source.leaseLost(this, reason);
   }
 
-  /** Runs the listeners in the holder's async context, instead of that of the timer or answer which found the loss. */
   private abort(error: LockLostError): void {
-    const { controller, context } = this;
-    this.context = undefined;
-    if (!controller) return;
-    const abort = () => controller.abort(error);
     const [holder] = this.allHolders();
-    const run = () => (holder ? holder.runAsHolder(abort) : abort());
-    if (context) context(run);
-    else run();
+    this.lossSignal?.abort(error, (abort) => (holder ? holder.runAsHolder(abort) : abort()));
   }
 
-  /** Adds a hold that rests on this lease: the first one, and each nested one. */
+  /** Adds a hold to this lease: the first one, or a nested one. */
   share(holder: LeaseHolder): void {
     if (!this.holders) this.holders = holder;
     else if (this.holders instanceof Set) this.holders.add(holder);
     else this.holders = new Set([this.holders, holder]);
   }
 
-  /** Removes a hold that has ended. Answers whether it was the last one, so that the lease is to be given back. */
+  /** Removes a hold that has ended. Returns whether it was the last one, so that the lease must be released. */
   unshare(holder: LeaseHolder): boolean {
     if (this.holders instanceof Set) return this.holders.delete(holder) && this.holders.size === 0;
     if (this.holders !== holder) return false;
@@ -194,10 +200,20 @@ export class Lease implements GrantHolder {
     return true;
   }
 
-  /**
-   * Removes a hold whose `Lock` was garbage-collected. Answers whether it was the last one: renewal of the lease then
-   * stops.
-   */
+  /** Whether its owner may become a reader: it was taken to write, and all holds that are left of it read. */
+  get leftToReaders(): boolean {
+    if (this.options.mode === 'read' || this.lostError || this.grant.inMinHold) return false;
+    return this.allHolders().every(({ mode }) => mode === 'read');
+  }
+
+  /** Leaves the lease to the holds that read, under a source of its own. */
+  becomeShared(source: LeaseSource): void {
+    this.source.leaveToReaders?.(this);
+    this.source = source;
+    this.options = { ...this.options, mode: 'read' };
+  }
+
+  /** Removes a hold whose `Lock` was garbage-collected. Returns whether it was the last one; renewal then stops. */
   orphan(holder: LeaseHolder): boolean {
     if (this.holders instanceof Set && this.holders.size > 1) {
       this.holders.delete(holder);
@@ -207,12 +223,12 @@ export class Lease implements GrantHolder {
     return true;
   }
 
-  /** All leases of the holds that rest on this one. */
+  /** All leases of the holds that share this one. */
   leasesOfHolders(): readonly Lease[] {
     return this.allHolders().flatMap(({ leases }) => leases);
   }
 
-  /** Raises the fencing token of the holds that rest on this lease to at least `token`. */
+  /** Raises the fencing token of the holds that share this lease to at least `token`. */
   raiseHolders(token: number): void {
     for (const holder of this.allHolders()) holder.raiseToken(token);
   }
@@ -223,14 +239,10 @@ export class Lease implements GrantHolder {
     return holders instanceof Set ? [...holders] : [holders];
   }
 
-  /** After this the lease is neither renewed nor lost. */
+  /** Ends the lease: it is neither renewed nor lost from now on. */
   markReleased(): void {
     if (this.lostError) return;
     this.released = true;
-    this.context = undefined;
+    this.lossSignal?.settle();
   }
-}
-
-function ceilingOf({ renewal, ttl }: ResolvedLockOptions): number {
-  return renewal ? Infinity : ttl - driftOf(ttl);
 }

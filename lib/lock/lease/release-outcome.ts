@@ -1,4 +1,6 @@
-/** `unconfirmed`: the backend did not answer the first send; it is repeated in the background until the lease ends. */
+/**
+ * `unconfirmed`: the backend did not answer the first request; it is repeated in the background until the lease ends.
+ */
 export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
 
 /** The outcome of a release that needed no request. */

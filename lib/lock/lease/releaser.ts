@@ -1,18 +1,17 @@
-import type { LoggerService } from '@nestjs/common';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { BackendCalls, Ticketed } from '../backend/backend-calls.js';
 import type { Grant } from './grant.js';
 import type { ReleaseOutcome } from './release-outcome.js';
-import { ReleaseRetries } from './release-retries.js';
+import { releaseLimit, ReleaseRetries, type UnansweredRelease } from './release-retries.js';
 import type { Watchdog } from './watchdog.js';
 
-const LIMIT_STEP = 50;
-/** Ended minimum holds are forgotten once there are more than this, and twice as many as after the last time. */
+/** Ended minimum holds are removed once there are more than this, and twice as many as after the last time. */
 const FEWEST_TO_SWEEP = 64;
 
 /** Releases grants at the backend, and repeats the release until the backend confirms it or the lease ends. */
 export class Releaser {
   private readonly underWay = new Set<Promise<unknown>>();
-  private readonly retries: ReleaseRetries;
+  private readonly retries: ReleaseRetries<UnansweredRelease & Ticketed>;
   /** Tickets in their minimum hold, and when (monotonic, ms) that ends: a late message or answer must not free them. */
   private readonly minHolds = new Map<string, number>();
   private sweepAt = FEWEST_TO_SWEEP;
@@ -20,20 +19,26 @@ export class Releaser {
   constructor(
     private readonly calls: BackendCalls,
     private readonly watchdog: Watchdog,
-    logger: Pick<LoggerService, 'warn'>,
+    logger: Warnings,
   ) {
-    this.retries = new ReleaseRetries(calls, logger);
+    const { commandTimeout, source } = calls;
+    const send = (release: Ticketed, limit: number) => calls.release(release, limit);
+    const subjectOf = ({ names }: Ticketed) => names.map((name) => `"${name}"`).join(', ');
+    this.retries = new ReleaseRetries<UnansweredRelease & Ticketed>(
+      { commandTimeout, label: source.label, send, subjectOf },
+      logger,
+    );
   }
 
-  /** Releases the grant. Waits for the answer to the first send only, and never beyond the deadline. */
+  /** Releases the grant. Waits only for the answer to the first request, and never beyond the deadline. */
   release(grant: Grant): Promise<ReleaseOutcome> {
     this.watchdog.unwatch(grant);
     if (grant.inMinHold) this.rememberMinHold(grant);
     return new Promise((resolve) => {
       this.calls.sendRelease(
         grant,
-        this.limitOf(grant),
-        // The first send may have freed it, and another process may have it since.
+        releaseLimit(grant.remaining(), this.calls.commandTimeout),
+        // The first request may have freed the name, and another process may own it since.
         ({ status, resent }) => resolve(resent ? 'released' : status),
         () => {
           this.repeatUntilConfirmed(grant);
@@ -43,27 +48,19 @@ export class Releaser {
     });
   }
 
-  /** Milliseconds until the deadline at most, in steps: `Timeouts` shares a timer among equal durations. */
-  private limitOf(grant: Grant): number {
-    const remaining = grant.remaining();
-    if (remaining >= this.calls.commandTimeout) return this.calls.commandTimeout;
-    return Math.max(1, Math.floor(remaining / LIMIT_STEP) * LIMIT_STEP);
-  }
-
-  /** Repeats the release of what this ticket owns until the backend confirms it or the lease ends. */
+  /** Repeats the release of the ticket's names until the backend confirms it or the lease ends. */
   repeatUntilConfirmed(grant: Grant): void {
     const { names, ticket, minHoldUntil } = grant;
-    this.track(
-      this.retries.repeat({ names, ticket, minHoldUntil, until: performance.now() + grant.longest, held: true }),
-    );
+    const until = this.endOf(grant.longest);
+    this.track(this.retries.repeat({ names, ticket, minHoldUntil, until, held: true }));
   }
 
   /**
-   * Releases what this ticket may own, whose grant was never used or whose lease was lost. Repeats it until the backend
-   * answers, for at most `ttl` ms.
+   * Releases what the ticket may own: its grant was never used, or its lease was lost. Repeats the release until the
+   * backend answers, for at most `ttl` ms.
    */
   abandon({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
-    const until = performance.now() + ttl;
+    const until = this.endOf(ttl);
     const abandoned = { names, ticket, minHoldUntil };
     if (minHoldUntil > 0) this.rememberMinHold(abandoned);
     this.track(
@@ -74,7 +71,12 @@ export class Releaser {
     );
   }
 
-  /** How many tickets it remembers with their minimum hold. */
+  /** When (monotonic, ms) a lease of `ttl` ms at the backend ends without a release; with a session, never. */
+  private endOf(ttl: number): number {
+    return this.calls.backend.traits.lease === 'session' ? Infinity : performance.now() + ttl;
+  }
+
+  /** How many minimum holds it remembers. */
   get minHoldCount(): number {
     return this.minHolds.size;
   }
@@ -84,7 +86,7 @@ export class Releaser {
     if (this.minHolds.size > this.sweepAt) this.forgetEndedMinHolds();
   }
 
-  /** Looks through all of them, and not before their number has doubled: each ticket then costs next to nothing. */
+  /** Looks through all of them only when their number has doubled, so that each ticket costs next to nothing. */
   private forgetEndedMinHolds(): void {
     const now = performance.now();
     for (const [ticket, until] of this.minHolds) if (until <= now) this.minHolds.delete(ticket);

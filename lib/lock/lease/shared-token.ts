@@ -3,14 +3,14 @@ import type { Lease } from './lease.js';
 import type { BackendCalls } from '../backend/backend-calls.js';
 
 /**
- * Gives a hold of several names one fencing token: the largest of its leases. Where the hold shares leases with holds
- * around it, those holds get the token, too, and so does every lease that they rest on, as its later tokens must be
- * larger. `limit` is how long each request may take (ms).
+ * Gives a hold of several names one fencing token: the largest of its leases. If the hold shares leases with holds
+ * around it, those holds get the token too, and so does every lease of theirs, because its later tokens must be larger.
+ * `limit` is how long each request may take (ms).
  *
  * @throws LockBackendError when the backend does not confirm it
  */
 export async function shareOneToken(calls: BackendCalls, own: readonly Lease[], limit: number): Promise<void> {
-  // Another nested hold may raise a token meanwhile.
+  // Repeats, because another nested hold may raise a token meanwhile.
   for (;;) {
     const leases = connected(own);
     const largest = Math.max(...[...leases].map((lease) => lease.fencingToken));
@@ -25,7 +25,7 @@ export async function shareOneToken(calls: BackendCalls, own: readonly Lease[], 
 
 /**
  * Raises the fencing token of the lease to `token`, and makes the backend mint larger ones for every later grant of its
- * names. Finds the lease lost where the backend answers that its ticket is not the owner.
+ * names. Marks the lease as lost if the backend answers that its ticket is not the owner.
  *
  * @throws LockBackendError when the backend does not confirm it
  */
@@ -33,26 +33,18 @@ export async function raiseTokens(calls: BackendCalls, lease: Lease, token: numb
   const { grant } = lease;
   const { names, ticket } = grant;
   const leastToken = token + 1;
-  const { queue } = calls;
-  if (queue) {
-    const minted = await Promise.all(
-      names.map(
-        (name) =>
-          new Promise<TokenRange | null>((resolve, reject) => {
-            queue.mint([name], ticket, leastToken, resolve, reject, limit);
-          }),
-      ),
-    );
-    const [tokens] = minted;
-    if (!tokens || minted.includes(null)) return lease.lose('taken');
-    grant.addTokens(tokens);
-    grant.skipTokensBelow(leastToken);
-  } else {
-    // Grants the names to their owner again, with a larger token.
-    const ttl = Math.ceil(Math.max(lease.options.ttl, grant.remaining()));
-    const answer = await calls.bounded('acquire', names, calls.acquire({ names, ticket }, ttl, leastToken), limit);
-    if (!answer.granted) return lease.lose('taken');
-  }
+  const minted = await Promise.all(
+    names.map(
+      (name) =>
+        new Promise<TokenRange | null>((resolve, reject) => {
+          calls.mint([name], ticket, leastToken, resolve, reject, limit);
+        }),
+    ),
+  );
+  const [tokens] = minted;
+  if (!tokens || minted.includes(null)) return lease.lose('taken');
+  grant.addTokens(tokens);
+  grant.skipTokensBelow(leastToken);
   lease.raiseToken(token);
 }
 

@@ -1,21 +1,23 @@
-import type { LoggerService } from '@nestjs/common';
+import type { Warnings } from '../../errors/limited-log.js';
+import { lockChannels } from '../../events/lock-channels.js';
+import type { LockLostReason } from '../../errors/lock-errors.js';
 import type { BackendCalls } from '../backend/backend-calls.js';
 import type { Grant, GrantHolder } from './grant.js';
-import { currentInstant } from './lease-clock.js';
+import { batchesOf } from './renewal-batches.js';
+import { publishRenewed, publishRenewFailed } from './lease-events.js';
+import { currentInstant } from '../../timing/instant.js';
 import { backoff } from '../../timing/backoff.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
 
-/** Names renewed in one call, or those of one grant if it has more. Redisson's `lockWatchdogBatchSize` is the same. */
-const BATCH = 100;
 /** A renewal that falls due within this share of its interval joins those that are due now. */
 const COALESCE = 0.05;
 /** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
 
 /**
- * Renews the grants of one backend, many in one round trip, where their holders want it, and ends each lease at its
- * local deadline whether or not the backend answers. One timer serves all; it never keeps the process alive.
+ * Renews the grants of one backend for their holders, many in one round trip, and ends each lease at its local deadline
+ * whether or not the backend answers. One timer serves all; it never keeps the process alive.
  */
 export class Watchdog {
   private readonly grants = new LinkedList<Grant>();
@@ -24,7 +26,7 @@ export class Watchdog {
 
   constructor(
     private readonly calls: BackendCalls,
-    private readonly logger: Pick<LoggerService, 'warn'>,
+    private readonly logger: Warnings,
   ) {}
 
   /** How many grants it watches. */
@@ -32,30 +34,41 @@ export class Watchdog {
     return this.grants.toArray().length;
   }
 
-  /** Starts to renew the grant as its holder wants it. To be called again when the holder changes. */
+  /** Milliseconds by which the most overdue renewal is late; 0 if none is. */
+  get lag(): number {
+    const now = performance.now();
+    let lag = 0;
+    for (const { schedule } of this.grants.toArray()) {
+      if (schedule && !schedule.underWay) lag = Math.max(lag, now - schedule.dueAt);
+    }
+    return lag;
+  }
+
+  /** Starts to renew the grant as its holder's options say. Call it again when the holder changes. */
   watch(grant: Grant): void {
     const due = dueAt(grant);
     if (grant.schedule) {
       grant.schedule.dueAt = due;
-      // The end of the grant is watched already.
+      // The end of the grant is already watched.
       if (grant.holder?.limited === false) return this.wakeNoLaterThan(due);
     } else grant.schedule = { place: this.grants.push(grant), dueAt: due, underWay: false, failures: 0 };
     this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
   }
 
-  /** After this the grant is never renewed again. */
+  /** Never renews the grant again. */
   unwatch(grant: Grant): void {
     grant.schedule?.place.leave();
     grant.schedule = undefined;
   }
 
-  /** The backend reported a forced release of what this ticket owned. */
-  revoke(ticket: string): void {
-    for (const grant of this.grants.toArray()) if (grant.ticket === ticket) grant.lose('taken');
+  /** Called when the backend reported that these tickets no longer own their names. */
+  lose(tickets: readonly string[], reason: LockLostReason): void {
+    const lost = new Set(tickets);
+    for (const grant of this.grants.toArray()) if (lost.has(grant.ticket)) grant.lose(reason);
   }
 
   /**
-   * Checks all grants at once, also those without renewal: the backend was unreachable, and may have lost its data.
+   * Checks all grants at once, including those without renewal: the backend was unreachable and may have lost its data.
    */
   renewAll(): void {
     this.renewInBatches(this.grants.toArray().filter((grant) => remainingOf(grant) > 0));
@@ -66,7 +79,8 @@ export class Watchdog {
     for (const grant of this.grants.toArray()) this.unwatch(grant);
   }
 
-  private wakeNoLaterThan(at: number): void {
+  /** Looks at all grants at `at` (monotonic, ms) at the latest. */
+  wakeNoLaterThan(at: number): void {
     if (at >= this.wakeAt) return;
     clearTimeout(this.timer);
     this.wakeAt = at;
@@ -125,8 +139,9 @@ export class Watchdog {
         const answer = await pending;
         if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
         else grant.lose('taken');
+        if (lockChannels.renewed.hasSubscribers && answer.status === 'renewed') publishRenewed(grant, sentAt);
         if (answer.status === 'renewed' && answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
-        // A late answer still moves the deadline; the next renewal was then already sent.
+        // A late answer still moves the deadline; the next renewal has already been sent.
         if (unanswered.delete(grant)) this.succeeded(grant);
       } catch (error) {
         if (unanswered.delete(grant)) failures.push(grant);
@@ -141,7 +156,10 @@ export class Watchdog {
     });
   }
 
-  /** The deadline has passed and all answers that had arrived were read: the grant was renewed by one, or is lost. */
+  /**
+   * Called when the deadline has passed and all answers that had arrived were read: one renewed the grant, or it is
+   * lost.
+   */
   private settle(grant: Grant): void {
     if (!grant.schedule) return;
     if (grant.holder?.lost) this.unwatch(grant);
@@ -151,7 +169,7 @@ export class Watchdog {
   private succeeded(grant: Grant): void {
     if (!grant.schedule) return;
     grant.schedule.failures = 0;
-    this.reschedule(grant, grant.holder?.options.renewal ? dueAt(grant) : Infinity);
+    this.reschedule(grant, dueAgain(grant));
   }
 
   private markUnderWay(grant: Grant): void {
@@ -165,6 +183,7 @@ export class Watchdog {
       const { schedule } = grant;
       if (!schedule) continue;
       schedule.failures += 1;
+      if (lockChannels.renewFailed.hasSubscribers) publishRenewFailed(grant, why);
       if (schedule.failures === 1) newlyFailed.push(...grant.names);
       const pause = schedule.failures === 1 ? 0 : backoff(schedule.failures - 2);
       this.reschedule(grant, performance.now() + pause);
@@ -175,7 +194,10 @@ export class Watchdog {
       .map((name) => `"${name}"`)
       .join(', ');
     const rest = newlyFailed.length > 3 ? ` and ${newlyFailed.length - 3} more` : '';
-    this.logger.warn(`Renewal of ${shown}${rest} failed: ${why}; repeated until the lease ends`);
+    this.logger.warn(
+      `Renewal of ${shown}${rest} failed for ${this.calls.source.label}: ${why}; repeated until the lease ends`,
+      `renewal ${shown}${rest}`,
+    );
   }
 
   private reschedule(grant: Grant, at: number): void {
@@ -185,27 +207,13 @@ export class Watchdog {
     this.wakeNoLaterThan(at);
   }
 
-  private timeoutOf({ holder }: Grant): number {
-    const { renewal, ttl } = holder?.options ?? { renewal: undefined, ttl: Infinity };
-    return renewal?.timeout ?? Math.min(this.calls.commandTimeout, ttl / 4);
+  private timeoutOf(grant: Grant): number {
+    const { renewal, ttl } = grant.holder?.options ?? { renewal: undefined, ttl: Infinity };
+    return renewal?.timeout ?? Math.min(this.calls.commandTimeout, ttl / 4, grant.granted / 4);
   }
 }
 
-function batchesOf(grants: readonly Grant[]): Grant[][] {
-  const batches: Grant[][] = [];
-  let names = BATCH;
-  for (const grant of grants) {
-    names += grant.names.length;
-    if (names <= BATCH) batches.at(-1)?.push(grant);
-    else {
-      batches.push([grant]);
-      names = grant.names.length;
-    }
-  }
-  return batches;
-}
-
-/** When the next renewal is due: of a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
+/** When the next renewal is due: for a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
 function dueAt(grant: Grant): number {
   const { holder } = grant;
   if (!holder) return Infinity;
@@ -214,7 +222,16 @@ function dueAt(grant: Grant): number {
   return holder.outlastsGrant ? performance.now() : Infinity;
 }
 
-/** The `ttl` (ms) to request: 1 only checks a lease without renewal, which lasts as long as it should already. */
+/**
+ * When the next renewal is due after one that succeeded: without `renewal`, only where the store granted too little.
+ */
+function dueAgain(grant: Grant): number {
+  const { holder } = grant;
+  if (!holder?.outlastsGrant || holder.options.renewal) return holder?.options.renewal ? dueAt(grant) : Infinity;
+  return grant.dueAfter(holder.options.ttl / 3, holder.options.ttl);
+}
+
+/** The `ttl` (ms) to request: 1 for a lease without renewal, which lasts long enough already and is only checked. */
 function ttlWanted(holder: GrantHolder): number {
   return holder.options.renewal || holder.outlastsGrant ? holder.options.ttl : 1;
 }

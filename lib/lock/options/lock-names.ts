@@ -1,12 +1,11 @@
 import { whyNotAName } from '../../keys/key-part.js';
 import { LockKeyError } from '../../errors/lock-errors.js';
 
-/** Redis serves nobody else while it takes several names in one step: these take it about 0.1 s. */
+/** Redis serves no other client while it takes several names in one step; for these it needs about 0.1 s. */
 const MOST_NAMES = 1_000;
 
 /** The names of a lock, sorted and without duplicates, so that all callers take several in the same order. */
 export function lockNames(key: string | readonly string[]): readonly string[] {
-  if (typeof key === 'string' && key !== '' && key.isWellFormed()) return [key];
   const names = typeof key === 'string' ? [key] : key;
   if (!Array.isArray(names) || names.length === 0) {
     throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : String(key)}; give one name or more`);
@@ -18,7 +17,7 @@ export function lockNames(key: string | readonly string[]): readonly string[] {
   const own = [...new Set(names as readonly string[])].toSorted();
   if (own.length <= MOST_NAMES) return own;
   throw new LockKeyError(
-    `Lock key has ${own.length} names; give at most ${MOST_NAMES}, which are taken in one step. Lock what they have in ` +
-      'common, or take them in parts, one after the other',
+    `Lock key has ${own.length} names; give at most ${MOST_NAMES}, because they are taken in one step: lock what they ` +
+      'have in common, or take them in several calls, one after the other',
   );
 }

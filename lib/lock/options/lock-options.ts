@@ -1,47 +1,57 @@
-import { abortSignal, callable, instance, oneOf, timer, trueOrFalse } from '../../options/checks.js';
+import { abortSignal, callable, oneOf, text, timer, trueOrFalse } from '../../options/checks.js';
 import type { Duration } from '../../options/duration.js';
+import { templateOf } from '../../options/key-template-mark.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { RetryStrategy } from './retry-strategy.js';
 
-/** How one lock is taken and held. Given with a call or a decorator, over the module's `defaults`. */
+/** What a lock is held for: to read, beside others that read, or to write, alone. */
+export type LockMode = 'read' | 'write';
+
+/** How one lock is taken and held. Given with a call or a decorator; the module's `defaults` fill in the rest. */
 export interface LockOptions {
   /**
-   * The lease: how long the lock outlives a holder that died. The clock starts before the request is sent. While the
-   * holder lives the watchdog renews it. At least 100 ms.
+   * `'read'`: held together with others that read, never together with one that writes. `'write'`: the plain lock, held
+   * alone. Needs a backend with read locks, and is refused with `minHold` and with `order: 'fifo'`.
+   * @default 'write'
+   */
+  mode?: LockMode;
+  /**
+   * The lease: how long the lock outlives a holder that died. Counted from before the request is sent. While the holder
+   * lives, the watchdog renews it. At least 100 ms.
    * @default '30s'
    */
   ttl?: Duration;
   /**
-   * How long to wait at most for a busy lock; the clock starts with the call. 0 is one try, `Infinity` waits for ever.
-   * A request that is under way when the wait is over still decides, within `commandTimeout` from then.
+   * How long to wait at most for a busy lock, counted from the call. 0 tries once, `Infinity` waits for ever. A request
+   * that is under way when the wait is over still decides, for at most `commandTimeout` more.
    * @default '5s'; one try for `tryAcquire`
    */
   wait?: Duration;
   /**
-   * How long a single request for the lock may go unanswered; the clock starts when it is sent. Then it counts as
-   * failed, and while `wait` lasts another one is sent. Releases and renewals go by that of the module.
+   * How long a single request for the lock may take, counted from when it is sent. Then it counts as failed, and
+   * another one is sent while `wait` lasts. Releases and renewals use the `commandTimeout` of the module.
    * @default `commandTimeout` of the module
    */
   commandTimeout?: Duration;
   /**
    * The watchdog: `true` renews the lease every third of its `ttl`; `false` lets it end after `ttl`. `interval`
    * (default `ttl / 3`) counts from the send of the last confirmed renewal; `timeout` (default the lesser of
-   * `commandTimeout` and `ttl / 4`) is how long one renewal may go unanswered before it is sent again.
+   * `commandTimeout` and `ttl / 4`) is how long one renewal may take before it is sent again.
    * @default true
    */
   renew?: boolean | RenewOptions;
   /**
-   * How long until the lock is lost although its holder lives; the clock starts before the granted request was sent. A
-   * nested hold keeps that of the outer one.
+   * How long the lock is held at most: then it is lost although its holder lives. Counted from before the granted
+   * request was sent. A nested hold keeps that of the outer one. `Infinity` for none, whatever the module's `defaults`.
    * @default none
    */
   maxHold?: Duration;
   /**
-   * How long the name stays taken at least, from the grant: the backend keeps it, also when the holder ends sooner or
-   * dies. Above the difference of the machines' clocks it makes a scheduled job run once, however short it is. Others
-   * wait, or find it busy, until then. The first lease is at least `minHold`; a nested hold counts from its own
-   * beginning.
+   * How long the name stays taken at least, counted from the grant, even if the holder ends sooner or dies: the backend
+   * keeps it. Set it above the difference of the machines' clocks to make a scheduled job run once, however short it
+   * is. Others wait, or find the name busy, until then. The first lease is at least `minHold`; a nested hold counts
+   * from its own beginning. 0 for none, whatever the module's `defaults`.
    * @default none
    */
   minHold?: Duration;
@@ -51,18 +61,19 @@ export interface LockOptions {
    */
   reentrant?: boolean;
   /**
-   * How waiters of different processes take turns: in bounded batches, or strictly in the order of arrival, which needs
-   * a backend that keeps a queue (`capabilities.serverQueue`); on another one it is refused.
+   * How waiters of different processes take turns: in bounded batches, or strictly in the order of arrival. The latter
+   * needs a backend whose store keeps a queue and is refused on others.
    * @default 'batched'
    */
   order?: 'batched' | 'fifo';
   /**
-   * Waits by trying again, at this pace, and in no order; never beyond the holder's lease nor 1 s.
-   * @default none where the backend pushes: the caller waits in its queue; else exponentialBackoff({ min: 10, max: 200
-   * })
+   * Polls at this pace instead of queueing, without any order. Never sleeps beyond the holder's lease nor for more than
+   * 1 s.
+   * @default none if the backend pushes (the caller waits in its queue), otherwise exponentialBackoff({ min: 10, max:
+   * 200 })
    */
   retry?: RetryStrategy;
-  /** Gives up the wait, which then rejects with `signal.reason`. Once the lock is held it has no effect. */
+  /** Ends the wait, which then rejects with `signal.reason`. Has no effect once the lock is held. */
   signal?: AbortSignal;
   /** The name of one of the module's `backends`. @default the module's own */
   backend?: string;
@@ -71,7 +82,7 @@ export interface LockOptions {
 /** `renew` of `LockOptions`. */
 export interface RenewOptions {
   /**
-   * At least 10 ms, and less than two thirds of `ttl`, so that a renewal which fails can be repeated. @default ttl / 3
+   * At least 10 ms, and less than two thirds of `ttl`, so that a failed renewal can be repeated. @default ttl / 3
    */
   interval?: Duration;
   /** @default the lesser of `commandTimeout` and `ttl / 4` */
@@ -80,21 +91,24 @@ export interface RenewOptions {
 
 /** `LockOptions` checked, complete, and in ms. */
 export interface ResolvedLockOptions {
+  readonly mode: LockMode;
   readonly ttl: number;
   readonly wait: number;
-  /** `undefined`: that of the module. */
+  /** `undefined` for that of the module. */
   readonly commandTimeout: number | undefined;
-  /** `renewal` is what it means for this `ttl`. */
+  /** As given; `renewal` resolves it for this `ttl`. */
   readonly renew: boolean | RenewSettings;
   readonly renewal: { readonly interval: number; readonly timeout: number | undefined } | undefined;
   readonly maxHold: number | undefined;
-  /** 0: none. */
+  /** 0 for none. */
   readonly minHold: number;
   readonly reentrant: boolean;
   readonly order: 'batched' | 'fifo';
   readonly retry: RetryStrategy | undefined;
   readonly signal: AbortSignal | undefined;
   readonly backend: string | undefined;
+  /** The key template of the decorator, for events. */
+  readonly template: string | undefined;
 }
 
 const setting = settingOf<ResolvedLockOptions>();
@@ -104,6 +118,7 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
   'lock option',
   '',
   {
+    mode: 'write',
     ttl: 30_000,
     wait: 5_000,
     commandTimeout: undefined,
@@ -116,6 +131,7 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     retry: undefined,
     signal: undefined,
     backend: undefined,
+    template: undefined,
   },
   {
     ttl: setting('ttl', timer(100)),
@@ -127,16 +143,16 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
       if (typeof value === 'boolean') return value;
       return RENEW_OPTIONS.settings(checks.object(option, value, 'true, false or { interval, timeout }'));
     }),
-    maxHold: setting('maxHold', timer(1)),
-    minHold: setting('minHold', timer(1)),
+    maxHold: setting('maxHold', (value, option, checks) =>
+      value === Infinity ? undefined : checks.timerMilliseconds(option, value, 1),
+    ),
+    minHold: setting('minHold', timer(0)),
+    mode: setting('mode', oneOf('read', 'write')),
     reentrant: setting('reentrant', trueOrFalse),
     order: setting('order', oneOf('batched', 'fifo')),
     retry: setting('retry', callable<RetryStrategy>('a function that returns an iterator of delays')),
     signal: setting('signal', abortSignal),
-    backend: setting(
-      'backend',
-      instance((value) => typeof value === 'string', 'the name of a backend'),
-    ),
+    backend: setting('backend', text('the name of a backend')),
   },
 );
 
@@ -158,12 +174,13 @@ const RENEW_OPTIONS = new OptionTable<RenewOptions, RenewSettings>(
 /**
  * Checks the options; those that are not given are as in `base`.
  *
- * @throws LockConfigError naming the option, the value and the remedy
+ * @throws LockConfigError with the option, the value and the remedy
  */
 export function resolveLockOptions(options: LockOptions, base = LOCK_OPTIONS.defaults): ResolvedLockOptions {
   const given = lockOption.object('options', options, 'an object of lock options');
   const settings = LOCK_OPTIONS.settings(given, base);
   settings.renewal = renewalOf(settings, options.renew);
+  settings.template = templateOf(options);
   return settings;
 }
 

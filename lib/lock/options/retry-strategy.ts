@@ -2,29 +2,29 @@ import type { Duration } from '../../options/duration.js';
 import { lockOption } from '../../options/option-checks.js';
 import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
 
-/** What is known when the next delay is asked for. */
+/** The state of a wait when the next delay is asked for. */
 export interface RetryState {
-  /** How many tries were made: 1 after the first. */
+  /** How many attempts were made: 1 after the first. */
   readonly attempt: number;
-  /** Milliseconds left of the holder's lease; absent when the last try failed. */
+  /** Milliseconds left of the holder's lease; absent when the last attempt failed. */
   readonly remaining?: number;
-  /** Why the last try failed; absent when it found the lock busy. */
+  /** Why the last attempt failed; absent when it found the lock busy. */
   readonly error?: LockBackendError;
 }
 
-/** Iterates over delays in ms. `next` is given the state of the wait; `done` gives up before `wait` has passed. */
+/** Iterates over delays in ms. `next` gets the state of the wait; `done` ends the wait before `wait` has passed. */
 export interface RetryDelays {
-  /** Called after each try that found the lock busy, or failed. */
+  /** Called after each attempt that failed or found the lock busy. */
   next(state: RetryState): IteratorResult<number, unknown>;
 }
 
 /**
- * How a waiter paces its tries where the backend cannot push: called once for each wait. Whatever it answers, a waiter
- * never sleeps beyond the holder's lease nor longer than a second.
+ * How a waiter spaces its attempts when the backend cannot push. Called once for each wait. Whatever the strategy
+ * returns, a waiter never sleeps beyond the holder's lease nor longer than a second.
  */
 export type RetryStrategy = () => RetryDelays;
 
-/** Begins a wait. @throws LockConfigError when the strategy answers no iterator */
+/** Begins a wait. @throws LockConfigError when the strategy returns no iterator */
 export function delaysOf(strategy: RetryStrategy): RetryDelays {
   const delays: unknown = strategy();
   const valid = typeof delays === 'object' && delays !== null && 'next' in delays && typeof delays.next === 'function';
@@ -32,7 +32,7 @@ export function delaysOf(strategy: RetryStrategy): RetryDelays {
   return delays as RetryDelays;
 }
 
-/** The next delay in ms; `undefined` when the strategy gives up. @throws LockConfigError when it answers no delay */
+/** The next delay in ms; `undefined` when the strategy gives up. @throws LockConfigError when it returns no delay */
 export function nextDelay(delays: RetryDelays, state: RetryState): number | undefined {
   const result: IteratorResult<unknown, unknown> = delays.next(state);
   const remedy = '{ value } of a number of milliseconds, 0 or more, from each next(), or { done: true } to give up';
@@ -43,7 +43,7 @@ export function nextDelay(delays: RetryDelays, state: RetryState): number | unde
   return value as number;
 }
 
-/** The same delay between all tries: 1 ms or more. @throws LockConfigError */
+/** The same delay between all attempts: 1 ms or more. @throws LockConfigError */
 export function fixedDelay(delay: Duration): RetryStrategy {
   const value = lockOption.timerMilliseconds('fixedDelay(delay)', delay, 1);
   return () => ({ next: () => ({ done: false, value }) });

@@ -1,14 +1,19 @@
-import type { QueueAnswer } from '../../contracts/lock-backend.js';
-import type { Instant } from '../lease/lease-clock.js';
+import type { LockQueue, RequeueRequest } from '../../contracts/lock-queue.js';
+import type { Busy } from '../../contracts/lock-requests.js';
+import type { Pending } from '../../contracts/pending.js';
+import type { LockBackendError } from '../../errors/lock-errors.js';
+import { currentInstant, type Instant } from '../../timing/instant.js';
+import type { Contention } from './contention.js';
+
+/** What a queue answers to one of its requests. */
+type AnswerTo<Request extends 'beat' | 'requeue'> = ReturnType<LockQueue[Request]> extends Pending<infer A> ? A : never;
 
 /** The longest claim (ms): what a dead process at the head of the queue costs the others. */
 export const LONGEST_CLAIM = 1_000;
 const SHORTEST_PERIOD = 25;
 const LONGEST_PERIOD = 1_000;
-/** How often (ms) a waiter asks whose process gets no messages. */
+/** How often (ms) a waiter asks while no message reaches its process. */
 const UNREACHED_PERIOD = 50;
-
-type Busy = Extract<QueueAnswer, { status: 'busy' }>;
 
 /** One ticket that asks for the name, or waits for it. */
 export interface Attempt {
@@ -19,11 +24,30 @@ export interface Attempt {
   readonly ttl: number;
   /** Whether the backend has answered that the ticket waits. */
   answered: boolean;
-  /** When the last request was sent that the backend answered "it waits": every grant of this ticket is later. */
+  /** When the last request was sent to which the backend answered that the ticket waits: every grant is later. */
   base: Instant;
-  /** A message with a fencing token below this tells of an earlier grant. */
+  /** A message with a fencing token below this reports an earlier grant. */
   unissued: number;
   heartbeat: NodeJS.Timeout | undefined;
+  /** Settles when the request that ends its grant was answered; `undefined` before that request. */
+  ending: Promise<unknown> | undefined;
+  /** Readers of this process keep what it was granted, and release it. */
+  leftToReaders: boolean;
+}
+
+/** An attempt whose first request is sent now. */
+export function newAttempt(ticket: string, queues: boolean, ttl: number): Attempt {
+  return {
+    ticket,
+    queues,
+    ttl,
+    answered: false,
+    base: currentInstant(),
+    unissued: 0,
+    heartbeat: undefined,
+    ending: undefined,
+    leftToReaders: false,
+  };
 }
 
 /** The claim (ms) that a waiter is granted. */
@@ -33,14 +57,41 @@ export function claimOf(ttl: number): number {
 
 /**
  * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more; twice that for a waiter
- * far from the head. The first waiter asks as soon as the owner's lease ends.
+ * far from the head. The first waiter asks as soon as the owner's lease ends. Where the
+ * queue sends no messages, every waiter asks at its `pace`.
  */
 export function nextBeat(
   ttl: number,
   { first, far, unreached, remaining }: Pick<Busy, 'first' | 'far' | 'unreached' | 'remaining'>,
+  pace?: number,
 ): number {
+  if (pace !== undefined) return Math.min(pace, remaining + 1);
   const near = Math.max(claimOf(ttl) / 2, SHORTEST_PERIOD);
   if (unreached) return Math.min(near, UNREACHED_PERIOD);
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   return first && remaining < period ? remaining + 1 : period;
+}
+
+/** Sends a heartbeat of the attempt. */
+export function sendBeat(
+  { names, place, callers }: Contention,
+  { ticket, ttl }: Attempt,
+  answered: (answer: AnswerTo<'beat'>) => void,
+  failed: (error: LockBackendError) => void,
+): void {
+  const { calls } = place.backend;
+  const call = place.queue.beat({ prefix: calls.prefix, name: names[0], ticket, ttl });
+  calls.send('acquire', names, call, answered, failed, callers.first?.options.commandTimeout);
+}
+
+/** Hands the name over to another process, and queues again under another ticket. */
+export function sendRequeue(
+  { names, place }: Contention,
+  request: Pick<RequeueRequest, 'ticket' | 'again' | 'claim'>,
+  answered: (answer: AnswerTo<'requeue'>) => void,
+  failed: (error: LockBackendError) => void,
+): void {
+  const { calls } = place.backend;
+  const call = place.queue.requeue({ prefix: calls.prefix, name: names[0], ...request });
+  calls.send('release', names, call, answered, failed);
 }

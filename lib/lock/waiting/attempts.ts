@@ -1,14 +1,13 @@
-import type { QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
+import type { Busy, QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import type { Grant } from '../lease/grant.js';
-import { currentInstant, requestedTtl, type Instant } from '../lease/lease-clock.js';
+import { requestedTtl, type Grant } from '../lease/grant.js';
+import { currentInstant, type Instant } from '../../timing/instant.js';
 import type { ReleaseOutcome } from '../lease/release-outcome.js';
-import { claimOf, nextBeat, type Attempt } from './attempt.js';
+import { claimOf, newAttempt, nextBeat, sendBeat, sendRequeue, type Attempt } from './attempt.js';
 import type { Caller } from './caller.js';
-import type { Contention, Granted } from './contention.js';
-import { lastOwnerOf, type LastOwner } from './refusals.js';
+import type { Contention, GrantedLease } from './contention.js';
+import type { LastOwner } from './refusals.js';
 
-type Busy = Extract<QueueAnswer, { status: 'busy' }>;
 type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
 /**
@@ -20,6 +19,8 @@ export class Attempts {
   current: Attempt | undefined;
   /** The owner of the name in the last answer. */
   lastOwner: LastOwner | undefined;
+  /** The ticket that was granted the name last. */
+  private granted: Attempt | undefined;
   private pause: NodeJS.Timeout | undefined;
 
   constructor(private readonly contention: Contention) {}
@@ -31,13 +32,16 @@ export class Attempts {
 
   /** Asks under a new ticket. */
   start(caller: Caller): void {
-    const { queue, channel } = this.contention.place;
+    const { names, place } = this.contention;
+    const { calls } = place.backend;
     const { options } = caller;
     const ttl = requestedTtl(options);
-    const attempt = this.begin(channel.tried && !caller.triesOnce, ttl);
-    queue.enqueue(
-      this.contention.names,
-      { ticket: attempt.ticket, ttl, claim: attempt.queues ? claimOf(options.ttl) : undefined },
+    const attempt = this.begin(place.channel.tried && !caller.triesOnce, ttl);
+    const claim = attempt.queues ? claimOf(options.ttl) : undefined;
+    calls.send(
+      'acquire',
+      names,
+      place.queue.enqueue({ prefix: calls.prefix, name: names[0], ticket: attempt.ticket, ttl, claim }),
       (answer) => this.answered(attempt, attempt.base, answer),
       (error) => this.failed(attempt, error),
       options.commandTimeout,
@@ -47,19 +51,18 @@ export class Attempts {
   /** Hands the name over to another process and waits again under a new ticket, in one request. */
   requeue(grant: Grant, claim: number): Promise<ReleaseOutcome> {
     const { contention } = this;
-    const { queue, backend } = contention.place;
     const attempt = this.begin(true, claim);
-    return new Promise((resolve) => {
-      queue.requeue(
-        contention.names,
+    const outcome = new Promise<ReleaseOutcome>((resolve) => {
+      sendRequeue(
+        contention,
         { ticket: grant.ticket, again: attempt.ticket, claim },
         (answer) => {
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
             return resolve('released');
           }
-          // An earlier send of this request was carried out, and a message of the grant has arrived.
-          if (contention.owns(attempt.ticket)) return resolve('released');
+          // The backend carried out an earlier send of this request, and the message of the grant has arrived.
+          if (this.owns(attempt)) return resolve('released');
           if (answer.resent) this.abandon(attempt);
           if (this.current === attempt) {
             this.end(attempt);
@@ -68,27 +71,39 @@ export class Attempts {
           resolve(answer.resent ? 'released' : 'taken');
         },
         (error) => {
-          backend.releaser.repeatUntilConfirmed(grant);
+          contention.place.backend.releaser.repeatUntilConfirmed(grant);
           this.failed(attempt, error);
           resolve('unconfirmed');
         },
       );
     });
+    this.ends(grant, outcome);
+    return outcome;
+  }
+
+  /** The grant is released or handed over by a request under way. */
+  ends({ ticket }: Grant, outcome: Promise<ReleaseOutcome>): void {
+    if (this.granted?.ticket === ticket) this.granted.ending = outcome;
+  }
+
+  /** The readers of this process keep the grant, and release it. */
+  leaveToReaders({ ticket }: Grant): void {
+    if (this.granted?.ticket === ticket) this.granted.leftToReaders = true;
   }
 
   onGrant({ ticket, tokens, claim, waiting }: GrantMessage): void {
     const { current } = this;
     if (current?.ticket !== ticket) return;
     if (tokens.first < current.unissued) return;
-    this.granted(current, current.base, { tokens, remaining: claim, waiting });
+    this.begun(current, current.base, { tokens, remaining: claim, waiting });
   }
 
-  /** The owner's lease ends in `remaining` ms, sooner than the backend had answered. */
+  /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(ticket: string, remaining: number): void {
     const { current } = this;
     const caller = this.contention.callers.first;
     if (current?.ticket !== ticket || !current.heartbeat || !caller) return;
-    this.beatAfter(current, nextBeat(caller.options.ttl, { first: true, far: false, unreached: false, remaining }));
+    this.beatAfter(current, nextBeat(caller.options.ttl, { first: true, remaining }));
   }
 
   /** Sends a heartbeat at once: messages may have been lost while the channel was closed. */
@@ -107,11 +122,8 @@ export class Attempts {
     this.pause = undefined;
   }
 
-  /** A new attempt, whose first request is sent now. */
   private begin(queues: boolean, ttl: number): Attempt {
-    const ticket = this.contention.nextTicket();
-    const base = currentInstant();
-    return (this.current = { ticket, queues, ttl, answered: false, base, unissued: 0, heartbeat: undefined });
+    return (this.current = newAttempt(this.contention.nextTicket(), queues, ttl));
   }
 
   private end(attempt: Attempt): void {
@@ -125,37 +137,54 @@ export class Attempts {
     place.backend.releaser.abandon({ names, ticket }, ttl);
   }
 
-  /** `sentAt` is when the request was sent first, also where the client library has sent it again since. */
+  /**
+   * The ticket was granted the name before this answer: it is released once more when the request that ends its grant
+   * was answered. Where requests travel on several connections, an earlier release would overtake that one, which would
+   * then be answered that the name was lost.
+   */
+  private abandonOnceEnded(attempt: Attempt): void {
+    const { ending } = attempt;
+    if (!ending) return this.abandon(attempt);
+    this.contention.place.backend.releaser.track(ending.then(() => this.abandon(attempt)));
+  }
+
+  /** `sentAt` is when the request was first sent, even if the client library has resent it since. */
   private answered(attempt: Attempt, sentAt: Instant, answer: QueueAnswer): void {
     if (this.current !== attempt) {
-      // A message of the grant came before this answer; or the attempt was given up, and its release may have
+      // The message of the grant arrived before this answer; or the attempt was given up, and its release may have
       // overtaken the request.
-      if (this.contention.owns(attempt.ticket)) return;
-      if (answer.status === 'granted' || attempt.queues) this.abandon(attempt);
+      if (this.owns(attempt)) return;
+      if (answer.status === 'granted' || attempt.queues) this.abandonOnceEnded(attempt);
       return;
     }
     this.contention.succeeded();
-    if (answer.status === 'granted') this.granted(attempt, sentAt, answer, sentAt);
+    if (answer.status === 'granted') this.begun(attempt, sentAt, answer, sentAt);
     else if (attempt.queues) this.wait(attempt, sentAt, answer);
     else this.refused(attempt, answer);
   }
 
-  private granted(attempt: Attempt, base: Instant, answer: Granted, startedAt?: Instant): void {
+  /** Whether a message has granted it the name, which this process still owns or has left to its readers. */
+  private owns(attempt: Attempt): boolean {
+    return attempt.leftToReaders || this.contention.owns(attempt.ticket);
+  }
+
+  private begun(attempt: Attempt, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
     clearTimeout(attempt.heartbeat);
     this.current = undefined;
+    this.granted = attempt;
     this.contention.granted(attempt.ticket, base, answer, startedAt);
   }
 
   private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {
     const { contention } = this;
-    this.lastOwner = lastOwnerOf(answer);
+    this.lastOwner = contention.busy(answer);
     attempt.answered = true;
     attempt.base = sentAt;
-    attempt.unissued = answer.unissued;
+    attempt.unissued = answer.unissued ?? 0;
     contention.refuseIfOverdue();
     const caller = contention.callers.first;
     if (!caller) return contention.quit();
-    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer));
+    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer, contention.place.queue.pace?.()));
     const { channel } = contention.place;
     if (!channel.isOpen) void channel.open();
   }
@@ -163,7 +192,7 @@ export class Attempts {
   /** The name is taken, and the ticket did not queue: callers that want to wait do so under the next one. */
   private refused(attempt: Attempt, answer: Busy): void {
     const { contention } = this;
-    this.lastOwner = lastOwnerOf(answer);
+    this.lastOwner = contention.busy(answer);
     this.end(attempt);
     contention.refuseOverdue();
     if (!contention.callers.first) contention.forgetIfIdle();
@@ -180,9 +209,9 @@ export class Attempts {
     clearTimeout(attempt.heartbeat);
     attempt.heartbeat = undefined;
     const sentAt = currentInstant();
-    contention.place.queue.beat(
-      contention.names,
-      attempt.ticket,
+    sendBeat(
+      contention,
+      attempt,
       (answer) => {
         if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
         else if (this.current === attempt) {
@@ -195,15 +224,14 @@ export class Attempts {
         contention.error = error;
         this.beatAfter(attempt, contention.backOff());
       },
-      contention.callers.first?.options.commandTimeout,
     );
   }
 
-  /** Gives the ticket up, as the backend may have carried the request out, and asks under a new one after a pause. */
+  /** Abandons the ticket, because the backend may have carried the request out; asks under a new one after a pause. */
   private failed(attempt: Attempt, error: LockBackendError): void {
     const { contention } = this;
-    // The backend has carried it out, and a message of the grant has arrived.
-    if (contention.owns(attempt.ticket)) return;
+    // The backend carried it out, and the message of the grant has arrived.
+    if (this.owns(attempt)) return;
     this.abandon(attempt);
     if (this.current !== attempt) return;
     this.end(attempt);

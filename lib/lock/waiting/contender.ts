@@ -1,12 +1,15 @@
-import type { QueueMessage } from '../../contracts/lock-backend.js';
+import type { Busy, QueueMessage } from '../../contracts/lock-backend.js';
+import { lockChannels } from '../../events/lock-channels.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import type { Instant } from '../lease/lease-clock.js';
+import type { Instant } from '../../timing/instant.js';
 import type { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { Attempts } from './attempts.js';
 import { backoff } from '../../timing/backoff.js';
 import type { Caller, CallerHost } from './caller.js';
-import type { Contention, Granted, WaitingPlace } from './contention.js';
-import { refusalOf } from './refusals.js';
+import type { Contention, GrantedLease, WaitingPlace } from './contention.js';
+import { lastOwnerOf, refusalOf, type LastOwner } from './refusals.js';
+import { SharedTurn } from '../reading/shared-turn.js';
+import type { Lease } from '../lease/lease.js';
 import { Turn } from './turn.js';
 
 type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
@@ -31,19 +34,23 @@ export class Contender implements CallerHost, Contention {
   readonly names: readonly [string];
   error: LockBackendError | undefined;
   private readonly attempts: Attempts;
-  private readonly turn: Turn;
+  private readonly turn: Turn | SharedTurn;
   private failures = 0;
-  /** Whether the wait of a caller is over, and it waits only for the answer under way. */
+  /** Whether the wait of some caller is over, and it stays only for the answer under way. */
   private overdue = false;
 
   constructor(
     readonly place: ContenderIndex,
     readonly name: string,
     readonly single: boolean,
+    /** Whether its callers read, and so share what it is granted. */
+    private readonly reads = false,
   ) {
     this.names = [name];
     this.attempts = new Attempts(this);
-    this.turn = new Turn(this, this.attempts);
+    this.turn = reads
+      ? new SharedTurn(this, (grant, outcome) => this.attempts.ends(grant, outcome))
+      : new Turn(this, this.attempts);
   }
 
   join(caller: Caller): void {
@@ -51,11 +58,13 @@ export class Contender implements CallerHost, Contention {
     if (!grant) {
       caller.place = this.callers.push(caller);
       if (!this.attempts.active) this.attempts.start(caller);
+      else caller.meetContention();
       return;
     }
-    const { ownsUnused } = this;
+    const { available } = this;
     caller.place = this.callers.push(caller);
-    this.turn.joined(grant, ownsUnused);
+    if (!available) caller.meetContention(grant.ticket);
+    this.turn.joined(grant, available);
   }
 
   get idle(): boolean {
@@ -67,10 +76,9 @@ export class Contender implements CallerHost, Contention {
     return this.turn.grant?.holder?.held === true;
   }
 
-  /** Whether it owns the name for the rest of a tick, with neither holder nor caller. */
-  get ownsUnused(): boolean {
-    const { grant } = this.turn;
-    return grant !== undefined && !grant.holder && !this.callers.first;
+  /** Whether a caller that comes now gets the name without a request. */
+  get available(): boolean {
+    return this.turn.available;
   }
 
   /** Whether its ticket waits in the queue at the backend, as far as this process knows. */
@@ -84,11 +92,16 @@ export class Contender implements CallerHost, Contention {
   }
 
   owns(ticket: string): boolean {
-    return this.turn.grant?.ticket === ticket;
+    return this.turn.owns(ticket);
+  }
+
+  /** Readers keep the lease of an owner of this process. */
+  adopt(lease: Lease): void {
+    if (this.turn instanceof SharedTurn) this.turn.adopt(lease);
   }
 
   nextTicket(): string {
-    const ticket = this.place.backend.nextTicket();
+    const ticket = this.place.nextTicket(this.reads);
     if (this.single) this.place.addTicket(ticket, this);
     return ticket;
   }
@@ -98,7 +111,7 @@ export class Contender implements CallerHost, Contention {
   }
 
   forgetIfIdle(): void {
-    if (this.idle) this.place.remove(this);
+    if (this.idle && this.turn.empty) this.place.remove(this);
   }
 
   onGrant(message: GrantMessage): void {
@@ -109,7 +122,7 @@ export class Contender implements CallerHost, Contention {
     this.turn.wantedElsewhere(ticket);
   }
 
-  /** The owner's lease ends in `remaining` ms, sooner than the backend had answered. */
+  /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(ticket: string, remaining: number): void {
     this.attempts.onLeaseEnds(ticket, remaining);
   }
@@ -129,9 +142,10 @@ export class Contender implements CallerHost, Contention {
   leave(caller: Caller, cancelled?: { reason: unknown }): void {
     if (!cancelled && !caller.overdue && this.awaitsAnswer) {
       this.overdue = true;
-      return caller.awaitAnswer(caller.options.commandTimeout ?? this.place.backend.calls.commandTimeout);
+      const { timeouts, commandTimeout } = this.place.backend.calls;
+      return caller.awaitAnswer(timeouts, caller.options.commandTimeout ?? commandTimeout);
     }
-    caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.budget.waited()));
+    caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.waited()));
     if (!this.callers.first) this.quit();
   }
 
@@ -149,10 +163,17 @@ export class Contender implements CallerHost, Contention {
     this.forgetIfIdle();
   }
 
+  busy(answer: Busy): LastOwner {
+    if (lockChannels.contended.hasSubscribers) {
+      for (const caller of this.callers.toArray()) caller.meetContention(answer.owner);
+    }
+    return lastOwnerOf(answer);
+  }
+
   refuseOverdue(): void {
     this.overdue = false;
     for (const caller of this.callers.toArray()) {
-      if (caller.triesOnce || caller.overdue) caller.refuse(this.refusal(caller.budget.waited()));
+      if (caller.triesOnce || caller.overdue) caller.refuse(this.refusal(caller.waited()));
     }
   }
 
@@ -167,7 +188,7 @@ export class Contender implements CallerHost, Contention {
     else this.forgetIfIdle();
   }
 
-  granted(ticket: string, base: Instant, answer: Granted, startedAt?: Instant): void {
+  granted(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
     this.succeeded();
     this.turn.begin(ticket, base, answer, startedAt);
   }

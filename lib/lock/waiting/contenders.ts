@@ -1,67 +1,77 @@
-import type { QueueMessage } from '../../contracts/lock-backend.js';
-import type { QueueCalls } from '../backend/backend-calls.js';
+import type { LockQueue, QueueMessage } from '../../contracts/lock-queue.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { Lease } from '../lease/lease.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { Caller } from './caller.js';
+import type { Caller } from './caller.js';
 import { Contender, type ContenderIndex } from './contender.js';
 import { acquireLease } from './polling.js';
-import { QueueChannel } from './queue-channel.js';
-import type { WaitBudget } from './wait-budget.js';
+import { QueueChannel } from '../queue/queue-channel.js';
 
 /**
- * The contenders of one process at a backend that keeps a queue: one for each name that a caller wants, and one for
- * each caller with `order: 'fifo'`, who waits at the backend by itself.
+ * The contenders of one process at a backend: one for each name that a caller wants, and one for each caller with
+ * `order: 'fifo'`, which waits at the backend with a ticket of its own.
  */
 export class Contenders implements ContenderIndex {
   readonly channel: QueueChannel;
   private readonly byName = new Map<string, Contender>();
+  /** Those that read. */
+  private readonly readers = new Map<string, Contender>();
   /** Those of `order: 'fifo'`. */
   private readonly byTicket = new Map<string, Contender>();
+  private tickets = 0;
 
   constructor(
     readonly backend: NamedBackend,
-    readonly queue: QueueCalls,
+    readonly queue: LockQueue,
   ) {
-    this.channel = new QueueChannel(queue, {
+    this.channel = new QueueChannel(backend.calls, queue, {
+      prefix: backend.calls.prefix,
       process: backend.instance,
       onMessage: (message) => this.dispatch(message),
       onReconnect: () => {
         for (const contender of this.byName.values()) contender.onReconnect();
+        for (const contender of this.readers.values()) contender.onReconnect();
         for (const contender of this.byTicket.values()) contender.onReconnect();
       },
     });
   }
 
-  /** How many there are. */
+  /** How many contenders there are. */
   get size(): number {
-    return this.byName.size + this.byTicket.size;
+    return this.byName.size + this.readers.size + this.byTicket.size;
   }
 
   join(
     name: string,
     options: ResolvedLockOptions,
-    budget: WaitBudget,
+    caller: Caller,
     admit: (lease: Lease) => void,
     refuse: (error: unknown) => void,
   ): void {
     const single = options.order === 'fifo';
-    let contender = single ? undefined : this.byName.get(name);
-    if (contender && options.wait === 0 && !contender.idle && !contender.ownsUnused) {
-      if (contender.holds) refuse(contender.refusal(budget.waited()));
-      else acquireLease(this.backend, [name], options, budget).then(admit, refuse);
+    const reads = options.mode === 'read';
+    let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
+    if (contender && options.wait === 0 && !contender.idle && !contender.available) {
+      if (contender.holds) {
+        caller.meetContention();
+        refuse(contender.refusal(caller.waited()));
+      } else acquireLease(this, [name], options, caller).then(admit, refuse);
       return;
     }
     if (!contender) {
-      contender = new Contender(this, name, single);
-      if (!single) this.byName.set(name, contender);
+      if (reads) contender = this.readersOf(name);
+      else {
+        contender = new Contender(this, name, single);
+        if (!single) this.byName.set(name, contender);
+      }
     }
-    contender.join(new Caller(options, budget, contender, this.backend.calls.timeouts, admit, refuse));
+    caller.enter(contender, options, this.backend.calls.timeouts, admit, refuse);
+    contender.join(caller);
   }
 
-  take(name: string, options: ResolvedLockOptions, budget: WaitBudget): Promise<Lease> {
+  take(name: string, options: ResolvedLockOptions, caller: Caller): Promise<Lease> {
     return new Promise((resolve, reject) => {
-      this.join(name, options, budget, resolve, reject);
+      this.join(name, options, caller, resolve, reject);
     });
   }
 
@@ -69,7 +79,30 @@ export class Contenders implements ContenderIndex {
   queuedHere(name: string): number {
     let queued = 0;
     for (const contender of this.byTicket.values()) if (contender.name === name && contender.queued) queued += 1;
-    return this.byName.get(name)?.queued ? queued + 1 : queued;
+    for (const contenders of [this.byName, this.readers]) if (contenders.get(name)?.queued) queued += 1;
+    return queued;
+  }
+
+  /** Only holds that read are left of the lease: other readers share its names. */
+  downgrade(lease: Lease): void {
+    const { names, ticket, longest } = lease.grant;
+    this.readersOf(names[0] as string).adopt(lease);
+    this.backend.calls.downgrade({ names, ticket }, longest);
+  }
+
+  private readersOf(name: string): Contender {
+    const present = this.readers.get(name);
+    if (present) return present;
+    const contender = new Contender(this, name, false, true);
+    this.readers.set(name, contender);
+    return contender;
+  }
+
+  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
+  nextTicket(reads = false): string {
+    this.tickets += 1;
+    if (this.tickets === 1) this.backend.label.announce();
+    return `${this.backend.instance}:${reads ? '0' : ''}${this.tickets}`;
   }
 
   addTicket(ticket: string, contender: Contender): void {
@@ -81,14 +114,18 @@ export class Contenders implements ContenderIndex {
   }
 
   remove(contender: Contender): void {
-    if (this.byName.get(contender.name) === contender) this.byName.delete(contender.name);
+    for (const contenders of [this.byName, this.readers]) {
+      if (contenders.get(contender.name) === contender) contenders.delete(contender.name);
+    }
   }
 
   private dispatch(message: QueueMessage): void {
     const { watchdog, releaser } = this.backend;
-    if (message.kind === 'revoked') return watchdog.revoke(message.ticket);
+    if (message.kind === 'revoked') return watchdog.lose([message.ticket], 'taken');
     const { ticket, name } = message;
-    const contender = this.byTicket.get(ticket) ?? this.byName.get(name);
+    // A reader may have the ticket of an owner, which it was.
+    const readers = this.readers.get(name);
+    const contender = readers?.knows(ticket) ? readers : (this.byTicket.get(ticket) ?? this.byName.get(name));
     if (message.kind === 'ends') contender?.onLeaseEnds(ticket, message.remaining);
     else if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
     else if (contender?.knows(ticket)) contender.onGrant(message);

@@ -1,20 +1,41 @@
 import type { LinkedList } from '../../timing/linked-list.js';
-import type { Instant } from '../lease/lease-clock.js';
+import type { Instant } from '../../timing/instant.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import type { QueueAnswer } from '../../contracts/lock-backend.js';
-import type { QueueCalls } from '../backend/backend-calls.js';
+import type { LockQueue } from '../../contracts/lock-queue.js';
+import type { Grant } from '../lease/grant.js';
+import type { Busy, Granted } from '../../contracts/lock-requests.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { Caller } from './caller.js';
-import type { QueueChannel } from './queue-channel.js';
+import type { QueueChannel } from '../queue/queue-channel.js';
+import type { LastOwner } from './refusals.js';
 
-/** What a grant brings with it, whether an answer or a message told of it. */
-export type Granted = Pick<Extract<QueueAnswer, { status: 'granted' }>, 'tokens' | 'remaining' | 'waiting'>;
+/** What a grant contains, whether an answer or a message reported it. */
+export type GrantedLease = Omit<Granted, 'status'>;
 
 /** The backend and its queue, as the contenders of one process use them. */
 export interface WaitingPlace {
   readonly backend: NamedBackend;
-  readonly queue: QueueCalls;
+  readonly queue: LockQueue;
   readonly channel: QueueChannel;
+  /** A new ticket, which asks to read where `reads`. */
+  nextTicket(reads?: boolean): string;
+}
+
+/** What a contender does with the grants that it gets: passes each from caller to caller, or lets callers share it. */
+export interface CallerTurn {
+  /** What the process owns, and callers get. */
+  readonly grant: Grant | undefined;
+  /** Whether a caller that comes now gets the grant at once. */
+  readonly available: boolean;
+  /** Whether it has no grant left. */
+  readonly empty: boolean;
+  owns(ticket: string): boolean;
+  /** Another caller waits. It gets the grant at once if that was `available`. */
+  joined(grant: Grant, available: boolean): void;
+  wantedElsewhere(ticket: string): void;
+  begin(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void;
+  /** The last caller has left. */
+  quit(): void;
 }
 
 /** A contender, as its own parts see it. */
@@ -29,21 +50,23 @@ export interface Contention {
   error: LockBackendError | undefined;
   /** A ticket for its next attempt. */
   nextTicket(): string;
-  /** The ticket neither asks, waits nor owns any more. */
+  /** The ticket no longer asks, waits or owns. */
   forgetTicket(ticket: string): void;
-  /** Leaves the memory of the process when it has no caller, attempt or grant. */
+  /** Drops the contender from memory when it has no caller, attempt or grant. */
   forgetIfIdle(): void;
   /** Whether it owns the name under this ticket. */
   owns(ticket: string): boolean;
-  granted(ticket: string, base: Instant, answer: Granted, startedAt?: Instant): void;
+  granted(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void;
   /** The backend has answered. */
   succeeded(): void;
   /** Milliseconds to pause after a failed request. */
   backOff(): number;
-  /** Refuses the callers that wait only for the answer which has arrived now, and was not for them. */
+  /** The backend answered that the name is taken. Returns by whom. */
+  busy(answer: Busy): LastOwner;
+  /** Refuses the overdue callers: the answer that they stayed for has arrived, and it does not admit them. */
   refuseOverdue(): void;
   refuseIfOverdue(): void;
-  /** Asks anew for the callers that still wait. */
+  /** Asks again for the callers that still wait. */
   goOn(): void;
   /** The last caller has left. */
   quit(): void;

@@ -1,17 +1,15 @@
-import type { AcquireAnswer } from '../../contracts/lock-backend.js';
-import { currentInstant, requestedTtl } from '../lease/lease-clock.js';
-import { Grant } from '../lease/grant.js';
+import type { AcquireAnswer, Busy } from '../../contracts/lock-backend.js';
+import { currentInstant } from '../../timing/instant.js';
+import { Grant, requestedTtl } from '../lease/grant.js';
 import { Lease } from '../lease/lease.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import type { NamedBackend } from '../backend/named-backend.js';
+import type { Caller } from './caller.js';
+import type { WaitingPlace } from './contention.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
 import { grantedTooLate } from './refusals.js';
-import type { WaitBudget } from './wait-budget.js';
 
 const DEFAULT_RETRY = exponentialBackoff();
-
-type BusyAnswer = Extract<AcquireAnswer, { granted: false }>;
 
 /** The longest pause (ms) between two tries: a waiter gets no message when a foreign client deletes the key. */
 const LONGEST_SLEEP = 1_000;
@@ -21,32 +19,32 @@ const AFTER_LEASE = 2;
 const BEFORE_END = 25;
 
 /**
- * Tries until the names are granted or the budget is spent.
+ * Tries until the names are granted or the wait is over.
  *
  * @throws LockTimeoutError when the last answer was "busy"
  * @throws LockBackendError when the last try failed
  */
 export async function acquireLease(
-  backend: NamedBackend,
+  place: WaitingPlace,
   names: readonly string[],
   options: ResolvedLockOptions,
-  budget: WaitBudget,
+  caller: Caller,
 ): Promise<Lease> {
   const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
   for (let attempt = 1; ; attempt++) {
-    const outcome = await tryOnce(backend, names, options, budget).catch((error: unknown) => {
-      if (budget.cancelled || !(error instanceof LockBackendError)) throw error;
+    const outcome = await tryOnce(place, names, options, caller).catch((error: unknown) => {
+      if (caller.cancelled || !(error instanceof LockBackendError)) throw error;
       return error;
     });
     if (outcome instanceof Lease) return outcome;
     const failed = outcome instanceof LockBackendError;
     const state = { attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) };
     const delay = nextDelay(delays, state);
-    if (delay !== undefined) await sleepBeforeRetry(budget, delay, failed ? Infinity : outcome.remaining);
-    if (delay !== undefined && budget.remaining() > 0) continue;
+    if (delay !== undefined) await sleepBeforeRetry(caller, delay, failed ? Infinity : outcome.remaining);
+    if (delay !== undefined && caller.remaining() > 0) continue;
     if (failed) throw outcome;
     const { remaining, owner } = outcome;
-    throw new LockTimeoutError(names, { waited: budget.waited(), remaining, owner });
+    throw new LockTimeoutError(names, { waited: caller.waited(), remaining, owner });
   }
 }
 
@@ -56,22 +54,23 @@ export async function acquireLease(
  * @throws LockBackendError when the backend does not answer in time, which may be later than the end of the wait
  */
 export async function tryOnce(
-  backend: NamedBackend,
+  place: WaitingPlace,
   names: readonly string[],
   options: ResolvedLockOptions,
-  budget: WaitBudget,
+  caller: Caller,
   leastToken?: number,
-): Promise<Lease | BusyAnswer> {
-  budget.throwIfCancelled();
-  const attempt = { names, ticket: backend.nextTicket() };
+): Promise<Lease | Busy> {
+  caller.throwIfCancelled();
+  const attempt = { names, ticket: place.nextTicket(options.mode === 'read') };
+  const { backend } = place;
   const { calls, releaser } = backend;
-  const limit = budget.limitOf(options.commandTimeout ?? calls.commandTimeout);
+  const limit = caller.limitOf(options.commandTimeout ?? calls.commandTimeout);
   const ttl = requestedTtl(options);
   const sentAt = currentInstant();
   const sent = calls.acquire(attempt, ttl, leastToken);
   let answer: AcquireAnswer | undefined;
   try {
-    answer = await budget.until(sent, limit);
+    answer = await caller.until(sent, limit);
   } catch (error) {
     giveBack();
     throw error;
@@ -80,30 +79,33 @@ export async function tryOnce(
     giveBack();
     throw calls.unanswered('acquire', names, limit);
   }
-  if (!answer.granted) return answer;
-  const tokens = { first: answer.fencingToken, count: 1 };
-  const granted = new Lease(new Grant(names, attempt.ticket, sentAt, ttl, tokens), backend, options, sentAt);
+  if (answer.status === 'busy') {
+    caller.meetContention(answer.owner);
+    return answer;
+  }
+  const grant = new Grant(names, attempt.ticket, sentAt, answer.remaining, answer.tokens);
+  const granted = new Lease(grant, backend, options, sentAt);
   if (granted.held) {
     backend.watchdog.watch(granted.grant);
     return granted;
   }
   releaser.abandon(attempt, ttl);
-  throw grantedTooLate(backend, names, options.ttl);
+  throw grantedTooLate(backend, names, options, granted.lost);
 
   /** The backend may have granted it: releases it at once, and again if the grant arrives later. */
   function giveBack(): void {
     releaser.abandon(attempt, ttl);
     sent.then(
-      (late) => late.granted && releaser.abandon(attempt, ttl),
+      ({ status }) => status === 'granted' && releaser.abandon(attempt, ttl),
       () => {},
     );
   }
 }
 
-async function sleepBeforeRetry(budget: WaitBudget, delay: number, lease: number): Promise<void> {
+async function sleepBeforeRetry(caller: Caller, delay: number, lease: number): Promise<void> {
   const sleep = Math.min(Math.max(delay, 1), lease + AFTER_LEASE, LONGEST_SLEEP);
-  const left = budget.remaining();
+  const left = caller.remaining();
   const untilLastTry = left - BEFORE_END;
-  if (sleep <= untilLastTry || untilLastTry <= 0) await budget.sleep(sleep);
-  else await budget.sleep(untilLastTry);
+  if (sleep <= untilLastTry || untilLastTry <= 0) await caller.sleep(sleep);
+  else await caller.sleep(untilLastTry);
 }

@@ -1,7 +1,8 @@
-import type { QueueAnswer } from '../../contracts/lock-backend.js';
-import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import type { Busy } from '../../contracts/lock-backend.js';
+import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { Grant } from '../lease/grant.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 
 /** The owner of a name in an answer of the backend. */
 export interface LastOwner {
@@ -10,11 +11,11 @@ export interface LastOwner {
   readonly until: number;
 }
 
-export function lastOwnerOf({ owner, remaining }: Extract<QueueAnswer, { status: 'busy' }>): LastOwner {
+export function lastOwnerOf({ owner, remaining }: Busy): LastOwner {
   return { owner, until: performance.now() + remaining };
 }
 
-/** What a contender knows of why it cannot serve a caller. */
+/** Why a contender cannot serve a caller, as far as it knows. */
 interface Known {
   /** Why the last request failed; `undefined` once the backend has answered. */
   readonly error: LockBackendError | undefined;
@@ -36,15 +37,18 @@ export function refusalOf(
   return calls.unanswered('acquire', names, waited);
 }
 
-/** The error for a caller whose grant came when its lease had ended. */
-export function grantedTooLate({ calls }: NamedBackend, names: readonly string[], ttl: number): LockBackendError {
-  return new LockBackendError(
-    names,
-    `Lock backend "${calls.backend.name}" granted too late: the lease of ${ttl} ms had ended`,
-  );
+/** The error for a caller whose grant came when its lease or its `maxHold` had ended. */
+export function grantedTooLate(
+  { calls }: NamedBackend,
+  names: readonly string[],
+  { ttl, maxHold }: ResolvedLockOptions,
+  lost?: LockLostError,
+): LockBackendError {
+  const ended = lost?.reason === 'maxHold' ? `\`maxHold\` of ${maxHold} ms` : `lease of ${ttl} ms`;
+  return new LockBackendError(names, `Lock backend "${calls.backend.name}" granted too late: the ${ended} had ended`);
 }
 
-/** The backend answers no owner where the name was free, and other tickets waited before this one. */
+/** The answer names no owner if the name was free and other tickets waited ahead of this one. */
 function timedOut(names: readonly [string], waited: number, owner: string, remaining: number): LockTimeoutError {
   return new LockTimeoutError(names, { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
 }

@@ -1,10 +1,10 @@
 import { tryOnce } from './polling.js';
 import { Lease } from '../lease/lease.js';
-import { currentInstant } from '../lease/lease-clock.js';
+import { currentInstant } from '../../timing/instant.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
-import type { WaitBudget } from './wait-budget.js';
+import type { Caller } from './caller.js';
 import { raiseTokens } from '../lease/shared-token.js';
 import type { Contenders } from './contenders.js';
 
@@ -12,18 +12,21 @@ import type { Contenders } from './contenders.js';
 const REFUSALS = 3;
 const PAUSE_AFTER_ERROR = 50;
 
-/** Takes several names for one caller, at a backend that keeps a queue for each. */
+/** Takes several names for one caller. */
 export class SeveralNames {
   /** The owner of a busy name in the last answer. */
   private busy: { readonly remaining: number; readonly owner?: string } | undefined;
 
   constructor(
-    private readonly backend: NamedBackend,
     private readonly contenders: Contenders,
     private readonly names: readonly string[],
     private readonly options: ResolvedLockOptions,
-    private readonly budget: WaitBudget,
+    private readonly caller: Caller,
   ) {}
+
+  private get backend(): NamedBackend {
+    return this.contenders.backend;
+  }
 
   /**
    * Tries all names in one step. If one is busy, waits in the queue of that one; once it holds it, tries the rest in
@@ -31,6 +34,7 @@ export class SeveralNames {
    * in which no two callers can wait for each other: so the caller is served although single names stay busy.
    */
   async take(): Promise<readonly Lease[]> {
+    if (!this.backend.calls.backend.traits.severalKeys) return this.oneByOne();
     let first: string | undefined;
     for (let refusals = 0; refusals < REFUSALS;) {
       try {
@@ -39,22 +43,28 @@ export class SeveralNames {
         first = taken;
         refusals += 1;
       } catch (error) {
-        const again = error instanceof LockBackendError && this.budget.remaining() > 0 && !this.budget.cancelled;
+        const again = error instanceof LockBackendError && this.caller.remaining() > 0 && !this.caller.cancelled;
         if (!again) throw error;
-        await this.budget.sleep(PAUSE_AFTER_ERROR);
+        await this.caller.sleep(PAUSE_AFTER_ERROR);
         first = undefined;
       }
     }
     return this.oneByOne();
   }
 
-  /** Waits for `first`, then tries the rest once. Answers the busy name, if there is one, and then holds none. */
+  /** Waits for `first`, then tries the rest once. Returns the busy name, if there is one, and then holds none. */
   private async tryFrom(first: string | undefined): Promise<readonly Lease[] | string> {
     const taken: Lease[] = [];
     try {
       if (first !== undefined) taken.push(await this.takeOne(first));
       const rest = this.names.filter((name) => name !== first);
-      const answer = await tryOnce(this.backend, rest, this.options, this.budget, (taken[0]?.fencingToken ?? -1) + 1);
+      const answer = await tryOnce(
+        this.contenders,
+        rest,
+        this.options,
+        this.caller,
+        (taken[0]?.fencingToken ?? -1) + 1,
+      );
       if (answer instanceof Lease) {
         taken.push(answer);
         if (taken.length === 1 || (await this.join(taken))) return taken;
@@ -63,7 +73,7 @@ export class SeveralNames {
       }
       this.busy = answer;
       await this.giveBack(taken);
-      if (this.budget.remaining() > 0) return answer.name;
+      if (this.caller.remaining() > 0) return answer.name ?? (rest[0] as string);
       throw this.timedOut();
     } catch (error) {
       void this.giveBack(taken);
@@ -91,16 +101,16 @@ export class SeveralNames {
 
   /** Renews the lease while the caller waits for the other names; the limits of its hold begin with the hold. */
   private async takeOne(name: string): Promise<Lease> {
-    this.budget.throwIfCancelled();
+    this.caller.throwIfCancelled();
     const { ttl } = this.options;
     const renewal = this.options.renewal ?? { interval: ttl / 3, timeout: undefined };
-    const wait = Math.ceil(this.budget.remaining());
-    if (wait === 0) throw this.timedOut();
+    const wait = Math.ceil(this.caller.remaining());
+    if (wait === 0 && this.options.wait > 0) throw this.timedOut();
     try {
       return await this.contenders.take(
         name,
         { ...this.options, renewal, maxHold: undefined, minHold: 0, wait },
-        this.budget,
+        this.caller,
       );
     } catch (error) {
       if (!(error instanceof LockTimeoutError)) throw error;
@@ -110,17 +120,17 @@ export class SeveralNames {
   }
 
   private timedOut(): LockTimeoutError {
-    return new LockTimeoutError(this.names, { remaining: 0, ...this.busy, waited: this.budget.waited() });
+    return new LockTimeoutError(this.names, { remaining: 0, ...this.busy, waited: this.caller.waited() });
   }
 
   /**
-   * Gives the hold the largest fencing token: later tokens of every name must be above it. Answers `false` when a lease
+   * Gives the hold the largest fencing token: later tokens of every name must be above it. Returns `false` when a lease
    * was lost meanwhile: the caller, which holds nothing yet, takes the names again.
    */
   private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
-    const limit = this.budget.limitOf(this.options.commandTimeout ?? this.backend.calls.commandTimeout);
+    const limit = this.caller.limitOf(this.options.commandTimeout ?? this.backend.calls.commandTimeout);
     await Promise.all(smaller.map((lease) => raiseTokens(this.backend.calls, lease, largest, limit)));
     const now = currentInstant();
     for (const lease of leases) {

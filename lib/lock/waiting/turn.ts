@@ -1,15 +1,16 @@
-import type { TokenRange } from '../../contracts/lock-backend.js';
+import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import { Grant, type GrantListener } from '../lease/grant.js';
 import { Lease, type LeaseSource } from '../lease/lease.js';
-import { currentInstant, type Instant } from '../lease/lease-clock.js';
-import type { LockBackendError, LockLostReason } from '../../errors/lock-errors.js';
+import type { Instant } from '../../timing/instant.js';
+import type { LockLostReason } from '../../errors/lock-errors.js';
 import type { Releaser } from '../lease/releaser.js';
 import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
 import { claimOf, LONGEST_CLAIM } from './attempt.js';
 import type { Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
-import type { Contention, Granted } from './contention.js';
+import type { CallerTurn, Contention, GrantedLease } from './contention.js';
 import { HolderCheck } from './holder-check.js';
+import { Preparation, type PreparedTurn } from './preparation.js';
 import { grantedTooLate } from './refusals.js';
 
 /** While another process waits, a turn ends after this number of holders, or of ms. */
@@ -23,23 +24,40 @@ const FEW_TOKENS = 16;
 const GONE = Promise.resolve<ReleaseOutcome>('gone');
 
 /** The grant of a contender: passes it from caller to caller, then hands it over to another process or releases it. */
-export class Turn implements LeaseSource, GrantListener {
+export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTurn {
   grant: Grant | undefined;
   private grantedAt = 0;
   private holders = 0;
-  /** Whether another process waits for the name. */
+  /** Whether another process waits for the name, or may wait for it where the backend cannot know. */
   private wanted = false;
-  private minting = false;
+  /** Whether the backend knows who waits. */
+  private informed = true;
   private check: HolderCheck | undefined;
+  /** From whom the next holder gets the name, and since when it could; only while somebody listens. */
+  private handOver: { readonly from?: LockCall; readonly at?: number } | undefined;
+  private preparation: Preparation | undefined;
 
   constructor(
     private readonly contention: Contention,
     private readonly attempts: Attempts,
   ) {}
 
-  /** One more caller waits; the grant is free for it when it is `unused`. */
-  joined(grant: Grant, unused: boolean): void {
-    if (unused) this.serve(grant);
+  /** It owns the name for the rest of a tick, with neither holder nor caller. */
+  get available(): boolean {
+    const { grant } = this;
+    return grant !== undefined && !grant.holder && !this.contention.callers.first;
+  }
+
+  get empty(): boolean {
+    return this.grant === undefined;
+  }
+
+  owns(ticket: string): boolean {
+    return this.grant?.ticket === ticket;
+  }
+
+  joined(grant: Grant, available: boolean): void {
+    if (available) this.serve(grant);
     else this.stayInformed();
   }
 
@@ -63,17 +81,21 @@ export class Turn implements LeaseSource, GrantListener {
     const next = this.contention.callers.first;
     if (next) {
       if (turnEnds) return this.requeue(grant, next);
+      if (lockChannels.handedOver.hasSubscribers && lease.endedBy) {
+        this.handOver = { from: lease.endedBy, at: performance.now() };
+      }
       this.serve(grant);
       return RELEASED;
     }
-    if (atOnce || turnEnds || !this.wanted || this.contention.single) return this.release(grant);
+    const othersWait = this.wanted && this.informed;
+    if (atOnce || turnEnds || !othersWait || this.contention.single) return this.release(grant);
     this.releaseAfterThisTick(grant);
     return RELEASED;
   }
 
   /**
-   * Another process waits, so that the name will not fall free. A caller that asks again within this tick gets it for
-   * the rest of the turn: a hand-over after every hold would cost all processes more than waiting for a turn.
+   * Keeps the name until the end of this tick, although another process waits: a caller that asks again within the tick
+   * gets it for the rest of the turn. A hand-over after every hold would cost all processes more than one after a turn.
    */
   private releaseAfterThisTick(grant: Grant): void {
     const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
@@ -83,6 +105,16 @@ export class Turn implements LeaseSource, GrantListener {
         return unused ? this.release(grant) : undefined;
       }),
     );
+  }
+
+  /** Asks for the next callers: readers of this process keep the grant. */
+  leaveToReaders(lease: Lease): void {
+    const { grant } = this;
+    if (grant?.holder !== lease) return;
+    this.attempts.leaveToReaders(grant);
+    this.contention.forgetTicket(grant.ticket);
+    this.grant = undefined;
+    this.contention.goOn();
   }
 
   /** Asks for the next callers at once, although the holder may still run. */
@@ -101,27 +133,31 @@ export class Turn implements LeaseSource, GrantListener {
     if (grant && !grant.holder) this.giveUp(grant);
   }
 
-  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: Granted, startedAt?: Instant): void {
+  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
     const grant = new Grant(this.contention.names, ticket, base, remaining, tokens);
     grant.listener = this;
     this.grant = grant;
     this.grantedAt = performance.now();
     this.holders = 0;
-    this.wanted = waiting > 0;
+    if (this.preparation) this.preparation.renewedFor = Infinity;
+    this.wanted = waiting !== 0;
+    // A message, not an answer, reported the grant.
+    this.handOver = lockChannels.handedOver.hasSubscribers && startedAt === undefined ? {} : undefined;
+    this.informed = waiting !== undefined;
     if (this.contention.callers.several) this.stayInformed();
     this.serve(grant, startedAt);
   }
 
   /** Admits the next caller; first reserves a token where none is left, and renews a lease that is too short. */
-  private serve(grant: Grant, startedAt?: Instant): void {
+  serve(grant: Grant, startedAt?: Instant): void {
     const caller = this.contention.callers.first;
     if (!caller) this.giveUp(grant);
-    else if (grant.tokens === 0) this.mint(grant);
+    else if (grant.tokens === 0) this.prepared().mint(grant);
     else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt);
     else if (caller.triesOnce) {
-      caller.refuse(grantedTooLate(this.contention.place.backend, grant.names, caller.options.ttl));
+      caller.refuse(grantedTooLate(this.contention.place.backend, grant.names, caller.options));
       this.serve(grant);
-    } else if (tooShort(grant, caller.options.ttl)) this.renew(grant, caller.options.ttl);
+    } else if (this.isTooShort(grant, caller.options.ttl)) this.prepared().renew(grant, caller.options.ttl);
     else this.admit(grant, caller, startedAt);
   }
 
@@ -130,74 +166,36 @@ export class Turn implements LeaseSource, GrantListener {
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.contention.place.backend.watchdog.watch(grant);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
-    if (grant.tokens < few && this.contention.callers.first) this.mint(grant);
+    if (grant.tokens < few && this.contention.callers.first) this.prepared().mint(grant);
     this.contention.refuseIfOverdue();
+    if (this.handOver) this.publishHandOver(this.handOver, caller);
     caller.admit(lease);
+  }
+
+  private publishHandOver({ from, at }: NonNullable<Turn['handOver']>, { call }: Caller): void {
+    this.handOver = undefined;
+    const latency = at === undefined ? undefined : performance.now() - at;
+    lockChannels.handedOver.publish({ call, from, latency });
   }
 
   /** A caller waits behind a holder of this process: checks from time to time that the holder still owns the name. */
   private stayInformed(): void {
-    this.check ??= new HolderCheck(this, this.contention);
-    this.check.start();
+    (this.check ??= new HolderCheck(this, this.contention)).start();
   }
 
-  private mint(grant: Grant): void {
-    if (this.minting) return;
-    this.minting = true;
-    this.contention.place.queue.mint(
-      this.contention.names,
-      grant.ticket,
-      0,
-      (tokens) => this.minted(grant, tokens),
-      (error) => this.unusable(grant, error),
-    );
+  /** Whether too little of the lease is left to admit a caller. */
+  private isTooShort(grant: Grant, ttl: number): boolean {
+    const longest = this.preparation ? this.preparation.renewedFor : Infinity;
+    return grant.remaining() < LEAST_SHARE * Math.min(LONGEST_CLAIM, ttl, longest);
   }
 
-  private minted(grant: Grant, tokens: TokenRange | null): void {
-    this.minting = false;
-    if (this.grant !== grant) return this.retryServe();
-    if (tokens) grant.addTokens(tokens);
-    if (grant.holder) {
-      if (!tokens) grant.lose('taken');
-    } else if (tokens) this.serve(grant);
+  private prepared(): Preparation {
+    return (this.preparation ??= new Preparation(this, this.contention));
+  }
+
+  disowned(grant: Grant): void {
+    if (grant.holder) grant.lose('taken');
     else this.lostBeforeEntry(grant);
-  }
-
-  private renew(grant: Grant, ttl: number): void {
-    const sentAt = currentInstant();
-    const { names, ticket } = grant;
-    this.contention.place.backend.calls.sendRenewal(
-      { names, ticket, ttl },
-      (answer) => {
-        if (this.grant !== grant || grant.holder) return;
-        if (answer.status !== 'renewed') return this.lostBeforeEntry(grant);
-        grant.renewed(sentAt, answer.remaining);
-        this.serve(grant);
-      },
-      (error) => this.unusable(grant, error),
-    );
-  }
-
-  /** A request for the next caller has failed: repeats it, after a pause, until the lease ends. */
-  private unusable(grant: Grant, error: LockBackendError): void {
-    this.minting = false;
-    if (this.grant !== grant) return this.retryServe();
-    if (grant.holder) return;
-    this.contention.error = error;
-    if (grant.remaining() <= 0) {
-      this.releaser.abandon(grant, grant.longest);
-      return this.lostBeforeEntry(grant);
-    }
-    this.contention.refuseOverdue();
-    if (!this.contention.callers.first) return this.giveUp(grant);
-    setTimeout(() => {
-      if (this.grant === grant && !grant.holder) this.serve(grant);
-    }, this.contention.backOff()).unref();
-  }
-
-  /** The request was made for an earlier grant; the present one may wait for it to end. */
-  private retryServe(): void {
-    if (this.grant && !this.grant.holder) this.serve(this.grant);
   }
 
   /** The grant was lost without a holder: no caller has lost a lock. */
@@ -213,11 +211,11 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   /** Releases a grant that no caller waits for. */
-  private giveUp(grant: Grant): void {
+  giveUp(grant: Grant): void {
     this.releaser.track(this.release(grant));
   }
 
-  /** The name stays taken until its minimum hold ends: the callers that wait ask anew. */
+  /** The name stays taken until its minimum hold ends, so the callers that wait ask again. */
   private releaseInMinHold(grant: Grant): Promise<ReleaseOutcome> {
     const outcome = this.release(grant);
     this.contention.goOn();
@@ -227,7 +225,9 @@ export class Turn implements LeaseSource, GrantListener {
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     this.contention.forgetIfIdle();
-    return this.releaser.release(grant);
+    const outcome = this.releaser.release(grant);
+    this.attempts.ends(grant, outcome);
+    return outcome;
   }
 
   private get releaser(): Releaser {
@@ -239,8 +239,4 @@ export class Turn implements LeaseSource, GrantListener {
     this.drop(grant);
     return this.attempts.requeue(grant, claimOf(next.options.ttl));
   }
-}
-
-function tooShort(grant: Grant, ttl: number): boolean {
-  return grant.remaining() < LEAST_SHARE * Math.min(LONGEST_CLAIM, ttl);
 }

@@ -20,6 +20,7 @@ const PROBES: readonly Probe[] = [
   ['SETBIT', 1, '0', '1'],
   ['GETBIT', 1, '0'],
   ['GETRANGE', 1, '0', '0'],
+  ['STRLEN', 1],
   ['PERSIST', 1],
   ['PEXPIRE', 1, '1'],
   ['SCAN', '0', 'COUNT', '1'],
@@ -41,7 +42,7 @@ const PROBES: readonly Probe[] = [
   ['UNLINK', 1, 2, 3, 4],
 ];
 
-/** `clientPrefix` is what the client puts before every key (`keyPrefix` of ioredis). */
+/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis). */
 export function rightsOfCache(prefix: string | undefined, clientPrefix = ''): Rights {
   const keys = new RedisCacheKeys(prefix, clientPrefix);
   const before = clientPrefix + (prefix === undefined ? '' : `${prefix}:`);
@@ -49,11 +50,10 @@ export function rightsOfCache(prefix: string | undefined, clientPrefix = ''): Ri
     whose: 'the cache',
     evictable: true,
     keyPatterns: [`${before}cache*`, `${before}lease:*`, `${before}barrier:*`],
-    channelPattern: `${keys.channel}*`,
-    channel: `${keys.channel}:check:${randomUUID()}`,
+    messages: { channelPattern: `${keys.channel}*`, channel: `${keys.channel}:check:${randomUUID()}` },
     probes: PROBES,
     keys: () => {
-      // A tag of its own, which puts the set into the slot of the others.
+      // The braces put the set into the same Cluster slot as the other keys.
       const key = `{check:${randomUUID()}}`;
       return [...keys.valueLeaseAndBarrier(key), keys.set(key)];
     },

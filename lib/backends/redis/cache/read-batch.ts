@@ -1,17 +1,18 @@
 import type { Pending } from '../../../contracts/pending.js';
-import { BatchedCall } from '../scripting/batched-call.js';
+import { BatchedCall } from '../../batching/batched-call.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 
 /**
- * Keys in one MGET: the server works on it while the next one is gathered. Measured: 48 gives 1.2 times what 128 does.
+ * The most keys in one MGET: the server works on it while the next one is gathered. 48 measured 1.2 times the
+ * throughput of 128.
  */
 const MOST_KEYS = 48;
 
 type PendingRead = BatchedCall<Buffer | null>;
 
 /**
- * Reads the values that are asked for in one turn of the event loop with one command: a command costs the client and
- * the server more than a value. In a Redis Cluster, where a command may touch one slot only, each is read alone.
+ * Sends the reads of one turn of the event loop as one MGET, because a command costs the client and the server more
+ * than a value. In a Redis Cluster, where a command may touch only one slot, sends one GET for each key.
  */
 export class ReadBatch {
   private keys: string[] = [];
@@ -33,15 +34,15 @@ export class ReadBatch {
     if (this.reads.length >= MOST_KEYS || (this.underWay === 0 && this.lastWasAlone)) this.flush();
     else if (!this.gathering) {
       this.gathering = true;
-      // While a command is under way there is time to gather more. Else it is sent as soon as those have asked whom the
-      // last command answered; at once, where that was one alone.
+      // While a command is under way there is time to gather for the rest of this turn. Otherwise sends once the
+      // callers that the last reply resumed have asked; at once, if there was only one.
       if (this.underWay === 0) process.nextTick(this.endTurn);
       else setImmediate(this.endTurn);
     }
     return read;
   }
 
-  /** Sends what is gathered if it is asked for this key, which is about to be changed. */
+  /** Sends what is gathered if it includes this key, which is about to be changed. */
   sendThoseOf(key: string): void {
     if (this.keys.length > 0 && this.keys.includes(key)) this.flush();
   }

@@ -1,13 +1,16 @@
-import type { Redis } from 'ioredis';
 import type { CacheListener } from '../../../contracts/cache-store.js';
 import type { Notice } from '../../../contracts/start-request.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
+import type { RedisSubscriber } from '../redis-client.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 
+const KINDS = ['i', 'e', 't', 'p', 'd'];
+
 /**
- * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag, `p` prefix, `d` milliseconds
- * (deletions are scheduled).
+ * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag (invalidated), `p` prefix (values
+ * deleted), `d` milliseconds (deletions scheduled with that delay). After a message of an unknown kind, any value may
+ * have changed.
  */
 export class RedisCacheBus extends WatchedSubscriber {
   private readonly listeners: CacheListener[] = [];
@@ -34,17 +37,18 @@ export class RedisCacheBus extends WatchedSubscriber {
     return this.scripts.command((client) => client.publish(this.channel, message));
   }
 
-  protected connect(): Redis | undefined {
+  protected connect(): RedisSubscriber | undefined {
     return connectionForMessages(this.scripts.client);
   }
 
-  protected subscribe(subscriber: Redis, own: string): Promise<unknown> {
+  protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
     return subscriber.subscribe(this.channel, own);
   }
 
   protected deliver(message: ChannelMessage): void {
     const text = String(message);
     const rest = text.slice(1);
+    if (!KINDS.includes(text.charAt(0))) this.onStrangeMessage();
     for (const listener of this.listeners) {
       switch (text[0]) {
         case 'i':
@@ -61,6 +65,9 @@ export class RedisCacheBus extends WatchedSubscriber {
           break;
         case 'd':
           listener.onDeletionScheduled(Number(rest));
+          break;
+        default:
+          listener.onPrefixInvalidated('');
       }
     }
   }

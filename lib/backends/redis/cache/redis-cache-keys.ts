@@ -1,15 +1,17 @@
+import { escapeGlob } from '../../../keys/redis-glob.js';
+
 /**
- * Where things are in Redis: a value is the string `cache:<key>`, behind the prefix. What belongs to it lies in the
- * same Cluster slot: `lease:{cache:<key>}`, with the key as its hash tag, or `lease:cache:{tag}...` where the key
- * begins with a tag of its own. Any other `}` would end our tag, and is percent-encoded.
+ * The keys of the cache in Redis. A value is the string `cache:<key>`, after the prefix. Its lease and its barrier lie
+ * in the same Cluster slot: `lease:{cache:<key>}`, or `lease:cache:{tag}...` where the key begins with a hash tag of
+ * its own. Any other `}` in a key would end the hash tag and is percent-encoded.
  */
 export class RedisCacheKeys {
-  /** Every message of the cache. */
+  /** The channel of all messages of the cache. */
   readonly channel: string;
   private readonly values: string;
   private readonly before: string;
 
-  /** `clientPrefix` is what the client puts before every key: it counts for the slot. */
+  /** `clientPrefix` is what the client prepends to every key; Redis hashes it into the slot. */
   constructor(
     prefix: string | undefined,
     private readonly clientPrefix = '',
@@ -23,36 +25,36 @@ export class RedisCacheKeys {
     return this.values + (key.includes('}') || key.includes('%') ? escaped(key) : key);
   }
 
-  /** What the values of all keys begin with, as the server sees them. */
+  /** The beginning of every value's key, as the server sees it. */
   get beforeKeys(): string {
     return this.clientPrefix + this.values;
   }
 
-  /** Of which key this is the value, as the server sees it. */
+  /** The cache key of a value, from the key that the server names. */
   keyOf(value: string): string {
     const key = value.slice(this.beforeKeys.length);
     return beginsWithTag(key) ? key : key.replace(/%25|%7D/g, (code) => (code === '%25' ? '%' : '}'));
   }
 
-  /** The value, and the load that may store it. */
+  /** The keys of a value and of its load lease. */
   valueAndLease(key: string): [value: string, lease: string] {
     const value = this.value(key);
     return [value, `${this.before}lease:${this.tagged(key, value)}`];
   }
 
-  /** The value, the load that may store it, and the writes that are under way. */
+  /** The keys of a value, of its load lease and of its barrier. */
   valueLeaseAndBarrier(key: string): [value: string, lease: string, barrier: string] {
     const value = this.value(key);
     const tagged = this.tagged(key, value);
     return [value, `${this.before}lease:${tagged}`, `${this.before}barrier:${tagged}`];
   }
 
-  /** The load that may store the value. */
+  /** The key of the load lease. */
   lease(key: string): string {
     return this.valueAndLease(key)[1];
   }
 
-  /** The writes that are under way. */
+  /** The key of the barrier: the writes under way. */
   barrier(key: string): string {
     return this.valueLeaseAndBarrier(key)[2];
   }
@@ -61,7 +63,7 @@ export class RedisCacheKeys {
     return `${this.before}cache-tag:${tag}`;
   }
 
-  /** When any tag was invalidated last. */
+  /** The key of the time when any tag was last invalidated. */
   get lastTagInvalidation(): string {
     return `${this.before}cache-tags`;
   }
@@ -74,27 +76,32 @@ export class RedisCacheKeys {
     return `${this.before}cache-expiring-set:${key}`;
   }
 
-  /** In braces, as what is beside it must lie in the same slot. */
+  /** Always in braces, so that the keys of a rebuild share the slot. */
   bits(key: string): string {
     return `${this.before}cache-bits:{${escaped(key)}}`;
   }
 
-  /** The bits that are to take the place of those under `bits`. */
+  /** The key of the copy that a rebuild fills. */
   rebuiltBits(key: string): string {
     return `${this.bits(key)}:rebuilt`;
   }
 
-  /** The token of who rebuilds them. */
+  /** The key of the token of the rebuild. */
   rebuilder(key: string): string {
     return `${this.bits(key)}:rebuilder`;
   }
 
-  /** The deletions that are to happen later. */
+  /** The key of the protocol versions in use: see NOTE_VERSION. */
+  get versions(): string {
+    return `${this.before}cache-versions`;
+  }
+
+  /** The key of the scheduled deletions. */
   get scheduled(): string {
     return `${this.before}cache-scheduled`;
   }
 
-  /** Globs of the values and of the leases of all keys that match; of more, where in doubt. */
+  /** Globs that match the values and the leases of all keys of `match`. They may match more keys, never fewer. */
   globs(match: { readonly prefix: string } | { readonly pattern: string }): { values: string; leases: string } {
     const keys = 'prefix' in match ? `${escapeGlob(beginningOf(match.prefix))}*` : match.pattern;
     const all = escapeGlob(this.clientPrefix);
@@ -107,25 +114,21 @@ export class RedisCacheKeys {
   }
 }
 
-/** What the name of a Cluster slot can be: `{tag}` at the beginning. */
+/** Whether the key begins with a Cluster hash tag: `{tag}`. */
 function beginsWithTag(key: string): boolean {
   return key.startsWith('{') && key.indexOf('}') > 1;
 }
 
-/** So that no two keys become one, `%7D` itself is escaped as well. */
+/** Escapes `%7D` too, so that two keys never become one. */
 function escaped(key: string): string {
   if (beginsWithTag(key)) return key;
   return key.replace(/%(?=25|7D)/g, '%25').replaceAll('}', '%7D');
 }
 
-/** What the names of all keys with this prefix begin with, as far as it does not depend on how they go on. */
+/** The longest text with which the escaped form of every key with this prefix begins. */
 function beginningOf(prefix: string): string {
-  // It may be the beginning of a tag, in which nothing is escaped.
+  // The prefix may end within a hash tag, in which nothing is escaped.
   if (prefix.startsWith('{') && !prefix.includes('}')) return prefix.replace(/%.*$/s, '');
-  // It may go on as `%7D`, which is escaped.
+  // The next character may complete `%7D`, which is escaped.
   return escaped(prefix).replace(/%7$/, '%');
-}
-
-function escapeGlob(text: string): string {
-  return text.replace(/[\\*?[\]]/g, '\\$&');
 }

@@ -6,6 +6,7 @@ import type {
   DeleteMatchingRequest,
   InvalidateRequest,
   KeyRequest,
+  KeyState,
   LeaseAnswer,
   LeaseRequest,
   LoadRequest,
@@ -13,24 +14,26 @@ import type {
   TagState,
   TagVersion,
 } from '../../../contracts/cache-store.js';
-import type { Notice, StartRequest } from '../../../contracts/start-request.js';
+import type { StartRequest } from '../../../contracts/start-request.js';
 import type { Pending } from '../../../contracts/pending.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
-import type { RedisClient } from '../redis-client.js';
+import { isCluster, type RedisClient } from '../redis-client.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { RedisLink } from '../redis-link.js';
 import { integerOf } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import { deleteMatching } from './deletions/matching-deletion.js';
+import { inspectKey } from './key-inspection.js';
 import { rightsOfCache } from './cache-rights.js';
 import { checkServers } from '../start-up/server-check.js';
+import { VersionsInUse } from '../start-up/versions-in-use.js';
 import { ReadBatch } from './read-batch.js';
 import { RedisCacheBits } from './bits/redis-cache-bits.js';
 import { RedisCacheBus } from './redis-cache-bus.js';
 import { RedisCacheKeys } from './redis-cache-keys.js';
 import { RedisCacheSets } from './sets/redis-cache-sets.js';
-import { RedisCacheTags } from './redis-cache-tags.js';
+import { RedisCacheTags } from './tags/redis-cache-tags.js';
 import { RedisCacheTracking } from './redis-cache-tracking.js';
 import { RedisCacheWrites } from './redis-cache-writes.js';
 import { RedisExpiringSets } from './sets/redis-expiring-sets.js';
@@ -45,15 +48,15 @@ import { RENEW_BARRIER } from './scripts/renew-barrier.lua.js';
 import { RENEW_LEASE } from './scripts/renew-lease.lua.js';
 import { TAKE } from './scripts/take.lua.js';
 
-/** A store on a connection of its own, or on a client of the user's. */
+/** Opens a store on a client that the application gives, or on a connection of its own. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
   const link = new RedisLink(connection, { name: 'cache.redis', ConfigError: CacheConfigError });
   return new RedisCacheStore(link, prefix, () => link.close());
 }
 
 /**
- * Cached values on one Redis (or Valkey) primary, or on a Redis Cluster. A value is a plain string, so that a hit is
- * one GET; the steps which must be atomic are scripts.
+ * Cached values on one Redis (or Valkey) primary, or on a Redis Cluster. A value is a plain string, so that a hit costs
+ * one GET; steps that must be atomic are scripts.
  */
 export class RedisCacheStore implements CacheStore {
   readonly name = 'redis';
@@ -62,7 +65,7 @@ export class RedisCacheStore implements CacheStore {
   readonly expiringSets: RedisExpiringSets;
   readonly bits: RedisCacheBits;
   readonly deletions: RedisScheduledDeletions;
-  /** A Cluster would need a connection to each of its masters. */
+  /** Absent on a Cluster, where it would need a connection to each master. */
   readonly track?: (tracker: CacheTracker) => void;
   private readonly scripts: ScriptRunner;
   private readonly keys: RedisCacheKeys;
@@ -75,6 +78,7 @@ export class RedisCacheStore implements CacheStore {
   private readonly writing: RedisCacheWrites;
   private readonly increments: ScriptBatch;
   private readonly tags: RedisCacheTags;
+  private readonly versions: VersionsInUse;
 
   constructor(
     private readonly link: RedisLink,
@@ -82,7 +86,7 @@ export class RedisCacheStore implements CacheStore {
     private readonly onClose: () => void = () => {},
   ) {
     const { scripts } = link;
-    const report = (notice: Notice) => link.report(notice);
+    const { report } = link.reporters;
     this.scripts = scripts;
     this.keys = new RedisCacheKeys(prefix, scripts.client.options.keyPrefix);
     this.caveat = caveatOf(scripts.client);
@@ -101,6 +105,7 @@ export class RedisCacheStore implements CacheStore {
     this.bits = new RedisCacheBits(scripts, this.keys);
     this.deletions = new RedisScheduledDeletions(scripts, this.keys);
     this.tags = new RedisCacheTags(scripts, this.keys, this.reads);
+    this.versions = new VersionsInUse(scripts, report);
   }
 
   listen(listener: CacheListener): void {
@@ -169,6 +174,10 @@ export class RedisCacheStore implements CacheStore {
     return left === -1 ? Infinity : left;
   }
 
+  inspect(key: string): Promise<KeyState> {
+    return inspectKey(this.scripts, this.keys, key);
+  }
+
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]> {
     return this.tags.begin(tags, ttl);
   }
@@ -187,7 +196,7 @@ export class RedisCacheStore implements CacheStore {
 
   async deleteMatching(request: DeleteMatchingRequest): Promise<number> {
     const deleted = await deleteMatching(this.scripts, this.keys, request);
-    // What a glob matches is not told: all keys count as invalidated.
+    // Other processes cannot evaluate a glob of Redis, so for a pattern every key counts as invalidated.
     await this.bus.publish('prefix' in request.match ? `p${request.match.prefix}` : 'p');
     return deleted;
   }
@@ -195,7 +204,10 @@ export class RedisCacheStore implements CacheStore {
   async start(request: StartRequest): Promise<void> {
     this.link.start(request);
     const rights = rightsOfCache(request.prefix, this.scripts.client.options.keyPrefix);
-    await checkServers(this.scripts, rights, request.report);
+    await Promise.all([
+      checkServers(this.scripts, rights, request.report),
+      this.versions.note(this.keys.versions, 'cached values'),
+    ]);
   }
 
   diagnose(error?: unknown): Error {
@@ -207,14 +219,15 @@ export class RedisCacheStore implements CacheStore {
   }
 
   close(): void {
+    this.versions.close();
     this.bus.close();
     for (const tracking of this.trackings) tracking.close();
     this.onClose();
   }
 }
 
-function caveatOf({ options }: RedisClient): string | undefined {
-  const { scaleReads = 'master' } = options as { scaleReads?: unknown };
+function caveatOf(client: RedisClient): string | undefined {
+  const { scaleReads = 'master' } = isCluster(client) ? client.options : {};
   if (scaleReads === 'master') return undefined;
   return (
     `The cache reads from replicas (option "scaleReads" of the Cluster is ${String(scaleReads)}): it may serve what was ` +
@@ -226,7 +239,7 @@ function isOne(reply: unknown): boolean {
   return Number(reply) === 1;
 }
 
-/** As the script LEASE answers. */
+/** Reads the answer of the script LEASE. */
 function leaseAnswer(answer: unknown): LeaseAnswer {
   const reply = Number(answer);
   if (reply > 0) return { status: 'leased', at: reply };

@@ -1,17 +1,19 @@
-import type { Redis, RedisOptions } from 'ioredis';
+import type { RedisOptions } from 'ioredis';
 import type { CacheTracker } from '../../../contracts/cache-store.js';
 import type { Notice } from '../../../contracts/start-request.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
+import type { RedisSubscriber } from '../redis-client.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
 
-/** The channel on which Redis tells a RESP2 connection of changed keys. */
+/** The channel on which Redis reports changed keys to a RESP2 connection. */
 const INVALIDATE = '__redis__:invalidate';
 
 /**
- * RESP2, because ioredis 6 drops the messages of client tracking under RESP3 (ioredis 5 knows only RESP2 and ignores the
- * option). No command is resent on a new connection, because the id that CLIENT TRACKING names changes with it.
+ * RESP2, because ioredis 6 drops the messages of client tracking under RESP3 (ioredis 5 knows only RESP2 and ignores
+ * the option). Commands are not resent on a new connection: CLIENT TRACKING names an id that the new connection does
+ * not have.
  */
 const TRACKING = {
   protocol: 2,
@@ -21,7 +23,7 @@ const TRACKING = {
   enableOfflineQueue: false,
 } satisfies RedisOptions;
 
-/** Listens to client tracking: Redis itself tells of every changed value. */
+/** Listens to client tracking: the server reports every changed value. */
 export class RedisCacheTracking extends WatchedSubscriber {
   constructor(
     scripts: ScriptRunner,
@@ -37,11 +39,11 @@ export class RedisCacheTracking extends WatchedSubscriber {
     this.open();
   }
 
-  protected connect(): Redis | undefined {
+  protected connect(): RedisSubscriber | undefined {
     return connectionForMessages(this.scripts.client, TRACKING);
   }
 
-  protected async subscribe(subscriber: Redis, own: string): Promise<void> {
+  protected async subscribe(subscriber: RedisSubscriber, own: string): Promise<void> {
     const id = (await subscriber.call('CLIENT', 'ID')) as number;
     const { beforeKeys } = this.keys;
     await subscriber.call('CLIENT', 'TRACKING', 'ON', 'REDIRECT', id, 'BCAST', 'PREFIX', beforeKeys);
@@ -62,7 +64,7 @@ export class RedisCacheTracking extends WatchedSubscriber {
   }
 
   protected override onRefused(error: Error): void {
-    // Any other error is one of the connection, which is made again.
+    // Any other error comes from the connection, which reconnects.
     if (error.name === 'ReplyError') this.tracker.onUntracked(error);
   }
 }

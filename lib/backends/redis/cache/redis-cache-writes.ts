@@ -8,9 +8,9 @@ import { SET } from './scripts/set.lua.js';
 import { aheadBy, ServerClock } from './server-clock.js';
 
 /**
- * Stores values in time or not at all: what the network delivers later could undo an invalidation that was confirmed
- * meanwhile. The server compares its clock with a time that is sent along, which takes one round trip; a lease for each
- * value would take two.
+ * Stores a value before its deadline or not at all, because a command that the network delivers late could undo an
+ * invalidation confirmed meanwhile. The server compares its clock with a deadline in the request. That takes one round
+ * trip; a lease for each value would take two.
  */
 export class RedisCacheWrites {
   readonly clock: ServerClock;
@@ -29,7 +29,7 @@ export class RedisCacheWrites {
     return new SetCall(this, request);
   }
 
-  /** `before`: a time (ms) of the clock of the server, '' for none. Settles to what the script answers. */
+  /** `before`: the deadline in ms of the server's clock, '' for none. Settles to the script's answer. */
   send({ key, data, ttl, ifAbsent }: SetRequest, before: number | ''): Pending<number> {
     const keys = this.keys.valueLeaseAndBarrier(key);
     this.reads.sendThoseOf(keys[0]);
@@ -39,9 +39,9 @@ export class RedisCacheWrites {
 
 type SetAnswer = boolean | 'late';
 
-/** Is sent with `then`. */
+/** Sends the request when `then` is called. */
 class SetCall implements Pending<SetAnswer> {
-  /** On the monotonic clock. */
+  /** On the monotonic clock, in ms. */
   private readonly until: number;
 
   constructor(
@@ -63,7 +63,8 @@ class SetCall implements Pending<SetAnswer> {
   private send(before: number | '', answered: (answer: SetAnswer) => void, failed: (error: unknown) => void): void {
     this.writes.send(this.request, before).then((reply) => {
       if (reply >= 0) return answered(reply === 1);
-      // Its clock was set forward, or is that of another node than was thought, if there is time left.
+      // The server's clock was set forward, or another node with another clock answered: retry with its time, if there
+      // is time left.
       const corrected = Math.floor(this.until + aheadBy(-reply));
       if (performance.now() >= this.until || corrected <= Number(before)) return answered('late');
       this.writes.clock.read().catch(() => {});

@@ -1,7 +1,7 @@
-import type { Cluster, Redis } from 'ioredis';
+import { mastersOf } from '../redis-client.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 
-/** For how long (ms) a reading counts. From half of it on, the clock is read again in the background. */
+/** How long (ms) a reading is used. After half of it, the clock is read again in the background. */
 const TRUSTED = 30_000;
 
 interface Reading {
@@ -11,8 +11,8 @@ interface Reading {
 }
 
 /**
- * How many ms the clock of the server is ahead of the monotonic clock of this process, at least; in a Cluster, that of
- * the master whose clock is furthest behind.
+ * The difference in ms between the server's clock and the monotonic clock of this process. In a Cluster, that of the
+ * master whose clock is furthest behind.
  */
 export class ServerClock {
   private known: Reading | undefined;
@@ -20,10 +20,10 @@ export class ServerClock {
 
   constructor(private readonly scripts: ScriptRunner) {}
 
-  /** `undefined` where the clock has to be read first. */
+  /** `undefined` when the clock has to be read first. */
   get ahead(): number | undefined {
     const { known, scripts } = this;
-    // After a lost connection it may be another server.
+    // The new connection may lead to another server.
     if (!known || known.disconnects !== scripts.disconnects) return undefined;
     const age = performance.now() - known.readAt;
     if (age > TRUSTED) return undefined;
@@ -38,9 +38,8 @@ export class ServerClock {
 
   private async ask(): Promise<number> {
     const { client, disconnects } = this.scripts;
-    const nodes = client.isCluster ? (client as Cluster).nodes('master') : [client as Redis];
     const all = await Promise.all(
-      nodes.map(async (node) => {
+      mastersOf(client).map(async (node) => {
         const [seconds, micros] = (await this.scripts.command(() => node.time())).map(Number) as [number, number];
         return aheadBy(seconds * 1_000 + micros / 1_000);
       }),
@@ -51,7 +50,7 @@ export class ServerClock {
   }
 }
 
-/** How far the server is ahead, from a time (ms) that it has just answered. */
+/** The difference in ms, from a time that the server has just answered. */
 export function aheadBy(serverTime: number): number {
   return serverTime - performance.now();
 }

@@ -1,18 +1,19 @@
-import { Redis, type RedisOptions } from 'ioredis';
-import type { RedisClient } from '../redis-client.js';
+import { Redis, type Cluster, type RedisOptions } from 'ioredis';
+import { isNodeRedis, isNodeRedisPool } from '../node-redis/node-redis-clients.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { nearestName } from './nearest-name.js';
 
-/** Where a connection was given, and the error that says what is wrong with it. */
+/** The name of the option that gives a connection, and the error class for a wrong one. */
 export interface ConnectionOption {
   readonly name: string;
   readonly ConfigError: new (message: string) => Error;
 }
 
 const ACCEPTED =
-  'give an ioredis client, an ioredis Cluster, ioredis options such as { host, port }, or a redis:// URL';
+  'give an ioredis client or Cluster, a node-redis client, Sentinel or Cluster, ioredis options such as ' +
+  '{ host, port }, or a redis:// URL';
 
-/** What other clients and URLs call what ioredis calls otherwise. */
+/** The remedies for options and URL parameters of other clients. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   url: 'pass the URL itself, as a string',
   uri: 'pass the URL itself, as a string',
@@ -29,7 +30,7 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
   cluster: 'make the Cluster yourself: new Cluster(nodes)',
 };
 
-/** Options that have no default, so that a client does not name them. */
+/** Options without a default, which the defaults of an installed ioredis therefore do not list. */
 const WITHOUT_DEFAULT = [
   'allowHalfOpen',
   'autoSelectFamily',
@@ -79,9 +80,9 @@ const WITHOUT_DEFAULT = [
   'writable',
 ];
 
-/** A client of ioredis, of whichever version: two majors in one application are two classes. */
-export function isRedisClient(connection: unknown): connection is RedisClient {
-  const client = connection as Partial<RedisClient> | null | undefined;
+/** Recognises a client of any version of ioredis: two major versions in one application are two classes. */
+export function isRedisClient(connection: unknown): connection is Redis | Cluster {
+  const client = connection as Partial<Redis> | null | undefined;
   return (
     typeof client === 'object' &&
     client !== null &&
@@ -92,12 +93,15 @@ export function isRedisClient(connection: unknown): connection is RedisClient {
   );
 }
 
-/** @throws the option's ConfigError for what ioredis would take for a server on 127.0.0.1, or for no server at all */
+/**
+ * @throws the option's ConfigError for a value that ioredis would take for a server on 127.0.0.1, or for no server at
+ * all
+ */
 export function requireRedisConnection(
   option: ConnectionOption,
   connection: unknown,
 ): asserts connection is RedisConnection {
-  if (isRedisClient(connection)) return;
+  if (isRedisClient(connection) || isNodeRedis(connection)) return;
   const refuse = (received: string, remedy = ACCEPTED) =>
     new option.ConfigError(`Option "${option.name}" ${received}; ${remedy}`);
   if (typeof connection === 'string') {
@@ -133,7 +137,9 @@ function requireAddress({ host, port }: RedisOptions, refuse: (received: string,
 function foreignClient(connection: object): string | undefined {
   const has = (name: string) => typeof (connection as Record<string, unknown>)[name] === 'function';
   const kind = connection.constructor?.name;
-  if (has('sendCommand') && (has('evalSha') || has('EVALSHA'))) return 'a node-redis client';
+  if (isNodeRedisPool(connection)) return 'a pool of node-redis, whose connections keep no order';
+  if (has('sendCommand') && (has('evalSha') || has('EVALSHA')))
+    return 'a node-redis client before version 5, or in legacy mode';
   if (has('evalsha') || has('sendCommand') || has('customCommand') || has('send_command')) {
     return `a client of another library (${kind})`;
   }
@@ -147,7 +153,7 @@ function remedyFor(name: string, known: ReadonlySet<string>): string {
   return nearest === undefined ? ACCEPTED : `did you mean "${nearest}"? (Names are those of ioredis)`;
 }
 
-/** Those of the installed ioredis, which may know more than ours did. */
+/** The options of the installed ioredis, which may be newer than the list above. */
 function knownOptions(): ReadonlySet<string> {
   const unconnected = new Redis({ lazyConnect: true });
   const names = new Set([...Object.keys(unconnected.options), ...WITHOUT_DEFAULT]);

@@ -1,11 +1,10 @@
-import type { Cluster } from 'ioredis';
-import type { RedisClient } from '../redis-client.js';
+import { isCluster, type RedisClient, type RedisCluster } from '../redis-client.js';
 import { causeOf, codeOf, remedyOf } from './diagnosis.js';
 import { tryNode } from './node-trial.js';
 import { addressOf, serverOf } from './server-address.js';
 import { unresolvedNode } from './start-up-nodes.js';
 
-/** The `error` listeners of this class: ioredis prints an error only where there is no listener. */
+/** The `error` listeners of this class. ioredis prints an error only when there is no listener. */
 const ours = new WeakSet<object>();
 
 /** Why a call to Redis failed: names the server, the cause and the remedy. */
@@ -21,31 +20,32 @@ export class RedisFailure extends Error {
   }
 }
 
-/** Remembers why the connection of a client is away: the error of a command does not tell it. */
+/** Remembers why the connection of a client is down, because the error of a command does not say it. */
 export class ConnectionState {
   private lastError: Error | undefined;
-  /** In a Cluster: the node that `lastError` is about. */
+  /** On a Cluster: the node that `lastError` came from. */
   private lastNode: string | undefined;
   private closes = 0;
   private trying = false;
 
   private readonly onError = (error: Error) => {
     this.lastError = error;
-    // Our listener must not silence the message that ioredis prints without listeners.
-    if (this.own || this.client.listeners('error').some((listener) => !ours.has(listener))) return;
+    // Our listener must not suppress the message that ioredis prints when nobody listens.
+    if (this.own || this.client.library || this.client.listeners('error').some((listener) => !ours.has(listener)))
+      return;
     if (this.client.listeners('error')[0] === this.onError)
-      console.error('[ioredis] Unhandled error event:', error.stack);
+      console.error(`[${this.client.library ?? 'ioredis'}] Unhandled error event:`, error.stack);
   };
   private readonly onNodeError = (error: Error, node: string) => {
     if (isUninformative(error)) this.findReason(node);
-    // After the reason comes a second error, that the connection is closed.
+    // ioredis emits the reason first and then a second error: that the connection is closed.
     if (this.lastError && isUninformative(error)) return;
     this.lastError = error;
     this.lastNode = node;
   };
   private readonly onClose = () => {
     this.closes += 1;
-    if (this.client.isCluster && !this.lastError) this.findUnresolvedName(this.client as Cluster);
+    if (isCluster(this.client) && !this.lastError) this.findUnresolvedName(this.client);
   };
   private readonly onReady = () => {
     this.lastError = undefined;
@@ -58,14 +58,14 @@ export class ConnectionState {
     private readonly own: boolean,
   ) {
     ours.add(this.onError);
-    // A Cluster emits the errors of its nodes; its own come with each command that fails.
+    // A Cluster emits the errors of its nodes; its own errors come with each failed command.
     if (client.isCluster) client.on('node error', this.onNodeError);
     else client.on('error', this.onError);
     client.on('close', this.onClose);
     client.on('ready', this.onReady);
   }
 
-  /** Why a command failed with `error`, or got no answer. */
+  /** Says why a command failed with `error`, or got no answer. */
   diagnose(error?: unknown): RedisFailure {
     if (error instanceof RedisFailure) return error;
     const cause = this.reasonOf(error);
@@ -83,11 +83,11 @@ export class ConnectionState {
     client.off('node error', this.onNodeError);
     client.off('close', this.onClose);
     client.off('ready', this.onReady);
-    // A client of our own closes after this, with an error that must not be printed.
+    // A client of our own emits one more error while it closes, which must not be printed.
     if (!this.own) client.off('error', this.onError);
   }
 
-  private findUnresolvedName(cluster: Cluster): void {
+  private findUnresolvedName(cluster: RedisCluster): void {
     if (this.trying) return;
     this.trying = true;
     const found = (node: Awaited<ReturnType<typeof unresolvedNode>>) => {
@@ -96,29 +96,36 @@ export class ConnectionState {
       this.lastError = node.error;
       this.lastNode = addressOf(node);
     };
-    // A `dnsLookup` of the user's may throw; then the reason stays unknown.
+    // The application's `dnsLookup` may throw; then the reason stays unknown.
     unresolvedNode(cluster).then(found, () => (this.trying = false));
   }
 
-  /** A Cluster drops the errors of the connections over which it looks at its nodes. */
+  /**
+   * A Cluster drops the errors of the connections over which it discovers its nodes, so one more connection is tried.
+   */
   private findReason(node: string): void {
-    if (this.trying || (this.lastError && !isUninformative(this.lastError))) return;
-    const tried = (this.client as Cluster).nodes('all').find(({ options }) => addressOf(options) === node);
+    const { client } = this;
+    if (this.trying || !isCluster(client) || (this.lastError && !isUninformative(this.lastError))) return;
+    const tried = client.nodes('all').find(({ options }) => addressOf(options) === node);
     if (!tried) return;
     this.trying = true;
     void tryNode(tried).then((error) => {
       this.trying = false;
-      if (!error || this.client.status === 'ready') return;
+      if (!error || client.status === 'ready') return;
       this.lastError = error;
       this.lastNode = node;
     });
   }
 
-  /** For a failure without any error. */
+  /** The message for a failure without an error. */
   private silence(): string {
     const { status } = this.client;
     if (status === 'ready') return ' is connected, but does not answer; is it busy or paused?';
-    if (status === 'end') return ': its client is closed for good; give a client that connects';
+    if (status === 'end') {
+      return this.client.library === 'node-redis'
+        ? ': its client is not open; await its connect() before the application starts, and close it after that'
+        : ': its client is closed for good; give a client that connects';
+    }
     if (this.closes === 0) {
       const tls = 'tls' in this.client.options && this.client.options.tls ? ', and whether it speaks TLS there' : '';
       return `: there is no connection yet; check host, port and firewall${tls}`;
@@ -126,7 +133,7 @@ export class ConnectionState {
     return ' closed the connection; start Redis there, or correct host, port and TLS (rediss://)';
   }
 
-  /** The error that Redis answered; else the reason why there is no connection. */
+  /** The error that Redis answered, or else the reason why there is no connection. */
   private reasonOf(error: unknown): Error | undefined {
     if (error instanceof Error && error.name === 'ReplyError') return error;
     const { lastNodeError } = (error ?? {}) as { lastNodeError?: Error };
@@ -136,7 +143,7 @@ export class ConnectionState {
   }
 }
 
-/** The message of ioredis for a connection that closed for an unknown reason. */
+/** Whether it is the message of ioredis for a connection that closed for an unknown reason. */
 function isUninformative({ message }: Error): boolean {
   return message === 'Connection is closed.';
 }

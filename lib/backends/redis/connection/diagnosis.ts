@@ -1,18 +1,18 @@
-/** What an operator can do about an error, by its code or by what its message begins with; the first that fits. */
+/** What an operator can do about an error. The first pattern that matches its code or message applies. */
 const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/ECONNREFUSED/, 'nothing listens there: start Redis, or correct host and port'],
-  [/ENOTFOUND|EAI_AGAIN/, 'the host name has no address: correct it'],
-  [/ENOENT/, 'there is no such socket: start Redis, or correct the path'],
-  [/EACCES/, 'this process may not use the socket: give it the right to'],
+  [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
+  [/ENOENT/, 'the socket does not exist: start Redis, or correct the path'],
+  [/EACCES/, 'this process has no permission for the socket: grant it'],
   [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/, 'nothing answers there: check host, port and firewall'],
   [/^timeout$/, 'it does not answer: check host, port, firewall, and whether it speaks TLS there'],
   [/ERR_SSL|EPROTO|before secure TLS connection/, 'it does not speak TLS there: give a redis:// URL, or no "tls"'],
   [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
   [/WRONGPASS|invalid password/, 'correct username and password'],
-  [/NOAUTH|without any password/, 'give username and password, or take away those that it does not ask for'],
+  [/NOAUTH|without any password/, 'give username and password, or none if it asks for none'],
   [/NOPERM|no permissions|user executing the script|ACL failure/, 'grant the ACL user what docs/guide/redis.md lists'],
   [/READONLY/, 'it is a replica: give the address of the primary, or use Sentinel'],
-  [/^OOM|command not allowed when used memory/, 'it is full: raise maxmemory, or free memory'],
+  [/^OOM|command not allowed when used memory/, 'its memory is full: raise maxmemory, or free memory'],
   [/MISCONF/, 'it cannot write to its disk: see its log'],
   [/NOREPLICAS/, 'too few replicas follow it: see min-replicas-to-write'],
   [/LOADING/, 'it still reads its data set: wait'],
@@ -23,7 +23,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   ],
 ];
 
-/** What to do about it, where there is something. */
+/** What to do about the error, if it is known. */
 export function remedyOf(error: Error): string | undefined {
   const text = `${codeOf(error) ?? ''} ${error.message}`;
   return REMEDIES.find(([pattern]) => pattern.test(text) || pattern.test(error.message))?.[1];

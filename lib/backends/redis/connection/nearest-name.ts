@@ -1,4 +1,4 @@
-/** The name that is written most like the given one, unless that is another word. */
+/** The known name that is spelt most like the given one; `undefined` when none is close. */
 export function nearestName(given: string, known: Iterable<string>): string | undefined {
   const limit = Math.min(Math.max(2, Math.floor(given.length / 3)), given.length - 1);
   let nearest: { name: string; distance: number } | undefined;
@@ -9,7 +9,7 @@ export function nearestName(given: string, known: Iterable<string>): string | un
   return nearest?.name;
 }
 
-/** How many letters have to be put in, taken out or replaced. */
+/** How many letters have to be inserted, removed or replaced. */
 function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, index) => index);
   for (const [line, letter] of from.split('').entries()) {

@@ -1,19 +1,18 @@
-import type { Redis } from 'ioredis';
 import type { Notice } from '../../../contracts/start-request.js';
-import type { RedisClient } from '../redis-client.js';
+import { isCluster, type RedisClient, type RedisNode } from '../redis-client.js';
 import { serverOf } from './server-address.js';
 
 /**
- * How long (ms) until the connection is made anew again, where it still leads to the replica; twice as long each time.
+ * Milliseconds before the next reconnect when the connection still leads to a replica. Doubles each time.
  */
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8_000;
-/** How long (ms) after the last such reply the next one is another event. */
+/** A read-only reply later than this (ms) after the previous one begins a new episode. */
 const QUIET = 60_000;
 
 /**
- * Connects anew where Redis says that it became a replica. A name or an address that always leads to the primary leads
- * to another server then, but the connection to the former one stays open.
+ * Reconnects when Redis answers that it has become a replica. The connection to the old primary stays open after a
+ * failover, although its host name may lead to the new primary.
  */
 export class PrimarySeeker {
   private pause = 0;
@@ -27,14 +26,14 @@ export class PrimarySeeker {
 
   /** Called for each error that Redis answers. */
   answered(error: Error): void {
-    // The nodes of a Cluster answer MOVED, which ioredis follows.
-    if (this.client.isCluster || !error.message.includes('READONLY')) return;
-    const client = this.client as Redis;
+    // A node of a Cluster answers MOVED, which the client follows.
+    const { client } = this;
+    if (isCluster(client) || !error.message.includes('READONLY')) return;
     const now = performance.now();
-    const reconnects = goesOnConnecting(client);
+    const reconnects = wouldReconnect(client);
     if (now - this.lastReply > QUIET) {
       this.pause = 0;
-      this.tell(reconnects);
+      this.warn(reconnects);
     }
     this.lastReply = now;
     if (!reconnects || client.status !== 'ready' || now - this.lastTry < this.pause) return;
@@ -43,15 +42,15 @@ export class PrimarySeeker {
     client.disconnect(true);
   }
 
-  private tell(reconnects: boolean): void {
+  private warn(reconnects: boolean): void {
     const remedy = reconnects
-      ? 'connecting anew, until it leads to the primary'
-      : 'its client gives up when it is closed (retryStrategy): connect it to the primary';
+      ? 'reconnecting until the connection leads to the primary'
+      : 'the retryStrategy of its client does not reconnect: connect it to the primary';
     this.report({ level: 'warn', message: `${serverOf(this.client)} is read-only, as a replica is: ${remedy}` });
   }
 }
 
-/** A client whose strategy says no would be closed for good. */
-function goesOnConnecting({ options }: Redis): boolean {
+/** Reconnecting would close a client for good if its retry strategy refuses. */
+function wouldReconnect({ options }: RedisNode): boolean {
   return typeof options.retryStrategy === 'function' && typeof options.retryStrategy(1) === 'number';
 }

@@ -1,5 +1,5 @@
-import type { Cluster, Redis } from 'ioredis';
-import type { RedisClient } from '../redis-client.js';
+import type { EventEmitter } from 'node:events';
+import { isCluster, type RedisClient } from '../redis-client.js';
 
 interface WaitingCall {
   readonly send: () => void;
@@ -9,12 +9,12 @@ interface WaitingCall {
 const ON_THE_WAY = new Set(['connecting', 'connect', 'close', 'reconnecting', 'disconnecting']);
 
 /**
- * Calls that wait for the connection. The offline queue of a client that retries for long keeps every call until Redis
- * is back, and sends it then, when nobody waits for its answer any more; here they wait for `patience` after the first
- * one, and later ones not at all.
+ * Holds calls until the connection is ready. The offline queue of a client that retries for long would keep every call
+ * until Redis is back, and send it when nobody waits for the answer any more. Here calls wait until `patience` ms after
+ * the first of them; later ones fail at once.
  */
 export class ReadyQueue {
-  /** Milliseconds that a call waits for the connection at most. */
+  /** How long (ms) calls wait for the connection at most. */
   patience = 1_000;
   private waiting: WaitingCall[] = [];
   private timer: NodeJS.Timeout | undefined;
@@ -26,17 +26,20 @@ export class ReadyQueue {
   private readonly onEnd = () => this.failAll();
 
   constructor(
-    private readonly client: RedisClient,
+    private readonly client: Pick<RedisClient, 'status'> & EventEmitter,
     private readonly whyNot: () => Error,
   ) {
     client.on('ready', this.onReady);
     client.on('end', this.onEnd);
   }
 
-  /** For a call that finds the client not ready: whether it waits here, and is sent or fails later. */
+  /**
+   * Takes a call that finds the client not ready, to send or fail it later. Returns `false` when the call does not have
+   * to wait here.
+   */
   take(send: () => void, failed: (error: unknown) => void): boolean {
     if (!ON_THE_WAY.has(this.client.status)) return false;
-    // The caller attaches its listeners in this turn, after this function returns.
+    // The caller attaches its listeners after this function returns.
     if (this.over) queueMicrotask(() => failed(this.whyNot()));
     else {
       this.waiting.push({ send, failed });
@@ -70,9 +73,9 @@ export class ReadyQueue {
   }
 }
 
-/** Whether the client keeps what it cannot send for longer than until the next failed try to connect. */
+/** Whether the client's own queue holds a command for longer than until the next failed connection attempt. */
 export function queuesForLong(client: RedisClient): boolean {
-  if (client.isCluster) return (client as Cluster).options.enableOfflineQueue !== false;
-  const { enableOfflineQueue, maxRetriesPerRequest } = (client as Redis).options;
+  if (isCluster(client)) return client.options.enableOfflineQueue !== false;
+  const { enableOfflineQueue, maxRetriesPerRequest } = client.options;
   return enableOfflineQueue !== false && (maxRetriesPerRequest == null || maxRetriesPerRequest > 1);
 }

@@ -1,42 +1,39 @@
 import { onceRead } from '../../../timing/once-read.js';
 
-/** How often (ms) it is looked: a silent connection ends within twice this time. */
+/** How often (ms) the guard checks. It closes a silent connection within twice this time. */
 const PERIOD = 2_500;
 
+/** How many commands a connection has sent, and how many replies to them have arrived. */
+export interface Traffic {
+  readonly sent: number;
+  readonly replies: number;
+}
+
 /**
- * Ends a connection on which nothing comes although something was asked, so that the client makes a new one: a server
- * that neither answers nor closes the connection would otherwise keep it for ever. `socketTimeout` of ioredis does the
- * same at the price of a timer and a listener for every command.
+ * Closes a connection that receives nothing although a command waits for its reply, so that the client makes a new one.
+ * ioredis would keep a connection to a server that neither answers nor closes it for ever. Its `socketTimeout` does the
+ * same, at the cost of a timer and a listener for every command.
  */
 export class SilenceGuard {
-  private unanswered = 0;
-  private answers = 0;
-  private answersBefore = 0;
-  private timer: NodeJS.Timeout | undefined;
+  private readonly timer = setInterval(() => onceRead(() => this.check()), PERIOD).unref();
+  private waited = false;
+  private repliesBefore = 0;
 
-  constructor(private readonly onSilence: (why: Error) => void) {}
-
-  asked(): void {
-    this.unanswered += 1;
-    this.timer ??= setInterval(() => onceRead(() => this.look()), PERIOD).unref();
-  }
-
-  answered(): void {
-    this.unanswered -= 1;
-    this.answers += 1;
-  }
+  constructor(
+    private readonly traffic: Traffic,
+    private readonly onSilence: (why: Error) => void,
+  ) {}
 
   close(): void {
     clearInterval(this.timer);
   }
 
-  private look(): void {
-    if (this.unanswered === 0) {
-      clearInterval(this.timer);
-      this.timer = undefined;
-    } else if (this.answers === this.answersBefore) {
+  private check(): void {
+    const { sent, replies } = this.traffic;
+    if (this.waited && replies === this.repliesBefore) {
       this.onSilence(new Error(`The Redis server sent nothing for ${PERIOD} ms`));
     }
-    this.answersBefore = this.answers;
+    this.waited = sent > replies;
+    this.repliesBefore = replies;
   }
 }

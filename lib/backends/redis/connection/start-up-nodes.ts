@@ -1,22 +1,26 @@
 import { isIP } from 'node:net';
-import type { Cluster } from 'ioredis';
+import type { RedisCluster } from '../redis-client.js';
 
 interface StartUpNode {
   readonly host: string;
   readonly port: number;
 }
 
-/** The nodes that a Cluster was given. ioredis declares the list as private, and no other member tells them. */
-export function startUpNodes(cluster: Cluster): readonly StartUpNode[] {
+/**
+ * The nodes that a Cluster was constructed with. ioredis declares the list as private and has no public member for it.
+ */
+export function startUpNodes(cluster: RedisCluster): readonly StartUpNode[] {
   const nodes: unknown = Reflect.get(cluster, 'startupNodes');
   return Array.isArray(nodes) ? nodes.map(startUpNode) : [];
 }
 
 /**
- * Resolves to the first start-up node whose host name has no address, with the error of the lookup. ioredis drops this
- * error, and tries again without a message.
+ * Resolves to the first start-up node whose host name cannot be resolved, with the error of the lookup. ioredis drops
+ * this error and retries without a message.
  */
-export async function unresolvedNode(cluster: Cluster): Promise<(StartUpNode & { readonly error: Error }) | undefined> {
+export async function unresolvedNode(
+  cluster: RedisCluster,
+): Promise<(StartUpNode & { readonly error: Error }) | undefined> {
   const { dnsLookup, useSRVRecords } = cluster.options;
   if (!dnsLookup || useSRVRecords) return undefined;
   const named = startUpNodes(cluster).filter(({ host }) => isIP(host) === 0);
@@ -30,7 +34,7 @@ export async function unresolvedNode(cluster: Cluster): Promise<(StartUpNode & {
   return node && error ? { ...node, error } : undefined;
 }
 
-/** A node as ioredis takes it: a port, a URL, or options. */
+/** A node in one of the forms that ioredis takes: a port, a URL, or options. */
 function startUpNode(node: unknown): StartUpNode {
   if (typeof node === 'number') return { host: '127.0.0.1', port: node };
   if (typeof node === 'string') {

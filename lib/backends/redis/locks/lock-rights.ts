@@ -15,6 +15,7 @@ const PROBES: readonly Probe[] = [
   ['PEXPIRE', 3, '1'],
   ['LLEN', 3],
   ['LINDEX', 3, '0'],
+  ['LINSERT', 3, 'BEFORE', '0', '1'],
   ['LPOS', 3, '1'],
   ['LREM', 3, '1', '1'],
   ['HSET', 4, '1', '1'],
@@ -25,15 +26,14 @@ const PROBES: readonly Probe[] = [
   ['HDEL', 4, '1'],
 ];
 
-/** `clientPrefix` is what the client puts before every key (`keyPrefix` of ioredis), and never before a channel. */
+/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. */
 export function rightsOfLocks(prefix: string | undefined, clientPrefix = ''): Rights {
   const channels = channelPrefix({ prefix });
   return {
     whose: 'locks',
     evictable: false,
     keyPatterns: [`${clientPrefix}${prefix === undefined ? '' : `${prefix}:`}lock:{*`],
-    channelPattern: `${channels}*`,
-    channel: `${channels}check:${randomUUID()}`,
+    messages: { channelPattern: `${channels}*`, channel: `${channels}check:${randomUUID()}` },
     probes: PROBES,
     keys: () => keysOf({ prefix, name: `check:${randomUUID()}` }),
   };

@@ -1,101 +1,106 @@
-import calculateSlot from 'cluster-key-slot';
-import { LockConfigError, LockKeyError } from '../../../errors/lock-errors.js';
-import type { Duration } from '../../../options/duration.js';
-import { lockOption } from '../../../options/option-checks.js';
+import { LockConfigError } from '../../../errors/lock-errors.js';
 import type { CacheStore } from '../../../contracts/cache-store.js';
 import type { CacheStoreProvider } from '../../../contracts/cache-store-provider.js';
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../../contracts/primitives/primitive-stores.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
   LabelRequest,
+  ListedNames,
+  ListRequest,
   LockBackend,
+  LockQueue,
   KeepRequest,
-  LockBackendCapabilities,
   LockState,
+  LockTraits,
+  MintRequest,
   NameRequest,
   Pending,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
   TicketRequest,
+  TokenRange,
 } from '../../../contracts/lock-backend.js';
 import type { StartRequest } from '../../../contracts/start-request.js';
+import { isReadTicket } from '../../../keys/read-ticket.js';
 import { RedisCacheStore } from '../cache/redis-cache-store.js';
 import { RedisLink } from '../redis-link.js';
+import { RedisPrimitiveStores } from '../primitives/redis-primitive-stores.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
-import { keysOf, labelKey, lockKey, publishArgument } from './redis-lock-keys.js';
+import { redisBackendSettings, type RedisBackendOptions, type RedisBackendSettings } from './redis-backend-options.js';
+import { requireOneSlot } from './one-slot.js';
+import { Replicas } from '../replication/replicas.js';
+import { ReplicatedQueue } from '../replication/replicated-queue.js';
+import { LockInspection } from './lock-inspection.js';
+import { listLocks } from './lock-listing.js';
+import { keysOf, labelKey, lockKey, publishArgument, versionsKey } from './redis-lock-keys.js';
 import { RedisLockQueue } from './redis-lock-queue.js';
-import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';
+import { leaseOf, tokenRange, type RedisInteger } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import { rightsOfLocks } from './lock-rights.js';
-import { checkServers } from '../start-up/server-check.js';
+import { checkServers, evictionHazards } from '../start-up/server-check.js';
+import { VersionsInUse } from '../start-up/versions-in-use.js';
 import { fencingScripts, type FencingScripts } from './fencing-scripts.js';
-import { INSPECT } from './scripts/inspect.lua.js';
 import { KEEP } from './scripts/keep.lua.js';
 import { RENEW, RENEW_ONE } from './scripts/renew.lua.js';
 
 /**
- * Locks on one Redis (or Valkey) primary, or on a Redis Cluster: a lock is the string `lock:{name}` that
- * `SET key ticket NX PX ttl` would make, so that clients of other languages which follow the redis.io protocol exclude
- * ours and are excluded by them. They see a queue of ours as one long hold.
+ * Locks on one Redis (or Valkey) primary, or on a Redis Cluster. A lock is the string `lock:{name}`, as `SET key ticket
+ * NX PX ttl` makes it, so that clients in other languages that follow the redis.io protocol and this library exclude
+ * each other. Such a client sees a queue of ours as one long hold.
  *
- * A client that is passed in is used and never closed. Options or a URL make a client of our own, which is closed with
- * the module. A second connection, for messages, is opened with the first wait for a busy lock.
+ * The library uses a client that is passed in and never closes it. From options or a URL it makes a client of its own
+ * and closes it with the module. It opens a second connection, for messages, at the first wait for a busy lock.
  */
-export function redis(connection: RedisConnection, { fenceTtl }: RedisBackendOptions = {}): LockBackend {
-  return new RedisLockBackend(connection, fenceTtl === undefined ? undefined : fenceTtlOf(fenceTtl));
-}
-
-/** What `redis()` takes beside the connection. */
-export interface RedisBackendOptions {
-  /**
-   * How long the counter of the fencing tokens of a name stays at Redis after its last grant: about 124 bytes for each
-   * name. Tokens rise also without it, as they begin at the time of Redis; it bridges the difference of two servers'
-   * clocks when a name is moved. At least 1 s.
-   * @default '10m'
-   */
-  fenceTtl?: Duration;
-}
-
-/** @throws LockConfigError */
-export function fenceTtlOf(fenceTtl: unknown): number {
-  return lockOption.timerMilliseconds('fenceTtl', fenceTtl, 1_000);
+export function redis(connection: RedisConnection, options: RedisBackendOptions = {}): LockBackend {
+  return new RedisLockBackend(connection, redisBackendSettings(options));
 }
 
 const OPTION = { name: 'redis', ConfigError: LockConfigError };
 
-class RedisLockBackend implements LockBackend, CacheStoreProvider {
+class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'redis';
-  readonly capabilities: LockBackendCapabilities = {
-    lease: 'ttl',
-    fencing: 'strict',
-    push: true,
-    severalKeys: true,
-    serverQueue: true,
-  };
-  readonly queue: RedisLockQueue;
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly queue: LockQueue;
   private readonly scripts: ScriptRunner;
   private readonly releases: ScriptBatch;
   private readonly link: RedisLink;
   private readonly fencing: FencingScripts;
+  private readonly tickets: RedisLockQueue;
+  private readonly inspection: LockInspection;
+  private readonly versions: VersionsInUse;
+  /** `undefined` where no replica has to confirm. */
+  private readonly replicas: Replicas | undefined;
 
-  constructor(connection: RedisConnection, fenceTtl: number | undefined) {
+  constructor(connection: RedisConnection, { fenceTtl, minReplicas }: RedisBackendSettings) {
     this.fencing = fencingScripts(fenceTtl);
     this.link = new RedisLink(connection, OPTION);
     this.scripts = this.link.scripts;
+    this.versions = new VersionsInUse(this.scripts, this.link.reporters.report);
     this.releases = new ScriptBatch(this.scripts, this.fencing.release);
-    this.queue = new RedisLockQueue(this.link, this.fencing);
+    this.tickets = new RedisLockQueue(this.link, this.fencing);
+    this.inspection = new LockInspection(this.scripts);
+    this.replicas = minReplicas > 0 ? new Replicas(this.link, minReplicas) : undefined;
+    this.queue = this.replicas
+      ? new ReplicatedQueue(this.tickets, this.replicas, (request) => this.release(request))
+      : this.tickets;
   }
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     const { ticket, ttl, leastToken = 0 } = request;
     const args = [this.publishing(request), ticket, ttl, leastToken];
-    const answer = await this.scripts.run(this.fencing.acquireAll, this.keysOf(request), args);
+    const script = isReadTicket(ticket) ? this.fencing.readAll : this.fencing.acquireAll;
+    const answer = await this.scripts.run(script, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
-    if (Number(granted) === 1) return { granted: true, fencingToken: Number(tokenOrIndex) };
+    if (Number(granted) === 1) {
+      const tokens = { first: Number(tokenOrIndex), count: 1 };
+      await this.replicas?.confirm(request, request.names);
+      return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
+    }
     const name = request.names[Number(tokenOrIndex) - 1] as string;
-    return { granted: false, name, owner, remaining: leaseOf(pttl) };
+    return { status: 'busy', name, owner, remaining: leaseOf(pttl) };
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
@@ -108,6 +113,12 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
     return others.length === 0 ? this.releaseOne(request, name) : this.releaseEach(request);
   }
 
+  async mint(request: MintRequest): Promise<TokenRange | null> {
+    const args = [this.publishing(request), request.ticket, request.leastToken];
+    const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), args)) as RedisInteger[];
+    return reply.length === 0 ? null : tokenRange(reply);
+  }
+
   async keep(request: KeepRequest): Promise<ReleaseAnswer> {
     const { scripts } = this;
     const { disconnects } = scripts;
@@ -116,17 +127,14 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
     return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
   }
 
-  async inspect(request: NameRequest): Promise<LockState | null> {
-    const [owner, ttl, unissued, waiting] = (await this.scripts.run(INSPECT, keysOf(request), [])) as [
-      string?,
-      RedisInteger?,
-      string?,
-      RedisInteger?,
-    ];
-    if (owner === undefined) return null;
-    const fencingToken = unissued ? Number(unissued) - 1 : null;
-    const label = await this.labelOf(request, owner);
-    return { owner, ...(label !== null && { label }), ttl: leaseOf(ttl), fencingToken, waiting: Number(waiting) };
+  async downgrade({ prefix, names, ticket, ttl }: RenewRequest): Promise<void> {
+    const args = [this.publishing({ prefix }), ticket, ttl];
+    const runs = names.map((name) => this.scripts.run(this.fencing.downgrade, keysOf({ prefix, name }), args));
+    await Promise.all(runs);
+  }
+
+  inspect(request: NameRequest): Promise<LockState | null> {
+    return this.inspection.inspect(request);
   }
 
   async label(request: LabelRequest): Promise<void> {
@@ -136,9 +144,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
     else await this.scripts.command((client) => client.set(key, label, 'PX', ttl));
   }
 
-  async forceRelease(request: NameRequest): Promise<string | null> {
+  async forceRelease(request: NameRequest): Promise<string | readonly string[] | null> {
     const args = [this.publishing(request)];
-    return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | null>;
+    return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | string[] | null>;
+  }
+
+  list(request: ListRequest): Promise<ListedNames> {
+    return listLocks(this.scripts, request);
   }
 
   whenConnected(listener: () => void): () => void {
@@ -149,10 +161,22 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
     return new RedisCacheStore(this.link, prefix);
   }
 
+  openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
+    return new RedisPrimitiveStores(this.link, prefix);
+  }
+
   async start(request: StartRequest): Promise<void> {
     this.link.start(request);
+    this.replicas?.allow(request.commandTimeout);
     const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix);
-    await checkServers(this.scripts, rights, request.report);
+    await Promise.all([
+      checkServers(this.scripts, rights, request.report),
+      this.versions.note(versionsKey(request), 'locks'),
+    ]);
+  }
+
+  hazards(): Promise<readonly string[]> {
+    return evictionHazards(this.scripts);
   }
 
   diagnose(error?: unknown): Error {
@@ -164,13 +188,10 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
   }
 
   async close(): Promise<void> {
-    this.queue.close();
+    this.versions.close();
+    this.tickets.close();
+    this.replicas?.close();
     this.link.close();
-  }
-
-  private async labelOf(request: NameRequest, owner: string): Promise<string | null> {
-    const process = /^(.+):\d+$/.exec(owner)?.[1];
-    return process === undefined ? null : this.scripts.command((client) => client.get(labelKey(request, process)));
   }
 
   private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {
@@ -187,7 +208,10 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
     });
   }
 
-  /** One by one: in a Cluster, the keys of several locks may be at two nodes for a while. How many wait is not told. */
+  /**
+   * Renews each name alone: during a migration, the keys of several locks may lie at two nodes. The answers lack the
+   * number of waiters.
+   */
   private async renewEach({ prefix, names, ticket, ttl }: RenewRequest): Promise<RenewAnswer> {
     const answers = await Promise.all(
       names.map((name) => this.scripts.run(RENEW_ONE, [lockKey({ prefix, name })], [ticket, ttl])),
@@ -220,14 +244,4 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider {
 function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
   const answer = Number(reply);
   return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
-}
-
-function requireOneSlot(keyPrefix = '', prefix: string | undefined, names: readonly string[]): void {
-  if (new Set(names.map((name) => calculateSlot(keyPrefix + lockKey({ prefix, name })))).size === 1) return;
-  const [first = '', second = ''] = names;
-  throw new LockKeyError(
-    `Locks ${names.map((name) => `"${name}"`).join(', ')} lie in different slots of the Redis Cluster and cannot be ` +
-      `taken in one step; begin their names with one tag in braces, for example "{shop}${first}" and "{shop}${second}"`,
-    names,
-  );
 }

@@ -1,26 +1,26 @@
-import type { Redis } from 'ioredis';
 import type { QueueListener, QueueMessage, TokenRange } from '../../../contracts/lock-backend.js';
 import type { RedisLink } from '../redis-link.js';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
 import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
+import type { RedisSubscriber } from '../redis-client.js';
 
-/** The messages of the queue: one channel for each module that uses the backend. */
+/** The messages of the lock queue: one channel for each module that uses the backend. */
 export class RedisLockChannel extends WatchedSubscriber {
   /** By channel. */
   private readonly listeners = new Map<string, QueueListener>();
-  /** By channel: the request that Redis has not answered yet. Without a connection, the client keeps it. */
+  /** By channel: the subscription that Redis has not answered yet. Without a connection, the client keeps it. */
   private readonly subscribing = new Map<string, Promise<unknown>>();
 
-  /** `channels` is what the channels of all processes begin with. */
+  /** `channels` is the text with which the channels of all processes begin. */
   constructor(link: RedisLink, channels: string) {
     super(link.scripts, `${channels}beat`, {
       whose: 'the locks',
       without: 'waiters poll, and get their lock later',
-      report: (notice) => link.report(notice),
+      report: link.reporters.report,
     });
   }
 
-  /** Rejects where Redis refuses the channel. */
+  /** Rejects when Redis refuses the channel. */
   async listen(channel: string, listener: QueueListener): Promise<void> {
     this.listeners.set(channel, listener);
     this.open();
@@ -36,21 +36,22 @@ export class RedisLockChannel extends WatchedSubscriber {
 
   unlisten(channel: string): void {
     if (!this.listeners.delete(channel)) return;
-    // The connection of the last listener closes soon. The next connection subscribes to what is left.
+    // Without listeners the connection closes soon anyway; the next one subscribes to the channels in use.
     if (this.listeners.size > 0) this.connection?.unsubscribe(channel).catch(() => {});
   }
 
-  protected connect(): Redis | undefined {
+  protected connect(): RedisSubscriber | undefined {
     return connectionForMessages(this.scripts.client);
   }
 
-  protected subscribe(subscriber: Redis, own: string): Promise<unknown> {
+  protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
     return subscriber.subscribe(...this.listeners.keys(), own);
   }
 
   protected deliver(text: ChannelMessage, channel: string): void {
     const message = parseMessage(String(text));
-    if (message) this.listeners.get(channel)?.onMessage(message);
+    if (message === undefined) this.onStrangeMessage();
+    else if (message !== 'hello') this.listeners.get(channel)?.onMessage(message);
   }
 
   protected onConnected(): void {
@@ -61,11 +62,13 @@ export class RedisLockChannel extends WatchedSubscriber {
 }
 
 /**
- * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name` or `grant ticket first-token tokens claim
- * waiting name`; a name may have spaces.
+ * `revoked ticket`, `wanted ticket name`, `ends ticket remaining name`, `grant ticket first-token tokens claim waiting
+ * name` or `hello ticket`; a name may have spaces. A later version that changes what a message says gives it another
+ * kind. `undefined` for a message of an unknown kind.
  */
-function parseMessage(text: string): QueueMessage | undefined {
+function parseMessage(text: string): QueueMessage | 'hello' | undefined {
   const [kind = '', ticket = '', ...rest] = text.split(' ');
+  if (kind === 'hello') return kind;
   if (kind === 'revoked') return { kind, ticket };
   if (kind === 'wanted') return { kind, ticket, name: rest.join(' ') };
   if (kind === 'ends') return { kind, ticket, remaining: Number(rest[0]), name: rest.slice(1).join(' ') };

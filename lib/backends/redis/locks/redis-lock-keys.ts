@@ -1,35 +1,66 @@
 import type { NameRequest } from '../../../contracts/lock-backend.js';
+import { escapeGlob } from '../../../keys/redis-glob.js';
 import type { RedisClient } from '../redis-client.js';
 
 /**
- * The key of a lock: `lock:{<name>}`, behind the prefix. The braces make the name the hash tag, so that all keys of a
- * lock share a Cluster slot; a name that begins with `{tag}` has that tag as its own. A `}` at the beginning would
- * close the tag at once and is percent-encoded, as is the `%` of what looks like one that was (`%7D`, `%257D`).
+ * The key of a lock: `lock:{<name>}`, after the prefix. The braces make the name the hash tag, so that all keys of a
+ * lock share a Cluster slot; a name that begins with `{tag}` has that tag instead. A `}` at the beginning would close
+ * the tag at once and is percent-encoded, and so is the `%` of text that looks like an encoded one (`%7D`, `%257D`).
  */
 export function lockKey({ prefix, name }: NameRequest): string {
-  const tagged = name.replace(/^}|^%(?=(25)*7D)/, (char) => (char === '}' ? '%7D' : '%25'));
-  return `${prefix === undefined ? '' : `${prefix}:`}lock:{${tagged}}`;
+  const tagged = name.startsWith('}') || name.startsWith('%') ? encodeBeginning(name) : name;
+  return `${beginningOf(prefix)}${tagged}}`;
+}
+
+/** A glob that matches the key of every lock whose name matches `pattern`, and perhaps of others. */
+export function lockGlob(clientPrefix: string, prefix: string | undefined, pattern: string): string {
+  // What stands for a `}` at the beginning of a name does not match it in its percent-encoded form.
+  const names = /^[?[\\]|[}%]/.test(pattern) ? '*' : pattern;
+  return `${escapeGlob(clientPrefix + beginningOf(prefix))}${names}}`;
+}
+
+/** The name of the lock whose key this is; `undefined` for another key of a lock, or of a process. */
+export function lockName(prefix: string | undefined, key: string): string | undefined {
+  const beginning = beginningOf(prefix);
+  if (!key.startsWith(beginning) || !key.endsWith('}')) return undefined;
+  return key.slice(beginning.length, -1).replace(/^%7D|^%25(?=(25)*7D)/, (code) => (code === '%7D' ? '}' : '%'));
+}
+
+function beginningOf(prefix: string | undefined): string {
+  return `${prefix === undefined ? '' : `${prefix}:`}lock:{`;
+}
+
+function encodeBeginning(name: string): string {
+  return name.replace(/^}|^%(?=(25)*7D)/, (char) => (char === '}' ? '%7D' : '%25'));
 }
 
 /**
- * The four keys of a lock: itself, the first fencing token not yet issued, the waiting queue, and the waiters in it.
+ * The four keys of a lock: the lock, the first fencing token not yet issued, the queue, and the data of its waiters.
  */
 export function keysOf(request: NameRequest): [lock: string, fence: string, queue: string, waiters: string] {
   const lock = lockKey(request);
   return [lock, `${lock}:fence`, `${lock}:queue`, `${lock}:waiters`];
 }
 
-/** Where a process says who it is; matched by the pattern of the keys of locks, and never the key of one. */
+/**
+ * The key of a process's label. The pattern that lock keys match (for ACL rules) matches it, but it is never the key of
+ * a lock.
+ */
 export function labelKey({ prefix }: Pick<NameRequest, 'prefix'>, process: string): string {
   return `${lockKey({ prefix, name: process })}:label`;
 }
 
-/** Tells a script how to publish: see QUEUE. */
+/** The key of the protocol versions in use: see NOTE_VERSION. It is never the key of a lock. */
+export function versionsKey({ prefix }: Pick<NameRequest, 'prefix'>): string {
+  return `${lockKey({ prefix, name: 'protocol' })}:versions`;
+}
+
+/** The argument from which a script learns how to publish: see QUEUE. */
 export function publishArgument(request: Pick<NameRequest, 'prefix'>, { isCluster }: RedisClient): string {
   return `${isCluster ? 0 : 1}${channelPrefix(request)}`;
 }
 
-/** What the channel of every process begins with; the id of the process follows. */
+/** The text with which the channel of every process begins; the id of the process follows. */
 export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;
 }

@@ -1,18 +1,19 @@
 import type {
+  BeatRequest,
   EnqueueRequest,
   LockQueue,
   Pending,
   QueueAnswer,
   QueueListener,
   RequeueRequest,
-  TokenRange,
   WaiterRequest,
 } from '../../../contracts/lock-backend.js';
+import { isReadTicket } from '../../../keys/read-ticket.js';
 import { LONGEST_DELAY } from '../../../timing/longest-delay.js';
 import type { RedisLink } from '../redis-link.js';
 import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
 import { RedisLockChannel } from './redis-lock-channel.js';
-import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';
+import { leaseOf, tokenRange, type RedisInteger } from '../scripting/redis-replies.js';
 import { ScriptBatch } from '../scripting/script-batch.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import type { FencingScripts } from './fencing-scripts.js';
@@ -20,12 +21,13 @@ import { RENEW } from './scripts/renew.lua.js';
 
 type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 
-/** The waiting queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
+/** The queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 export class RedisLockQueue implements LockQueue {
   private channel: RedisLockChannel | undefined;
   private readonly scripts: ScriptRunner;
   private closed = false;
   private readonly enqueues: ScriptBatch;
+  private readonly reads: ScriptBatch;
 
   constructor(
     private readonly link: RedisLink,
@@ -34,6 +36,7 @@ export class RedisLockQueue implements LockQueue {
     const { scripts } = link;
     this.scripts = scripts;
     this.enqueues = new ScriptBatch(scripts, fencing.acquireOrEnqueue);
+    this.reads = new ScriptBatch(scripts, fencing.readOrEnqueue);
   }
 
   async listen(listener: QueueListener): Promise<void> {
@@ -51,12 +54,13 @@ export class RedisLockQueue implements LockQueue {
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
     const { ticket, ttl, claim, name } = request;
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
-    return this.enqueues.run(this.publishing(request), keysOf(request), args, (reply) =>
+    const batch = isReadTicket(ticket) ? this.reads : this.enqueues;
+    return batch.run(this.publishing(request), keysOf(request), args, (reply) =>
       Array.isArray(reply) ? queueAnswer(reply as Reply) : grantedAtOnce(Number(reply), ttl),
     );
   }
 
-  async beat(request: WaiterRequest): Promise<QueueAnswer | { status: 'gone' }> {
+  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
     const args = [this.publishing(request), request.ticket];
     const reply = (await this.scripts.run(this.fencing.beat, keysOf(request), args)) as Reply;
     return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
@@ -71,15 +75,6 @@ export class RedisLockQueue implements LockQueue {
     return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
   }
 
-  async mint(request: WaiterRequest & { leastToken: number }): Promise<TokenRange | null> {
-    const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), [
-      this.publishing(request),
-      request.ticket,
-      request.leastToken,
-    ])) as RedisInteger[];
-    return reply.length === 0 ? null : tokenRange(reply);
-  }
-
   close(): void {
     this.closed = true;
     this.channel?.close();
@@ -89,15 +84,16 @@ export class RedisLockQueue implements LockQueue {
     return publishArgument(request, this.link.client);
   }
 
-  /** A process that is handed a lock renews it soon, and has no time to lose: Redis must know the script by then. */
+  /** Loads the script for renewals early: a process that is handed a claim must renew it soon. */
   private prepareRenewals(): void {
     this.scripts.command((client) => client.eval(RENEW.lua, 0)).catch(() => {});
   }
 }
 
-/** It was free, and nobody waits for it. */
+/** The name was free and nobody waited for it. */
 function grantedAtOnce(token: number, ttl: number): QueueAnswer {
-  if (!Number.isSafeInteger(token) || token <= 0) throw new Error(`Redis answered ${token}, which is no fencing token`);
+  if (!Number.isSafeInteger(token) || token <= 0)
+    throw new Error(`Redis answered ${token}, which is not a fencing token`);
   return { status: 'granted', tokens: { first: token, count: 1 }, remaining: ttl, waiting: 0 };
 }
 
@@ -107,7 +103,7 @@ function queueAnswer(reply: Reply): QueueAnswer {
     return {
       status: 'granted',
       tokens: tokenRange([first, count]),
-      // A key that somebody made persistent is ours until its next renewal.
+      // A key without an expiry (somebody called PERSIST) is ours until its next renewal.
       remaining: Math.min(leaseOf(pttl), LONGEST_DELAY),
       waiting: Number(waiting),
     };
@@ -122,8 +118,4 @@ function queueAnswer(reply: Reply): QueueAnswer {
     remaining: leaseOf(pttl),
     owner: String(owner),
   };
-}
-
-function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
-  return { first: Number(first), count: Number(count) };
 }

@@ -1,7 +1,14 @@
-import type { Cluster, Redis, RedisOptions } from 'ioredis';
-import { reconnectDelay, type RedisClient } from '../redis-client.js';
+import type { RedisOptions } from 'ioredis';
+import { reconnectDelay } from '../connection/own-client.js';
+import {
+  isCluster,
+  type RedisClient,
+  type RedisCluster,
+  type RedisNode,
+  type RedisSubscriber,
+} from '../redis-client.js';
 
-/** A connection for messages retries without end, whatever the options of the client that it is copied from. */
+/** A connection for messages retries without end, whatever the options of the client it is copied from say. */
 const SUBSCRIBER = {
   maxRetriesPerRequest: null,
   retryStrategy: reconnectDelay,
@@ -16,20 +23,20 @@ const SUBSCRIBER = {
 } satisfies RedisOptions;
 
 /**
- * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. In a
- * Cluster it ends with its first loss, so that the loss is noticed: the subscriber of ioredis for a whole Cluster moves
- * to another node silently and misses messages meanwhile.
+ * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. In
+ * a Cluster the connection ends with its first loss, so that the loss is noticed: the subscriber of ioredis for a whole
+ * Cluster silently moves to another node and misses messages meanwhile.
  */
-export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): Redis | undefined {
-  const subscriber = client.isCluster
-    ? masterOf(client as Cluster)?.duplicate({ ...SUBSCRIBER, ...options, retryStrategy: () => null })
-    : (client as Redis).duplicate({ ...SUBSCRIBER, ...options });
-  // ioredis prints errors without a listener; the subscriber reports the loss itself.
+export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): RedisSubscriber | undefined {
+  const subscriber = isCluster(client)
+    ? masterOf(client)?.duplicate({ ...SUBSCRIBER, ...options, retryStrategy: () => null })
+    : client.duplicate({ ...SUBSCRIBER, ...options });
+  // The listener keeps ioredis from printing errors; the subscriber reports the loss itself.
   subscriber?.on('error', () => {});
   return subscriber;
 }
 
-function masterOf(cluster: Cluster): Redis | undefined {
+function masterOf(cluster: RedisCluster): RedisNode | undefined {
   const masters = cluster.nodes('master');
   return masters[Math.floor(Math.random() * masters.length)];
 }

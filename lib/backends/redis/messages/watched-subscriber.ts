@@ -1,21 +1,21 @@
 import { randomUUID } from 'node:crypto';
-import type { Redis } from 'ioredis';
 import type { Notice } from '../../../contracts/start-request.js';
 import { remedyOf } from '../connection/diagnosis.js';
 import { serverOf } from '../connection/server-address.js';
+import type { RedisSubscriber } from '../redis-client.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 
 /** How often (ms) the subscriber sends itself a message. A broken connection is noticed within twice this time. */
 const HEARTBEAT = 1_000;
-/** After how many lost heartbeats a connection that never delivered one is replaced. */
+/** How many heartbeats in a row may be lost before a connection that never delivered one is replaced. */
 const PATIENCE = 10;
-/** For how long (ms) after a warning about a loss further losses are not reported. */
+/** How long (ms) after a warning about a loss further losses are not reported. */
 const QUIET = 10_000;
 
 /** What Redis sends on a channel; on `__redis__:invalidate` a list of keys, or `null` for all keys. */
 export type ChannelMessage = Buffer | readonly Buffer[] | null;
 
-/** What the messages are for, in words for the log. */
+/** The purpose of the messages, in words for the log. */
 export interface SubscriberPurpose {
   /** As in "messages of the locks". */
   readonly whose: string;
@@ -27,24 +27,25 @@ export interface SubscriberPurpose {
 /**
  * A connection for messages that is checked end to end.
  *
- * A connection can die without an error. Each subscriber therefore sends itself a heartbeat on a channel of its own,
- * through the client for commands, and counts as disconnected while the heartbeat does not arrive.
+ * A connection can die without an error. Each subscriber therefore sends itself heartbeats, through the client for
+ * commands, on a channel of its own. While they do not arrive it counts as disconnected.
  */
 export abstract class WatchedSubscriber {
   private readonly own: string;
-  private subscriber: Redis | undefined;
+  private subscriber: RedisSubscriber | undefined;
   private connected = false;
   private closed = false;
-  private unheard = 0;
+  private missedHeartbeats = 0;
   private timer: NodeJS.Timeout | undefined;
-  private lossToldAt = -Infinity;
-  private refusalTold = false;
-  private told = false;
+  private lossReportedAt = -Infinity;
+  private refusalReported = false;
+  private lossReported = false;
+  private strangeReported = false;
   private readonly onNode = () => this.start();
   /** The connection for commands broke, perhaps by a failover: the address may now lead to another server. */
   private readonly onClientClose = () => this.subscriber?.stream?.destroy();
 
-  /** `channel` is what the channel of the heartbeats begins with. */
+  /** `channel` is the text with which the channel of the heartbeats begins. */
   protected constructor(
     protected readonly scripts: ScriptRunner,
     channel: string,
@@ -58,13 +59,13 @@ export abstract class WatchedSubscriber {
   }
 
   /** `undefined` while there is no connection. */
-  protected get connection(): Redis | undefined {
+  protected get connection(): RedisSubscriber | undefined {
     return this.subscriber;
   }
 
   close(): void {
     clearInterval(this.timer);
-    // The client may be the user's, and outlive this subscriber.
+    // The client may belong to the application and outlive this subscriber.
     this.scripts.client.off('+node', this.onNode);
     this.scripts.client.off('close', this.onClientClose);
     this.closed = true;
@@ -72,10 +73,10 @@ export abstract class WatchedSubscriber {
     this.subscriber?.disconnect();
   }
 
-  /** Connects, unless that was done before, and connects again whenever the connection ends. */
+  /** Connects at the first call, and reconnects whenever the connection ends. */
   protected open(): void {
     if (this.timer) return;
-    // After a pause of the process, a heartbeat may have arrived and not been read yet.
+    // After a pause of the process, a heartbeat may have arrived but not been read.
     this.timer = setInterval(() => setImmediate(() => this.check()), HEARTBEAT).unref();
     const { client } = this.scripts;
     client.on('close', this.onClientClose);
@@ -90,12 +91,12 @@ export abstract class WatchedSubscriber {
     this.subscriber = subscriber;
     subscriber.on('messageBuffer', (channel: Buffer, message: ChannelMessage) => {
       const name = channel.toString();
-      if (name === this.own) this.heard();
+      if (name === this.own) this.onHeartbeat();
       else this.deliver(message, name);
     });
     subscriber.on('ready', () => {
       this.subscribe(subscriber, this.own).then(
-        () => this.beat(),
+        () => this.sendHeartbeat(),
         (error: Error) => this.onRefused(error),
       );
     });
@@ -104,48 +105,61 @@ export abstract class WatchedSubscriber {
   }
 
   /** Makes the connection; `undefined` while no node of a Cluster is known. */
-  protected abstract connect(): Redis | undefined;
-  /** Called for each new connection. Subscribe to `own` last: its heartbeat tells that the other channels are open. */
-  protected abstract subscribe(subscriber: Redis, own: string): Promise<unknown>;
+  protected abstract connect(): RedisSubscriber | undefined;
+  /**
+   * Called for each new connection. Subscribe to `own` last: its first heartbeat proves that the other channels are
+   * open.
+   */
+  protected abstract subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown>;
   protected abstract deliver(message: ChannelMessage, channel: string): void;
   protected abstract onConnected(): void;
   protected abstract onDisconnected(): void;
 
+  /** Called with a message of a kind that this version does not know. Such a message changes nothing here. */
+  protected onStrangeMessage(): void {
+    if (this.strangeReported) return;
+    this.strangeReported = true;
+    const message =
+      `${this.subject}: some are of another version of this library, and are not understood here; ` +
+      'bring all processes to one version';
+    this.purpose.report({ level: 'warn', message });
+  }
+
   /** Called with the error of `subscribe` or of a heartbeat, from Redis or from a broken connection. */
   protected onRefused(error: Error): void {
-    if (error.name !== 'ReplyError' || this.refusalTold) return;
-    this.refusalTold = true;
+    if (error.name !== 'ReplyError' || this.refusalReported) return;
+    this.refusalReported = true;
     const remedy = remedyOf(error);
     this.warn(`are refused: ${error.message}${remedy === undefined ? '' : `; ${remedy}`}`);
   }
 
   private check(): void {
     if (this.closed) return;
-    if (this.unheard >= (this.connected ? 1 : PATIENCE)) {
-      if (!this.connected && !this.told && !this.refusalTold) this.tellLoss('do not arrive');
+    if (this.missedHeartbeats >= (this.connected ? 1 : PATIENCE)) {
+      if (!this.connected && !this.lossReported && !this.refusalReported) this.reportLoss('do not arrive');
       this.lost();
-      this.unheard = 0;
+      this.missedHeartbeats = 0;
       this.subscriber?.stream?.destroy();
     }
     this.start();
-    this.beat();
+    this.sendHeartbeat();
   }
 
-  private beat(): void {
-    this.unheard += 1;
+  private sendHeartbeat(): void {
+    this.missedHeartbeats += 1;
     const { status } = this.scripts.client;
-    // Without a connection, the client would queue one heartbeat after the other.
+    // Without a connection, the client would queue all heartbeats.
     if (status !== 'ready' && status !== 'wait') return;
     this.scripts.command((client) => client.publish(this.own, '')).catch((error: Error) => this.onRefused(error));
   }
 
-  private heard(): void {
-    this.unheard = 0;
+  private onHeartbeat(): void {
+    this.missedHeartbeats = 0;
     if (this.connected) return;
     this.connected = true;
-    if (this.told || this.refusalTold) {
-      this.told = false;
-      this.refusalTold = false;
+    if (this.lossReported || this.refusalReported) {
+      this.lossReported = false;
+      this.refusalReported = false;
       this.purpose.report({ level: 'log', message: `${this.subject} arrive again` });
     }
     this.onConnected();
@@ -154,14 +168,14 @@ export abstract class WatchedSubscriber {
   private lost(): void {
     if (!this.connected) return;
     this.connected = false;
-    this.tellLoss('do not arrive: their connection is lost; connecting again');
+    this.reportLoss('do not arrive: their connection is lost; reconnecting');
     this.onDisconnected();
   }
 
-  private tellLoss(how: string): void {
-    if (performance.now() - this.lossToldAt < QUIET) return;
-    this.lossToldAt = performance.now();
-    this.told = true;
+  private reportLoss(how: string): void {
+    if (performance.now() - this.lossReportedAt < QUIET) return;
+    this.lossReportedAt = performance.now();
+    this.lossReported = true;
     this.warn(how);
   }
 

@@ -1,4 +1,6 @@
-/** A client of the user's may have ioredis' `stringNumbers` on. */
+import type { TokenRange } from '../../../contracts/lock-requests.js';
+
+/** A client of the application may have the option `stringNumbers` of ioredis on. */
 export type RedisInteger = number | string;
 
 export function integerOf(reply: RedisInteger): number {
@@ -9,4 +11,8 @@ export function integerOf(reply: RedisInteger): number {
 export function leaseOf(pttl: RedisInteger | undefined): number {
   const remaining = Number(pttl);
   return remaining === -1 ? Infinity : Math.max(0, remaining);
+}
+
+export function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
+  return { first: Number(first), count: Number(count) };
 }

@@ -1,29 +1,46 @@
 import { createHash } from 'node:crypto';
+import { PROTOCOL_VERSION } from './protocol-version.js';
 
 /** A Lua script with the digest that EVALSHA calls it by. */
 export interface RedisScript {
   readonly lua: string;
   readonly sha1: string;
+  /** What to do instead while a Cluster migrates the slot of the keys; without it, the script waits for the end. */
+  readonly stepwise?: Stepwise;
 }
 
-export function redisScript(lua: string): RedisScript {
+/**
+ * Does the work of a script in steps of one key each: while a Cluster migrates a slot, it refuses scripts of several
+ * keys of which some are missing. Resolves to a reply as that of the script, or to `undefined` where it could not.
+ */
+export type Stepwise = (run: RunScript, keys: readonly string[], args: readonly unknown[]) => Promise<unknown>;
+
+export type RunScript = (
+  script: RedisScript,
+  keys: readonly string[],
+  args: readonly (string | number)[],
+) => Promise<unknown>;
+
+/** Scripts of two protocol versions differ in their digest, also where their text is the same. */
+export function redisScript(text: string): RedisScript {
+  const lua = `-- nest-redis-lock, protocol ${PROTOCOL_VERSION}\n${text}`;
   return { lua, sha1: createHash('sha1').update(lua).digest('hex') };
 }
 
-/** How keys and arguments of many calls lie in KEYS and ARGV. */
+/** How the keys and arguments of several calls are laid out in KEYS and ARGV. */
 interface BatchLayout {
   /** Keys of one call. */
   readonly keys: number;
   /** Arguments of one call. */
   readonly args: number;
-  /** Arguments before those of the first call, which all calls have in common. */
+  /** Arguments that all calls share, before those of the first call. */
   readonly shared: 0 | 1;
 }
 
 /**
- * The end of a script that takes many calls: calls the Lua function `each(first key, first argument)` for each of them
- * and returns the list of what it returned. An error is the answer to its own call only. A single call is answered
- * without a list around it.
+ * The end of a script that serves several calls: calls the Lua function `each(first key, first argument)` for each of
+ * them and returns the list of results. An error fails only its own call. A single call gets its result without a list
+ * around it.
  */
 export function batchOf(each: string, { keys, args, shared }: BatchLayout): string {
   return `

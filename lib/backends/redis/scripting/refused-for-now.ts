@@ -1,16 +1,16 @@
 /**
- * What a server answers to a command that it will carry out soon: it still loads its data, or a slot of a Cluster is
- * being migrated or has no master. A client of a Cluster follows and repeats such answers a few times itself, and then
- * fails with the last one.
+ * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
+ * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
+ * last answer.
  */
 const FOR_NOW =
   /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
 /** Milliseconds between two sends. */
 const PAUSE = 50;
-/** For how long (ms) a command is sent again: the default of `commandTimeout`. */
+/** How long (ms) a command is repeated: the default of `commandTimeout`. */
 const LONGEST = 1_000;
 
-/** Sends a command again while the server refuses it for now. */
+/** Repeats a command while the server refuses it for now. */
 export class RefusedForNow {
   private until = 0;
 

@@ -1,17 +1,17 @@
 import type { Pending } from '../../../contracts/pending.js';
-import { BatchedCall } from './batched-call.js';
+import { BatchedCall } from '../../batching/batched-call.js';
 import type { ScriptArgument, ScriptRunner } from './script-runner.js';
 import type { RedisScript } from './redis-script.js';
 
 /**
- * The most calls in one run of a script: the server works on one run while the next is gathered. Measured: 24 gives 1.2
- * times the throughput of 64.
+ * The most calls in one run of a script: the server works on one run while the next is gathered. 24 measured 1.2 times
+ * the throughput of 64.
  */
 const MOST_CALLS = 24;
 
 /**
- * Runs a script once for many calls, those of one turn of the event loop: sending a command costs the client and the
- * server more than the work of one call. While no run is under way, a call is sent at once, so that a single call never
+ * Runs a script once for all calls of one turn of the event loop, because sending a command costs the client and the
+ * server more than the work of one call. While no run is under way, a call is sent at once, so a single call never
  * waits.
  *
  * In a Redis Cluster, where a script may touch one slot only, each call is a run of its own.
@@ -34,10 +34,10 @@ export class ScriptBatch {
   ) {}
 
   /**
-   * `shared` is the first argument of the script, which all calls of one run have in common; `undefined` for a script
-   * without one. See `batchOf` for the layout of keys and arguments.
+   * `shared` is the first argument of the script, common to all calls of one run; `undefined` for a script without one.
+   * `batchOf` describes the layout of keys and arguments.
    *
-   * Settles to what `read` makes of the reply to this call; fails when this call, or the whole script, failed.
+   * Settles to the result of `read` for the reply to this call; fails when this call or the whole script failed.
    */
   run<T>(
     shared: string | undefined,

@@ -1,10 +1,10 @@
 import type { PrimarySeeker } from '../connection/primary-seeker.js';
 import type { ReadyQueue } from '../connection/ready-queue.js';
-import { withoutAutoPipelining } from './without-auto-pipelining.js';
 import type { RedisClient } from '../redis-client.js';
 import { RefusedForNow } from './refused-for-now.js';
-import type { RedisScript } from './redis-script.js';
-import type { SilenceGuard } from '../connection/silence-guard.js';
+import type { RedisScript, RunScript } from './redis-script.js';
+import { isTryAgain, scriptClient } from './script-client.js';
+import type { Traffic } from '../connection/silence-guard.js';
 
 export type ScriptArgument = string | number | Buffer;
 
@@ -15,39 +15,44 @@ const QUEUED =
 const CONNECT_EVENTS = ['ready', '+node'] as const;
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
-/** What looks after the connection of a client. */
+/** Looks after the connection of a client. */
 export interface ConnectionCare {
-  readonly guard?: SilenceGuard;
   readonly queue?: ReadyQueue;
   readonly seeker?: PrimarySeeker;
 }
 
 /** Sends scripts and commands on a client. */
-export class ScriptRunner {
+export class ScriptRunner implements Traffic {
+  sent = 0;
+  replies = 0;
   private disconnectCount = 0;
+  private disconnectTime = 0;
   private readonly connectListeners = new Set<() => void>();
-  private readonly guard: SilenceGuard | undefined;
   private readonly scriptClient: RedisClient;
   private readonly countDisconnect = () => {
     this.disconnectCount += 1;
+    this.disconnectTime = performance.now();
   };
 
   constructor(
     readonly client: RedisClient,
     private readonly care: ConnectionCare = {},
   ) {
-    this.guard = care.guard;
-    this.scriptClient = withoutAutoPipelining(client);
+    this.scriptClient = scriptClient(client);
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
   }
 
-  /** Grows with each lost connection: ioredis then resends the commands that have no answer yet. */
+  /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
   get disconnects(): number {
     return this.disconnectCount;
   }
 
-  /** Calls `listener` for each new connection, in a Cluster for that to each node. */
-  /** Returns what takes the listener off again. */
+  /** When a connection was last lost, or could not be made (ms of the monotonic clock). */
+  get disconnectedAt(): number {
+    return this.disconnectTime;
+  }
+
+  /** Calls `listener` for each new connection, in a Cluster to each node. Returns a function that removes it. */
   whenConnected(listener: () => void): () => void {
     this.connectListeners.add(listener);
     for (const event of CONNECT_EVENTS) this.client.on(event, listener);
@@ -63,7 +68,7 @@ export class ScriptRunner {
     });
   }
 
-  /** As `run`, for a script that answers one string: resolves to its bytes. */
+  /** As `run`, for a script that returns one string: resolves to its bytes. */
   runForBytes(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.send(script, keys, args, resolve, reject, true);
@@ -85,12 +90,31 @@ export class ScriptRunner {
       answered,
       (error) => {
         if (!RefusedForNow.is(error)) return failed(error);
-        new RefusedForNow((refused) => this.sendOnce(script, keys, args, answered, refused, bytes), failed).again(
-          error,
-        );
+        const again = (refused: (error: unknown) => void) => {
+          const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
+          this.sendOnce(script, keys, args, answered, stepwise, bytes);
+        };
+        const refused = new RefusedForNow(again, failed);
+        this.stepwise(script, keys, args, error, answered, refused.again);
       },
       bytes,
     );
+  }
+
+  /** Does the work in steps of one key each, where that was the reason and the script has such steps. */
+  private stepwise(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    reason: unknown,
+    answered: (reply: unknown) => void,
+    refused: (error: unknown) => void,
+  ): void {
+    if (!script.stepwise || !(reason instanceof Error && isTryAgain(reason))) return refused(reason);
+    const run: RunScript = (step, stepKeys, stepArgs) => this.run(step, stepKeys, stepArgs);
+    script
+      .stepwise(run, keys, args)
+      .then((reply) => (reply === undefined ? refused(reason) : answered(reply)), refused);
   }
 
   private sendOnce(
@@ -121,7 +145,7 @@ export class ScriptRunner {
   }
 
   /**
-   * Sends one command, on the client or on a node of its Cluster, as soon as there is a connection; sends it again while
+   * Sends one command, on the client or on a node of its Cluster, as soon as there is a connection; repeats it while
    * the server refuses it for now.
    */
   command<T>(send: (client: RedisClient) => Promise<T>): Promise<T> {
@@ -137,35 +161,34 @@ export class ScriptRunner {
     });
   }
 
-  /** For a call that finds the client not ready: whether it waits in the `ReadyQueue`, which sends or fails it later. */
+  /** Takes a call that finds the client not ready: `true` when the `ReadyQueue` sends or fails it later. */
   defers(send: () => void, failed: (error: unknown) => void): boolean {
     return this.care.queue?.take(send, failed) ?? false;
   }
 
   /** Waits for the answer to a command that was sent, and looks after the connection meanwhile. */
   ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
-    this.guard?.asked();
+    this.sent += 1;
     command.then(
       (reply) => {
-        this.guard?.answered();
+        this.replies += 1;
         if (reply === 'QUEUED') failed(new Error(QUEUED));
         else answered(reply);
       },
       (error: unknown) => {
-        this.guard?.answered();
+        this.replies += 1;
         if (error instanceof Error) this.refused(error);
         failed(error);
       },
     );
   }
 
-  /** Takes note of an error that Redis answered, also as a part of a reply. */
+  /** Notes an error that Redis answered, alone or within a reply. */
   refused(error: Error): void {
     this.care.seeker?.answered(error);
   }
 
   close(): void {
-    this.guard?.close();
     for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
     for (const listener of this.connectListeners) {
       for (const event of CONNECT_EVENTS) this.client.off(event, listener);

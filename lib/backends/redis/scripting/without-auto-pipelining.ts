@@ -1,17 +1,15 @@
-import type { Cluster } from 'ioredis';
-import type { RedisClient } from '../redis-client.js';
+import { isCluster, type RedisClient, type RedisCluster } from '../redis-client.js';
 
 /**
  * The client, for scripts. With `enableAutoPipelining`, ioredis 5 sends the scripts of one turn of the event loop to a
- * Cluster as one pipeline, whichever slots their keys lie in: it takes the digest of a script for its key. Such a
- * Cluster gets them one by one.
+ * Cluster as one pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
+ * On such a Cluster, scripts go one by one.
  */
 export function withoutAutoPipelining(client: RedisClient): RedisClient {
-  if (!client.isCluster || !client.options.enableAutoPipelining) return client;
-  const cluster = client as Cluster;
-  return Object.create(cluster, {
-    options: { value: { ...cluster.options, enableAutoPipelining: false } },
-    // Whatever it keeps of a command, it keeps itself.
-    sendCommand: { value: cluster.sendCommand.bind(cluster) },
-  }) as Cluster;
+  if (!isCluster(client) || !client.options.enableAutoPipelining) return client;
+  return Object.create(client, {
+    options: { value: { ...client.options, enableAutoPipelining: false } },
+    // Bound to the Cluster, so that its state of a command stays on the Cluster and not on this object.
+    sendCommand: { value: client.sendCommand?.bind(client) },
+  }) as RedisCluster;
 }

@@ -1,11 +1,13 @@
-import type { Redis } from 'ioredis';
 import { connectionForMessages } from '../messages/redis-subscriber.js';
+import type { RedisNode } from '../redis-client.js';
 import { PROBE } from './probe.lua.js';
 import type { Rights } from './rights.js';
 
 const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
 
-/** Tries what a part of the library needs: collects the rights that an ACL user lacks, and other refusals of Redis. */
+/**
+ * Tries what a part of the library needs, and collects the rights that an ACL user lacks and other refusals of Redis.
+ */
 export class MissingRights {
   readonly commands = new Set<string>();
   readonly other = new Set<string>();
@@ -13,11 +15,11 @@ export class MissingRights {
   channels = false;
 
   constructor(
-    private readonly node: Redis,
+    private readonly node: RedisNode,
     private readonly rights: Rights,
   ) {}
 
-  /** Whether nothing works without them; without messages waiters only get their lock later. */
+  /** Whether nothing works without these rights. Without messages, waiters only get their lock later. */
   get vital(): boolean {
     return this.keys || [...this.commands].some((command) => command !== 'subscribe' && command !== 'publish');
   }
@@ -26,18 +28,19 @@ export class MissingRights {
     return this.keys || this.channels || this.commands.size > 0;
   }
 
-  /** The missing rights, as ACL SETUSER takes them. */
+  /** The missing rights, in the syntax of ACL SETUSER. */
   get grants(): string {
-    const { keyPatterns, channelPattern } = this.rights;
+    const { keyPatterns, messages } = this.rights;
     const commands = [...this.commands].map((command) => `+${command}`);
     const keys = this.keys ? keyPatterns.map((pattern) => `~${pattern}`) : [];
-    const channels = this.channels ? [`&${channelPattern}`] : [];
+    const channels = this.channels && messages ? [`&${messages.channelPattern}`] : [];
     return [...commands, ...keys, ...channels].join(' ');
   }
 
-  /** `keys` lie in a slot of the node. */
+  /** `keys` must lie in a slot of the node. */
   async look(keys: readonly string[]): Promise<void> {
-    await Promise.all([this.tryScripts(keys), this.trySubscribing()]);
+    const { messages } = this.rights;
+    await Promise.all([this.tryScripts(keys), messages && this.trySubscribing(messages.channel)]);
   }
 
   note(command: string, text: string): void {
@@ -49,22 +52,21 @@ export class MissingRights {
   }
 
   private async tryScripts(keys: readonly string[]): Promise<void> {
-    const { probes, channel } = this.rights;
-    const args = [JSON.stringify(probes), channel];
+    const { probes, messages } = this.rights;
+    const args = [JSON.stringify(probes), ...(messages ? [messages.channel] : [])];
     const byDigest = await this.tried('evalsha', () => this.node.evalsha(PROBE.sha1, keys.length, ...keys, ...args));
     const byText = await this.tried('eval', () => this.node.eval(PROBE.lua, keys.length, ...keys, ...args));
     const failed = (byDigest ?? byText ?? []) as readonly string[];
     for (let index = 0; index < failed.length; index += 2) this.note(failed[index] ?? '', failed[index + 1] ?? '');
   }
 
-  /** Asks with ACL DRYRUN (Redis 7) where the user may; else subscribes on a connection of its own. */
-  private async trySubscribing(): Promise<void> {
-    const { channel } = this.rights;
-    // ioredis stores null where no username was given.
+  /** Asks with ACL DRYRUN (Redis 7) if the user may; otherwise subscribes on a connection of its own. */
+  private async trySubscribing(channel: string): Promise<void> {
+    // ioredis stores null when no username is given.
     const username = this.node.options.username ?? 'default';
     try {
-      const told = String(await this.node.call('ACL', 'DRYRUN', username, 'SUBSCRIBE', channel));
-      if (told !== 'OK') this.note('subscribe', told);
+      const answer = String(await this.node.call('ACL', 'DRYRUN', username, 'SUBSCRIBE', channel));
+      if (answer !== 'OK') this.note('subscribe', answer);
     } catch {
       const connection = connectionForMessages(this.node, { retryStrategy: () => null, maxRetriesPerRequest: 0 });
       await this.tried('subscribe', async () => connection?.subscribe(channel));

@@ -1,9 +1,9 @@
 import { redisScript } from '../scripting/redis-script.js';
 
 /**
- * Tries commands, and goes on whatever Redis says to them.
+ * Tries all commands, also after one has failed.
  *
- * KEYS: those that the commands name by number. ARGV: 1 the commands as JSON, 2 a channel.
+ * KEYS: the keys that the commands refer to by number. ARGV: 1 the commands as JSON, 2 a channel if there is one.
  * Returns the name and the error of each that failed, one after the other.
  */
 export const PROBE = redisScript(`
@@ -20,6 +20,6 @@ for _, probe in ipairs(cjson.decode(ARGV[1])) do
   for place, part in ipairs(probe) do command[place] = type(part) == 'number' and KEYS[part] or part end
   try(command)
 end
-try({'PUBLISH', ARGV[2], ''})
+if ARGV[2] then try({'PUBLISH', ARGV[2], ''}) end
 return failed
 `);

@@ -1,21 +1,21 @@
 import calculateSlot from 'cluster-key-slot';
-import type { Cluster, Redis } from 'ioredis';
 import type { Notice } from '../../../contracts/start-request.js';
 import { remedyOf } from '../connection/diagnosis.js';
 import { RedisFailure } from '../connection/connection-state.js';
 import { addressOf, serverOf } from '../connection/server-address.js';
+import { isCluster, mastersOf, type RedisCluster, type RedisNode } from '../redis-client.js';
 import type { ScriptRunner } from '../scripting/script-runner.js';
 import { MissingRights } from './missing-rights.js';
 import type { Rights } from './rights.js';
 
-/** How many names are tried until one lies in a slot of a node. */
+/** How many names are tried at most to find one in a slot of the node. */
 const MOST_NAMES = 2_000;
 
 /**
- * Looks at a server, or at each master of a Cluster, before anything is asked of it: whether it may be written to, may
- * evict what is kept, and lets its user do what is needed.
+ * Checks a server, or each master of a Cluster, before it is used: whether it takes writes, whether it may evict what
+ * must stay, and whether its user has the rights needed.
  *
- * @throws RedisFailure in one line, of the first server that cannot be used
+ * @throws RedisFailure in one line, for the first server that cannot be used
  */
 export async function checkServers(
   scripts: ScriptRunner,
@@ -24,17 +24,24 @@ export async function checkServers(
 ): Promise<void> {
   await scripts.command((client) => client.ping());
   const { client } = scripts;
-  const nodes = client.isCluster ? (client as Cluster).nodes('master') : [client as Redis];
   await Promise.all(
-    nodes.map((node) => {
-      const keys = client.isCluster ? keysOn(client as Cluster, node, rights) : rights.keys();
+    mastersOf(client).map((node) => {
+      const keys = isCluster(client) ? keysOn(client, node, rights) : rights.keys();
       return checkServer(node, keys, rights, report);
     }),
   );
 }
 
+/** Why servers may drop locks that are held: a line for each that may. Rejects when one does not answer. */
+export async function evictionHazards({ client }: ScriptRunner): Promise<readonly string[]> {
+  const notices = await Promise.all(
+    mastersOf(client).map(async (node) => evictionNotice(node, await node.info('memory'))),
+  );
+  return notices.filter((notice) => notice?.level === 'warn').map((notice) => (notice as Notice).message);
+}
+
 async function checkServer(
-  node: Redis,
+  node: RedisNode,
   keys: readonly string[] | undefined,
   rights: Rights,
   report: (notice: Notice) => void,
@@ -61,7 +68,7 @@ async function checkServer(
   });
 }
 
-async function checkEviction(node: Redis, server: string, report: (notice: Notice) => void): Promise<void> {
+async function checkEviction(node: RedisNode, server: string, report: (notice: Notice) => void): Promise<void> {
   let memory: string;
   try {
     memory = await node.info('memory');
@@ -70,31 +77,40 @@ async function checkEviction(node: Redis, server: string, report: (notice: Notic
     report({ level: 'debug', message: `${server} does not tell whether it may evict locks: INFO answers ${why}` });
     return;
   }
-  const policy = /^maxmemory_policy:([\w-]+)/m.exec(memory)?.[1];
-  if (policy === undefined) {
-    report({
-      level: 'debug',
-      message: `${server} does not tell whether it may evict locks: INFO has no maxmemory_policy`,
-    });
-  } else if (policy !== 'noeviction') {
-    const unlimited = /^maxmemory:0\r?$/m.test(memory);
-    const remedy =
-      'set it to noeviction (CONFIG SET maxmemory-policy noeviction), or keep the locks on a Redis of their own';
-    const problem = `may evict held locks, as its maxmemory-policy is ${policy}`;
-    const message = unlimited
-      ? `${server} has no maxmemory and evicts nothing; with one it ${problem}: ${remedy}`
-      : `${server} ${problem}: ${remedy}`;
-    report({ level: unlimited ? 'debug' : 'warn', message });
-  }
+  const notice = evictionNotice(node, memory);
+  if (notice) report(notice);
 }
 
-/** Keys in a slot of this node; `undefined` where it has none. */
-function keysOn(cluster: Cluster, { options }: Redis, rights: Rights): readonly string[] | undefined {
-  const { keyPrefix = '' } = cluster.options;
+function evictionNotice(node: RedisNode, memory: string): Notice | undefined {
+  const server = serverOf(node);
+  const policy = /^maxmemory_policy:([\w-]+)/m.exec(memory)?.[1];
+  if (policy === undefined) {
+    return {
+      level: 'debug',
+      message: `${server} does not tell whether it may evict locks: INFO has no maxmemory_policy`,
+    };
+  }
+  if (policy === 'noeviction') return undefined;
+  const unlimited = /^maxmemory:0\r?$/m.test(memory);
+  const remedy =
+    'set it to noeviction (CONFIG SET maxmemory-policy noeviction), or keep the locks on a Redis of their own';
+  const problem = `may evict held locks, as its maxmemory-policy is ${policy}`;
+  const message = unlimited
+    ? `${server} has no maxmemory and evicts nothing; with one it ${problem}: ${remedy}`
+    : `${server} ${problem}: ${remedy}`;
+  return { level: unlimited ? 'debug' : 'warn', message };
+}
+
+/** Keys in a slot of this node; `undefined` when it has no slots. */
+function keysOn(
+  { options: { keyPrefix = '' }, slots }: RedisCluster,
+  { options }: RedisNode,
+  rights: Rights,
+): readonly string[] | undefined {
   const address = addressOf(options);
   for (let tries = 0; tries < MOST_NAMES; tries++) {
     const keys = rights.keys().map((key) => keyPrefix + key);
-    if (cluster.slots[calculateSlot(keys[0] as string)]?.[0] === address) return keys;
+    if (slots[calculateSlot(keys[0] as string)]?.[0] === address) return keys;
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Sets bits, where there are any, and in those that are to take their place.
+ * Sets bits in the Bloom filter, if it exists, and in the copy that a running rebuild fills.
  *
  * KEYS: 1 bits, 2 rebuilt bits. ARGV: 1 time to live in ms, then the positions.
  */

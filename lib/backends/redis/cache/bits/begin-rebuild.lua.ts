@@ -1,12 +1,12 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Begins to rebuild bits, unless somebody else does so.
+ * Begins a rebuild of a Bloom filter, unless another one runs.
  *
- * The rebuilder is a string: the token of who rebuilds, or `done:` and the token of who did last.
+ * The rebuilder is a string: the token of the running rebuild, or `done:` and the token of the last one that finished.
  *
- * KEYS: 1 rebuilt bits, 2 rebuilder. ARGV: 1 token, 2 lease in ms, 3 how many bits.
- * Returns 1, or 0 when somebody else rebuilds.
+ * KEYS: 1 rebuilt bits, 2 rebuilder. ARGV: 1 token, 2 lease in ms, 3 number of bits.
+ * Returns 1, or 0 when another rebuild runs.
  */
 export const BEGIN_REBUILD = redisScript(`
 local rebuilder = redis.call('GET', KEYS[2])

@@ -1,7 +1,7 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Gives up rebuilding, if it is this token's.
+ * Abandons the rebuild, if it is still that of the token.
  *
  * KEYS: 1 rebuilt bits, 2 rebuilder. ARGV: 1 token.
  */

@@ -1,13 +1,13 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
-/** How long (ms) it is remembered who rebuilt last, for a request that is sent again. */
+/** How long (ms) the token of a finished rebuild is kept, so that a repeated request gets the same answer. */
 const MEMORY = 60_000;
 
 /**
- * Puts the rebuilt bits in the place of the bits.
+ * Replaces the bits of the filter with those of the rebuild.
  *
  * KEYS: 1 bits, 2 rebuilt bits, 3 rebuilder. ARGV: 1 token, 2 time to live in ms.
- * Returns 1, also when this is sent again, or 0 when the rebuild is lost.
+ * Returns 1, also when the request is repeated, or 0 when the rebuild has lost its lease.
  */
 export const FINISH_REBUILD = redisScript(`
 local rebuilder, done = redis.call('GET', KEYS[3]), 'done:' .. ARGV[1]

@@ -1,9 +1,10 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * KEYS: 1 bits. ARGV: 1 time to live in ms, 2 how many positions one list has, then the positions of one list after the
- * other.
- * Returns for each list 1 when all its bits are set, else 0; or nil when there are no bits.
+ * Checks for each of several lists of positions whether all its bits are set.
+ *
+ * KEYS: 1 bits. ARGV: 1 time to live in ms, 2 length of each list, then the positions of all lists.
+ * Returns 1 or 0 for each list, or nil when the filter does not exist.
  */
 export const HAS_BITS = redisScript(`
 local left = redis.call('PTTL', KEYS[1])

@@ -44,7 +44,7 @@ export class RedisCacheBits implements CacheBits {
   }
 
   async clear(key: string): Promise<void> {
-    await this.scripts.command((client) => client.unlink(this.keys.bits(key), ...this.rebuilt(key)));
+    await this.scripts.command((client) => client.unlink([this.keys.bits(key), ...this.rebuilt(key)]));
   }
 
   private rebuilt(key: string): [bits: string, rebuilder: string] {

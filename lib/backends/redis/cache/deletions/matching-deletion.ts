@@ -1,20 +1,20 @@
-import type { Cluster, Redis } from 'ioredis';
 import type { DeleteMatchingRequest } from '../../../../contracts/cache-store.js';
+import { mastersOf, type RedisNode } from '../../redis-client.js';
 import { integerOf } from '../../scripting/redis-replies.js';
 import type { ScriptRunner } from '../../scripting/script-runner.js';
 import type { RedisCacheKeys } from '../redis-cache-keys.js';
 
-/** How many scans of one node are begun, one after the other, because the connection broke. */
+/** How many scans of one node are started, one after the other, because the connection broke. */
 const MOST_SCANS = 5;
 
 /**
  * Deletes the values of all keys that match, on every master of a Cluster, and resolves to their number.
  *
- * Deletes first the leases, so that no load under way can store what it read before; then the values, including those
- * that were stored during the scan for leases. SCAN returns at least the keys that exist from its beginning to its end.
- * While slots are migrated, it may miss keys.
+ * Deletes the load leases first, so that no load under way can store what it read before; then the values, including
+ * those stored during the scan for leases. SCAN returns at least the keys that exist from its beginning to its end, but
+ * may miss keys of slots that are being migrated.
  *
- * @throws Error of ioredis; the keys deleted by then stay deleted
+ * @throws the error of the client; the keys deleted by then stay deleted
  */
 export async function deleteMatching(
   scripts: ScriptRunner,
@@ -29,17 +29,18 @@ export async function deleteMatching(
 type Spares = ((name: string) => boolean) | undefined;
 
 async function deleteAll(scripts: ScriptRunner, glob: string, batch: number, spares?: Spares): Promise<number> {
-  const { client } = scripts;
-  const nodes = client.isCluster ? (client as Cluster).nodes('master') : [client as Redis];
-  const deleted = await Promise.all(nodes.map((node) => deleteOn(node, scripts, glob, batch, spares)));
+  const deleted = await Promise.all(
+    mastersOf(scripts.client).map((node) => deleteOn(node, scripts, glob, batch, spares)),
+  );
   return deleted.reduce((sum, count) => sum + count, 0);
 }
 
 /**
- * A cursor is valid on one server until it restarts, so that a new connection (told by its `stream`) needs a new scan.
+ * Deletes on one node. A cursor is valid on one server until it restarts, so a new connection (another `stream`) needs
+ * a new scan.
  */
 async function deleteOn(
-  node: Redis,
+  node: RedisNode,
   scripts: ScriptRunner,
   glob: string,
   batch: number,
@@ -48,7 +49,7 @@ async function deleteOn(
   let deleted = 0;
   for (let scan = 1; scan <= MOST_SCANS; scan++) {
     let cursor = '0';
-    let stream: Redis['stream'] | undefined;
+    let stream: RedisNode['stream'];
     do {
       const [next, found] = await scripts.command(() => node.scan(cursor, 'MATCH', glob, 'COUNT', batch));
       stream ??= node.stream;
@@ -60,14 +61,17 @@ async function deleteOn(
   throw new Error(`The connection broke in each of ${MOST_SCANS} scans for ${glob}; delete again`);
 }
 
-/** The keys that SCAN returns have the `keyPrefix` of the client; the client puts it before the keys of UNLINK itself. */
+/**
+ * The keys that SCAN returns include the `keyPrefix` of the client, which the client prepends to the keys of UNLINK
+ * itself.
+ */
 async function unlink(scripts: ScriptRunner, found: readonly string[]): Promise<number> {
   const { client } = scripts;
   const prefix = client.options.keyPrefix ?? '';
   const keys = found.map((key) => key.slice(prefix.length));
   if (keys.length === 0) return 0;
   if (!client.isCluster) return integerOf(await scripts.command(() => client.unlink(keys)));
-  // By the Cluster rather than the node: a slot may have moved since the scan.
-  const counts = await Promise.all(keys.map((key) => scripts.command(() => client.unlink(key))));
+  // Sent through the Cluster rather than to the node: the slot may have moved since the scan.
+  const counts = await Promise.all(keys.map((key) => scripts.command(() => client.unlink([key]))));
   return counts.reduce((sum, count) => sum + integerOf(count), 0);
 }

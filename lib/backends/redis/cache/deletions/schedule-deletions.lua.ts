@@ -1,12 +1,13 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Schedules deletions and publishes that.
+ * Schedules deletions and publishes the delay.
  *
- * The deletions are a sorted set of cache keys, by the time (ms of Redis TIME) when each is due. One that is claimed is
- * due again when the claim ends, at half a millisecond: that tells it from a scheduled one, whose time is whole.
+ * The deletions are a sorted set: the name of a deletion is the member, the time (ms of Redis TIME) when it is due the
+ * score. Scheduled deletions have whole scores. A claimed one is due again when its claim ends, and its score ends in
+ * .5.
  *
- * KEYS: 1 deletions. ARGV: 1 channel, 2 delay in ms, then the cache keys.
+ * KEYS: 1 deletions. ARGV: 1 channel, 2 delay in ms, then the names.
  */
 export const SCHEDULE_DELETIONS = redisScript(`
 local time = redis.call('TIME')

@@ -1,11 +1,12 @@
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Stores what a load found, if the lease is still its own, and ends the lease.
+ * Stores the value of a load, if the load still has the lease, and ends the lease.
  *
  * KEYS, for each call: value, lease.
- * ARGV: channel; for each call the token, the time to live in ms, the name of the key in messages, and the value.
- * Returns for each call 1 when it is stored, else 0. Sent twice, it may answer 0 although the first one stored.
+ * ARGV: channel; for each call the token, the time to live in ms, the key's name in messages, and the value.
+ * Returns for each call 1 when it stored the value, else 0. A repeated request may return 0 although the first one
+ * stored.
  */
 export const COMMIT = redisScript(`
 local function commit(k, a)

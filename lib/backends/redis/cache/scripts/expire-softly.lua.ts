@@ -1,8 +1,8 @@
 import { HEADER } from '../../../../contracts/value-header.js';
 
 /**
- * The Lua function `expire_softly(key, now)`, which does what `expiredSoftly` of the contract does: marks the value as
- * stale since `now` (ms of the wall clock, base 36). It returns whether the value has an envelope.
+ * The Lua function `expire_softly(key, now)`: marks the value as stale since `now` (ms of the wall clock, base 36), as
+ * `expiredSoftly` of the contract does. Returns whether the value has an envelope.
  */
 export const EXPIRE_SOFTLY = `
 local function expire_softly(key, now)

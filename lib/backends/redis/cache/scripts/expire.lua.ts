@@ -1,10 +1,10 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Lets a value live for its new `ttl` from now, and tells everybody: a first level may have it for longer.
+ * Sets the time to live of a value, and publishes the change because first levels may hold the value for longer.
  *
  * KEYS: value.
- * ARGV: channel, time to live in ms, the name of the key in messages.
+ * ARGV: channel, time to live in ms, the key's name in messages.
  * Returns 1, or 0 when there is no value.
  */
 export const EXPIRE = redisScript(`

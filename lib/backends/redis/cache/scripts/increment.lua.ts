@@ -1,13 +1,13 @@
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Adds to a number and cancels the load lease. A new number expires after a time.
+ * Adds to a number and cancels the load lease. Only a new number gets a time to live.
  *
- * Publishes only the end of the lease, for those who wait for it: numbers are never in a first level.
+ * Publishes the end of a lease that another load waits for, but no change: first levels never hold numbers.
  *
  * KEYS, for each call: value, lease.
- * ARGV: channel; for each call what to add, the time to live in ms of a new number (empty: no end), and the name of the
- * key in messages.
+ * ARGV: channel; for each call the number to add, the time to live in ms of a new number (empty: none), and the key's
+ * name in messages.
  * Returns for each call the sum.
  */
 export const INCREMENT = redisScript(`

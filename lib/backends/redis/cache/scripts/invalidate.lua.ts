@@ -4,12 +4,13 @@ import { EXPIRE_SOFTLY } from './expire-softly.lua.js';
 /**
  * Deletes the value or marks it as stale, cancels the load lease, publishes the change, and begins or ends a barrier.
  *
- * A barrier is a sorted set of the tokens of the writes under way, by the time (ms) when each ends by itself.
+ * A barrier is a sorted set: the token of a write is the member, the time (ms) when the barrier ends by itself the
+ * score.
  *
  * KEYS, for each call: value, lease, barrier.
- * ARGV: channel; for each call the name of the key in messages, the token of a barrier to begin (or empty), its
- * duration in ms, the token of a barrier to end (or empty), and the time since when the value is to be stale (or empty:
- * it is deleted).
+ * ARGV: channel; for each call the key's name in messages, the token of a barrier to begin (or empty), its duration in
+ * ms, the token of a barrier to end (or empty), and the time since when the value counts as stale (empty: delete the
+ * value).
  * Returns for each call 1 when there was a value, else 0.
  */
 export const INVALIDATE = redisScript(`${EXPIRE_SOFTLY}

@@ -1,17 +1,17 @@
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Gives the lease of a value to a load, unless there is a value, a write is under way, or another load has it.
+ * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease.
  *
- * The lease is a string: whether somebody waits for its end (0 or 1), and the token of the load.
+ * The lease is a string: 1 or 0, whether another load waits for its end, and the token of the load.
  *
  * KEYS, for each call: value, lease, barrier.
- * ARGV: channel; for each call the token, the lease in ms, 1 to refresh a value that is there (else
- * empty), what that value begins with (or empty), and 1 to be told when the lease of another load ends (else empty).
- * Returns for each call: the time in µs when the lease began; 0 there is a value; -1 a write is under way; -2 and less:
- * the other lease ends in that many ms after 2.
+ * ARGV: channel; for each call the token, the lease in ms, 1 to refresh an existing value (else empty), what that value
+ * begins with (or empty), and 1 to publish the end of another load's lease (else empty).
+ * Returns for each call: the time in µs when the lease began; 0 when there is a value; -1 when a write is under way;
+ * or, when another load holds the lease, -2 minus the ms that are left of it.
  *
- * Sent twice it answers the same, as the token is its own.
+ * A repeated request gets the same answer, because its token holds the lease.
  */
 export const LEASE = redisScript(`
 local time = redis.call('TIME')

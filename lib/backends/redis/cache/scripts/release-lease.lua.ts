@@ -1,10 +1,10 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Ends the lease of a load that stores nothing, if it is still its own.
+ * Ends the lease of a load that stores nothing, if the load still has it.
  *
  * KEYS: lease.
- * ARGV: channel, token, the name of the key in messages.
+ * ARGV: channel, token, the key's name in messages.
  */
 export const RELEASE_LEASE = redisScript(`
 local held = redis.call('GET', KEYS[1])

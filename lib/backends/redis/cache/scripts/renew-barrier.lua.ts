@@ -1,11 +1,11 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Lets a barrier run for at least the duration from now.
+ * Extends a barrier so that it lasts at least the duration from now.
  *
  * KEYS: barrier.
  * ARGV: token, duration in ms.
- * Returns 1, or 0 when it had ended: values may have been stored since.
+ * Returns 1, or 0 when it had ended and values may have been stored since.
  */
 export const RENEW_BARRIER = redisScript(`
 local now = redis.call('TIME')

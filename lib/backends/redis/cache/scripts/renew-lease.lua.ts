@@ -1,11 +1,11 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Lets the lease run for at least its length from now, if it is still that of the load.
+ * Extends the lease so that it lasts at least its length from now, if the load still has it.
  *
  * KEYS: lease.
  * ARGV: token, lease in ms.
- * Returns 1, or 0 when the lease is not its own any more.
+ * Returns 1, or 0 when the load has lost the lease.
  */
 export const RENEW_LEASE = redisScript(`
 local held = redis.call('GET', KEYS[1])

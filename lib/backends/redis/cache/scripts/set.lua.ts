@@ -1,14 +1,14 @@
 import { batchOf, redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Stores a value, cancels the load lease and publishes the change, unless it comes too late or a write is under way.
+ * Stores a value, cancels the load lease and publishes the change, unless the deadline has passed or a write is under
+ * way.
  *
  * KEYS, for each call: value, lease, barrier.
- * ARGV: channel; for each call the name of the key in messages, the time to live in ms, 1 to leave a value that is
- * there (else empty), the time in ms by the clock of the server from which on it must not be carried out (or empty),
- * and the value.
- * Returns for each call 1; 0 when there was a value to leave; 2 when a write is under way; or when it came too late,
- * the time in ms, as a negative number.
+ * ARGV: channel; for each call the key's name in messages, the time to live in ms, 1 to keep an existing value (else
+ * empty), the deadline in ms by the server's clock (or empty), and the value.
+ * Returns for each call 1; 0 when it kept an existing value; 2 when a write is under way; or, after the deadline, the
+ * server's time in ms as a negative number.
  */
 export const SET = redisScript(`
 local time = redis.call('TIME')

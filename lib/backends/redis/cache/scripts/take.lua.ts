@@ -4,8 +4,8 @@ import { redisScript } from '../../scripting/redis-script.js';
  * Returns the value and deletes it, cancels the load lease, and publishes the change.
  *
  * KEYS: value, lease.
- * ARGV: channel, the name of the key in messages.
- * Returns the value, nil when there is none; also when it is sent again.
+ * ARGV: channel, the key's name in messages.
+ * Returns the value, or nil when there is none. A repeated request gets nil.
  */
 export const TAKE = redisScript(`
 local value = redis.call('GET', KEYS[1])

@@ -2,10 +2,10 @@ import { redisScript } from '../../scripting/redis-script.js';
 import { DROP_EXPIRED, EXPIRE_WITH_LAST } from './expiring-set.lua.js';
 
 /**
- * Lets members live for a time from now, whether or not they are there.
+ * Adds members, or keeps existing ones, for a time from now.
  *
  * KEYS: 1 set. ARGV: 1 time to live in ms, then the members.
- * Returns how many are new.
+ * Returns the number of new members.
  */
 export const ADD_TO_EXPIRING_SET = redisScript(`
 ${DROP_EXPIRED}

@@ -1,10 +1,10 @@
 import { redisScript } from '../../scripting/redis-script.js';
 
 /**
- * Adds members to a set, whose time to live begins anew.
+ * Adds members to a set and restarts its time to live.
  *
- * KEYS: 1 set. ARGV: 1 time to live in ms (empty: no end), then the members.
- * Returns how many are new.
+ * KEYS: 1 set. ARGV: 1 time to live in ms (empty: none), then the members.
+ * Returns the number of new members.
  */
 export const ADD_TO_SET = redisScript(`
 local added = 0

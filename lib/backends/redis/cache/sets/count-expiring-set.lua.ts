@@ -3,7 +3,7 @@ import { DROP_EXPIRED } from './expiring-set.lua.js';
 
 /**
  * KEYS: 1 set.
- * Returns how many members there are.
+ * Returns the number of members.
  */
 export const COUNT_EXPIRING_SET = redisScript(`
 ${DROP_EXPIRED}

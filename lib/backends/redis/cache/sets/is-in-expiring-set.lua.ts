@@ -3,7 +3,7 @@ import { DROP_EXPIRED } from './expiring-set.lua.js';
 
 /**
  * KEYS: 1 set. ARGV: 1 member.
- * Returns 1 when it is there, else 0.
+ * Returns 1 when the set has the member, else 0.
  */
 export const IS_IN_EXPIRING_SET = redisScript(`
 ${DROP_EXPIRED}

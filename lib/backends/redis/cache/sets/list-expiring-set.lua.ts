@@ -3,7 +3,7 @@ import { DROP_EXPIRED } from './expiring-set.lua.js';
 
 /**
  * KEYS: 1 set.
- * Returns the members, first those that expire first.
+ * Returns the members, ordered by when they expire.
  */
 export const LIST_EXPIRING_SET = redisScript(`
 ${DROP_EXPIRED}

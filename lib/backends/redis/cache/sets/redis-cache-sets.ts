@@ -24,7 +24,7 @@ export class RedisCacheSets implements CacheSets {
   }
 
   async members(key: string): Promise<readonly string[]> {
-    // A client of the user's may answer a Set.
+    // A client of the application may answer a Set.
     return [...(await this.scripts.command((client) => client.smembers(this.keys.set(key))))];
   }
 }

@@ -3,7 +3,7 @@ import { DROP_EXPIRED, EXPIRE_WITH_LAST } from './expiring-set.lua.js';
 
 /**
  * KEYS: 1 set. ARGV: the members.
- * Returns how many there were.
+ * Returns the number of members removed.
  */
 export const REMOVE_FROM_EXPIRING_SET = redisScript(`
 ${DROP_EXPIRED}

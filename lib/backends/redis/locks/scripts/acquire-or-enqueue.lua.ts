@@ -3,17 +3,17 @@ import { fencingScript } from '../../fencing/fencing-script.js';
 import { batchOf } from '../../scripting/redis-script.js';
 
 /**
- * Takes the lock if it is free and has no waiters: the usual path of every lock. Else hands a free lock to the first
- * waiter, and puts the ticket into the queue.
+ * Takes the lock if it is free and has no waiters: the usual path of every lock. Otherwise hands a free lock to the
+ * first waiter, and puts the ticket into the queue.
  *
  * KEYS, for each call: lock, fence, queue, waiters.
- * ARGV: 1 how to publish (see QUEUE); then for each call the ticket, ms of lease when it is granted at once, and
- * `claim:name` with ms of lease when it is handed on later, or an empty string to try once and never queue.
- * Returns for each call the token, where the lock was free and had no waiters; else {1, first token, tokens, PTTL,
- * waiters} when it is granted, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head),
- * PTTL, owner, whether no message reaches the waiter (0: none is known to have missed it)}.
+ * ARGV: 1 how to publish (see QUEUE); then for each call the ticket, the lease in ms for a grant at once, and
+ * `claim:name` with the lease in ms for a later grant, or an empty string to try once and never queue.
+ * Returns for each call the token, if the lock was free and had no waiters; otherwise {1, first token, tokens, PTTL,
+ * waiters} for a grant, or {0, first token not yet issued, place in the queue from 1 on (0: far from its head), PTTL,
+ * owner, whether messages do not reach the waiter (0: none is known to have missed it)}.
  *
- * A ticket that owns the lock was granted it by an earlier send of this request, and is granted it again.
+ * A ticket that owns the lock was granted it by an earlier copy of this request, and is granted it again.
  */
 export const ACQUIRE_OR_ENQUEUE = fencingScript(`
 local time
@@ -38,11 +38,11 @@ local contend = function()
         redis.call('SET', lock.key, me, 'PX', ttl)
         return granted(lock, mint(lock))
       end
-      owner = ticket
+      owner = reads(ticket) and redis.call('GET', lock.key) or ticket
     end
     if purpose ~= '' then
       join(lock, me, purpose)
-      if owner then tell('wanted', owner, ' ' .. select(2, parts(purpose))) end
+      want(lock, owner, me, select(2, parts(purpose)))
     end
     return busy(lock, me)
   end
@@ -59,9 +59,7 @@ end
 ${batchOf('enqueue', { keys: 4, args: 3, shared: 1 })}
 `);
 
-/**
- * Text rather than a Lua function: to create one for the usual single call costs more than the call itself.
- */
+/** Text rather than a Lua function: creating a function costs more than the usual single call. */
 function takeIfFree(key: string, arg: string): string {
   return `
 if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then

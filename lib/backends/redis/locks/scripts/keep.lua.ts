@@ -1,13 +1,13 @@
 import { lockAt, QUEUE } from './queue.lua.js';
 import { redisScript } from '../../scripting/redis-script.js';
 
-/** The most waiters that are sent a message, until one is reached. */
+/** How many waiters are sent a message at most, until one is reached. */
 const MOST_TOLD = 8;
 
 /**
  * Cuts the lease of the locks that hold the ticket to `rest` ms: their holder has ended, and they stay taken for that
- * time (`minHold`). It never lengthens a lease, so that a late copy of this request does no harm. Sends a
- * message to the first waiter that can be reached.
+ * time (`minHold`). Never lengthens a lease, so a late copy of this request does no harm. Sends a message to the first
+ * waiter that can be reached.
  *
  * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
  * Returns 1 when all locks held the ticket, 0 when one was free, -1 when one holds another ticket.
@@ -36,7 +36,7 @@ for i = 1, #KEYS, 4 do
       redis.call('PEXPIRE', lock.key, rest)
       left = rest
     end
-    -- A queue or waiters of a foreign type must not fail the release.
+    -- pcall: a queue or waiters of a foreign type must not fail the release.
     pcall(announce, lock, left)
   elseif owner then
     answer = -1

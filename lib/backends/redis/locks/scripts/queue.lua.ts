@@ -1,44 +1,30 @@
-/** Tokens that come with a grant: enough for one turn of a process. */
+import { READERS } from '../readers/readers.lua.js';
+
+/** How many tokens come with a grant: enough for one turn of a process. */
 const TURN_TOKENS = 128;
-/** Tokens for a process that asks for more: no other process wants the lock, or its turn is long. */
+/** How many tokens a process gets that asks for more: no other process wants the lock, or its turn is long. */
 export const MORE_TOKENS = 1_024;
-/** A waiter without a heartbeat for this time (ms) is dropped. Five times the longest period of heartbeats. */
+/** A waiter without a heartbeat for this time (ms) is dropped: five times the longest period of heartbeats. */
 const WAITER_TTL = 5_000;
-/** A waiter without a heartbeat for this time (ms) is passed over. Longer than the longest period of heartbeats. */
+/** A waiter without a heartbeat for this time (ms) is passed over: longer than the longest period of heartbeats. */
 const SILENCE = 1_500;
-/** A waiter that no message reaches asks every 50 ms: it lives if its last request is no older than this (ms). */
+/**
+ * A waiter that no message reaches asks every 50 ms: it counts as alive if its last request is no older than this (ms).
+ */
 const FRESH = 200;
-/** How many places from the head of the queue are near: their turn may come before their next heartbeat. */
+/** How many places at the head of the queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;
 /** The keys of a queue expire this long (ms) after the last heartbeat of a waiter. */
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
-/**
- * The waiting queue of a lock, as Lua functions. A script that includes this text is a `fencingScript`, and its first
- * argument tells how to publish: `1` or `0`, whether PUBLISH answers how many processes it reached (in a Cluster it
- * counts those of one node only), followed by what the channel of every process begins with. See `publishArgument`.
- *
- * A lock is a table with its four keys. The queue is a list of tickets in order of arrival. The hash of the waiters has
- * for each of them
- * - until when (ms of Redis TIME) it stays in the queue without a further heartbeat;
- * - whether a message reaches it (0: none is known to have missed it; 1: one missed it, and it sent no heartbeat since;
- *   2: messages miss it, but its heartbeats arrive);
- * - its purpose, `claim:name`: the ms of lease to grant it and the name of the lock.
- *
- * A fence holds the first token not yet issued. Every grant writes the state first and sends the message second, because
- * a server out of memory refuses the write but not the message.
- *
- * docs/protocol.md describes the protocol, and why each step is safe.
- */
-export const QUEUE = `
-local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
+/** Mints fencing tokens of a lock, as Lua functions, in a `fencingScript`. A lock is a table with its keys. */
+export const TOKENS = `
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
-local now = math.floor(micros / 1000)
 local whole = function(number) return string.format('%.0f', number) end
 
 local unissued = function(lock) return redis.call('GET', lock.fence) or '0' end
--- At most one token for each microsecond since the last were issued: tokens run ahead of the clock by one range at most.
+-- Mints at most one token for each microsecond since the last ones: tokens run ahead of the clock by one range at most.
 local mint = function(lock, most, floor)
   local first = math.max(tonumber(unissued(lock)), floor or 0)
   local count = math.max(1, math.min(most or ${TURN_TOKENS}, micros - first))
@@ -46,11 +32,34 @@ local mint = function(lock, most, floor)
   redis.call('SET', lock.fence, whole(first + count), 'PX', fence_ttl)
   return whole(first), count
 end
+`;
 
+/**
+ * The queue of a lock, as Lua functions. A script that includes this text is a `fencingScript`, and its first argument
+ * says how to publish: `1` or `0`, whether PUBLISH returns how many processes it reached (in a Cluster it counts those
+ * of one node only), then the text with which the channel of every process begins. See `publishArgument`.
+ *
+ * A lock is a table with its four keys. The queue is a list of tickets in order of arrival, where readers come before
+ * the writers that are not next. The hash of the waiters has for each of them
+ * - until when (ms of Redis TIME) it stays in the queue without a further heartbeat;
+ * - whether messages reach it (0: none is known to have missed it; 1: one missed it, and it sent no heartbeat since; 2:
+ *   messages miss it, but its heartbeats arrive);
+ * - its purpose, `claim:name`: the lease in ms for its grant, and the name of the lock.
+ *
+ * A fence holds the first token not yet issued. Every grant writes the state first and sends the message second,
+ * because a server that is out of memory refuses the write but not the message.
+ *
+ * docs/protocol.md describes the protocol, and why each step is safe.
+ */
+export const QUEUE = `
+local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
+${TOKENS}
+local now = math.floor(micros / 1000)
+${READERS}
 local tell = function(kind, ticket, rest)
   local process = string.match(ticket, '^(.+):%d+$')
   if not process then return 0 end
-  -- Without the right to publish no message is sent, but what was written before must stand (pcall).
+  -- pcall: without the right to publish no message is sent, but what was written before must stand.
   local reached = redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. ticket .. rest)
   return type(reached) == 'number' and reached or 0
 end
@@ -67,7 +76,7 @@ local write = function(lock, ticket, alive, deaf, purpose)
   redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
   redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
 end
--- Notes a heartbeat. A waiter that a message missed is sent an empty one, to see whether messages reach it again.
+-- Notes a heartbeat. Sends an empty message to a waiter that a message missed, to see whether messages reach it again.
 local beat = function(lock, ticket, deaf, purpose)
   if deaf > 0 then deaf = tell('hello', ticket, '') > 0 and 0 or 2 end
   write(lock, ticket, now + ${WAITER_TTL}, deaf, purpose)
@@ -82,8 +91,52 @@ local leave = function(lock, ticket)
   redis.call('HDEL', lock.waiters, ticket)
 end
 
--- Gives the free lock to a waiter, and sends its process a message unless that is the caller. Where the message reaches
--- nobody, the lock stays free.
+-- Tells the owner of the lock that somebody else waits; of many writers that wait for readers only those near the head.
+local want = function(lock, owner, ticket, name)
+  if not shared(owner) then return tell('wanted', owner, ' ' .. name) end
+  if not redis.call('LPOS', lock.queue, ticket, 'MAXLEN', ${NEAR}) then return end
+  local _, readers = readers_in(owner)
+  for _, reader in ipairs(readers) do tell('wanted', reader.ticket, ' ' .. name) end
+end
+-- Whether the ticket is that of a writer that sends heartbeats.
+local writes = function(lock, ticket)
+  local alive = not reads(ticket) and waiter(lock, ticket)
+  return alive and now - (alive - ${WAITER_TTL}) <= ${SILENCE}
+end
+-- Queues a reader behind the readers that come after the first live writers of the queue: one where readers hold the
+-- lock.
+local join_reader = function(lock, ticket, purpose, writers)
+  local place = 0
+  while redis.call('HEXISTS', lock.waiters, ticket) == 0 do
+    local other = redis.call('LINDEX', lock.queue, place)
+    if not other then
+      redis.call('RPUSH', lock.queue, ticket)
+      break
+    end
+    if writes(lock, other) then
+      if writers == 0 then
+        redis.call('LINSERT', lock.queue, 'BEFORE', other, ticket)
+        break
+      end
+      writers = writers - 1
+    end
+    place = place + 1
+  end
+  beat(lock, ticket, 0, purpose)
+end
+-- Whether a writer waits that sends heartbeats: readers that come now wait behind it.
+local writer_waits = function(lock)
+  local place = 0
+  while true do
+    local ticket = redis.call('LINDEX', lock.queue, place)
+    if not ticket then return false end
+    if writes(lock, ticket) then return true end
+    place = place + 1
+  end
+end
+
+-- Gives the free lock to a waiter, and sends its process a message unless that process is the caller. If the message
+-- reaches nobody, the lock stays free.
 local give = function(lock, ticket, purpose, known)
   local claim, name = parts(purpose)
   redis.call('SET', lock.key, ticket, 'PX', claim)
@@ -95,26 +148,74 @@ local give = function(lock, ticket, purpose, known)
   redis.call('DEL', lock.key)
 end
 
--- Gives the free lock to the first waiter that is taken to live. One that cannot be reached now keeps its place.
-local hand_on = function(lock, caller)
-  local place, unreached = 0, {}
+-- Lets waiting readers in together, beside those of \`value\`. One that the message does not reach keeps its place.
+-- Returns the ticket of one of them, the caller if it is among them.
+local admit = function(lock, run, caller, value, unreached)
+  local token, readers, admitted, missed = mint(lock, 1), {}, nil, {}
+  if value then readers = select(2, readers_in(value)) end
+  for _, reader in ipairs(run) do
+    readers[#readers + 1] = {ticket = reader.ticket, ends = now + parts(reader.purpose)}
+  end
+  store_readers(lock.key, token, readers)
+  local others = redis.call('LLEN', lock.queue) - #run
+  for _, reader in ipairs(run) do
+    local claim, name = parts(reader.purpose)
+    local rest = ' ' .. token .. ' 1 ' .. claim .. ' ' .. others .. ' ' .. name
+    local known = reader.known
+    if known == 'caller' or tell('grant', reader.ticket, rest) > 0 or not counted or known == 'alive' then
+      leave(lock, reader.ticket)
+      if reader.ticket == caller or not admitted then admitted = reader.ticket end
+    else
+      missed[reader.ticket], unreached[reader.process] = true, true
+      if reader.deaf == 0 then write(lock, reader.ticket, reader.alive, 1, reader.purpose) end
+    end
+  end
+  if next(missed) then
+    local reached = {}
+    for _, reader in ipairs(readers) do if not missed[reader.ticket] then reached[#reached + 1] = reader end end
+    redis.call('DEL', lock.key)
+    store_readers(lock.key, token, reached)
+  end
+  return admitted, token, 1
+end
+
+-- Gives the free lock to the first waiter that counts as alive: to one writer, or to all readers before the next
+-- writer. With \`value\`, readers hold the lock, and only readers come in. A waiter that cannot be reached now keeps
+-- its place.
+local hand_on = function(lock, caller, value)
+  local place, unreached, run = 0, {}, {}
   while true do
     local ticket = redis.call('LINDEX', lock.queue, place)
-    if not ticket then return nil end
-    local alive, deaf, purpose = waiter(lock, ticket)
-    if not alive or alive <= now then
+    local alive, deaf, purpose
+    if ticket then alive, deaf, purpose = waiter(lock, ticket) end
+    if not ticket then
+      if run[1] then return admit(lock, run, caller, value, unreached) end
+      return nil
+    elseif not alive or alive <= now then
       leave(lock, ticket)
     else
       local quiet, process = now - (alive - ${WAITER_TTL}), string.match(ticket, '^(.+):%d+$')
       local known = ticket == caller and 'caller' or deaf == 2 and quiet <= ${FRESH} and 'alive'
       local token, count
       if known or quiet <= ${SILENCE} and not unreached[process] then
-        token, count = give(lock, ticket, purpose, known)
-        if token then
-          leave(lock, ticket)
-          return ticket, token, count
+        if reads(ticket) then
+          run[#run + 1] = {
+            ticket = ticket, known = known, process = process, alive = alive, deaf = deaf, purpose = purpose,
+          }
+        else
+          if run[1] then
+            local admitted, first = admit(lock, run, caller, value, unreached)
+            if admitted then return admitted, first, 1 end
+            run = {}
+          end
+          if value then return nil end
+          token, count = give(lock, ticket, purpose, known)
+          if token then
+            leave(lock, ticket)
+            return ticket, token, count
+          end
+          unreached[process] = true
         end
-        unreached[process] = true
       end
       if deaf == 0 and unreached[process] then write(lock, ticket, alive, 1, purpose) end
       place = place + 1
@@ -125,10 +226,18 @@ end
 local granted = function(lock, token, count)
   return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}
 end
+-- What a reader among the readers is answered.
+local share_of = function(lock, value, ticket)
+  if not shared(value) then return nil end
+  local token, readers, place = readers_in(value, ticket)
+  if not place then return nil end
+  return {1, token, 1, whole(readers[place].ends - now), redis.call('LLEN', lock.queue)}
+end
+local name_of = function(owner) return shared(owner) and 'readers' or owner or '' end
 local busy = function(lock, ticket, deaf)
   local place = redis.call('LPOS', lock.queue, ticket, 'MAXLEN', ${NEAR})
   local owner = redis.call('GET', lock.key)
-  return {0, unissued(lock), place and place + 1 or 0, redis.call('PTTL', lock.key), owner or '', deaf or 0}
+  return {0, unissued(lock), place and place + 1 or 0, redis.call('PTTL', lock.key), name_of(owner), deaf or 0}
 end
 `;
 

@@ -1,0 +1,59 @@
+import type { CanActivate, ModuleMetadata, Type } from '@nestjs/common';
+import { instance } from '../options/checks.js';
+import { lockOption } from '../options/option-checks.js';
+import { OptionTable, settingOf } from '../options/option-table.js';
+
+/** The options of `LockAdminModule.register`. Unknown options are refused. */
+export interface LockAdminOptions {
+  /** The guards of all routes, at least one: classes, which Nest makes with what `imports` export. */
+  guards: readonly Type<CanActivate>[];
+  /** Where the routes are. @default 'admin/locks' */
+  path?: string;
+  /** Modules that export what the guards inject. @default none */
+  imports?: ModuleMetadata['imports'];
+}
+
+export interface LockAdminSettings {
+  readonly guards: readonly Type<CanActivate>[];
+  readonly path: string;
+  readonly imports: NonNullable<ModuleMetadata['imports']>;
+}
+
+const GUARDS = 'a list of one guard class or more, which let administrators in: { guards: [AdminGuard] }';
+
+const setting = settingOf<LockAdminSettings>();
+
+const ADMIN_OPTIONS = new OptionTable<LockAdminOptions, LockAdminSettings>(
+  lockOption,
+  'option of LockAdminModule',
+  '',
+  { guards: [], path: 'admin/locks', imports: [] },
+  {
+    guards: setting('guards', instance(isGuards, GUARDS)),
+    path: setting('path', instance(isPath, "a path such as 'admin/locks'")),
+    imports: setting('imports', instance(isList, 'a list of modules')),
+  },
+);
+
+/** @throws LockConfigError for an option that it cannot take, and without a guard */
+export function lockAdminSettings(options: LockAdminOptions): LockAdminSettings {
+  const settings = ADMIN_OPTIONS.settings(lockOption.object('options', options, `an object with ${GUARDS}`));
+  if (settings.guards.length === 0) throw lockOption.refused('guards', options.guards, GUARDS);
+  return settings;
+}
+
+function isGuards(value: unknown): value is readonly Type<CanActivate>[] {
+  return Array.isArray(value) && value.length > 0 && value.every(isGuardClass);
+}
+
+function isGuardClass(value: unknown): boolean {
+  return typeof value === 'function' && 'canActivate' in ((value.prototype as object | undefined) ?? {});
+}
+
+function isPath(value: unknown): value is string {
+  return typeof value === 'string' && value !== '';
+}
+
+function isList(value: unknown): value is NonNullable<ModuleMetadata['imports']> {
+  return Array.isArray(value);
+}

@@ -1,0 +1,66 @@
+/** How many batches may be under way at a time. */
+export interface Lanes {
+  /** At this number of batches under way, further requests gather until one is answered. Default: no limit. */
+  readonly lanes?: number;
+  /** How long (ms) they gather at most: a batch may wait for a locked row. Default 10. */
+  readonly longestHold?: number;
+}
+
+/**
+ * Decides when requests that gather are sent: at once while nothing is under way, so that a single one never waits;
+ * else those of one turn of the event loop together. Once `lanes` batches are under way, the requests of the following
+ * turns gather until one is answered: fewer and larger batches cost the store less.
+ */
+export class Gathering {
+  private underWay = 0;
+  private turnEnds = false;
+  private hold: NodeJS.Timeout | undefined;
+  private readonly lanes: number;
+  private readonly longestHold: number;
+  private readonly endTurn = () => {
+    this.turnEnds = false;
+    this.flush();
+  };
+
+  constructor(
+    /** Sends what has gathered, if anything has. */
+    private readonly send: () => void,
+    { lanes = Infinity, longestHold = 10 }: Lanes = {},
+  ) {
+    this.lanes = lanes;
+    this.longestHold = longestHold;
+  }
+
+  /** One more request waits. `full`: no other can join it. */
+  added(full: boolean): void {
+    if (full || this.underWay === 0) this.flush();
+    else this.gather();
+  }
+
+  /** A batch was sent. */
+  begun(): void {
+    this.underWay += 1;
+  }
+
+  /** A batch was answered, or has failed; `waiting`: requests have gathered meanwhile. */
+  ended(waiting: boolean): void {
+    this.underWay -= 1;
+    if (waiting) this.gather();
+  }
+
+  private gather(): void {
+    if (this.turnEnds) return;
+    if (this.underWay >= this.lanes) {
+      this.hold ??= setTimeout(() => this.flush(), this.longestHold).unref();
+      return;
+    }
+    this.turnEnds = true;
+    setImmediate(this.endTurn);
+  }
+
+  private flush(): void {
+    clearTimeout(this.hold);
+    this.hold = undefined;
+    this.send();
+  }
+}

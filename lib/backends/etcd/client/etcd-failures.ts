@@ -1,0 +1,63 @@
+/** gRPC codes, as the JSON gateway reports them. */
+const UNAVAILABLE = 14;
+const UNAUTHENTICATED = 16;
+
+/** A server answered that it does not carry out the request. */
+export class EtcdRefusal extends Error {
+  override readonly name = 'EtcdRefusal';
+
+  constructor(
+    message: string,
+    readonly code: number,
+  ) {
+    super(message);
+  }
+
+  /** Whether another member may serve the request. */
+  get isOfMember(): boolean {
+    return this.code === UNAVAILABLE;
+  }
+
+  /** Whether the cluster may have carried out the request all the same. */
+  get isUncertain(): boolean {
+    return this.isOfMember && !this.message.includes('no leader');
+  }
+
+  /**
+   * Whether a new token of the same user would be accepted: etcd forgets tokens, and each change of a role ends all.
+   */
+  get isOfToken(): boolean {
+    return this.code === UNAUTHENTICATED || /invalid auth token|revision in header is old/.test(this.message);
+  }
+}
+
+/** A server did not answer. */
+export class EtcdSilence extends Error {
+  override readonly name = 'EtcdSilence';
+
+  constructor(
+    /** Whether it may have carried out the request. */
+    readonly isUncertain: boolean,
+    cause: Error,
+  ) {
+    super(messageOf(cause), { cause });
+  }
+}
+
+function messageOf(error: Error): string {
+  const { code } = error as { code?: unknown };
+  const each =
+    error instanceof AggregateError ? (error.errors as Error[]).map(({ message }) => message).join(', ') : '';
+  const text = each || error.message;
+  return typeof code !== 'string' || text.includes(code) ? text : `${text} (${code})`;
+}
+
+/** No endpoint served the request. */
+export class EtcdUnavailable extends Error {
+  override readonly name = 'EtcdUnavailable';
+}
+
+/** Whether the lease of the request has ended. */
+export function leaseIsGone(error: unknown): error is EtcdRefusal {
+  return error instanceof EtcdRefusal && error.message.includes('requested lease not found');
+}

@@ -1,0 +1,59 @@
+import type { NameRequest } from '../../contracts/lock-backend.js';
+
+type Prefixed = Pick<NameRequest, 'prefix'>;
+
+/**
+ * The keys of all locks. Each has one segment for the module's prefix, which may be empty, and one for the name or the
+ * process: a `/` in them is encoded, so that no name is the beginning of another one's keys.
+ */
+export class EtcdKeys {
+  /** What is added to every token. */
+  readonly offset: string;
+
+  constructor(private readonly root: string) {
+    this.offset = `${root}first-token`;
+  }
+
+  /** Its value is the ticket that owns the lock. */
+  lock({ prefix, name }: NameRequest): string {
+    return this.key('lock', prefix, name);
+  }
+
+  /** What the keys of all waiters of a name begin with. The ticket follows, which is the value, too. */
+  waiters({ prefix, name }: NameRequest): string {
+    return `${this.key('wait', prefix, name)}/`;
+  }
+
+  /** Where a process gets its messages. */
+  mailbox({ prefix }: Prefixed, process: string): string {
+    return this.key('mail', prefix, process);
+  }
+
+  label({ prefix }: Prefixed, process: string): string {
+    return this.key('label', prefix, process);
+  }
+
+  /** The request for the name of a lock or of a waiter; `undefined` for another key. */
+  nameIn(key: string): (NameRequest & { readonly waits: boolean }) | undefined {
+    const [kind, prefix = '', name] = key.slice(this.root.length).split('/').map(unescaped);
+    if (!key.startsWith(this.root) || name === undefined || (kind !== 'lock' && kind !== 'wait')) return undefined;
+    return { ...(prefix !== '' && { prefix }), name, waits: kind === 'wait' };
+  }
+
+  private key(kind: string, prefix: string | undefined, name: string): string {
+    return `${this.root}${kind}/${escaped(prefix ?? '')}/${escaped(name)}`;
+  }
+}
+
+/** What the tickets of a process begin with. */
+export function processOf(ticket: string): string {
+  return ticket.slice(0, ticket.lastIndexOf(':'));
+}
+
+function escaped(text: string): string {
+  return text.replace(/[%/]/g, (char) => (char === '%' ? '%25' : '%2F'));
+}
+
+function unescaped(text: string): string {
+  return text.replace(/%2F|%25/g, (code) => (code === '%25' ? '%' : '/'));
+}

@@ -1,0 +1,233 @@
+import { LockKeyError } from '../../errors/lock-errors.js';
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  LabelRequest,
+  LockBackend,
+  LockState,
+  LockTraits,
+  MintRequest,
+  NameRequest,
+  Pending,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  StartRequest,
+  TicketRequest,
+  TokenRange,
+} from '../../contracts/lock-backend.js';
+import { MOST_WAITERS } from '../../contracts/lock-requests.js';
+import { EtcdClient } from './client/etcd-client.js';
+import { leaseIsGone } from './client/etcd-failures.js';
+import { count, decode, get, hasValue, put, remove } from './client/etcd-messages.js';
+import { diagnosisOf } from './etcd-diagnosis.js';
+import { EtcdKeys, processOf } from './etcd-keys.js';
+import { EtcdLockQueue } from './queue/etcd-lock-queue.js';
+import { EtcdNames } from './etcd-names.js';
+import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
+import { EtcdReleases } from './etcd-releases.js';
+import { EtcdSessions, type LossListener } from './session/etcd-sessions.js';
+import { EtcdSweep } from './session/etcd-sweep.js';
+import { EtcdTransactions } from './client/etcd-transactions.js';
+import { checkCluster } from './start-check.js';
+import { TokenOffset } from './token-offset.js';
+
+/** How many names one transaction can take: each needs three of its 128 operations. */
+const MOST_NAMES = 40;
+/** How many names are looked at in one transaction. */
+const NAMES_AT_ONCE = 60;
+
+/**
+ * Locks on etcd 3.4 or newer, over the JSON gateway of its members. The locks of a process live with one lease of etcd,
+ * which the backend keeps alive; when the process dies, etcd frees them after `ttl`. No client library is needed.
+ *
+ * @throws LockConfigError for options that it cannot take
+ */
+export function etcd(options: EtcdOptions): LockBackend {
+  return new EtcdLockBackend(etcdSettings(options));
+}
+
+class EtcdLockBackend implements LockBackend {
+  readonly name = 'etcd';
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly queue: EtcdLockQueue;
+  private readonly client: EtcdClient;
+  private readonly keys: EtcdKeys;
+  private readonly transactions: EtcdTransactions;
+  private readonly offset: TokenOffset;
+  private readonly sessions: EtcdSessions;
+  private readonly names: EtcdNames;
+  private readonly releases: EtcdReleases;
+  private readonly sweep: EtcdSweep;
+
+  constructor(settings: EtcdSettings) {
+    const { root, ttl, firstToken } = settings;
+    this.client = new EtcdClient(settings);
+    this.keys = new EtcdKeys(root);
+    this.transactions = new EtcdTransactions(this.client);
+    this.offset = new TokenOffset(this.keys.offset, this.transactions);
+    this.sessions = new EtcdSessions(this.client, ttl, () => this.offset.startAfter(firstToken));
+    this.names = new EtcdNames(this.keys, this.transactions, this.offset, this.sessions);
+    this.releases = new EtcdReleases(this.names);
+    this.sweep = new EtcdSweep(this.client, this.names, this.releases, ttl * 1_000);
+    this.queue = new EtcdLockQueue(this.client, this.names, () => this.sweep.start());
+    this.client.whenInDoubt(() => this.sweep.start());
+  }
+
+  async acquire({ prefix, names, ticket, leastToken = 0 }: AcquireRequest): Promise<AcquireAnswer> {
+    if (names.length > MOST_NAMES) {
+      throw new LockKeyError(
+        `etcd takes at most ${MOST_NAMES} names in one step; give fewer than ${names.length}`,
+        names,
+      );
+    }
+    const requests = names.map((name) => ({ prefix, name }));
+    /** The names that an earlier send has taken. */
+    let own = new Set<NameRequest>();
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await this.offset.tryAgain(tries);
+      const session = await this.sessions.current();
+      await this.offset.raiseTo(leastToken);
+      this.sessions.tickets.add(ticket);
+      const outcome = await this.transactions
+        .run({
+          compare: requests.flatMap((request) =>
+            own.has(request) ? [hasValue(this.keys.lock(request), ticket)] : this.names.isFree(request),
+          ),
+          success: requests.map((request) => this.names.give(request, ticket, session.lease)),
+          failure: requests.flatMap((request) => this.names.reads(request)),
+        })
+        .catch((error: unknown) => {
+          if (!leaseIsGone(error)) throw error;
+          session.end(error);
+        });
+      if (!outcome) continue;
+      if (outcome.succeeded) return this.names.granted(outcome.revision, 0, session.lease);
+      const states = requests.map((request, index) => ({ request, ...this.names.stateIn(outcome, 3 * index) }));
+      const busy = states.find(({ owner, first }) => (owner ? owner.ticket !== ticket : first !== undefined));
+      own = new Set(states.filter(({ owner }) => owner?.ticket === ticket).map(({ request }) => request));
+      if (!busy) continue;
+      this.sessions.tickets.delete(ticket);
+      const { owner, first, request } = busy;
+      if (!owner && first) await this.names.handOver(request, { ...busy, first });
+      return { status: 'busy', name: request.name, owner: owner?.ticket ?? '', remaining: Infinity };
+    }
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    const session = this.sessions.present;
+    if (!session) return requests.map(() => Promise.resolve({ status: 'not-owner' }));
+    const renewed = session.refresh();
+    const looks = requests.flatMap(({ prefix, names }) => names.map((name) => ({ prefix, name })));
+    const chunks: Promise<readonly { ticket: string; lease: string | undefined; waiting: number }[]>[] = [];
+    for (let from = 0; from < looks.length; from += NAMES_AT_ONCE) {
+      chunks.push(this.look(looks.slice(from, from + NAMES_AT_ONCE)));
+    }
+    let next = 0;
+    return requests.map(async ({ names, ticket }): Promise<RenewAnswer> => {
+      const from = next;
+      next += names.length;
+      const [found] = await Promise.all([Promise.all(chunks), renewed]);
+      const own = found.flat().slice(from, from + names.length);
+      const remaining = session.remaining();
+      const owned = own.every((each) => each.ticket === ticket && each.lease === session.lease);
+      if (!owned || remaining === 0) return { status: 'not-owner' };
+      return { status: 'renewed', remaining, waiting: Math.max(...own.map(({ waiting }) => waiting)) };
+    });
+  }
+
+  release(request: TicketRequest): Pending<ReleaseAnswer> {
+    return this.releases.release(request);
+  }
+
+  async mint(request: MintRequest): Promise<TokenRange | null> {
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await this.offset.tryAgain(tries);
+      await this.offset.raiseTo(request.leastToken);
+      const outcome = await this.names.mint(request, request.ticket);
+      if (outcome.succeeded) return this.offset.tokensOf(outcome.revision);
+      if (this.names.stateIn(outcome).owner?.ticket !== request.ticket) return null;
+    }
+  }
+
+  async inspect(request: NameRequest): Promise<LockState | null> {
+    const outcome = await this.transactions.read(this.names.reads(request, MOST_WAITERS));
+    const { owner, waiting } = this.names.stateIn(outcome);
+    if (!owner) return null;
+    const queue = this.names.queueIn(outcome);
+    const [ttl, labels] = await Promise.all([
+      this.ttlOf(owner.lease),
+      this.transactions.read(
+        [owner.ticket, ...queue].map((ticket) => get(this.keys.label(request, processOf(ticket)))),
+      ),
+    ]);
+    if (ttl === 0) return null;
+    const { first, count: tokens } = this.offset.tokensOf(owner.revision);
+    const labelAt = (index: number) => {
+      const label = labels.first(index)?.value;
+      return label === undefined ? {} : { label: decode(label) };
+    };
+    const waiters = queue.map((ticket, index) => ({ ticket, ...labelAt(index + 1) }));
+    return { owner: owner.ticket, ...labelAt(0), ttl, fencingToken: first + tokens - 1, waiting, waiters };
+  }
+
+  /** The label lives as long as the session of the process. */
+  async label(request: LabelRequest): Promise<void> {
+    const key = this.keys.label(request, request.process);
+    if (request.ttl === 0) await this.transactions.run({ compare: [], success: [remove(key)], failure: [] });
+    else {
+      const { lease } = await this.sessions.current();
+      await this.transactions.run({ compare: [], success: [put(key, request.label, lease)], failure: [] });
+    }
+  }
+
+  forceRelease(request: NameRequest): Promise<string | null> {
+    return this.releases.force(request);
+  }
+
+  onLost(listener: LossListener): () => void {
+    return this.sessions.onLost(listener);
+  }
+
+  start(request: StartRequest): Promise<void> {
+    return checkCluster(this.client, this.keys, this.transactions, request.report);
+  }
+
+  diagnose(error?: unknown): Error {
+    return diagnosisOf(this.client, error);
+  }
+
+  async ping(): Promise<void> {
+    await this.transactions.read([get(this.keys.offset)]);
+  }
+
+  async close(): Promise<void> {
+    this.sweep.close();
+    this.queue.close();
+    try {
+      await this.sessions.close();
+    } catch {
+      // etcd ends the lease by itself.
+    }
+    this.client.close();
+  }
+
+  private async look(
+    requests: readonly NameRequest[],
+  ): Promise<readonly { ticket: string; lease: string | undefined; waiting: number }[]> {
+    const outcome = await this.transactions.read(
+      requests.flatMap((request) => [get(this.keys.lock(request)), count(this.keys.waiters(request))]),
+    );
+    return requests.map((_, index) => {
+      const kv = outcome.first(2 * index);
+      return { ticket: decode(kv?.value), lease: kv?.lease, waiting: outcome.count(2 * index + 1) };
+    });
+  }
+
+  /** Milliseconds left of a lease; 0 when it has ended. */
+  private async ttlOf(lease: string): Promise<number> {
+    if (lease === '0') return Infinity;
+    const { answer } = await this.client.call<{ TTL?: string }>('/v3/lease/timetolive', { ID: lease });
+    return Math.max(0, Number(answer.TTL ?? 0)) * 1_000;
+  }
+}

@@ -1,0 +1,129 @@
+import type { TokenRange } from '../../contracts/lock-backend.js';
+import {
+  decode,
+  get,
+  isUnchanged,
+  putForGood,
+  type Compare,
+  type KeyValue,
+  type Operation,
+} from './client/etcd-messages.js';
+import type { EtcdTransactions, Outcome } from './client/etcd-transactions.js';
+
+/** How many tokens belong to one revision of etcd. */
+const TOKENS = 1_024;
+/** How often a request is sent at most that other processes hinder. */
+const MOST_TRIES = 100;
+
+/**
+ * Turns revisions of etcd into fencing tokens: each revision has 1,024 of them, above a number that etcd keeps and that
+ * is only ever raised. Every transaction that mints tokens requires that the number is the one we know.
+ */
+export class TokenOffset {
+  private offset = 0;
+  /** The revision at which it was written; 0 while it never was. */
+  private writtenAt = '0';
+  private newest = 0;
+  /** Whether etcd may have lost the number: its key was deleted, or etcd was restored from a backup. */
+  private lost = false;
+  private restoring: Promise<void> | undefined;
+
+  constructor(
+    private readonly key: string,
+    private readonly transactions: EtcdTransactions,
+  ) {}
+
+  /** Holds while the number that we know is the present one. */
+  guard(): Compare {
+    return isUnchanged(this.key, this.writtenAt);
+  }
+
+  /** Reads the number, for `learn`. */
+  read(): Operation {
+    return get(this.key);
+  }
+
+  /** `kv`: what a read found; `undefined` when the key is absent. */
+  learn(kv: KeyValue | undefined): void {
+    const revision = kv?.mod_revision ?? '0';
+    if (revision === this.writtenAt) return;
+    if (Number(revision) > Number(this.writtenAt) && numberIn(kv) >= this.offset) this.adopt(kv);
+    // Or the answer is late: `restore` reads again.
+    else this.lost = true;
+  }
+
+  /** Before a request is sent again that the guard refused: writes the number again where etcd has lost it. */
+  async restore(): Promise<void> {
+    if (this.lost) await (this.restoring ??= this.writeAgain().finally(() => (this.restoring = undefined)));
+  }
+
+  /** The tokens of a revision at which we have written. `offset` is the number then, where we may not know it. */
+  tokensOf(revision: number, offset = this.offset): TokenRange {
+    this.newest = Math.max(this.newest, revision);
+    return { first: offset + revision * TOKENS, count: TOKENS };
+  }
+
+  /** No token of a later revision is below this. */
+  leastAfter(revision: number): number {
+    return this.offset + (revision + 1) * TOKENS;
+  }
+
+  /** What to send in a message: only its receiver learns the revision at which it is written. */
+  get value(): number {
+    return this.offset;
+  }
+
+  /** Makes every later token at least `least`. */
+  async raiseTo(least: number): Promise<void> {
+    for (let tries = 0; this.leastAfter(this.newest) < least; tries += 1) {
+      if (tries > 0) await this.tryAgain(tries);
+      this.learn(await this.write(this.offset + least - this.leastAfter(this.newest)));
+    }
+  }
+
+  /** Makes every later token greater than `token`: a cluster may have a revision of 1. */
+  async startAfter(token: number): Promise<void> {
+    this.learn((await this.transactions.read([this.read()])).first(0));
+    await this.restore();
+    for (let tries = 0; this.offset < token; tries += 1) {
+      if (tries > 0) await this.tryAgain(tries);
+      this.learn(await this.write(token));
+    }
+  }
+
+  /**
+   * Before the next try of a request that was refused because another process changed the same keys, or the number.
+   *
+   * @throws Error after too many tries
+   */
+  async tryAgain(tries: number): Promise<void> {
+    if (tries >= MOST_TRIES) throw new Error(`gave up after ${MOST_TRIES} tries, between which its keys changed`);
+    await this.restore();
+  }
+
+  private async writeAgain(): Promise<void> {
+    let present = (await this.transactions.read([this.read()])).first(0);
+    if (numberIn(present) < this.offset) present = await this.write(this.offset, present?.mod_revision ?? '0');
+    if (numberIn(present) >= this.offset) this.adopt(present);
+  }
+
+  private adopt(kv: KeyValue | undefined): void {
+    this.offset = numberIn(kv);
+    this.writtenAt = kv?.mod_revision ?? '0';
+    this.lost = false;
+  }
+
+  /** Writes the number, unless it was written after the revision `since`. Returns what is there after that. */
+  private async write(offset: number, since = this.writtenAt): Promise<KeyValue | undefined> {
+    const outcome: Outcome = await this.transactions.run({
+      compare: [isUnchanged(this.key, since)],
+      success: [putForGood(this.key, String(offset)), this.read()],
+      failure: [this.read()],
+    });
+    return outcome.first(outcome.succeeded ? 1 : 0);
+  }
+}
+
+function numberIn(kv: KeyValue | undefined): number {
+  return Number(decode(kv?.value));
+}

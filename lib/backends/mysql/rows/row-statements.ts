@@ -1,0 +1,150 @@
+import type { ResultSetHeader } from 'mysql2';
+import type { TokenRange } from '../../../contracts/lock-backend.js';
+import { after, bytes, characters, LEAST_TOKEN, NOW, oneOf, reserve, TOKENS, until, unusedFor } from './sql.js';
+import type { TableStatements } from './lock-table.js';
+import { markWaiting, othersWait } from './waiting-marks.js';
+
+/** A row, and the ticket that owns it or is to own it. */
+export interface RowTicket {
+  /** 64 hexadecimal digits. */
+  readonly id: string;
+  readonly ticket: string;
+}
+
+export interface StateRow {
+  readonly id: Buffer;
+  readonly owner: Buffer;
+  /** Milliseconds until the lease ends; 0 or less where it has ended. */
+  readonly remaining: number;
+  readonly token: number;
+  readonly name: string;
+}
+
+export interface HeldRow {
+  readonly id: Buffer;
+  readonly owner: Buffer;
+  readonly remaining: number;
+  /** Processes that wait, the owner's among them; empty where there is none. */
+  readonly waiter1: Buffer;
+  readonly waiter2: Buffer;
+}
+
+/**
+ * The statements on the table: for each name one row with its owner, the end of its lease, the newest reserved token
+ * and two processes that wait. Each statement is a transaction of its own: no row stays locked while a client thinks.
+ *
+ * The count of affected rows depends on the flag FOUND_ROWS of the client, so that the answer is in `insertId`. An
+ * assignment sees the columns that those before it have changed, or, in the mode SIMULTANEOUS_ASSIGNMENT of MariaDB, as
+ * they were: the conditions and their order give the same in both.
+ */
+export class RowStatements implements TableStatements {
+  constructor(private readonly table: string) {}
+
+  create(): string {
+    return `CREATE TABLE IF NOT EXISTS ${this.table} (
+  id BINARY(32) NOT NULL PRIMARY KEY,
+  name VARCHAR(255) NOT NULL,
+  owner VARBINARY(255) NOT NULL,
+  expires_at DATETIME(6) NOT NULL,
+  token BIGINT NOT NULL,
+  waiter1 VARBINARY(255) NOT NULL DEFAULT '',
+  waiter1_until DATETIME(6) NOT NULL DEFAULT '1970-01-01',
+  waiter2 VARBINARY(255) NOT NULL DEFAULT '',
+  waiter2_until DATETIME(6) NOT NULL DEFAULT '1970-01-01'
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin`;
+  }
+
+  /** Takes the name where its lease has ended or the ticket owns it. */
+  take({ id, ticket }: RowTicket, name: string, ttl: number, leastToken = 0): string {
+    const me = bytes(ticket);
+    const free = `(owner = ${me} OR expires_at <= ${NOW})`;
+    return `INSERT INTO ${this.table} (id, name, owner, expires_at, token)
+VALUES (x'${id}', ${characters(name)}, ${me}, ${after(ttl)}, ${reserve('0', leastToken, '0')})
+ON DUPLICATE KEY UPDATE
+token = IF(${free}, ${reserve('token', leastToken, othersWait(ticket))}, token + 0 * LAST_INSERT_ID(${until('expires_at')})),
+owner = IF(${free}, ${me}, owner),
+expires_at = IF(${free}, GREATEST(expires_at, ${after(ttl)}), expires_at)`;
+  }
+
+  /** Notes for a moment that the process of the ticket waits. */
+  mark({ id, ticket }: RowTicket): string {
+    return `UPDATE ${this.table} SET ${markWaiting(ticket)} WHERE id = x'${id}'`;
+  }
+
+  /** Frees the row: a row is affected where the ticket owned it. */
+  free({ id, ticket }: RowTicket): string {
+    return `UPDATE ${this.table} SET owner = '', expires_at = ${NOW} WHERE ${owned(id, ticket)}`;
+  }
+
+  /** Lets the lease end `rest` ms from now, or earlier. */
+  shorten({ id, ticket }: RowTicket, rest: number): string {
+    return `UPDATE ${this.table} SET expires_at = LEAST(expires_at, ${after(rest)}), token = token + 0 * LAST_INSERT_ID(1)
+WHERE ${owned(id, ticket)}`;
+  }
+
+  /** Reserves further tokens for the ticket. */
+  mint({ id, ticket }: RowTicket, leastToken: number): string {
+    return `UPDATE ${this.table} SET token = ${reserve('token', leastToken, '0')} WHERE ${owned(id, ticket)}`;
+  }
+
+  /** Lets the leases of those rows that their tickets own run for at least `ttl` ms from now. */
+  prolong(rows: readonly RowTicket[], ttl: number): string {
+    const pairs = rows.map(({ id, ticket }) => `(x'${id}', ${bytes(ticket)})`);
+    // The first condition finds the rows by their key, so that no other row is looked at and locked.
+    return `UPDATE ${this.table} SET expires_at = GREATEST(expires_at, ${after(ttl)})
+WHERE ${oneOf(rows.map(({ id }) => id))} AND (id, owner) IN (${pairs.join(', ')}) AND expires_at > ${NOW}`;
+  }
+
+  /** The rows whose lease runs. Locks them for a moment, so that no replica can answer. */
+  held(rows: readonly RowTicket[]): string {
+    return `SELECT id, owner, ${until('expires_at')} AS remaining,
+IF(waiter1_until > ${NOW}, waiter1, '') AS waiter1, IF(waiter2_until > ${NOW}, waiter2, '') AS waiter2
+FROM ${this.table} WHERE ${oneOf(rows.map(({ id }) => id))} AND expires_at > ${NOW} LOCK IN SHARE MODE`;
+  }
+
+  /** The ticket that owned the name last; empty where it has released it. */
+  lastOwner(id: string): string {
+    return `SELECT owner FROM ${this.table} WHERE id = x'${id}'`;
+  }
+
+  state(id: string): string {
+    return `SELECT id, name, owner, token, ${until('expires_at')} AS remaining
+FROM ${this.table} WHERE id = x'${id}' AND expires_at > ${NOW}`;
+  }
+
+  /** Keeps a text under the key for `ttl` ms. */
+  keepText(id: string, text: string, ttl: number): string {
+    return `INSERT INTO ${this.table} (id, name, owner, expires_at, token)
+VALUES (x'${id}', ${characters(text)}, '', ${after(ttl)}, 0)
+ON DUPLICATE KEY UPDATE name = ${characters(text)}, expires_at = ${after(ttl)}`;
+  }
+
+  dropText(id: string): string {
+    return `DELETE FROM ${this.table} WHERE id = x'${id}'`;
+  }
+
+  unused(age: number, most: number): string {
+    return `SELECT HEX(id) AS id FROM ${this.table} WHERE ${unusedFor(age, 'expires_at')} LIMIT ${most}`;
+  }
+
+  delete(ids: readonly string[], age: number): string {
+    return `DELETE FROM ${this.table} WHERE ${oneOf(ids)} AND ${unusedFor(age, 'expires_at')}`;
+  }
+}
+
+/** What `take` answered: the tokens and whether others wait, or the milliseconds left of the owner's lease. */
+export function takenOf(header: ResultSetHeader): { tokens: TokenRange; waiting: number } | { remaining: number } {
+  const answer = insertIdOf(header);
+  if (answer < LEAST_TOKEN) return { remaining: answer };
+  const waiting = answer % 2;
+  return { tokens: { first: answer - waiting, count: TOKENS }, waiting };
+}
+
+/** A pool with `bigNumberStrings` gives it as text. */
+export function insertIdOf({ insertId }: { readonly insertId: number | string }): number {
+  return Number(insertId);
+}
+
+function owned(id: string, ticket: string): string {
+  return `id = x'${id}' AND owner = ${bytes(ticket)} AND expires_at > ${NOW}`;
+}

@@ -1,0 +1,108 @@
+import type { Statement } from '../connection/postgres-link.js';
+
+/** How many fencing tokens one value of the sequence stands for. */
+export const TOKENS = 1_024;
+
+/**
+ * The sequence of the fencing tokens. It begins at the clock of the server in microseconds, as the tokens of the other
+ * backends do, so that rows with a token of theirs accept its own.
+ */
+export function sequenceSql(schema: string): string {
+  return `
+CREATE SCHEMA IF NOT EXISTS ${schema};
+
+DO $$ BEGIN
+  EXECUTE format(
+    'CREATE SEQUENCE IF NOT EXISTS ${schema}.tokens INCREMENT ${TOKENS} START %s CACHE 1',
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  );
+END $$;
+
+-- Which ticket has a lock, as long as the session with this pid has it. Nothing of it need survive a crash.
+CREATE UNLOGGED TABLE IF NOT EXISTS ${schema}.holders (
+  key bigint PRIMARY KEY,
+  pid int NOT NULL,
+  ticket text NOT NULL,
+  unissued bigint NOT NULL
+) WITH (fillfactor = 50);
+`;
+}
+
+/** The first column of what a session asks is its pid. */
+export interface AdvisoryStatements {
+  /** $1 key, $2 ticket. Returns a value of the sequence if the lock was free. */
+  readonly take: Statement;
+  /** $1 key. */
+  readonly free: Statement;
+  /** $1 key. Frees the lock without a write, whether this session has it or not. */
+  readonly unlock: Statement;
+  /** $1 key. Returns a value of the sequence. */
+  readonly mint: Statement;
+  /** $1: what the sequence goes on from, unless it is further already. */
+  readonly raise: Statement;
+  readonly check: Statement;
+  /** $1 key. Returns the pid of the holder, its ticket and its first token not yet issued. */
+  readonly holder: Statement;
+  /** Deletes what sessions have left that ended. */
+  readonly forget: Statement;
+}
+
+export function advisoryStatements(schema: string): AdvisoryStatements {
+  const sequence = `'${schema}.tokens'`;
+  // Advisory locks of two 32-bit keys are apart from those of names. `raise` excludes the statements that draw: setval
+  // would otherwise undo what they draw after it has read the sequence.
+  const gate = `hashtext('nest_redis_lock'), hashtext(${sequence})`;
+  const draw = `(SELECT nextval(${sequence}) FROM pg_advisory_xact_lock_shared(${gate}))`;
+  const of = (name: string, text: string): Statement => ({ name: `${schema}.advisory_${name}_v1`, text });
+  return {
+    take: of(
+      'take',
+      `
+WITH taken AS MATERIALIZED (
+  SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN ${draw} END AS token
+), noted AS (
+  INSERT INTO ${schema}.holders (key, pid, ticket, unissued)
+  SELECT $1::bigint, pg_backend_pid(), $2, token + ${TOKENS} FROM taken WHERE token IS NOT NULL
+  ON CONFLICT (key) DO UPDATE SET pid = excluded.pid, ticket = excluded.ticket, unissued = excluded.unissued
+)
+SELECT pg_backend_pid(), token FROM taken`,
+    ),
+    free: of(
+      'free',
+      `
+WITH forgotten AS (DELETE FROM ${schema}.holders WHERE key = $1::bigint AND pid = pg_backend_pid())
+SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)`,
+    ),
+    unlock: of('unlock', 'SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)'),
+    mint: of(
+      'mint',
+      `
+WITH next AS MATERIALIZED (SELECT ${draw} AS token), noted AS (
+  UPDATE ${schema}.holders SET unissued = next.token + ${TOKENS} FROM next WHERE key = $1::bigint
+)
+SELECT pg_backend_pid(), token FROM next`,
+    ),
+    raise: of(
+      'raise',
+      `
+SELECT pg_backend_pid(), CASE WHEN pg_advisory_xact_lock(${gate}) IS NOT NULL
+  THEN setval(${sequence}, greatest($1::bigint, (SELECT last_value FROM ${schema}.tokens))) END`,
+    ),
+    check: of('check', 'SELECT pg_backend_pid()'),
+    holder: of(
+      'holder',
+      `
+SELECT l.pid, h.ticket, h.unissued
+FROM pg_locks AS l LEFT JOIN ${schema}.holders AS h ON h.key = $1::bigint AND h.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND (l.classid::bigint << 32 | l.objid::bigint) = $1::bigint`,
+    ),
+    forget: of(
+      'forget',
+      `
+DELETE FROM ${schema}.holders AS h
+WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity AS a WHERE a.pid = h.pid)`,
+    ),
+  };
+}

@@ -1,0 +1,128 @@
+import { Socket } from 'node:net';
+import pg from 'pg';
+import type { Client } from 'pg';
+import type { TokenRange } from '../../../contracts/lock-backend.js';
+import type { StoreSession } from '../../sessions/store-session.js';
+import { PostgresFailure } from '../connection/diagnosis.js';
+import type { PostgresLink, Row, Statement } from '../connection/postgres-link.js';
+import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
+import { SETTINGS } from './session-settings.js';
+
+/** How long (ms) a session may take to answer. One that does not is ended: its connection may be half open. */
+export const PATIENCE = 3_000;
+/** How many values of the sequence are drawn at most to reach a token, before it is raised. */
+const MOST_DRAWN = 4;
+/** Errors with which the server ends the session, or after which its state is unknown. */
+const ENDS_SESSION = /^(08|57P|XX)/;
+
+/** A connection of our own that has advisory locks. */
+export class AdvisorySession implements StoreSession {
+  private closed = false;
+
+  private constructor(
+    private readonly link: PostgresLink,
+    private readonly client: Client,
+    private readonly pid: number,
+    private readonly statements: AdvisoryStatements,
+  ) {}
+
+  static async open(
+    link: PostgresLink,
+    statements: AdvisoryStatements,
+    ended: (why: Error) => void,
+  ): Promise<AdvisorySession> {
+    const client = link.connection({ ...link.options, query_timeout: PATIENCE });
+    try {
+      await client.connect();
+      const { stream } = client.connection;
+      if (stream instanceof Socket) stream.unref();
+      await client.query(SETTINGS);
+      await client.query({ text: statements.forget.text });
+      const { rows } = await client.query<Row[]>({ text: statements.check.text, rowMode: 'array' });
+      const session = new AdvisorySession(link, client, Number(rows[0]?.[0]), statements);
+      let why = new Error('Connection terminated');
+      client.on('error', (error) => (why = error));
+      client.on('end', () => session.closed || ended(link.diagnose(why)));
+      return session;
+    } catch (error) {
+      client.connection.stream.destroy();
+      throw error;
+    }
+  }
+
+  async take(key: string, ticket: string): Promise<TokenRange | null> {
+    try {
+      const [, token] = await this.ask(this.statements.take, [key, ticket]);
+      return token === null ? null : { first: Number(token), count: TOKENS };
+    } catch (error) {
+      // A session lock stays when the statement that took it fails afterwards.
+      if (isOfStatement(error)) await this.unlock(key);
+      throw error;
+    }
+  }
+
+  async free(key: string): Promise<void> {
+    try {
+      await this.ask(this.statements.free, [key]);
+    } catch (error) {
+      if (!isOfStatement(error)) throw error;
+      await this.unlock(key);
+    }
+  }
+
+  async mint(least: number, key: string): Promise<TokenRange> {
+    for (let drawn = 1; ; drawn++) {
+      const [, token] = await this.ask(this.statements.mint, [key]);
+      if (Number(token) >= least) return { first: Number(token), count: TOKENS };
+      if (drawn % MOST_DRAWN === 0) await this.ask(this.statements.raise, [least]);
+    }
+  }
+
+  async check(): Promise<void> {
+    await this.ask(this.statements.check, []);
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    await this.client.end().catch(() => {});
+  }
+
+  /** Ends the session where it cannot tell whether the lock is free. */
+  private async unlock(key: string): Promise<void> {
+    try {
+      await this.ask(this.statements.unlock, [key]);
+    } catch (error) {
+      this.end();
+      throw error;
+    }
+  }
+
+  /** The first row of the answer. After an error of the statement alone the session keeps its locks. */
+  private async ask(statement: Statement, values: readonly unknown[]): Promise<Row> {
+    let row: Row | undefined;
+    try {
+      const { rows } = await this.client.query<Row[]>({ ...statement, values: [...values], rowMode: 'array' });
+      row = rows[0];
+    } catch (error) {
+      if (!isOfStatement(error)) this.end();
+      throw error;
+    }
+    if (row && Number(row[0]) === this.pid) return row;
+    this.end();
+    throw new PostgresFailure(`${this.link.server}: ${THROUGH_POOLER}`);
+  }
+
+  /** Frees all of its locks: the server ends a session with its connection. */
+  private end(): void {
+    this.client.connection.stream.destroy();
+  }
+}
+
+/** Whether the server refused one statement, and the session lives. */
+function isOfStatement(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code !== undefined && !ENDS_SESSION.test(error.code);
+}
+
+export const THROUGH_POOLER =
+  'a pooler lets one connection run on several sessions of the server, in which advisory locks are lost: give a ' +
+  'direct connection or a pooler in session mode, or use leaseTable()';

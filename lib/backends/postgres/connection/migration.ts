@@ -1,0 +1,66 @@
+import { codeOf, PostgresFailure } from './diagnosis.js';
+import type { PostgresLink, Reply, Statement } from './postgres-link.js';
+
+/** A schema, a table or a function that does not exist. */
+const MISSING = new Set(['3F000', '42P01', '42883']);
+
+/** What a backend needs in its schema, and whether it may create it. */
+export interface MigrationSettings {
+  readonly schema: string;
+  readonly sql: string;
+  readonly allowed: boolean;
+}
+
+/** Creates tables, functions and sequences where a statement finds them missing, unless the options forbid it. */
+export class Migration {
+  private running: Promise<void> | undefined;
+
+  constructor(
+    private readonly link: PostgresLink,
+    private readonly settings: MigrationSettings,
+  ) {}
+
+  /** Runs the statement; where something is missing for it, creates that and runs the statement again. */
+  query(statement: Statement, values: readonly unknown[]): Promise<Reply> {
+    return new Promise((resolve, reject) => {
+      this.ask(statement, values, resolve, reject);
+    });
+  }
+
+  /** As `query`, with callbacks. */
+  ask(
+    statement: Statement,
+    values: readonly unknown[],
+    answered: (reply: Reply) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const again = () => this.link.ask(statement, values, answered, failed);
+    this.link.ask(statement, values, answered, (error) => {
+      if (MISSING.has(codeOf(error) ?? '')) this.runBefore(again, failed);
+      else failed(error);
+    });
+  }
+
+  /** @throws PostgresFailure when it must not create them */
+  run(): Promise<void> {
+    return (this.running ??= this.create().finally(() => (this.running = undefined)));
+  }
+
+  private runBefore(statement: () => void, failed: (error: unknown) => void): void {
+    this.run().then(statement, failed);
+  }
+
+  private async create(): Promise<void> {
+    const { schema, sql, allowed } = this.settings;
+    const missing = `${this.link.server}: schema "${schema}" lacks what the locks need`;
+    if (!allowed) throw new PostgresFailure(`${missing}, and "migrate" is false; run docs/postgres.sql`);
+    try {
+      await this.link.run(`SELECT pg_advisory_xact_lock(hashtextextended('nest_redis_lock migration', 0));\n${sql}`);
+    } catch (error) {
+      if (codeOf(error) !== '42501') throw error;
+      const why = error instanceof Error ? error.message : String(error);
+      const remedy = 'run docs/postgres.sql as a user that may, or grant it CREATE on the database';
+      throw new PostgresFailure(`${missing}, and the user may not create it (${why}); ${remedy}`, error);
+    }
+  }
+}

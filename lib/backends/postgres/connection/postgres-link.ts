@@ -1,0 +1,162 @@
+import pg from 'pg';
+import type { Pool, PoolConfig, QueryArrayConfig } from 'pg';
+import { Timeouts } from '../../../timing/timeouts.js';
+import { Reporters } from '../../reporting/reporters.js';
+import { codeOf, failureOf, PostgresFailure } from './diagnosis.js';
+import { queryOutsideTransactions } from './foreign-transaction.js';
+import { KeptConnection, type Done, type Row } from './kept-connection.js';
+import { isPool, optionsOf, type PostgresConnection } from './postgres-connection.js';
+import { serverOf } from './server-address.js';
+
+export type { Row };
+
+/** One SQL statement. Connections prepare it under its name, once each. */
+export interface Statement {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
+const PATIENCE = 5_000;
+/** What a pooler answers to prepared statements that it lets go to different connections of the server. */
+const NOT_PREPARED = new Set(['26000', '42P05']);
+
+/** What a statement answered. */
+export interface Reply {
+  readonly rows: readonly Row[];
+  readonly count: number;
+}
+
+/**
+ * A pool of the application, which stays open, or one of our own, which is closed. While all connections of the
+ * application's pool are in use, statements take one spare connection of our own: code that holds a connection of the
+ * pool may wait for a lock, and a lock must be renewed while a transaction runs.
+ */
+export class PostgresLink {
+  /** The server as messages name it. */
+  readonly server: string;
+  private readonly pool: Pool;
+  private readonly own: boolean;
+  readonly options: PoolConfig;
+  private readonly kept: KeptConnection | undefined;
+  /** How long (ms) a statement on a connection of our own may take. */
+  private readonly patience: number;
+  private spare: Pool | undefined;
+  private closed: Promise<void> | undefined;
+  /** Whether statements are prepared; not behind a pooler that shares connections between transactions. */
+  private prepares = true;
+  readonly reporters = new Reporters();
+
+  constructor(connection: PostgresConnection) {
+    this.options = { fallback_application_name: 'nest-redis-lock', ...optionsOf(connection) };
+    this.server = serverOf(this.options);
+    this.own = !isPool(connection);
+    this.pool = isPool(connection) ? connection : ownPool(this.options);
+    this.patience = Number(this.options.query_timeout) || PATIENCE;
+    if (this.own && mayKeepOne(this.pool)) this.kept = new KeptConnection(this.pool, new Timeouts(), this.patience);
+  }
+
+  query(statement: Statement, values: readonly unknown[]): Promise<Reply> {
+    return new Promise((resolve, reject) => {
+      this.ask(statement, values, resolve, reject);
+    });
+  }
+
+  /** As `query`, with callbacks: every lock takes this path. Calls one of them, never before it returns. */
+  ask(
+    statement: Statement,
+    values: readonly unknown[],
+    answered: (reply: Reply) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    if (this.closed) {
+      process.nextTick(failed, new PostgresFailure(`${this.server}: the backend is closed`));
+      return;
+    }
+    const { prepares } = this;
+    const { text, name } = statement;
+    const query: QueryArrayConfig = { text, values: values as unknown[], rowMode: 'array' };
+    if (prepares) query.name = name;
+    const done: Done = (error, result) => {
+      // Such a statement was refused before it ran.
+      if (error && prepares && NOT_PREPARED.has(codeOf(error) ?? '')) {
+        this.prepares = false;
+        return this.ask(statement, values, answered, failed);
+      }
+      if (error) return failed(error);
+      try {
+        return answered({ rows: result.rows, count: result.rowCount ?? 0 });
+      } catch (unreadable) {
+        return failed(unreadable);
+      }
+    };
+    if (this.kept?.send(query, done)) return;
+    const { source } = this;
+    if (source === this.pool && !this.own) queryOutsideTransactions(source, query, done);
+    else source.query<unknown[]>(this.limited(source, query), done);
+  }
+
+  /** Runs one statement or several, without values. */
+  async run(text: string): Promise<void> {
+    const { source } = this;
+    await source.query(this.limited(source, { text }));
+  }
+
+  /** Another connection to the same server, not connected yet. Its user closes it. */
+  connection(options: PoolConfig = this.options): pg.Client {
+    const limits = { connectionTimeoutMillis: PATIENCE, query_timeout: PATIENCE };
+    const client = new pg.Client({ ...limits, keepAlive: true, ...options });
+    // A connection that breaks while nobody listens must not end the process.
+    client.on('error', () => {});
+    return client;
+  }
+
+  /** Says why a call failed with `error`, or got no answer. */
+  diagnose(error?: unknown): PostgresFailure {
+    if (error !== undefined) return failureOf(this.server, error);
+    const { totalCount, waitingCount } = this.pool;
+    const why =
+      waitingCount > 0
+        ? `all ${totalCount} connections of its pool are in use, and ${waitingCount} calls wait for one: raise its "max"`
+        : 'does not answer; is it busy or paused, or is the row of the lock locked by a transaction?';
+    return new PostgresFailure(`${this.server}: ${why}`);
+  }
+
+  close(): Promise<void> {
+    return (this.closed ??= this.end());
+  }
+
+  private async end(): Promise<void> {
+    this.kept?.close();
+    await Promise.all([this.own ? this.pool.end() : undefined, this.spare?.end()]);
+  }
+
+  /** The query with a time limit, unless it goes to the pool of the application. */
+  private limited<Query extends object>(source: Pool, query: Query): Query {
+    if (!this.own && source === this.pool) return query;
+    const limit = { query_timeout: this.patience };
+    return { ...query, ...limit };
+  }
+
+  /** The pool, or the spare connection while all connections of the pool are in use. */
+  private get source(): Pool {
+    const { pool } = this;
+    if (this.own) return pool;
+    const free = pool.idleCount + pool.options.max - pool.totalCount - pool.waitingCount;
+    return free > 0 ? pool : (this.spare ??= ownPool({ ...this.options, max: 1 }));
+  }
+}
+
+/** Whether another connection remains, and the options do not ask to replace connections from time to time. */
+function mayKeepOne({ options }: Pool): boolean {
+  return options.max > 1 && options.maxUses === Infinity && options.maxLifetimeSeconds === 0;
+}
+
+function ownPool(options: PoolConfig): Pool {
+  // A time limit of the connection would start a timer for each statement, also on the one that is kept.
+  const own = { ...options, query_timeout: 0, allowExitOnIdle: true };
+  const pool = new pg.Pool({ keepAlive: true, connectionTimeoutMillis: PATIENCE, ...own });
+  // The pool drops a connection that breaks; the next statement opens another.
+  pool.on('error', () => {});
+  return pool;
+}

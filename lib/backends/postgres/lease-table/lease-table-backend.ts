@@ -1,0 +1,180 @@
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  KeepRequest,
+  LabelRequest,
+  LockBackend,
+  LockState,
+  LockTraits,
+  MintRequest,
+  NameRequest,
+  Pending,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  StartRequest,
+  TicketRequest,
+  TokenRange,
+} from '../../../contracts/lock-backend.js';
+import type { PostgresConnection } from '../connection/postgres-connection.js';
+import { requirePostgresConnection } from '../connection/postgres-connection.js';
+import { PostgresLink } from '../connection/postgres-link.js';
+import { ContendedNames } from './contended-names.js';
+import { granted, releaseStatus, worstOf } from './lease-answers.js';
+import { LeaseBatches } from './lease-batches.js';
+import { LeaseChannel } from './lease-channel.js';
+import { LeaseSweeper } from './lease-sweeper.js';
+import { LeaseTable } from './lease-table.js';
+import { checkLeaseTable } from './lease-table-check.js';
+import { leaseTableSettings, type LeaseTableOptions, type LeaseTableSettings } from './lease-table-options.js';
+import { LeaseTableQueue } from './lease-table-queue.js';
+import { labelPrefix, lockKey } from './lock-key.js';
+
+/**
+ * Locks as rows of a table: each has an owner, the end of its lease by the clock of the server, and a fencing token
+ * that rises. A release gives the lock to the next waiter in the same transaction, and sends its process a message.
+ *
+ * The backend uses a pool that is passed in and never closes it. It opens a connection of its own for messages at the
+ * first wait for a busy lock, and one more for statements while all connections of the pool are in use.
+ */
+export function leaseTable(connection: PostgresConnection, options: LeaseTableOptions = {}): LockBackend {
+  requirePostgresConnection('connection', connection);
+  return new LeaseTableBackend(connection, leaseTableSettings(options));
+}
+
+class LeaseTableBackend implements LockBackend {
+  readonly name = 'postgres';
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly queue: LeaseTableQueue;
+  private readonly link: PostgresLink;
+  private readonly table: LeaseTable;
+  private readonly batches: LeaseBatches;
+  private readonly channel: LeaseChannel;
+  private readonly sweeper: LeaseSweeper;
+
+  constructor(
+    connection: PostgresConnection,
+    private readonly settings: LeaseTableSettings,
+  ) {
+    const contended = new ContendedNames();
+    this.link = new PostgresLink(connection);
+    this.table = new LeaseTable(this.link, settings.schema, settings.migrate);
+    this.channel = new LeaseChannel(this.link, settings.messages, (name) => contended.set(name, true));
+    this.batches = new LeaseBatches(this.table, contended, this.channel);
+    this.queue = new LeaseTableQueue(this.table, this.batches, this.channel);
+    this.sweeper = new LeaseSweeper(this.table, settings.fenceTtl);
+  }
+
+  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    const { ticket, ttl, leastToken = 0 } = request;
+    const keyed = this.keyed(request);
+    const keys = keyed.map(({ key }) => key);
+    const row = await this.table.row(this.table.statements.acquire, [keys, ticket, ttl, leastToken]);
+    const [status, token, remaining, busyAt, owner] = row;
+    if (Number(status) === 1) return { ...granted(token, 1, remaining, 0), waiting: undefined };
+    const { name } = keyed[Number(busyAt) - 1] as { name: string };
+    return { status: 'busy', name, owner: String(owner), remaining: Math.max(0, Number(remaining)) };
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    return requests.map(async (request): Promise<RenewAnswer> => {
+      const { ticket, ttl } = request;
+      const each = this.keyed(request).map(({ key, name }) => settled(this.batches.renew({ key, name, ticket, ttl })));
+      const answers = await Promise.all(each);
+      let [remaining, waiting] = [Infinity, 0];
+      for (const answer of answers) {
+        if (answer.status !== 'renewed') return answer;
+        remaining = Math.min(remaining, answer.remaining);
+        waiting += answer.waiting ?? 0;
+      }
+      return { status: 'renewed', remaining, waiting };
+    });
+  }
+
+  release(request: TicketRequest): Pending<ReleaseAnswer> {
+    const { prefix, names, ticket } = request;
+    const [name = '', ...others] = names;
+    if (others.length === 0) return this.batches.release({ key: lockKey({ prefix, name }), name, ticket });
+    const each = this.keyed(request).map((call) => settled(this.batches.release({ ...call, ticket })));
+    return Promise.all(each).then((answers) => ({
+      status: worstOf(answers.map(({ status }) => status)),
+      resent: answers.some(({ resent }) => resent),
+    }));
+  }
+
+  async mint(request: MintRequest): Promise<TokenRange | null> {
+    const values = [lockKey(request), request.ticket, request.leastToken];
+    const [first, count] = await this.table.row(this.table.statements.mint, values);
+    return first === null ? null : { first: Number(first), count: Number(count) };
+  }
+
+  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    const keys = this.keyed(request).map(({ key }) => key);
+    const { rows } = await this.table.query(this.table.statements.keep, [keys, request.ticket, request.rest]);
+    return { status: worstOf(rows.map(([answer]) => releaseStatus(answer))), resent: false };
+  }
+
+  async inspect(request: NameRequest): Promise<LockState | null> {
+    const { statements } = this.table;
+    const values = [lockKey(request), labelPrefix(request)];
+    const { rows } = await this.table.query(statements.inspect, values);
+    const [row] = rows;
+    if (!row) return null;
+    const [owner, ttl, unissued, waiting, label] = row;
+    const queued = Number(waiting) > 0 ? (await this.table.query(statements.waiters, values)).rows : [];
+    return {
+      owner: String(owner),
+      ...(typeof label === 'string' && { label }),
+      ttl: Number(ttl),
+      fencingToken: Number(unissued) - 1,
+      waiting: Number(waiting),
+      waiters: queued.map(([ticket, of]) => ({ ticket: String(ticket), ...(typeof of === 'string' && { label: of }) })),
+    };
+  }
+
+  async label(request: LabelRequest): Promise<void> {
+    const { process, label, ttl } = request;
+    const { statements } = this.table;
+    const of = labelPrefix(request) + process;
+    if (ttl === 0) await this.table.query(statements.unlabel, [of]);
+    else await this.table.query(statements.label, [of, label, ttl]);
+  }
+
+  async forceRelease(request: NameRequest): Promise<string | null> {
+    const [owner] = await this.table.row(this.table.statements.forceRelease, [lockKey(request)]);
+    return typeof owner === 'string' ? owner : null;
+  }
+
+  async start(request: StartRequest): Promise<void> {
+    this.link.reporters.add(request);
+    this.sweeper.start();
+    await checkLeaseTable(this.table, this.settings.schema, request.report);
+  }
+
+  diagnose(error?: unknown): Error {
+    return this.link.diagnose(error);
+  }
+
+  async ping(): Promise<void> {
+    await this.link.run('SELECT 1');
+  }
+
+  async close(): Promise<void> {
+    this.sweeper.stop();
+    this.channel.close();
+    await this.link.close();
+  }
+
+  /** The names with their keys, in the order in which every statement locks them. */
+  private keyed({ prefix, names }: Pick<TicketRequest, 'prefix' | 'names'>): { key: Buffer; name: string }[] {
+    return names
+      .map((name) => ({ key: lockKey({ prefix, name }), name }))
+      .toSorted((a, b) => Buffer.compare(a.key, b.key));
+  }
+}
+
+function settled<T>(pending: Pending<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    pending.then(resolve, reject);
+  });
+}

@@ -1,0 +1,46 @@
+import { batchOf, redisScript, type RedisScript } from '../../scripting/redis-script.js';
+
+/**
+ * Takes units of one or several limits of a key, of all or of none, by the Generic Cell Rate Algorithm: the key holds
+ * the time at which all units are back (its "theoretical arrival time", ITU-T I.371), in µs of Redis TIME.
+ *
+ * KEYS, for each call: one for each limit.
+ * ARGV, for each call: the least and the most units; then for each limit its interval and its capacity in µs.
+ * Returns for each call the units taken, and for each limit the µs until all of its units are back.
+ *
+ * A call that is sent twice counts twice. Where the clock has stepped back, the time in the key is more than a capacity
+ * ahead: it counts as one capacity from now on, so that the key is free again after that.
+ */
+export function takeScript(limits: number): RedisScript {
+  return redisScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function keep(key, used)
+  redis.call('SET', key, string.format('%.0f', now + used), 'PX', string.format('%.0f', math.ceil(used / 1000) + 1))
+end
+
+local function take(key, arg)
+  local units, answer = tonumber(ARGV[arg + 1]), {0}
+  for i = 0, ${limits - 1} do
+    local interval, capacity = tonumber(ARGV[arg + 2 + 2 * i]), tonumber(ARGV[arg + 3 + 2 * i])
+    local used = math.max(0, (tonumber(redis.call('GET', KEYS[key + i]) or 0) or 0) - now)
+    if used > capacity then
+      used = capacity
+      keep(KEYS[key + i], used)
+    end
+    units = math.min(units, math.floor((capacity - used) / interval))
+    answer[i + 2] = used
+  end
+  if units < tonumber(ARGV[arg]) then return answer end
+  answer[1] = units
+  for i = 0, ${limits - 1} do
+    answer[i + 2] = answer[i + 2] + units * ARGV[arg + 2 + 2 * i]
+    keep(KEYS[key + i], answer[i + 2])
+  end
+  return answer
+end
+
+${batchOf('take', { keys: limits, args: 2 + 2 * limits, shared: 0 })}
+`);
+}

@@ -1,0 +1,126 @@
+import type { Pending } from '../../../../contracts/pending.js';
+import type {
+  AcquirePermitsAnswer,
+  AcquirePermitsRequest,
+  PermitReleaseAnswer,
+  PermitRequest,
+  RenewPermitsRequest,
+  SemaphoreBeatAnswer,
+  SemaphoreBeatRequest,
+  SemaphoreListener,
+  SemaphoreStore,
+  SemaphoreUse,
+  WaiterState,
+} from '../../../../contracts/primitives/semaphore-store.js';
+import type { RedisLink } from '../../redis-link.js';
+import { leaseOf, type RedisInteger } from '../../scripting/redis-replies.js';
+import { ScriptBatch } from '../../scripting/script-batch.js';
+import { primitiveChannels, primitiveKey } from '../primitive-key.js';
+import type { RedisPrimitiveChannel } from '../redis-primitive-channel.js';
+import { ACQUIRE_PERMITS } from './acquire.lua.js';
+import { SEMAPHORE_BEAT } from './beat.lua.js';
+import { RELEASE_PERMITS } from './release.lua.js';
+import { RENEW_PERMITS } from './renew.lua.js';
+import { SEMAPHORE_USE } from './use.lua.js';
+
+/** Semaphores on Redis: four keys for each, described at `semaphoreScript`. */
+export class RedisSemaphoreStore implements SemaphoreStore {
+  private readonly acquires: ScriptBatch;
+  private readonly renewals: ScriptBatch;
+  private readonly releases: ScriptBatch;
+  private readonly beats: ScriptBatch;
+  private readonly uses: ScriptBatch;
+  /** See `publishArgument`. */
+  private readonly publishing: string;
+
+  constructor(
+    private readonly link: RedisLink,
+    private readonly prefix: string | undefined,
+    private readonly channel: RedisPrimitiveChannel,
+  ) {
+    const { scripts, client } = link;
+    this.acquires = new ScriptBatch(scripts, ACQUIRE_PERMITS);
+    this.renewals = new ScriptBatch(scripts, RENEW_PERMITS);
+    this.releases = new ScriptBatch(scripts, RELEASE_PERMITS);
+    this.beats = new ScriptBatch(scripts, SEMAPHORE_BEAT);
+    this.uses = new ScriptBatch(scripts, SEMAPHORE_USE);
+    this.publishing = `${client.isCluster ? 0 : 1}${primitiveChannels(prefix)}`;
+  }
+
+  acquire(request: AcquirePermitsRequest): Pending<AcquirePermitsAnswer> {
+    const { name, permits, ttl, queues } = request;
+    const args = [memberOf(request), permits, ttl, queues ? 1 : 0];
+    return this.acquires.run(this.publishing, this.keysOf(name), args, (reply) => {
+      const [granted, ...numbers] = reply as RedisInteger[];
+      if (Number(granted) === 0) return { status: 'busy', nextEnd: leaseOf(numbers[0]), lastToken: Number(numbers[1]) };
+      return { status: 'granted', fencingToken: Number(numbers[0]), remaining: Number(numbers[1]) };
+    });
+  }
+
+  renew(request: RenewPermitsRequest): Pending<number | undefined> {
+    const args = [memberOf(request), request.ttl];
+    return this.renewals.run(this.publishing, this.keysOf(request.name), args, (reply) => {
+      const remaining = Number(reply);
+      return remaining < 0 ? undefined : remaining;
+    });
+  }
+
+  release(request: PermitRequest): Pending<PermitReleaseAnswer> {
+    const { scripts } = this.link;
+    const { disconnects } = scripts;
+    return this.releases.run(this.publishing, this.keysOf(request.name), [memberOf(request)], (reply) => ({
+      live: Number(reply) === 1,
+      resent: scripts.disconnects !== disconnects,
+    }));
+  }
+
+  beat({ name, process, permits, waiters }: SemaphoreBeatRequest): Pending<SemaphoreBeatAnswer> {
+    const args = [process, permits, waiters.map(memberOf).join(' ')];
+    return this.beats.run(this.publishing, this.keysOf(name), args, (reply) => {
+      const [nextEnd, lastToken, ...numbers] = reply as RedisInteger[];
+      const states = waiters.map((_, index) => waiterState(numbers[2 * index], numbers[2 * index + 1]));
+      return { states, nextEnd: leaseOf(nextEnd), lastToken: Number(lastToken) };
+    });
+  }
+
+  use(name: string): Pending<SemaphoreUse> {
+    return this.uses.run(this.publishing, this.keysOf(name), [], (reply) => {
+      const [permits, taken] = reply as [RedisInteger, RedisInteger];
+      return { permits: Number(permits) || undefined, taken: Number(taken) };
+    });
+  }
+
+  listen(listener: SemaphoreListener): void {
+    this.channel.listen('semaphore', listener.process, {
+      onMessage: (text) => {
+        const [member = '', token, claim] = text.split(' ');
+        listener.onGrant(ticketOf(member), { fencingToken: Number(token), remaining: Number(claim) });
+      },
+      onConnected: () => listener.onConnected(),
+    });
+  }
+
+  unlisten(process: string): void {
+    this.channel.unlisten(process);
+  }
+
+  private keysOf(name: string): string[] {
+    const key = primitiveKey('semaphore', { prefix: this.prefix, name });
+    return [key, `${key}:queue`, `${key}:processes`, `${key}:state`];
+  }
+}
+
+/** The ticket as Redis keeps it: with its number of permits. */
+function memberOf({ ticket, count }: Pick<PermitRequest, 'ticket' | 'count'>): string {
+  return `${ticket}:${count}`;
+}
+
+function ticketOf(member: string): string {
+  return member.slice(0, member.lastIndexOf(':'));
+}
+
+function waiterState(remaining: RedisInteger | undefined, token: RedisInteger | undefined): WaiterState {
+  const left = Number(remaining);
+  if (left > 0) return { status: 'granted', fencingToken: Number(token), remaining: left };
+  return { status: left === 0 ? 'waiting' : 'gone' };
+}

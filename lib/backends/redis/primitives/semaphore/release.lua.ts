@@ -1,0 +1,23 @@
+import { semaphoreScript } from './semaphore-script.js';
+
+/**
+ * Gives permits back, and grants them to those who wait. A ticket that waits leaves the queue.
+ *
+ * KEYS, for each call: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the ticket.
+ * Returns for each call 1 if the ticket had permits whose lease had not ended, otherwise 0.
+ */
+export const RELEASE_PERMITS = semaphoreScript(
+  `
+  local ticket = ARGV[arg]
+  local live = left_of(s, ticket)
+  with_members({'ZREM', s.permits}, ticket)
+  if redis.call('EXISTS', s.queue) == 1 then
+    if not live then redis.call('ZREM', s.queue, ticket) end
+    remember(s)
+    purge(s)
+    hand_out(s, {})
+  end
+  return live and 1 or 0
+`,
+  1,
+);

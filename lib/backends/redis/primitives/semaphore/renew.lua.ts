@@ -1,0 +1,22 @@
+import { MEMORY, semaphoreScript } from './semaphore-script.js';
+
+/**
+ * Makes the lease of permits last for at least `ttl` from now, if the ticket still has them. Never shortens a lease,
+ * and never brings back permits that are gone.
+ *
+ * KEYS, for each call: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the ticket and the
+ * ttl in ms. Returns for each call the ms left, or -1 if the ticket has no permits any more.
+ */
+export const RENEW_PERMITS = semaphoreScript(
+  `
+  local ticket, ttl = ARGV[arg], tonumber(ARGV[arg + 1])
+  local left = left_of(s, ticket)
+  if not left then return -1 end
+  if left >= ttl then return left end
+  with_members({'ZADD', s.permits, 'XX'}, ticket, now + ttl)
+  keep(s.permits, ttl)
+  keep(s.state, ttl + ${MEMORY})
+  return ttl
+`,
+  2,
+);

@@ -1,0 +1,12 @@
+import { semaphoreScript } from './semaphore-script.js';
+
+/**
+ * KEYS, for each call: permits, queue, processes, state. ARGV: 1 how to publish.
+ * Returns for each call the number of permits of the last call, or 0 if none is stored, and how many are taken.
+ */
+export const SEMAPHORE_USE = semaphoreScript(
+  `
+  remember(s)
+  return {whole(s.limit), redis.call('ZCOUNT', s.permits, '(' .. whole(now), '+inf')}`,
+  0,
+);

@@ -1,0 +1,178 @@
+import type { Pending } from '../../../contracts/pending.js';
+import type { RedisConnection } from '../../../options/redis-connection.js';
+import { serverOf } from '../../redis/connection/server-address.js';
+import { RedisLink } from '../../redis/redis-link.js';
+import type { RedisScript } from '../../redis/scripting/redis-script.js';
+import { ScriptBatch } from '../../redis/scripting/script-batch.js';
+import type { ScriptArgument, ScriptRunner } from '../../redis/scripting/script-runner.js';
+import { nodeOption } from '../redlock-options.js';
+import { RELEASE } from '../scripts/release.lua.js';
+import { RENEW } from '../scripts/renew.lua.js';
+import type { RedlockScripts } from './redlock-scripts.js';
+import { serverStart, startAfter, type ServerStart } from './server-start.js';
+import { UnsettledTickets, type ReleaseKeys } from './unsettled-tickets.js';
+
+/** Milliseconds between two PINGs to a silent node whose client gave the PING up. */
+const PROBE_PAUSE = 500;
+
+/** One of the independent Redis: its connection, whether it is worth asking now, and what it may have to free. */
+export class RedlockNode {
+  readonly link: RedisLink;
+  readonly scripts: ScriptRunner;
+  /** Settles when it was first asked which server it is: it has answered, or could not be reached. */
+  readonly met: Promise<void>;
+  /** Whether the server of the present connection has said which one it is, or refuses to. */
+  identified = false;
+  start: ServerStart | undefined;
+  /** Whether it was seen to restart. */
+  restarted = false;
+  /** Whether it is known to run for long enough to grant. */
+  trusted = false;
+  /** Whether it gave no answer in time, and none since. */
+  silent = false;
+  private closed = false;
+  private readonly unsettled = new UnsettledTickets();
+  private readonly acquires: ScriptBatch;
+  private readonly releases: ScriptBatch;
+  private readonly renewals: ScriptBatch;
+
+  constructor(
+    connection: RedisConnection,
+    readonly index: number,
+    scripts: RedlockScripts,
+  ) {
+    this.link = new RedisLink(connection, nodeOption(index));
+    this.scripts = this.link.scripts;
+    this.acquires = new ScriptBatch(this.scripts, scripts.acquire);
+    this.releases = new ScriptBatch(this.scripts, RELEASE);
+    this.renewals = new ScriptBatch(this.scripts, RENEW);
+    this.scripts.whenConnected(() => this.connected());
+    this.met = this.identify();
+  }
+
+  /** Whether its connection is lost. */
+  get absent(): boolean {
+    return this.scripts.client.status !== 'ready' && this.scripts.disconnects > 0;
+  }
+
+  /** Whether it has yet to free what the ticket may hold here, so that it must not be asked for the ticket. */
+  isUnsettled(ticket: string): boolean {
+    return this.unsettled.has(ticket);
+  }
+
+  /** A grant counts only on the connection that it was asked on: the server may have restarted in between. */
+  acquire(keys: readonly string[], args: readonly ScriptArgument[]): Pending<unknown> {
+    const { disconnects } = this.scripts;
+    return this.acquires.run(undefined, keys, args, (reply) => {
+      if (this.scripts.disconnects !== disconnects) throw new Error('the connection was lost meanwhile');
+      return reply;
+    });
+  }
+
+  renew<T>(keys: readonly string[], args: readonly ScriptArgument[], read: (reply: unknown) => T): Pending<T> {
+    return this.renewals.run(undefined, keys, args, read);
+  }
+
+  run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
+    return this.scripts.run(script, keys, args);
+  }
+
+  /** Frees the names of a ticket that is not asked for again. */
+  release(ticket: string, keys: ReleaseKeys): Pending<number> {
+    return this.releases.run(undefined, keys, [keys.length / 2, ticket], Number);
+  }
+
+  /** The release of a ticket, which is not asked for again, was not sent here or failed. */
+  owes(ticket: string, keys: ReleaseKeys): void {
+    this.unsettled.addIfRoom(ticket, keys);
+  }
+
+  /** The node may grant the ticket, or may have, although the request was given up; its answer will tell. */
+  doubt(ticket: string, keys: ReleaseKeys): void {
+    this.unsettled.add(ticket, keys);
+  }
+
+  /** The answer says that the ticket holds nothing here. */
+  settle(ticket: string): void {
+    this.unsettled.delete(ticket);
+  }
+
+  /** Frees what the ticket may hold here, now or when the node answers again. */
+  undo(ticket: string, keys: ReleaseKeys): void {
+    this.unsettled.add(ticket, keys);
+    if (!this.absent && !this.silent) this.free(ticket, keys);
+  }
+
+  /** It gave no answer in time: it is asked no more, unless it is needed, until it answers a PING. */
+  missed(): void {
+    if (this.silent || this.closed) return;
+    this.silent = true;
+    this.probe();
+  }
+
+  /** It answered, in time or not. */
+  answered(): void {
+    if (!this.silent) return;
+    this.silent = false;
+    this.freeAll();
+  }
+
+  /** How messages name it. */
+  get server(): string {
+    return serverOf(this.link.client);
+  }
+
+  /** Why it failed or is not asked: names the server, the cause and the remedy. */
+  diagnose(error?: unknown): Error {
+    return this.link.diagnose(error);
+  }
+
+  close(): void {
+    this.closed = true;
+    this.link.close();
+  }
+
+  private connected(): void {
+    this.silent = false;
+    void this.identify();
+    this.freeAll();
+  }
+
+  private async identify(): Promise<void> {
+    this.identified = false;
+    this.trusted = false;
+    const { disconnects } = this.scripts;
+    let start: ServerStart | undefined;
+    try {
+      start = serverStart(await this.scripts.command((client) => client.info('server')));
+    } catch (error) {
+      // Refused, as its user may not run INFO; otherwise the next connection asks again.
+      if (!(error instanceof Error && error.name === 'ReplyError')) return;
+    }
+    if (this.scripts.disconnects !== disconnects) return;
+    if (this.start && start && this.start.runId !== start.runId) this.restarted = true;
+    if (start) this.start = startAfter(start, this.start, this.scripts.disconnectedAt);
+    this.identified = true;
+  }
+
+  private probe(): void {
+    this.scripts
+      .command((client) => client.ping())
+      .then(
+        () => this.answered(),
+        () => setTimeout(() => this.silent && !this.closed && this.probe(), PROBE_PAUSE).unref(),
+      );
+  }
+
+  private freeAll(): void {
+    for (const [ticket, keys] of this.unsettled.entries()) this.free(ticket, keys);
+  }
+
+  private free(ticket: string, keys: ReleaseKeys): void {
+    this.releases.run(undefined, keys, [keys.length / 2, ticket], Number).then(
+      () => this.unsettled.delete(ticket),
+      // It stays to be freed at the next connection.
+      () => {},
+    );
+  }
+}

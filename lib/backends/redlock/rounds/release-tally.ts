@@ -1,0 +1,51 @@
+import type { ReleaseAnswer } from '../../../contracts/lock-backend.js';
+import type { RedlockNode } from '../nodes/redlock-node.js';
+import type { ReleaseKeys } from '../nodes/unsettled-tickets.js';
+import type { Acquisition } from './acquisition.js';
+import type { Quorum } from './quorum.js';
+import type { Tally } from './round.js';
+
+/** Counts the answers to a release: 1 when the node held the ticket, 0 when a name was free, -1 when it was taken. */
+export class ReleaseTally implements Tally<number, ReleaseAnswer> {
+  private released = 0;
+  private gone = 0;
+  private taken = 0;
+
+  constructor(
+    private readonly quorum: Quorum,
+    private readonly ticket: string,
+    /** Absent for a request that is not repeated at a node that failed. */
+    private readonly keys: ReleaseKeys | undefined,
+    private readonly resent: () => boolean,
+    /** The request for this ticket that not all nodes have answered. */
+    private readonly acquisition: Acquisition | undefined,
+  ) {}
+
+  add(answer: number, node: RedlockNode): void {
+    this.acquisition?.releasedAt(node);
+    if (answer === 1) this.released += 1;
+    else if (answer === 0) this.gone += 1;
+    else this.taken += 1;
+  }
+
+  late(_: number, node: RedlockNode): void {
+    this.acquisition?.releasedAt(node);
+  }
+
+  failed(node: RedlockNode): void {
+    if (this.keys) node.owes(this.ticket, this.keys);
+  }
+
+  /**
+   * Released, unless the nodes that held the ticket can be no majority. Once a majority has
+   * answered, those that failed cannot hold the lock by themselves.
+   */
+  outcome(open: number): ReleaseAnswer | undefined {
+    const { nodes, size, spare } = this.quorum;
+    const without = this.gone + this.taken;
+    if (without > spare) return { status: this.taken > 0 ? 'taken' : 'gone', resent: this.resent() };
+    const failed = nodes.length - open - this.released - without;
+    const done = this.released >= size || (open === 0 && failed <= spare);
+    return done ? { status: 'released', resent: this.resent() } : undefined;
+  }
+}

@@ -1,0 +1,22 @@
+import { fencingScript } from '../../redis/fencing/fencing-script.js';
+import { callsOf } from './calls-of.lua.js';
+
+/**
+ * Reserves the proposed fencing tokens at this node, if the ticket owns all names here.
+ *
+ * KEYS, for each name: lock, fence. ARGV: number of names, ticket, first token proposed, number of tokens.
+ * Returns 0 when they are reserved, -1 when the ticket does not own a name, else the first token not yet issued.
+ */
+export const MINT = fencingScript(`
+local mint = function(first, last, arg)
+  local token, unissued = tonumber(ARGV[arg + 1]), 0
+  for i = first, last, 2 do
+    if redis.call('GET', KEYS[i]) ~= ARGV[arg] then return -1 end
+    unissued = math.max(unissued, tonumber(redis.call('GET', KEYS[i + 1]) or '0'))
+  end
+  if token < unissued then return unissued end
+  local after = string.format('%.0f', token + ARGV[arg + 2])
+  for i = first, last, 2 do redis.call('SET', KEYS[i + 1], after, 'PX', fence_ttl) end
+  return 0
+end
+${callsOf('mint', { keys: 2, args: 3 })}`);

@@ -1,0 +1,173 @@
+import { createClient, type Client } from 'node-zookeeper-client';
+import { onceRead } from '../../../timing/once-read.js';
+import type { ZooKeeperSettings } from '../zookeeper-options.js';
+import { ClientInternals } from './client-internals.js';
+import { DeletionWatches } from './deletion-watches.js';
+import { ZooKeeperRequests } from './zookeeper-requests.js';
+
+/** How long (ms) the client pauses at most after it has tried all servers. */
+const PAUSE = 100;
+/** How long (ms) a server may take to answer the request for a session, at least. */
+const LEAST_HANDSHAKE = 1_000;
+/** How long (ms) the end of the session may take. */
+const CLOSING = 1_000;
+
+/** What happens to a session. */
+export interface SessionEvents {
+  connected(): void;
+  disconnected(): void;
+  /** It has ended, or must be taken for ended because no server has answered for its whole length. Comes last. */
+  lost(why: SessionError): void;
+}
+
+/** Why a request has no answer. */
+export class SessionError extends Error {
+  override readonly name = 'SessionError';
+
+  constructor(
+    message: string,
+    /** Whether the server refuses the session: another one would fare no better. */
+    readonly refused = false,
+  ) {
+    super(message);
+  }
+}
+
+/**
+ * One session of ZooKeeper. The client library sends pings, and notices neither that they stay unanswered nor that a
+ * new connection does: this class sends pings of its own, connects to another server when none was answered for two
+ * thirds of the session, and takes the session for lost when none was for its whole length.
+ */
+export class ZooKeeperSession {
+  readonly requests: ZooKeeperRequests;
+  readonly deletions: DeletionWatches;
+  connected = false;
+  lost = false;
+  private readonly client: Client;
+  private readonly internals: ClientInternals;
+  private timer: NodeJS.Timeout | undefined;
+  /** When (monotonic, ms) the last request was sent that a server has answered. */
+  private confirmedAt = Infinity;
+  private pingedAt = -Infinity;
+  private connectingSince = performance.now();
+
+  constructor(
+    settings: ZooKeeperSettings,
+    private readonly events: SessionEvents,
+  ) {
+    const { servers, chroot, sessionTimeout, auth } = settings;
+    this.client = createClient(servers + chroot, { sessionTimeout, retries: 0, spinDelay: PAUSE });
+    this.internals = new ClientInternals(this.client);
+    if (auth) this.client.addAuthInfo('digest', Buffer.from(`${auth.user}:${auth.password}`));
+    this.requests = new ZooKeeperRequests(this.client, this.internals, auth !== undefined, (sentAt) =>
+      this.confirm(sentAt),
+    );
+    this.deletions = new DeletionWatches(this.requests);
+    this.client.on('connected', () => this.onConnected());
+    this.client.on('disconnected', () => this.onDisconnected());
+    this.client.on('expired', () => this.lose(new SessionError('the session has expired')));
+    this.client.on('authenticationFailed', () => {
+      this.lose(new SessionError('the server refuses the user or the password', true));
+    });
+    this.client.connect();
+    this.watch();
+  }
+
+  /** The length (ms) of the session, as the server has granted it. */
+  get timeout(): number {
+    return this.client.getSessionTimeout();
+  }
+
+  /** Milliseconds of the session that are left after the answer to a request sent at `sentAt`. */
+  leftSince(sentAt: number): number {
+    return Math.max(0, Math.floor(this.timeout - (performance.now() - sentAt)));
+  }
+
+  /** Milliseconds since the last request was sent that a server has answered. */
+  get silence(): number {
+    return Math.max(0, performance.now() - this.confirmedAt);
+  }
+
+  /** Ends the session, and with it all its nodes. Waits until the server has done so, at most a second. */
+  async close(): Promise<void> {
+    const ended = new Promise((resolve) => this.client.once('disconnected', () => resolve(undefined)));
+    const timeUp = new Promise((resolve) => setTimeout(resolve, CLOSING).unref());
+    this.end(new SessionError('the backend is closed'));
+    this.client.close();
+    if (this.connected) await Promise.race([ended, timeUp]);
+    this.discard();
+  }
+
+  private confirm(sentAt: number): void {
+    if (this.confirmedAt === Infinity || sentAt > this.confirmedAt) this.confirmedAt = sentAt;
+  }
+
+  private onConnected(): void {
+    if (this.lost) return;
+    this.connected = true;
+    this.ping();
+    this.events.connected();
+    this.watch();
+  }
+
+  private onDisconnected(): void {
+    this.internals.dropPartialReply();
+    if (this.lost) return;
+    this.connected = false;
+    this.connectingSince = performance.now();
+    this.requests.failAll(new SessionError('the connection was closed before the answer'));
+    this.events.disconnected();
+  }
+
+  private ping(): void {
+    this.pingedAt = performance.now();
+    this.requests.exists('/').catch(() => {});
+  }
+
+  private watch(): void {
+    clearTimeout(this.timer);
+    if (this.lost) return;
+    const step = this.timeout / 6;
+    const left = this.timeout - this.silence;
+    this.timer = setTimeout(() => onceRead(() => this.look()), Math.max(1, Math.min(step, left))).unref();
+  }
+
+  private look(): void {
+    if (this.lost) return;
+    const { timeout, silence } = this;
+    const now = performance.now();
+    if (silence >= timeout) {
+      return this.lose(new SessionError(`no server has answered for ${Math.round(silence)} ms`));
+    }
+    if (this.connected) {
+      if (silence >= (timeout * 2) / 3) this.internals.cutConnection();
+      // A sixth is the step of the timer, which may fire a little early.
+      else if (now - this.pingedAt >= timeout / 3 - timeout / 12) this.ping();
+    } else if (now - this.connectingSince >= Math.max(LEAST_HANDSHAKE, timeout / 3)) {
+      this.connectingSince = now;
+      this.internals.cutConnection();
+    }
+    this.watch();
+  }
+
+  private lose(why: SessionError): void {
+    if (this.lost) return;
+    this.end(why);
+    this.client.close();
+    this.discard();
+    this.events.lost(why);
+  }
+
+  private end(error: SessionError): void {
+    this.lost = true;
+    clearTimeout(this.timer);
+    this.requests.failAll(error);
+  }
+
+  /** Closes the connection, also one that the client is about to open. */
+  private discard(): void {
+    this.connected = false;
+    this.internals.cutConnection();
+    setTimeout(() => this.internals.cutConnection(), 2 * PAUSE).unref();
+  }
+}

@@ -1,0 +1,183 @@
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  LabelRequest,
+  LockBackend,
+  LockState,
+  LockTraits,
+  MintRequest,
+  NameRequest,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  StartRequest,
+  TicketRequest,
+  TokenRange,
+} from '../../contracts/lock-backend.js';
+import { FencingTokens } from './nodes/fencing-tokens.js';
+import { LockInspection } from './nodes/lock-inspection.js';
+import { LockNodes } from './nodes/lock-nodes.js';
+import { NodeRegistry } from './nodes/node-registry.js';
+import { ParentNodes } from './nodes/parent-nodes.js';
+import { QueuePlaces } from './nodes/queue-places.js';
+import { ZooKeeperConnection } from './session/zookeeper-connection.js';
+import type { ZooKeeperSession } from './session/zookeeper-session.js';
+import { failureOf } from './zookeeper-failure.js';
+import { ZooKeeperLockQueue } from './zookeeper-lock-queue.js';
+import { zooKeeperSettings, type ZooKeeperOptions, type ZooKeeperSettings } from './zookeeper-options.js';
+
+/**
+ * Locks on a ZooKeeper ensemble: each ticket is an ephemeral sequential node below the node of its name, and the first
+ * one owns the name.
+ *
+ * The backend opens one session at its first use, which all its locks share: a lock lasts for as long as its session,
+ * and its lease is what is left of that. `ttl` limits only locks without renewal.
+ *
+ * @param connection the servers, such as `'zk1:2181,zk2:2181,zk3:2181'`, or options with them
+ * @throws LockConfigError for an option that it cannot take
+ */
+export function zookeeper(connection: string | ZooKeeperOptions): LockBackend {
+  return new ZooKeeperLockBackend(zooKeeperSettings(connection));
+}
+
+type LossListener = (tickets: readonly string[], why: Error) => void;
+
+class ZooKeeperLockBackend implements LockBackend {
+  readonly name = 'zookeeper';
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  readonly queue = new ZooKeeperLockQueue(() => this.nodes);
+  private readonly connection: ZooKeeperConnection;
+  private readonly parents: ParentNodes;
+  private readonly nodes: LockNodes;
+  private readonly inspection: LockInspection;
+  private readonly lossListeners = new Set<LossListener>();
+  private readonly connectionListeners = new Set<() => void>();
+
+  constructor(private readonly settings: ZooKeeperSettings) {
+    const { root, firstToken } = settings;
+    this.connection = new ZooKeeperConnection(settings, {
+      connected: () => this.connected(),
+      lost: (session, why) => this.lost(session, why),
+    });
+    this.parents = new ParentNodes(root, () => this.connection.current?.requests);
+    const tokens = new FencingTokens(firstToken);
+    const registry = new NodeRegistry(root, this.parents);
+    this.nodes = new LockNodes(this.connection, registry, new QueuePlaces(registry, tokens, this.queue), tokens);
+    this.inspection = new LockInspection(root, tokens);
+  }
+
+  async acquire({ prefix, names, ticket, leastToken = 0 }: AcquireRequest): Promise<AcquireAnswer> {
+    const taken: string[] = [];
+    let granted: AcquireAnswer | undefined;
+    for (const name of names) {
+      const answer = await this.acquireOne({ prefix, name, ticket, leastToken });
+      if (answer.status === 'busy') {
+        await Promise.all(taken.map((each) => this.nodes.leave({ prefix, name: each, ticket })));
+        return { ...answer, name };
+      }
+      taken.push(name);
+      if (!granted || granted.status === 'busy' || answer.tokens.first > granted.tokens.first) granted = answer;
+    }
+    return granted as AcquireAnswer;
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    return requests.map(async ({ prefix, names, ticket }): Promise<RenewAnswer> => {
+      const answers = await Promise.all(names.map((name) => this.nodes.renew({ prefix, name, ticket })));
+      const renewed = answers.filter((answer) => answer.status === 'renewed');
+      if (renewed.length < names.length) return { status: 'not-owner' };
+      const remaining = Math.min(...renewed.map((answer) => answer.remaining));
+      return { status: 'renewed', remaining, waiting: Math.max(...renewed.map(({ waiting = 0 }) => waiting)) };
+    });
+  }
+
+  async release({ prefix, names, ticket }: TicketRequest): Promise<ReleaseAnswer> {
+    const answers = await Promise.all(names.map((name) => this.nodes.leave({ prefix, name, ticket })));
+    const worst = (['taken', 'gone'] as const).find((status) => answers.includes(status));
+    return { status: worst ?? 'released', resent: false };
+  }
+
+  mint(request: MintRequest): Promise<TokenRange | null> {
+    return this.nodes.mint(request);
+  }
+
+  async inspect(request: NameRequest): Promise<LockState | null> {
+    return this.inspection.inspect(await this.connection.opened(), request);
+  }
+
+  async forceRelease(request: NameRequest): Promise<string | null> {
+    const { requests } = await this.connection.opened();
+    const owner = await this.inspection.forceRelease(requests, request);
+    if (owner !== null) this.nodes.revoke(request, owner);
+    return owner;
+  }
+
+  /** The label stands in the nodes of the process, and ends with them. */
+  async label({ process, label, ttl }: LabelRequest): Promise<void> {
+    await this.nodes.label(process, ttl === 0 ? '' : label);
+  }
+
+  onLost(listener: LossListener): () => void {
+    this.lossListeners.add(listener);
+    return () => this.lossListeners.delete(listener);
+  }
+
+  whenConnected(listener: () => void): () => void {
+    this.connectionListeners.add(listener);
+    return () => this.connectionListeners.delete(listener);
+  }
+
+  async start({ commandTimeout, report }: StartRequest): Promise<void> {
+    this.connection.patience = commandTimeout;
+    try {
+      const { requests, timeout } = await this.connection.opened();
+      await this.parents.createRoot(requests);
+      const { sessionTimeout, servers } = this.settings;
+      if (timeout === sessionTimeout) return;
+      report({
+        level: 'warn',
+        message:
+          `ZooKeeper at ${servers} grants sessions of ${timeout} ms, not of ${sessionTimeout} ms; give this as ` +
+          '"sessionTimeout", or change minSessionTimeout or maxSessionTimeout of the servers',
+      });
+    } catch (error) {
+      throw this.diagnose(error) ?? error;
+    }
+  }
+
+  diagnose(error?: unknown): Error | undefined {
+    return failureOf(this.settings, this.connection.trouble, error);
+  }
+
+  async ping(): Promise<void> {
+    const { requests } = await this.connection.opened();
+    await requests.exists('/');
+  }
+
+  async close(): Promise<void> {
+    if (this.connection.current) {
+      await this.nodes.close();
+      await this.parents.close();
+    }
+    await this.connection.close();
+  }
+
+  private async acquireOne(request: MintRequest): Promise<AcquireAnswer> {
+    const answer = await this.nodes.enter(request, false);
+    if (answer.status === 'busy' || answer.tokens.first >= request.leastToken) return answer;
+    const tokens = await this.nodes.mint(request);
+    return tokens ? { ...answer, tokens } : { status: 'busy', owner: '', remaining: answer.remaining };
+  }
+
+  private connected(): void {
+    this.nodes.removeDoomed();
+    this.queue.reconnected();
+    for (const listener of this.connectionListeners) listener();
+  }
+
+  private lost(session: ZooKeeperSession, why: Error): void {
+    const tickets = this.nodes.lose(session);
+    this.parents.leaveAll();
+    if (tickets.length > 0) for (const listener of this.lossListeners) listener(tickets, why);
+  }
+}

@@ -1,0 +1,119 @@
+import { cacheChannels } from '../../events/cache-channels.js';
+import { CacheBackendError } from '../../errors/cache-errors.js';
+import type { CacheEngine } from '../cache-engine.js';
+import { keyResource } from '../invalidation/step-order.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import { isFresh, type FoundValue } from '../read/stored-values.js';
+import { inBatches, valuesOf } from '../store/batches.js';
+import { publishHit, publishRead } from '../store/cache-events.js';
+
+/** Reads the stored value without loading it. All keys in this file are full. */
+export async function getValue<T>(engine: CacheEngine, key: string, settings: EntrySettings): Promise<T | undefined> {
+  const kept = keptValue(engine, key, settings);
+  if (kept) return kept.value as T;
+  const changes = engine.stepOrder.afterKey(key);
+  if (changes) await changes;
+  return find<T>(engine, key, settings, () => read(engine, key));
+}
+
+export async function getValues<T>(
+  engine: CacheEngine,
+  keys: readonly string[],
+  settings: EntrySettings,
+): Promise<(T | undefined)[]> {
+  // Reads all keys before any tag: a change of a tag may wait for a change of one of these keys, which would wait for
+  // the read of that key.
+  const reads = await inBatches(keys, (key, go) => readAhead<T>(engine, key, settings, go));
+  return valuesOf(await Promise.allSettled(valuesOf(reads).map((judge) => judge())));
+}
+
+/** Milliseconds until the value is removed; `null` when there is none. */
+export async function remainingTime(engine: CacheEngine, key: string): Promise<number | null> {
+  const changes = engine.stepOrder.afterKey(key);
+  // Sends in this turn if no change is under way, otherwise in the next step, before any change that is called later.
+  if (changes) await changes;
+  if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+  return engine.calls.run('ttl', key, () => engine.calls.store.ttl(key));
+}
+
+export async function hasValue(engine: CacheEngine, key: string): Promise<boolean> {
+  const changes = engine.stepOrder.afterKey(key);
+  if (changes) await changes;
+  if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+  return (await freshValue(engine, key, await read(engine, key))) !== undefined;
+}
+
+/** The value in the store's answer, if it is fresh by its time and its tags. */
+export async function freshValue(
+  { values }: CacheEngine,
+  key: string,
+  data: Buffer | null,
+): Promise<FoundValue | undefined> {
+  const found = values.decode(key, data);
+  if (!found?.entry?.tags) return found && isFresh(found) ? found : undefined;
+  const judged = isFresh(found) ? await values.checkTags(key, found, []) : undefined;
+  return judged && isFresh(judged) ? judged : undefined;
+}
+
+/** Returns `undefined` instead of a failure of Redis if the settings ask for that. @throws any other error */
+export function withoutRedis({ counters }: CacheEngine, error: unknown, { failOpen }: EntrySettings): undefined {
+  if (!(error instanceof CacheBackendError) || !failOpen) throw error;
+  counters.redisErrors += 1;
+  return undefined;
+}
+
+function keptValue({ firstLevel, counters }: CacheEngine, key: string, { strong }: EntrySettings) {
+  const kept = strong ? undefined : firstLevel?.get(key);
+  if (!kept) return undefined;
+  counters.firstLevelHits += 1;
+  if (cacheChannels.hit.hasSubscribers) publishHit(key, undefined, 'first');
+  return kept;
+}
+
+function read({ calls }: CacheEngine, key: string): Promise<Buffer | null> {
+  return calls.run('read', key, () => calls.store.read(key));
+}
+
+/**
+ * Reads after `go`, and before any change that is called later. Resolves, after the read, to a function that judges it.
+ */
+async function readAhead<T>(
+  engine: CacheEngine,
+  key: string,
+  settings: EntrySettings,
+  go: Promise<unknown> | undefined,
+): Promise<() => Promise<T | undefined>> {
+  const kept = keptValue(engine, key, settings);
+  if (kept) return async () => kept.value as T;
+  const inOrder = async () => {
+    await go;
+    return read(engine, key);
+  };
+  const reading = go
+    ? engine.stepOrder.run([{ resource: keyResource(key), mode: 'read' }], inOrder)
+    : (engine.stepOrder.afterKey(key)?.then(() => read(engine, key)) ?? read(engine, key));
+  await reading.catch(() => {});
+  return () => find<T>(engine, key, settings, () => reading);
+}
+
+async function find<T>(
+  engine: CacheEngine,
+  key: string,
+  settings: EntrySettings,
+  reading: () => Promise<Buffer | null>,
+): Promise<T | undefined> {
+  const { counters, firstLevel, unconfirmed } = engine;
+  const doubt = unconfirmed.doubtAbout(key);
+  if (doubt && settings.failOpen) return undefined;
+  try {
+    if (doubt) throw doubt;
+    const found = await freshValue(engine, key, await reading());
+    counters[found ? 'secondLevelHits' : 'misses'] += 1;
+    publishRead(key, found !== undefined);
+    return found?.value as T | undefined;
+  } catch (error) {
+    const spare = settings.strong || doubt ? undefined : firstLevel?.spare(key);
+    if (spare) return spare.value as T;
+    return withoutRedis(engine, error, settings);
+  }
+}

@@ -1,0 +1,104 @@
+import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
+import { IdempotentInterceptor } from '../interceptors/idempotent.interceptor.js';
+import { IDEMPOTENCY } from '../interceptors/wiring/injected-services.js';
+import { injectProperty } from '../interceptors/wiring/package-copy.js';
+import { callable } from '../options/checks.js';
+import { withTemplate } from '../options/key-template-mark.js';
+import { primitiveOption } from '../options/option-checks.js';
+import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
+import { singleKeyFunction, templateNamed } from './key-function.js';
+import { compileSingleKeyTemplate } from './key-template.js';
+import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
+import { refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import type {
+  OfArguments,
+  OptionsTakeArguments,
+  PromiseMethod,
+  ResultCanBeStored,
+  TakesArguments,
+} from './method.types.js';
+
+const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError };
+
+/** How the result of a method is kept, and what is compared between the calls of a key. */
+export interface IdempotentOptions extends IdempotencyOptions {
+  /**
+   * What makes the request: a key template such as `'<#0>'`, or a function of the method's arguments that returns data.
+   * A repeat with another fingerprint throws `IdempotencyConflictError`.
+   * @default none
+   */
+  fingerprint?: string | OfArguments<unknown>;
+  /** Of the method's arguments: a signal that ends the wait of this call for another one. @default none */
+  signal?: OfArguments<AbortSignal | undefined>;
+}
+
+type FingerprintFits<Method extends PromiseMethod, Options> = Options extends {
+  readonly fingerprint: infer Fingerprint;
+}
+  ? FitsKeyTemplate<Method, Fingerprint>
+  : unknown;
+
+type FitsOptions<Method extends PromiseMethod, Options> = FingerprintFits<Method, Options> &
+  OptionsTakeArguments<Method, Options, 'fingerprint' | 'signal'>;
+
+/**
+ * Runs the method once for each key and keeps its result: `IdempotencyService.run`. A repeat gets the kept result, also
+ * from another process.
+ *
+ * The key is a template (`'order:<0.orderId>'`) or a function of the method's arguments. It must identify the request
+ * of one client: with the key of another one, a caller gets that one's result.
+ *
+ * Inside the method, `IdempotencyService.current()` tells the attempt.
+ *
+ * @throws IdempotencyConflictError when the key belongs to a call with another fingerprint
+ * @throws IdempotencyRunningError when another call with the key still runs, after `wait`
+ * @throws IdempotencyResultError when the method ran, but its result cannot be kept, or could not be stored
+ * @throws LockLostError when the lock was lost while the method ran, and its result is not kept
+ * @throws PrimitiveBackendError or LockBackendError when the backend fails; the method did not run
+ * @throws PrimitiveKeyError when the arguments make no valid key
+ * @throws PrimitiveNotWiredError when Nest did not create the instance
+ */
+export function Idempotent<
+  const Key extends string = never,
+  Arguments extends unknown[] = [],
+  const Options extends IdempotentOptions = IdempotentOptions,
+>(
+  key: Key | ((...args: Arguments) => string),
+  options?: Options,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    ResultCanBeStored<Method> &
+    FitsKeyTemplate<Method, Key> &
+    YieldsOneKey<Key> &
+    TakesArguments<Method, Arguments> &
+    FitsOptions<Method, Options>,
+) => void;
+export function Idempotent(
+  key: string | ((...args: never[]) => string),
+  given: IdempotentOptions = {},
+): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  primitiveOption.object('options', given, 'an object of idempotency options');
+  const { fingerprint, signal, ...options } = given;
+  idempotencySettings(options);
+  if (signal !== undefined) callable()(signal, 'signal', primitiveOption);
+  const keyOf = singleKeyFunction(key, PrimitiveKeyError);
+  const fingerprintOf = fingerprintFunction(fingerprint);
+  return (target, propertyKey, descriptor) => {
+    refuseOwnAnswers(DECORATOR, target, propertyKey, 'a repeat');
+    const named = withTemplate(options, templateNamed(key, target, propertyKey));
+    const interceptor = new IdempotentInterceptor({ keyOf, options: named, fingerprintOf, signal });
+    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
+    injectProperty(target, IDEMPOTENCY);
+  };
+}
+
+function fingerprintFunction(
+  fingerprint: IdempotentOptions['fingerprint'],
+): ((args: readonly unknown[]) => unknown) | undefined {
+  if (fingerprint === undefined) return undefined;
+  if (typeof fingerprint === 'function') return (args) => fingerprint(...args);
+  if (typeof fingerprint === 'string') return compileSingleKeyTemplate(fingerprint, PrimitiveKeyError);
+  throw primitiveOption.refused('fingerprint', fingerprint, "a key template such as '<#0>', or a function");
+}

@@ -1,0 +1,40 @@
+import { PrimitiveConfigError } from '../../errors/primitive-errors.js';
+import { ScheduledLockInterceptor } from '../../interceptors/scheduled-lock.interceptor.js';
+import { JOBS } from '../../interceptors/wiring/injected-services.js';
+import { injectProperty } from '../../interceptors/wiring/package-copy.js';
+import { withTemplate } from '../../options/key-template-mark.js';
+import { scheduleOf, type ScheduleOptions } from '../../primitives/schedule/schedule-options.js';
+import type { MayResolveToUndefined, PromiseMethod } from '../method.types.js';
+import { refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
+
+const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
+
+/**
+ * Runs a scheduled method on one machine for each tick, however short it is: `@Cron`, `@Interval`, a BullMQ processor.
+ * It stands above or below the decorator of the scheduler.
+ *
+ * A machine that finds the name taken skips its run at once: the call resolves to `undefined`, and
+ * `ScheduledJobs.events` says so. Inside the method, `LockService.current()` is the lock; its signal aborts at
+ * `atMostFor`.
+ *
+ * @throws LockLostError when the method ended after `atMostFor`, or its lock was taken away
+ * @throws LockBackendError when the backend fails: the method did not run
+ * @throws PrimitiveNotWiredError when Nest did not create the instance
+ */
+export function ScheduledLock(
+  name: string,
+  options: ScheduleOptions,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    MayResolveToUndefined<Method, { aSkippedRunResolvesToUndefined: never }>,
+) => void {
+  scheduleOf(name, options);
+  const interceptor = new ScheduledLockInterceptor(name, withTemplate(options, name));
+  return (target, propertyKey, descriptor) => {
+    refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
+    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
+    injectProperty(target, JOBS);
+  };
+}

@@ -1,0 +1,93 @@
+import type { Logger } from '@nestjs/common';
+
+/** How long (ms) after a line further ones of its kind are counted instead of written. */
+const QUIET_PERIOD = 60_000;
+/** How many kinds there are at a time at most. All further lines of one level are one kind. */
+const MOST_KINDS = 100;
+/** Where lines of one kind differ: quoted names and keys, ids, and numbers that are part of no address. */
+const PARTICULARS =
+  /"[^"]*"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?::\d+)?|(?<![\w.:])\d+(?:[.,]\d+)*(?![\w.:]*\d)/g;
+
+type Level = 'warn' | 'error';
+
+interface Quiet {
+  readonly level: Level;
+  /** The last line that was not written. */
+  last: string;
+  withheld: number;
+  readonly timer: NodeJS.Timeout;
+}
+
+/** What writes warnings. */
+export type Warnings = Pick<LimitedLog, 'warn'>;
+
+/**
+ * The log of the library, for trouble that may come thousands of times a second: writes one warning or error of each
+ * kind at once, and then one a minute, with the number of those that it left out. Lines of other levels pass.
+ */
+export class LimitedLog {
+  private readonly kinds = new Map<string, Quiet>();
+
+  constructor(private readonly logger: Pick<Logger, 'debug' | 'log' | 'warn' | 'error'>) {}
+
+  debug(message: string): void {
+    this.logger.debug(message);
+  }
+
+  log(message: string): void {
+    this.logger.log(message);
+  }
+
+  /** `kind` says what counts as the same trouble: by default, the line without its names, ids and numbers. */
+  warn(message: string, kind = kindOf(message)): void {
+    this.write('warn', message, kind);
+  }
+
+  /** As `warn`. */
+  error(message: string, kind = kindOf(message)): void {
+    this.write('error', message, kind);
+  }
+
+  /** Writes what is left to be said of lines that were not written: the application ends. */
+  flush(): void {
+    for (const [kind, quiet] of this.kinds) {
+      clearTimeout(quiet.timer);
+      this.kinds.delete(kind);
+      this.summarize(quiet);
+    }
+  }
+
+  private write(level: Level, message: string, subject: string): void {
+    let kind = `${level} ${subject}`;
+    if (this.kinds.size >= MOST_KINDS && !this.kinds.has(kind)) kind = level;
+    const quiet = this.kinds.get(kind);
+    if (quiet) {
+      quiet.last = message;
+      quiet.withheld += 1;
+      return;
+    }
+    this.logger[level](message);
+    this.beQuiet(kind, level);
+  }
+
+  private beQuiet(kind: string, level: Level): void {
+    const over = () => {
+      const quiet = this.kinds.get(kind) as Quiet;
+      this.kinds.delete(kind);
+      if (this.summarize(quiet)) this.beQuiet(kind, level);
+    };
+    this.kinds.set(kind, { level, last: '', withheld: 0, timer: setTimeout(over, QUIET_PERIOD).unref() });
+  }
+
+  /** Returns whether there was something to write. */
+  private summarize({ level, last, withheld }: Quiet): boolean {
+    if (withheld === 0) return false;
+    const leftOut = withheld === 1 ? '' : ` (and ${withheld - 1} more of this kind, left out in the last minute)`;
+    this.logger[level](last + leftOut);
+    return true;
+  }
+}
+
+function kindOf(message: string): string {
+  return message.replace(PARTICULARS, '#');
+}

@@ -1,0 +1,129 @@
+import {
+  Inject,
+  mixin,
+  type CallHandler,
+  type ExecutionContext,
+  type NestInterceptor,
+  type Type,
+} from '@nestjs/common';
+import { SSE_METADATA } from '@nestjs/common/constants.js';
+import { defer, lastValueFrom, type Observable } from 'rxjs';
+import { streamKindOf } from '../../cache/values/streams.js';
+import { HttpError } from '../../errors/http-error.js';
+import { IdempotencyHeaderError } from '../../errors/idempotency-errors.js';
+import { PrimitiveConfigError, PrimitiveKeyError } from '../../errors/primitive-errors.js';
+import { encodeKeyPart, whyNotAKeyPart } from '../../keys/key-part.js';
+import { IdempotencyService } from '../../primitives/idempotency/idempotency.service.js';
+import { answersItself } from './answers-itself.js';
+import type { HttpResponse } from './http-response.js';
+import { idempotencyKeyOf } from './idempotency-key-header.js';
+import {
+  idempotencyKeyRules,
+  type IdempotencyKeyOptions,
+  type IdempotencyKeyRules,
+  type IdempotentRequest,
+} from './idempotency-key-options.js';
+import { keptResponse, markAsRepeated, repeatResponse, type KeptResponse } from './kept-response.js';
+
+/**
+ * Makes an interceptor that answers requests with the same `Idempotency-Key` once:
+ * `@UseInterceptors(idempotencyKey({ scope: (request) => request.user.id }))`. A repeat gets the status, body and
+ * chosen headers of the first answer, and `Idempotent-Replayed: true`. For Express and Fastify, after
+ * draft-ietf-httpapi-idempotency-key-header-07.
+ *
+ * Answers 400 for a missing (`required`) or invalid header, 409 while the first request runs, and 422 for a key that
+ * was used for another request. Place it above interceptors that change the body.
+ *
+ * @throws PrimitiveConfigError for an option that it cannot take
+ */
+export function idempotencyKey(options: IdempotencyKeyOptions): Type<NestInterceptor> {
+  const rules = idempotencyKeyRules(options);
+
+  class Configured extends IdempotencyKeyInterceptor {
+    constructor(@Inject(IdempotencyService) service: IdempotencyService) {
+      super(service, rules);
+    }
+  }
+  return mixin(Configured);
+}
+
+/** The key under which a request is answered. */
+const KEYS = new WeakMap<object, string>();
+
+class IdempotencyKeyInterceptor implements NestInterceptor {
+  constructor(
+    private readonly service: IdempotencyService,
+    private readonly rules: IdempotencyKeyRules,
+  ) {}
+
+  intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
+    if (context.getType() !== 'http' || Reflect.hasMetadata(SSE_METADATA, context.getHandler())) return next.handle();
+    const request = context.switchToHttp().getRequest<IdempotentRequest>();
+    if (!this.rules.methods.has(request.method)) return next.handle();
+    const header = idempotencyKeyOf(request.headers);
+    if (header !== undefined) return defer(() => this.answer(context, this.keyOf(request, header), next));
+    if (this.rules.required) throw new IdempotencyHeaderError('This request needs an Idempotency-Key header.');
+    return next.handle();
+  }
+
+  private async answer(context: ExecutionContext, key: string, next: CallHandler): Promise<unknown> {
+    const http = context.switchToHttp();
+    const [request, response] = [http.getRequest<IdempotentRequest>(), http.getResponse<HttpResponse>()];
+    // An interceptor of the controller or the application, perhaps with another scope, answers the request already.
+    const around = this.service.current()?.key;
+    if (around !== undefined && around === KEYS.get(request)) return bodyOf(next);
+    KEYS.set(request, key);
+    if (answersItself(context.getClass(), context.getHandler().name)) {
+      const name = `${context.getClass().name}.${context.getHandler().name}`;
+      throw new PrimitiveConfigError(
+        `${name} did not run: it answers by @Res() or @Next(), so that idempotencyKey cannot keep its answer; return ` +
+          'the body, and set headers by @Res({ passthrough: true })',
+      );
+    }
+    const { headers, fingerprint, run } = this.rules;
+    // Kept results have a digest of this form.
+    const identity = [pathOf(request), fingerprint(request)].filter((part) => part !== undefined);
+    let ran = false;
+    try {
+      const answer = await this.service.run(key, { ...run, fingerprint: identity }, async () => {
+        ran = true;
+        const body = await bodyOf(next);
+        // A stream stands for itself, so that the service refuses it.
+        return streamKindOf(body) ? (body as KeptResponse) : keptResponse(response, headers, body);
+      });
+      if (!ran) repeatResponse(response, answer);
+      return answer.body;
+    } catch (error) {
+      // A kept error has no class of this library.
+      if (!ran && !(error instanceof HttpError)) markAsRepeated(response);
+      throw error;
+    }
+  }
+
+  private keyOf(request: IdempotentRequest, header: string): string {
+    const scope = this.rules.scope(request);
+    const why = whyNotAKeyPart(scope);
+    if (why) throw new PrimitiveKeyError(`Option "scope" returned ${why}; return text that identifies the client`);
+    const parts = [String(scope), request.method, routeOf(request), header];
+    return `http:${parts.map(encodeKeyPart).join(':')}`;
+  }
+}
+
+/** Nest answers with the last value of a handler's Observable. */
+function bodyOf(next: CallHandler): Promise<unknown> {
+  return lastValueFrom(next.handle(), { defaultValue: undefined });
+}
+
+/** The route in Express or Fastify, such as `/orders/:id`; else the path. */
+function routeOf(request: IdempotentRequest): string {
+  const { route, routeOptions } = request as IdempotentRequest & {
+    route?: { path?: unknown };
+    routeOptions?: { url?: unknown };
+  };
+  const path = route?.path ?? routeOptions?.url;
+  return typeof path === 'string' ? path : pathOf(request);
+}
+
+function pathOf({ originalUrl }: IdempotentRequest): string {
+  return originalUrl.replace(/\?.*$/s, '');
+}

@@ -1,0 +1,113 @@
+import { Inject, Injectable, type CanActivate, type ExecutionContext, type Type } from '@nestjs/common';
+import { HttpAdapterHost } from '@nestjs/core';
+import { logOnce } from '../../errors/error-log.js';
+import { PrimitiveError, RateLimitExceededError } from '../../errors/primitive-errors.js';
+import { encodeKeyPart } from '../../keys/key-part.js';
+import type { RateLimitDecision } from '../../primitives/rate-limit/rate-limit-decision.js';
+import { RateLimiter } from '../../primitives/rate-limit/rate-limiter.js';
+import { clientOf, type LimitedRequest } from './client-key.js';
+import { rateLimitFields, seconds } from './rate-limit-headers.js';
+import {
+  policySettings,
+  RATE_LIMIT_POLICY,
+  type RateLimitPolicyOptions,
+  type RateLimitPolicySettings,
+} from './rate-limit-policy.js';
+
+interface NamedPolicy {
+  readonly policy: RateLimitPolicySettings;
+  readonly name: string;
+}
+
+/** The policies that a request was counted by: a route may have a guard of its own besides a global one. */
+const COUNTED = new WeakMap<object, Set<RateLimitPolicySettings>>();
+
+/**
+ * Limits HTTP requests by the policy of their route (`@RateLimitPolicy`), on Express and Fastify:
+ * `@UseGuards(RateLimitGuard)`, or for all routes `{ provide: APP_GUARD, useClass: RateLimitGuard.of({ limit: 100, per:
+ * '1m' }) }`, whose policy is that of routes without one. Answers 429 with `Retry-After`, and tells clients the state
+ * of their limit by `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11).
+ *
+ * Requests that are not HTTP pass uncounted, and so do those without a policy. Several guards count a request once for
+ * each policy.
+ *
+ * @throws RateLimitExceededError when the limit is reached
+ * @throws PrimitiveBackendError when the store fails and `onFailure` is 'closed'
+ */
+@Injectable()
+export class RateLimitGuard implements CanActivate {
+  /** @internal */
+  constructor(
+    @Inject(RateLimiter) private readonly limiter: RateLimiter,
+    @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
+  ) {}
+
+  /**
+   * A guard with a policy for routes that have none.
+   *
+   * @throws PrimitiveConfigError for an option that it cannot take
+   */
+  static of(options: RateLimitPolicyOptions): Type<RateLimitGuard> {
+    const policy = policySettings(options);
+    @Injectable()
+    class RateLimitGuardWithPolicy extends RateLimitGuard {
+      protected override readonly policy = policy;
+    }
+    return RateLimitGuardWithPolicy;
+  }
+
+  /** @internal The policy of routes that have none. */
+  protected readonly policy: RateLimitPolicySettings | undefined;
+
+  async canActivate(context: ExecutionContext): Promise<boolean> {
+    if (context.getType() !== 'http') return true;
+    const found = this.policyOf(context);
+    if (!found || (await found.policy.skip?.(context))) return true;
+    const { policy, name } = found;
+    if (isCounted(context.switchToHttp().getRequest<object>(), policy)) return true;
+    const { allowed, decidedBy, retryAfter, states, limit } = await this.take(context, found);
+    if (policy.headers && decidedBy !== 'nobody') this.send(context, { ...rateLimitFields(name, states) });
+    if (allowed) return true;
+    this.send(context, { 'Retry-After': String(seconds(retryAfter)) });
+    throw new RateLimitExceededError(name, limit, retryAfter);
+  }
+
+  /** Logs what our interceptor would log in a handler: it does not run before the guards. */
+  private async take(context: ExecutionContext, { policy, name }: NamedPolicy): Promise<RateLimitDecision> {
+    try {
+      const client = clientOf(context.switchToHttp().getRequest<LimitedRequest>(), policy.key);
+      return await this.limiter.take(`http:${encodeKeyPart(name)}:${client}`, policy.limits);
+    } catch (error) {
+      if (error instanceof PrimitiveError) logOnce(this.limiter.log, error);
+      throw error;
+    }
+  }
+
+  private policyOf(context: ExecutionContext): NamedPolicy | undefined {
+    const [handler, controller] = [context.getHandler(), context.getClass()];
+    const places = [
+      { target: handler, name: `${controller.name}.${handler.name}` },
+      { target: controller, name: controller.name },
+    ];
+    for (const { target, name } of places) {
+      const policy = Reflect.getMetadata(RATE_LIMIT_POLICY, target) as RateLimitPolicySettings | null | undefined;
+      if (policy === null) return undefined;
+      if (policy) return { policy, name: policy.name ?? name };
+    }
+    return this.policy && { policy: this.policy, name: this.policy.name ?? 'default' };
+  }
+
+  private send(context: ExecutionContext, fields: Readonly<Record<string, string>>): void {
+    const response: unknown = context.switchToHttp().getResponse();
+    for (const [name, value] of Object.entries(fields)) this.host.httpAdapter.setHeader(response, name, value);
+  }
+}
+
+/** Notes that the request is counted by the policy. `true` if another guard has let it pass by that. */
+function isCounted(request: object, policy: RateLimitPolicySettings): boolean {
+  const policies = COUNTED.get(request) ?? new Set();
+  COUNTED.set(request, policies);
+  if (policies.has(policy)) return true;
+  policies.add(policy);
+  return false;
+}

@@ -1,0 +1,84 @@
+import { lockChannels, type LockCall, type LockHoldEvent } from '../../events/lock-channels.js';
+import { LockTimeoutError, type LockLostReason } from '../../errors/lock-errors.js';
+import type { ReleaseOutcome } from '../lease/release-outcome.js';
+import type { Caller } from '../waiting/caller.js';
+
+/** A hold, as its events see it. */
+export interface ObservedHold {
+  readonly call: LockCall;
+  readonly owner: string;
+  readonly fencingToken: number;
+  /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
+  grantedAt: number | undefined;
+  /** Whether a hold around it had all its names. */
+  readonly reentrant: boolean;
+}
+
+/** Whether somebody listens to the beginning or the end of holds. */
+export function holdsAreObserved(): boolean {
+  return lockChannels.acquired.hasSubscribers || endsAreObserved();
+}
+
+/** Whether somebody listens to the end of holds. */
+export function endsAreObserved(): boolean {
+  const { released, lost, releasedLate } = lockChannels;
+  return released.hasSubscribers || lost.hasSubscribers || releasedLate.hasSubscribers;
+}
+
+/** Publishes that the caller has the hold, and notes since when. */
+export function publishAcquired(hold: ObservedHold, caller: Caller): void {
+  hold.grantedAt = performance.now();
+  if (!lockChannels.acquired.hasSubscribers) return;
+  const { call, owner, fencingToken, reentrant } = hold;
+  // V8 takes 2 µs to spread an object into another, a fifth of what a free lock costs.
+  lockChannels.acquired.publish({ call, owner, fencingToken, waited: caller.waited(), reentrant });
+}
+
+/** Publishes why the call of `caller` ended without the lock. */
+export function publishRefusal(caller: Caller, error: unknown, closing: boolean): void {
+  const { timedOut, failed } = lockChannels;
+  if (error instanceof LockTimeoutError) {
+    if (!timedOut.hasSubscribers) return;
+    return timedOut.publish({ call: caller.call, waited: caller.waited(), remaining: error.remaining });
+  }
+  if (!failed.hasSubscribers) return;
+  const reason = closing ? 'shutdown' : caller.cancelled ? 'aborted' : 'backend';
+  failed.publish({ call: caller.call, waited: caller.waited(), reason, error });
+}
+
+export function publishLost(hold: ObservedHold, reason: LockLostReason): void {
+  lockChannels.lost.publish({ ...eventOf(hold), reason, held: heldFor(hold) });
+}
+
+export function publishReleasedLate(hold: ObservedHold): void {
+  lockChannels.releasedLate.publish({ ...eventOf(hold), held: heldFor(hold) });
+}
+
+/**
+ * Publishes the end of a hold that was not known to be lost until then, once the backend has answered to its release:
+ * that found at once whether the deadline had passed.
+ */
+export function publishEnd(
+  hold: ObservedHold & { readonly isLost: boolean; wasTakenBefore(outcome: ReleaseOutcome): boolean },
+  release: Promise<ReleaseOutcome>,
+): void {
+  if (hold.isLost) {
+    publishLost(hold, 'expired');
+    return publishReleasedLate(hold);
+  }
+  const held = heldFor(hold);
+  void release.then((outcome) => {
+    if (!hold.wasTakenBefore(outcome)) {
+      const { call, owner, fencingToken } = hold;
+      lockChannels.released.publish({ call, owner, fencingToken, held, confirmed: outcome !== 'unconfirmed' });
+    } else lockChannels.lost.publish({ ...eventOf(hold), reason: 'taken', held });
+  });
+}
+
+function eventOf({ call, owner, fencingToken }: ObservedHold): LockHoldEvent {
+  return { call, owner, fencingToken };
+}
+
+function heldFor({ grantedAt }: ObservedHold): number | undefined {
+  return grantedAt === undefined ? undefined : performance.now() - grantedAt;
+}

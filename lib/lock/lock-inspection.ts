@@ -1,0 +1,65 @@
+import type { WaitingTicket } from '../contracts/lock-backend.js';
+import { isReadTicket } from '../keys/read-ticket.js';
+import type { LockBackends } from './backend/lock-backends.js';
+import type { QueueingBackend } from './backend/queueing-backend.js';
+import type { HoldTaker } from './hold/hold-taker.js';
+import type { ListedLock, LockInfo, LockPage, LockWaiter } from './lock.js';
+import { listSettings, type LockListOptions } from './options/list-options.js';
+
+/** How many locks of a page are asked for at once: the store serves other clients in between. */
+const AT_ONCE = 10;
+
+/** Says who holds locks. */
+export class LockInspection {
+  constructor(
+    private readonly backends: LockBackends,
+    private readonly taker: HoldTaker,
+  ) {}
+
+  async inspect(backend: QueueingBackend, name: string): Promise<LockInfo | null> {
+    const found = await backend.calls.inspect(name);
+    if (!found) return null;
+    const { waiters, ...state } = found;
+    const elsewhere = Math.max(0, state.waiting - backend.contenders.queuedHere(name));
+    const waiting = elsewhere + this.taker.waitingFor(backend, name);
+    return { ...state, waiting, ...(waiters && { waiters: waiters.map(waiterOf) }) };
+  }
+
+  async list(pattern: string, options: LockListOptions): Promise<LockPage> {
+    const { backend: named, cursor, limit } = listSettings(pattern, options);
+    const backend = this.backends.get(named ?? this.backends.options.defaults.backend);
+    const page = await backend.calls.list({ pattern, cursor, limit });
+    const locks: ListedLock[] = [];
+    for (let first = 0; first < page.names.length; first += AT_ONCE) {
+      const names = page.names.slice(first, first + AT_ONCE);
+      const found = await Promise.all(names.map((name) => this.inspect(backend, name)));
+      for (const [index, info] of found.entries()) if (info) locks.push({ key: names[index] as string, ...info });
+    }
+    return {
+      locks,
+      cursor: page.cursor === '' ? undefined : page.cursor,
+    };
+  }
+
+  /** The holders of the names at the backend of calls that name none, as text for an error. */
+  async describe(names: readonly string[]): Promise<string> {
+    const backend = this.backends.get(this.backends.options.defaults.backend);
+    const holders = await Promise.all(names.map((name) => this.describeOne(backend, name)));
+    return holders.join(', ');
+  }
+
+  private async describeOne(backend: QueueingBackend, name: string): Promise<string> {
+    try {
+      const info = await this.inspect(backend, name);
+      return info
+        ? `"${name}" is held by ${info.owner}${info.label === undefined ? '' : ` (${info.label})`}`
+        : `nobody holds "${name}"`;
+    } catch {
+      return `who holds "${name}" is unknown`;
+    }
+  }
+}
+
+function waiterOf({ ticket, ...label }: WaitingTicket): LockWaiter {
+  return { owner: ticket, ...label, mode: isReadTicket(ticket) ? 'read' : 'write' };
+}

@@ -1,0 +1,53 @@
+import { map, merge, Observable } from 'rxjs';
+import type { Warnings } from '../errors/limited-log.js';
+import type { EventChannels } from '../events/event-channel.js';
+
+/** An event with its name. */
+export type NamedEvent<Types> = {
+  [Name in keyof Types]: { readonly name: Name; readonly event: Types[Name] };
+}[keyof Types];
+
+/** The events of all module instances of this process. It costs nothing while nobody listens. */
+export class EventStream<Types extends object> {
+  /** @internal */
+  constructor(
+    private readonly channels: EventChannels<Types>,
+    private readonly warnings: Warnings,
+  ) {}
+
+  /** All events. Subscribing makes every event cost a payload; `of` costs less. */
+  get all(): Observable<NamedEvent<Types>> {
+    const names = Object.keys(this.channels) as (keyof Types)[];
+    return merge(...names.map((name) => this.of(name).pipe(map((event) => ({ name, event })))));
+  }
+
+  /** The events of one name. As with every Observable, RxJS reports an error of an observer as uncaught. */
+  of<Name extends keyof Types>(name: Name): Observable<Types[Name]> {
+    const channel = this.channels[name];
+    return new Observable((subscriber) => {
+      const next = (event: Types[Name]) => subscriber.next(event);
+      channel.subscribe(next);
+      return () => channel.unsubscribe(next);
+    });
+  }
+
+  /**
+   * Calls `listener` for each event of the name, until the returned function is called. It runs inside of the call that
+   * publishes the event, so it must be quick. An error that it throws, or rejects with, is logged.
+   */
+  on<Name extends keyof Types>(name: Name, listener: (event: Types[Name]) => unknown): () => void {
+    const channel = this.channels[name];
+    const failed = (error: unknown) =>
+      this.warnings.warn(`A listener of the event ${String(name)} failed: "${String(error)}"`);
+    const guarded = (event: Types[Name]) => {
+      try {
+        const result = listener(event);
+        if (result instanceof Promise) result.catch(failed);
+      } catch (error) {
+        failed(error);
+      }
+    };
+    channel.subscribe(guarded);
+    return () => void channel.unsubscribe(guarded);
+  }
+}

@@ -1,0 +1,2 @@
+export type { HealthOptions } from './health-options.js';
+export { RedisLockHealthIndicator } from './redis-lock.health.js';

@@ -1,0 +1,75 @@
+import { Inject, Injectable } from '@nestjs/common';
+import { HealthIndicatorService, type HealthIndicatorResult } from '@nestjs/terminus';
+import type { BackendCalls } from '../../lock/backend/backend-calls.js';
+import { LockService } from '../../lock/lock.service.js';
+import { resolveHealthOptions, type HealthOptions } from './health-options.js';
+
+/** A name that no application locks: only asked for, never taken. */
+const PROBE = 'nest-redis-lock:health';
+
+/**
+ * Whether locks can be taken, for `@nestjs/terminus`. `down`: the backend does not answer. `degraded`: locks are taken,
+ * but something is wrong, which `problems` tells in words. Terminus 11 knows no `degraded`: there the status is `up`
+ * with `degraded: true`.
+ */
+@Injectable()
+export class RedisLockHealthIndicator {
+  /** @internal */
+  constructor(
+    @Inject(HealthIndicatorService) private readonly indicators: HealthIndicatorService,
+    @Inject(LockService) private readonly locks: LockService,
+  ) {}
+
+  /**
+   * Asks the backend. The result has `pingMs` and `scriptMs` (the round trips of a PING, and of what `inspect` asks),
+   * `channel` (`open`, `closed`, or `unused` while no call has waited), `held`, `waiting` and `watchdogLagMs` of this
+   * process, and `problems`.
+   *
+   * @throws LockConfigError for an option that it cannot take
+   */
+  async check(key = 'locks', options: HealthOptions = {}): Promise<HealthIndicatorResult> {
+    const { backend: name, timeout, slow, maxLag } = resolveHealthOptions(options);
+    const { backend, held, waiting } = this.locks.backendState(name);
+    const { calls, contenders, watchdog } = backend;
+    const session = this.indicators.check(key);
+    const channel = contenders.channel.isOpen ? 'open' : contenders.channel.tried ? 'closed' : 'unused';
+    const watchdogLagMs = Math.round(watchdog.lag);
+    const here = { backend: calls.source.backend, channel, held, waiting, watchdogLagMs };
+    const problems: string[] = [];
+    let measured: { pingMs: number; scriptMs: number };
+    try {
+      const pingMs = await roundTrip(() => calls.bounded('ping', [], calls.backend.ping(), timeout));
+      const probe = { prefix: calls.prefix, name: PROBE };
+      const scriptMs = await roundTrip(() => calls.bounded('inspect', [PROBE], calls.backend.inspect(probe), timeout));
+      measured = { pingMs, scriptMs };
+      problems.push(...(await hazardsOf(calls, timeout)));
+    } catch (error) {
+      return session.down({ ...here, problems: [(error as Error).message] });
+    }
+    const slowest = Math.max(measured.pingMs, measured.scriptMs);
+    if (slowest > slow) problems.push(`A request took ${slowest} ms, which is more than "slow" (${slow} ms)`);
+    if (watchdogLagMs > maxLag) {
+      problems.push(`A renewal is due for ${watchdogLagMs} ms, which is more than "maxLag" (${maxLag} ms)`);
+    }
+    if (channel === 'closed') problems.push('The channel for messages is closed: calls that wait ask again and again');
+    const data = { ...here, ...measured, problems };
+    if (problems.length === 0) return session.up(data);
+    return typeof session.degraded === 'function' ? session.degraded(data) : session.up({ ...data, degraded: true });
+  }
+}
+
+/** Milliseconds until it answers. */
+async function roundTrip(send: () => Promise<unknown>): Promise<number> {
+  const sentAt = performance.now();
+  await send();
+  return Math.round((performance.now() - sentAt) * 10) / 10;
+}
+
+/** A server that may not be asked for its settings has no known hazard. */
+async function hazardsOf(calls: BackendCalls, timeout: number): Promise<readonly string[]> {
+  try {
+    return await calls.bounded('hazards', [], calls.backend.hazards?.() ?? Promise.resolve([]), timeout);
+  } catch {
+    return [];
+  }
+}

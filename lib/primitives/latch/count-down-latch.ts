@@ -1,0 +1,191 @@
+import { randomUUID } from 'node:crypto';
+import { Inject, Injectable } from '@nestjs/common';
+import type { Pending } from '../../contracts/pending.js';
+import type { LatchStore } from '../../contracts/primitives/latch-store.js';
+import { LatchNotDefinedError, LatchTimeoutError } from '../../errors/latch-errors.js';
+import { latchChannels, type LatchFailed } from '../../events/latch-channels.js';
+import { PrimitiveKeyError, type PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import { whyNotAName } from '../../keys/key-part.js';
+import { primitiveOption } from '../../options/option-checks.js';
+import { listenToAbort } from '../../timing/abort-listeners.js';
+import { Timeouts, type Timeout } from '../../timing/timeouts.js';
+import { PrimitiveRuntime } from '../primitive-runtime.js';
+import { latchEvent, publishOpened, publishRefusal } from './latch-events.js';
+import {
+  latchBackend,
+  latchDefinition,
+  latchWait,
+  type LatchDefinition,
+  type LatchOptions,
+  type LatchWaitOptions,
+} from './latch-options.js';
+import { LatchWatch, type LatchWaiter } from './latch-watch.js';
+
+/**
+ * Lets calls wait until a number of others have arrived, over all processes. A latch opens once and stays open until
+ * its `ttl` is over; give each run of a job a latch of its own, as with `import:<job id>`. Provided by
+ * `RedisLockModule`.
+ */
+@Injectable()
+export class CountDownLatch {
+  private readonly watches = new Map<string | undefined, LatchWatch>();
+  private readonly cancels = new Set<() => void>();
+  private readonly timeouts = new Timeouts();
+  private draining = false;
+
+  /** @internal */
+  constructor(@Inject(PrimitiveRuntime) private readonly runtime: PrimitiveRuntime) {
+    runtime.backends.whenDraining(async () => this.refuseAll());
+  }
+
+  /**
+   * Defines a latch that `count` arrivals open. Does nothing if it is defined with this count already, whatever has
+   * arrived, so that every process may define it.
+   *
+   * @throws PrimitiveConfigError when there is a latch of that name with another count
+   * @throws PrimitiveBackendError when the backend fails, or the application has ended
+   */
+  async define(key: string, definition: LatchDefinition & LatchOptions): Promise<void> {
+    const name = nameOf(key);
+    const { count, ttl, backend } = latchDefinition(definition);
+    const state = await this.call('definition of latch', name, backend, (store) => store.define({ name, count, ttl }));
+    if (state.count === count) return;
+    throw primitiveOption.refused('count', count, `${state.count}, as latch "${name}" has it, or another name`);
+  }
+
+  /**
+   * Counts one arrival, and resolves to how many are missing then. An arrival with an id that the latch has seen counts
+   * nothing, so that work that is repeated counts once; without an id, each call is an arrival of its own.
+   *
+   * @throws LatchNotDefinedError when there is no such latch, or its `ttl` is over
+   * @throws PrimitiveBackendError when the backend fails, or the application has ended; with an id, call it again
+   */
+  async countDown(key: string, arrivalId: string = randomUUID(), options: LatchOptions = {}): Promise<number> {
+    const name = nameOf(key);
+    primitiveOption.require(
+      whyNotAName(arrivalId) === undefined,
+      'arrivalId',
+      arrivalId,
+      'a text, such as the id of the job',
+    );
+    const backend = latchBackend(options);
+    const arrival = { name, arrival: arrivalId };
+    const state = await this.call('arrival at latch', name, backend, (store) => store.arrive(arrival));
+    if (!state) throw new LatchNotDefinedError(name);
+    const { remaining } = state;
+    const { source } = this.watchOf(backend);
+    if (latchChannels.countedDown.hasSubscribers) {
+      latchChannels.countedDown.publish({ ...latchEvent(source, name), arrivalId, remaining });
+    }
+    return remaining;
+  }
+
+  /**
+   * How many arrivals are missing: 0 when the latch is open, `null` when there is none.
+   *
+   * @throws PrimitiveBackendError when the backend fails, or the application has ended
+   */
+  async count(key: string, options: LatchOptions = {}): Promise<number | null> {
+    const name = nameOf(key);
+    const state = await this.call('reading of latch', name, latchBackend(options), (store) => store.look(name));
+    return state?.remaining ?? null;
+  }
+
+  /**
+   * Resolves when the latch is open: at once if it is already. If it is not defined yet, waits for its definition too.
+   *
+   * @throws LatchTimeoutError when it is not open after `wait` ms
+   * @throws PrimitiveBackendError when the backend fails until `wait` has passed, or the application is shutting down
+   * @throws the reason of `options.signal`
+   */
+  async await(key: string, options: LatchWaitOptions = {}): Promise<void> {
+    const name = nameOf(key);
+    const { wait, signal, backend } = latchWait(options);
+    signal?.throwIfAborted();
+    const watch = this.watchOf(backend);
+    if (this.draining) throw shuttingDown(watch, name);
+    await new Promise<void>((resolve, reject) => {
+      const startedAt = performance.now();
+      let remaining: number | undefined;
+      let failure: PrimitiveBackendError | undefined;
+      let timeout: Timeout | undefined;
+      const end = () => {
+        timeout?.leave();
+        abortion?.leave();
+        watch.remove(name, waiter);
+        this.cancels.delete(cancel);
+      };
+      const giveUp = (error: unknown, reason: LatchFailed['reason']) => {
+        end();
+        publishRefusal(watch.source, name, startedAt, error, reason);
+        reject(error);
+      };
+      const refuse = () =>
+        giveUp(failure ?? new LatchTimeoutError(name, { waited: performance.now() - startedAt, remaining }), 'backend');
+      // The first look decides, even if its answer comes later than the end of the wait.
+      let [looked, timeIsUp] = [false, wait === 0];
+      const expire = () => {
+        timeIsUp = true;
+        if (looked) refuse();
+      };
+      const told = () => {
+        looked = true;
+        if (timeIsUp) refuse();
+      };
+      const waiter: LatchWaiter = {
+        opened: () => {
+          end();
+          if (latchChannels.opened.hasSubscribers) publishOpened(watch.source, name, startedAt);
+          resolve();
+        },
+        looked: (state) => {
+          [remaining, failure] = [state?.remaining, undefined];
+          told();
+        },
+        failed: (error) => {
+          failure = error;
+          told();
+        },
+      };
+      const cancel = () => giveUp(shuttingDown(watch, name), 'shutdown');
+      const abortion = signal && listenToAbort(signal, () => giveUp(signal.reason, 'aborted'));
+      if (wait > 0 && wait !== Infinity) timeout = this.timeouts.start(wait, { expire });
+      this.cancels.add(cancel);
+      watch.add(name, waiter);
+    });
+  }
+
+  /** @throws PrimitiveBackendError when the backend fails, or the application has ended */
+  private async call<T>(
+    operation: string,
+    name: string,
+    backend: string | undefined,
+    send: (store: LatchStore) => Pending<T>,
+  ): Promise<T> {
+    const { calls, store } = this.watchOf(backend);
+    if (this.runtime.isStopped) throw calls.failure(operation, name, 'the application has ended');
+    return calls.run(operation, name, () => send(store));
+  }
+
+  private refuseAll(): void {
+    this.draining = true;
+    for (const cancel of this.cancels) cancel();
+  }
+
+  private watchOf(backend: string | undefined): LatchWatch {
+    let watch = this.watches.get(backend);
+    if (!watch) this.watches.set(backend, (watch = new LatchWatch(this.runtime.home('Latches', backend))));
+    return watch;
+  }
+}
+
+function shuttingDown({ calls }: LatchWatch, name: string): Error {
+  return calls.failure('wait for latch', name, 'the application is shutting down');
+}
+
+/** @throws PrimitiveKeyError */
+function nameOf(key: unknown): string {
+  const why = whyNotAName(key);
+  if (why) throw new PrimitiveKeyError(`Latch key is ${why}; give a string of one character or more`);
+  return key as string;
+}

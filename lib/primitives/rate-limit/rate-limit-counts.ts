@@ -1,0 +1,96 @@
+import type { Warnings } from '../../errors/limited-log.js';
+import type { Pending } from '../../contracts/pending.js';
+import type { HitAnswer, HitRequest, RateLimitStore } from '../../contracts/primitives/rate-limit-store.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import type { PrimitiveRuntime } from '../primitive-runtime.js';
+import type { Usage } from './rate-limit-decision.js';
+import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
+import { RateLimitCalls } from './rate-limit-calls.js';
+
+/** What a call takes: at least `least` and at most `most` units. */
+export interface Units {
+  readonly least: number;
+  readonly most: number;
+}
+
+export interface Taken extends Usage {
+  readonly granted: number;
+}
+
+/** The counts at one backend; while it does not answer, what `onFailure` says. */
+export class RateLimitCounts {
+  private readonly warnings: Warnings;
+  private readonly calls: RateLimitCalls;
+  private readonly store: RateLimitStore;
+  readonly source: LockSource;
+
+  constructor(
+    private readonly runtime: PrimitiveRuntime,
+    /** Keeps the counts of this process alone. */
+    private readonly local: RateLimitStore,
+    backend: string | undefined,
+  ) {
+    const { stores, source } = runtime.home('Rate limits', backend);
+    this.store = stores.rateLimits;
+    this.source = source;
+    const { backends } = runtime;
+    this.warnings = backends.logger;
+    const keeper = backends.get(backend).calls.backend;
+    this.calls = new RateLimitCalls(keeper, backends.options.commandTimeout, this.warnings);
+    backends.whenStopping(async () => this.calls.stop());
+  }
+
+  /** @throws PrimitiveBackendError where `onFailure` is 'closed' */
+  async take(key: string, { limits, onFailure }: RateLimitSettings, units: Units): Promise<Taken> {
+    const request = { key, limits, ...units };
+    const answer = await this.decide(onFailure, 'take', key, (store) => store.take(request));
+    if (!answer) return { allowed: true, granted: units.least, used: limits.map(() => 0), decidedBy: 'nobody' };
+    const { granted, used, decidedBy } = answer;
+    return { allowed: granted > 0, granted, used, decidedBy };
+  }
+
+  async peek(key: string, { limits, onFailure, cost }: RateLimitSettings): Promise<Usage> {
+    const answer = await this.decide(onFailure, 'peek', key, async (store) => ({
+      used: await store.peek({ key, limits }),
+    }));
+    if (!answer) return { allowed: true, used: limits.map(() => 0), decidedBy: 'nobody' };
+    const { used, decidedBy } = answer;
+    const allowed = limits.every(
+      ({ interval, capacity }, index) => (used[index] as number) + cost * interval <= capacity,
+    );
+    return { allowed, used, decidedBy };
+  }
+
+  /** @throws PrimitiveBackendError */
+  async reset(key: string, { limits }: RateLimitSettings): Promise<void> {
+    await this.local.reset({ key, limits });
+    await this.calls.run('reset', key, () => this.store.reset({ key, limits }));
+  }
+
+  /** `undefined` where nobody counted. @throws PrimitiveBackendError where `onFailure` is 'closed' */
+  hit(
+    request: HitRequest,
+    onFailure: OnRateLimitFailure,
+  ): Promise<(HitAnswer & { readonly decidedBy: 'store' | 'process' }) | undefined> {
+    return this.decide(onFailure, 'count', request.key, (store) => store.hit(request));
+  }
+
+  /** Asks the store, and on its failure what `onFailure` says; `undefined` where nobody decides. */
+  private async decide<T extends object>(
+    onFailure: OnRateLimitFailure,
+    operation: string,
+    key: string,
+    ask: (store: RateLimitStore) => Pending<T> | Promise<T>,
+  ): Promise<(T & { decidedBy: 'store' | 'process' }) | undefined> {
+    if (this.runtime.isStopped) throw this.calls.failure(operation, key, 'the application has ended');
+    try {
+      return { ...(await this.calls.run(operation, key, () => ask(this.store))), decidedBy: 'store' };
+    } catch (error) {
+      if (!(error instanceof PrimitiveBackendError) || onFailure === 'closed') throw error;
+      if (!this.calls.breaker.isOpen) this.warnings.warn(`${error.message}. It goes on with onFailure: '${onFailure}'`);
+      if (onFailure === 'open') return undefined;
+      return { ...(await ask(this.local)), decidedBy: 'process' };
+    }
+  }
+}

@@ -1,0 +1,166 @@
+import { Inject, Injectable } from '@nestjs/common';
+import { Subject, type Observable } from 'rxjs';
+import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import { scheduleChannels } from '../../events/schedule-channels.js';
+import type { Lock } from '../../lock/lock.js';
+import { LockService } from '../../lock/lock.service.js';
+import { primitiveOption } from '../../options/option-checks.js';
+import { PrimitiveRuntime } from '../primitive-runtime.js';
+import { RunRecorder } from './run-recorder.js';
+import { publishJobEvent } from './schedule-events.js';
+import { scheduleLockName, scheduleOf, type Schedule, type ScheduleOptions } from './schedule-options.js';
+import type { LastRun, ScheduledJobEvent } from './scheduled-run.js';
+
+/** A run of this process, from its begin until its end is recorded. */
+class Run {
+  readonly startedAt = performance.now();
+  /** Milliseconds that `body` took; `undefined` until it has settled. */
+  took: number | undefined;
+  settle!: () => void;
+  /** Resolves when its end is recorded. */
+  readonly recorded = new Promise<void>((resolve) => (this.settle = resolve));
+
+  constructor(
+    readonly schedule: Schedule,
+    readonly fencingToken: number,
+  ) {}
+
+  /** Milliseconds since it began. */
+  get age(): number {
+    return performance.now() - this.startedAt;
+  }
+}
+
+/**
+ * Runs jobs that the schedulers of all machines start, each on one machine only. `@ScheduledLock` uses it.
+ *
+ * `atMostFor` and `atLeastFor` have the meaning that ShedLock gives them (https://github.com/lukas-krecan/ShedLock).
+ */
+@Injectable()
+export class ScheduledJobs {
+  /** What happens in this process at each tick; completes when the application ends. */
+  readonly events: Observable<ScheduledJobEvent>;
+  private readonly subject = new Subject<ScheduledJobEvent>();
+  private readonly recorder: RunRecorder;
+  /** By lock and fencing token. */
+  private readonly runs = new Map<string, Run>();
+
+  /** @internal */
+  constructor(
+    @Inject(LockService) private readonly locks: LockService,
+    @Inject(PrimitiveRuntime) private readonly runtime: PrimitiveRuntime,
+  ) {
+    this.events = this.subject.asObservable();
+    this.recorder = new RunRecorder(runtime);
+    runtime.backends.whenStopping(() => this.stop());
+  }
+
+  /**
+   * Runs `body` unless the name is taken; never waits. Resolves to its result, and to `undefined` where it was skipped.
+   * A call of the same name inside `body` runs as a part of it.
+   *
+   * The signal of the lock aborts at `atMostFor`; `lock.extend()` gives the run more time.
+   *
+   * @throws LockLostError when the run ended after `atMostFor`, or its lock was taken away; how much took effect is
+   * unknown
+   * @throws LockBackendError when the backend fails: `body` did not run
+   * @throws PrimitiveKeyError, PrimitiveConfigError for a name or options that it, or the backend, cannot take
+   */
+  async run<T>(name: string, options: ScheduleOptions, body: (lock: Lock) => Promise<T>): Promise<T | undefined> {
+    const schedule = scheduleOf(name, options);
+    if (typeof body !== 'function') throw primitiveOption.refused('body', body, 'the function that is the job');
+    this.requireKeep(schedule);
+    let began = false;
+    let run: Run | undefined;
+    try {
+      const result = await this.locks.withLock(schedule.lockName, schedule.lockOptions, (lock) => {
+        began = true;
+        // Re-entry keeps the fencing token: a nested call is a part of the run.
+        if (this.runs.has(runKey(schedule, lock))) return body(lock);
+        run = this.begin(schedule, lock);
+        return inRun(run, body, lock);
+      });
+      if (run) await this.end(run, (ended) => ({ kind: 'succeeded', ...ended }));
+      return result;
+    } catch (error) {
+      if (run) await this.end(run, (ended) => ({ kind: 'failed', ...ended, error }));
+      if (began) throw error;
+      if (error instanceof LockBackendError) this.tell(schedule, { kind: 'unavailable', name, error });
+      if (!(error instanceof LockTimeoutError)) throw error;
+      this.tell(schedule, { kind: 'skipped', name, remaining: error.remaining });
+      return undefined;
+    }
+  }
+
+  /**
+   * When the job last began and ended in any process, and whether it succeeded; `null` if the store knows no run. Kept
+   * for 400 days after the last run, where the lock is kept: in Redis or in memory.
+   *
+   * @throws PrimitiveConfigError for a backend that keeps no records
+   * @throws PrimitiveBackendError when the backend fails
+   */
+  async lastRun(name: string, { backend }: Pick<ScheduleOptions, 'backend'> = {}): Promise<LastRun | null> {
+    return this.recorder.last(backend, name, scheduleLockName(name));
+  }
+
+  /** Whether the application has ended. */
+  get closed(): boolean {
+    return this.runtime.isStopped;
+  }
+
+  private requireKeep({ lockOptions: { backend, minHold } }: Schedule): void {
+    const { backends } = this.runtime;
+    const { backend: kept } = backends.get(backend ?? backends.options.defaults.backend).calls;
+    const remedy = `0: backend "${kept.name}" cannot keep a name whose holder has ended`;
+    primitiveOption.require(minHold === 0 || kept.keep !== undefined, 'atLeastFor', minHold, remedy);
+  }
+
+  /** After the shutdown has ended all holds, and before it closes the connections. */
+  private async stop(): Promise<void> {
+    const ending = Array.from(this.runs.values()).filter(({ took }) => took !== undefined);
+    await Promise.all(ending.map(({ recorded }) => recorded));
+    this.subject.complete();
+  }
+
+  private begin(schedule: Schedule, lock: Lock): Run {
+    const { fencingToken } = lock;
+    const run = new Run(schedule, fencingToken);
+    this.runs.set(runKey(schedule, lock), run);
+    void this.recorder.began(run);
+    this.tell(schedule, { kind: 'started', name: schedule.name, fencingToken });
+    return run;
+  }
+
+  /** After the release, so that recording the end delays no other process. */
+  private async end(
+    run: Run,
+    eventOf: (ended: { name: string; fencingToken: number; took: number }) => ScheduledJobEvent,
+  ): Promise<void> {
+    const { schedule, fencingToken, took = run.age } = run;
+    const event = eventOf({ name: schedule.name, fencingToken, took });
+    await this.recorder.ended(run, run.age, event.kind === 'succeeded');
+    this.runs.delete(runKey(schedule, run));
+    this.tell(schedule, event);
+    run.settle();
+  }
+
+  private tell(schedule: Schedule, event: ScheduledJobEvent): void {
+    this.subject.next(event);
+    if (!scheduleChannels[event.kind].hasSubscribers) return;
+    const { backends } = this.runtime;
+    const { backend = backends.options.defaults.backend } = schedule.lockOptions;
+    publishJobEvent(event, schedule, backends.get(backend).calls.source);
+  }
+}
+
+async function inRun<T>(run: Run, body: (lock: Lock) => Promise<T>, lock: Lock): Promise<T> {
+  try {
+    return await body(lock);
+  } finally {
+    run.took = run.age;
+  }
+}
+
+function runKey({ lockName, lockOptions }: Schedule, { fencingToken }: Pick<Lock, 'fencingToken'>): string {
+  return `${lockOptions.backend ?? ''}\u0000${fencingToken}\u0000${lockName}`;
+}

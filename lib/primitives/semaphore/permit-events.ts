@@ -1,0 +1,74 @@
+import { SemaphoreTimeoutError, type PermitLostReason } from '../../errors/semaphore-errors.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import {
+  semaphoreChannels,
+  type SemaphoreCall,
+  type SemaphoreFailed,
+  type SemaphoreHoldEvent,
+} from '../../events/semaphore-channels.js';
+import type { SemaphoreSettings } from './semaphore-options.js';
+
+/** A hold, as its events see it. */
+export interface ObservedPermit {
+  readonly call: SemaphoreCall;
+  readonly owner: string;
+  readonly fencingToken: number;
+  /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
+  grantedAt: number | undefined;
+}
+
+/** Whether somebody listens to the beginning or the end of holds. */
+export function permitsAreObserved(): boolean {
+  const { acquired, released, lost } = semaphoreChannels;
+  return acquired.hasSubscribers || released.hasSubscribers || lost.hasSubscribers;
+}
+
+/** What all events of a call have in common. */
+export function callOf(
+  { backend, label }: LockSource,
+  key: string,
+  { template, count, permits }: SemaphoreSettings,
+): SemaphoreCall {
+  return { key, template, count, permits, backend, label };
+}
+
+/** Publishes that the call that began at `startedAt` has its permits, and notes since when. */
+export function publishAcquired(permit: ObservedPermit, startedAt: number): void {
+  permit.grantedAt = performance.now();
+  if (!semaphoreChannels.acquired.hasSubscribers) return;
+  const { call, owner, fencingToken, grantedAt } = permit;
+  semaphoreChannels.acquired.publish({ call, owner, fencingToken, waited: grantedAt - startedAt });
+}
+
+/** Publishes why a call ended without permits; `reason` where too few of them were not why. */
+export function publishRefusal(
+  refused: { readonly call: SemaphoreCall; readonly startedAt: number },
+  error: unknown,
+  reason: SemaphoreFailed['reason'],
+): void {
+  const { timedOut, failed } = semaphoreChannels;
+  const busy = error instanceof SemaphoreTimeoutError;
+  if (!(busy ? timedOut : failed).hasSubscribers) return;
+  const event = { call: refused.call, waited: performance.now() - refused.startedAt };
+  if (busy) timedOut.publish(event);
+  else failed.publish({ ...event, reason, error });
+}
+
+export function publishLost(permit: ObservedPermit, reason: PermitLostReason, held = heldFor(permit)): void {
+  if (semaphoreChannels.lost.hasSubscribers) semaphoreChannels.lost.publish({ ...eventOf(permit), reason, held });
+}
+
+export function publishReleased(permit: ObservedPermit, held: number | undefined): void {
+  if (!semaphoreChannels.released.hasSubscribers) return;
+  const { call, owner, fencingToken } = permit;
+  semaphoreChannels.released.publish({ call, owner, fencingToken, held });
+}
+
+/** Milliseconds since the grant; `undefined` if nobody listened then. */
+export function heldFor({ grantedAt }: ObservedPermit): number | undefined {
+  return grantedAt === undefined ? undefined : performance.now() - grantedAt;
+}
+
+function eventOf({ call, owner, fencingToken }: ObservedPermit): SemaphoreHoldEvent {
+  return { call, owner, fencingToken };
+}

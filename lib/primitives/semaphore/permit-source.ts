@@ -1,0 +1,141 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Warnings } from '../../errors/limited-log.js';
+import type { PermitReleaseAnswer, PermitRequest, SemaphoreStore } from '../../contracts/primitives/semaphore-store.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/lease/release-retries.js';
+import { LinkedList } from '../../timing/linked-list.js';
+import { Timeouts } from '../../timing/timeouts.js';
+import type { PrimitiveCalls } from '../primitive-calls.js';
+import type { PrimitiveHome } from '../primitive-runtime.js';
+import { HeldPermit, type PermitGrant, type PermitHome } from './held-permit.js';
+import { PermitCall, type PermitDesk } from './permit-call.js';
+import { PermitWatchdog } from './permit-watchdog.js';
+import type { SemaphoreSettings } from './semaphore-options.js';
+import { SemaphoreQueues } from './semaphore-queues.js';
+
+/** The permits of this process at one backend: takes them, keeps them renewed, gives them back. */
+export class PermitSource implements PermitDesk, PermitHome {
+  readonly store: SemaphoreStore;
+  readonly calls: PrimitiveCalls;
+  readonly source: LockSource;
+  /** What the tickets of this process begin with. */
+  readonly process = randomUUID();
+  readonly queues = new SemaphoreQueues(this);
+  readonly timeouts = new Timeouts();
+  private readonly watchdog: PermitWatchdog;
+  private readonly releases = new LinkedList<Promise<unknown>>();
+  private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
+  private lastTicket = 0;
+  private emptied: (() => void) | undefined;
+
+  constructor(
+    { stores, calls, source }: PrimitiveHome,
+    logger: Warnings,
+    /** Whether the application is shutting down: no call gets permits any more. */
+    private stopping: boolean,
+  ) {
+    this.store = stores.semaphores;
+    this.calls = calls;
+    this.source = source;
+    this.watchdog = new PermitWatchdog(this.store, calls, logger);
+    const send = (request: PermitRequest, limit: number) => this.release(request, limit);
+    const subjectOf = ({ name }: PermitRequest) => `a permit of semaphore "${name}"`;
+    const { commandTimeout } = calls;
+    this.retries = new ReleaseRetries<PermitRequest & UnansweredRelease>(
+      { commandTimeout, label: source.label, send, subjectOf },
+      logger,
+    );
+  }
+
+  take(name: string, settings: SemaphoreSettings): Promise<HeldPermit> {
+    return new Promise((resolve, reject) => {
+      if (this.stopping) throw this.shuttingDown(name);
+      new PermitCall(this, name, settings, resolve, reject).begin();
+    });
+  }
+
+  newTicket(): string {
+    this.lastTicket += 1;
+    return `${this.process}:${this.lastTicket}`;
+  }
+
+  hold({ request, settings, recorded }: PermitCall, grant: PermitGrant): HeldPermit {
+    const permit = new HeldPermit(request, settings, grant, this, recorded);
+    this.watchdog.watch(permit);
+    return permit;
+  }
+
+  async takeBack(permit: HeldPermit, remaining: number): Promise<boolean> {
+    this.drop(permit);
+    // `drain` has given it back.
+    if (permit.lost?.reason === 'shutdown') return false;
+    const { commandTimeout } = this.calls;
+    const limit = remaining > 0 ? releaseLimit(remaining, commandTimeout) : commandTimeout;
+    const release = this.giveBack(permit.request, permit.ttl, { held: true, limit });
+    if (remaining <= 0) return false;
+    const answer = await release;
+    return answer !== undefined && !answer.live && !answer.resent;
+  }
+
+  /** The permit stays taken at the store until the holder ends or its lease there does. */
+  permitLost(permit: HeldPermit): void {
+    this.drop(permit);
+  }
+
+  /**
+   * Settles with the first attempt; one without an answer is repeated in the background for as long as the lease may
+   * last.
+   */
+  async giveBack(
+    request: PermitRequest,
+    lease: number,
+    { held = false, limit }: { held?: boolean; limit?: number } = {},
+  ): Promise<PermitReleaseAnswer | undefined> {
+    const first = this.release(request, limit);
+    this.track(first.catch(() => {}));
+    try {
+      return await first;
+    } catch {
+      void this.retries.repeat({ ...request, until: performance.now() + lease, held });
+      return undefined;
+    }
+  }
+
+  /** Lets holders finish for `grace` ms; then their permits are lost and given back. Waiting calls are refused. */
+  async drain(grace: number): Promise<void> {
+    this.stopping = true;
+    for (const call of this.queues.all()) call.giveUp(this.shuttingDown(call.name), 'shutdown');
+    if (this.watchdog.watches) {
+      const empty = new Promise<void>((resolve) => (this.emptied = resolve));
+      const over = new AbortController();
+      await Promise.race([empty, sleep(grace, undefined, { signal: over.signal }).catch(() => {})]);
+      over.abort();
+    }
+    for (const permit of this.watchdog.held) {
+      permit.lose('shutdown');
+      void this.giveBack(permit.request, permit.ttl);
+    }
+    await Promise.all(this.releases.toArray());
+    this.retries.stop();
+  }
+
+  private drop(permit: HeldPermit): void {
+    this.watchdog.unwatch(permit);
+    if (!this.watchdog.watches) this.emptied?.();
+  }
+
+  private release(request: PermitRequest, limit = this.calls.commandTimeout): Promise<PermitReleaseAnswer> {
+    const send = () => this.store.release(request);
+    return this.calls.run('release of a permit of semaphore', request.name, send, { limit });
+  }
+
+  private track(release: Promise<unknown>): void {
+    const place = this.releases.push(release);
+    void release.then(() => place.leave());
+  }
+
+  private shuttingDown(name: string): Error {
+    return this.calls.failure('acquisition of a permit of semaphore', name, 'the application is shutting down');
+  }
+}

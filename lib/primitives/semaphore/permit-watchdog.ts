@@ -1,0 +1,125 @@
+import type { Warnings } from '../../errors/limited-log.js';
+import type { SemaphoreStore } from '../../contracts/primitives/semaphore-store.js';
+import { backoff } from '../../timing/backoff.js';
+import { currentInstant } from '../../timing/instant.js';
+import { LinkedList } from '../../timing/linked-list.js';
+import { onceRead } from '../../timing/once-read.js';
+import type { PrimitiveCalls } from '../primitive-calls.js';
+import type { HeldPermit } from './held-permit.js';
+
+/** A renewal that falls due within this share of the lease joins those that are due now. */
+const COALESCE = 0.02;
+/** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
+const LONGEST_NAP = 1_000;
+
+/**
+ * Renews the permits of one backend, all that are due in one round trip, and ends each at its local deadline whether or
+ * not the store answers. One timer serves all; it never keeps the process alive.
+ */
+export class PermitWatchdog {
+  private readonly permits = new LinkedList<HeldPermit>();
+  private timer: NodeJS.Timeout | undefined;
+  private wakeAt = Infinity;
+
+  constructor(
+    private readonly store: SemaphoreStore,
+    private readonly calls: PrimitiveCalls,
+    private readonly logger: Warnings,
+  ) {}
+
+  /** The permits that are held. */
+  get held(): readonly HeldPermit[] {
+    return this.permits.toArray();
+  }
+
+  /** Whether any permit is held. */
+  get watches(): boolean {
+    return this.permits.first !== undefined;
+  }
+
+  watch(permit: HeldPermit): void {
+    permit.place = this.permits.push(permit);
+    this.wakeNoLaterThan(Math.min(permit.dueAt, performance.now() + permit.remaining()));
+  }
+
+  /** Never renews the permit again. */
+  unwatch(permit: HeldPermit): void {
+    permit.place?.leave();
+    permit.place = undefined;
+    if (this.permits.first) return;
+    clearTimeout(this.timer);
+    this.wakeAt = Infinity;
+  }
+
+  private wakeNoLaterThan(at: number): void {
+    if (at >= this.wakeAt) return;
+    clearTimeout(this.timer);
+    this.wakeAt = at;
+    const nap = Math.max(0, Math.min(Math.floor(at - performance.now()), LONGEST_NAP));
+    this.timer = setTimeout(() => this.wake(), nap).unref();
+  }
+
+  private wake(): void {
+    this.wakeAt = Infinity;
+    const now = performance.now();
+    let next = Infinity;
+    for (const permit of this.permits.toArray()) {
+      const remaining = permit.remaining();
+      // A permit without lease left is lost by now, unless the answer to a renewal may wait to be read.
+      if (remaining === 0) {
+        if (permit.renewing) onceRead(() => this.settle(permit));
+        continue;
+      }
+      if (!permit.renewing && permit.dueAt <= now + COALESCE * permit.ttl) this.renew(permit);
+      next = Math.min(next, now + remaining, permit.renewing ? Infinity : permit.dueAt);
+    }
+    if (this.permits.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
+  }
+
+  private settle(permit: HeldPermit): void {
+    permit.expire();
+    if (!permit.isOver) this.wakeNoLaterThan(performance.now() + permit.remaining());
+  }
+
+  private renew(permit: HeldPermit): void {
+    const { request, ttl, key } = permit;
+    const sentAt = currentInstant();
+    const limit = Math.min(this.calls.commandTimeout, ttl / 4, Math.max(1, permit.remaining() / 2));
+    const answered = (remaining: number | undefined) => {
+      if (remaining === undefined) permit.lose('taken');
+      else permit.renewed(sentAt, remaining);
+    };
+    permit.renewing = true;
+    this.calls
+      .run('renewal of a permit of semaphore', key, () => this.store.renew({ ...request, ttl }), {
+        limit,
+        // A late answer still moves the deadline; the next renewal has already been sent.
+        late: answered,
+      })
+      .then(
+        (remaining) => {
+          permit.failures = 0;
+          permit.renewing = false;
+          answered(remaining);
+          this.reschedule(permit);
+        },
+        (error: Error) => {
+          permit.renewing = false;
+          this.failed(permit, error);
+        },
+      );
+  }
+
+  /** Repeats at once, then after a growing pause, until the deadline. Logs the first failure in a row only. */
+  private failed(permit: HeldPermit, error: Error): void {
+    if (permit.isOver) return;
+    permit.failures += 1;
+    if (permit.failures === 1) this.logger.warn(`${error.message}; repeated until the lease ends`);
+    permit.dueAt = performance.now() + (permit.failures === 1 ? 0 : backoff(permit.failures - 2));
+    this.reschedule(permit);
+  }
+
+  private reschedule(permit: HeldPermit): void {
+    if (!permit.isOver) this.wakeNoLaterThan(Math.min(permit.dueAt, performance.now() + permit.remaining()));
+  }
+}

@@ -1,0 +1,92 @@
+import { abortSignal, instance, timer, wholeNumber } from '../../options/checks.js';
+import type { Duration } from '../../options/duration.js';
+import { templateOf } from '../../options/key-template-mark.js';
+import { primitiveOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
+
+/** A permit is one member of a set at Redis, and a request names all its members. */
+const MOST_AT_ONCE = 1_000;
+
+/** How permits are taken and held. */
+export interface SemaphoreOptions {
+  /**
+   * How many permits the semaphore has. The number of the last call counts for all processes: with fewer permits than
+   * before nobody is thrown out, and new callers wait until enough are free.
+   */
+  permits: number;
+  /**
+   * The lease: how long the permit outlives a holder that died. Counted from before the request is sent. While the
+   * holder lives, the lease is renewed every third of it. At least 100 ms.
+   * @default '30s'
+   */
+  ttl?: Duration;
+  /**
+   * How long to wait at most for a permit, counted from the call. 0 tries once, `Infinity` waits for ever. A request
+   * that is under way when the wait is over still decides, for at most `commandTimeout` more.
+   * @default '5s'; one try for `tryAcquire`
+   */
+  wait?: Duration;
+  /** How many permits the call takes, all or none: at most `permits`, and at most 1,000. @default 1 */
+  count?: number;
+  /** Ends the wait, which then rejects with `signal.reason`. Has no effect once the permit is held. */
+  signal?: AbortSignal;
+  /** The name of one of the module's `backends`. @default the module's own */
+  backend?: string;
+}
+
+/** `SemaphoreOptions` checked, complete, and in ms. */
+export interface SemaphoreSettings {
+  readonly permits: number;
+  readonly ttl: number;
+  readonly wait: number;
+  readonly count: number;
+  readonly signal: AbortSignal | undefined;
+  readonly backend: string | undefined;
+  /** The key template of the decorator, for events. */
+  readonly template: string | undefined;
+}
+
+const setting = settingOf<SemaphoreSettings>();
+
+const backendName = instance((value): value is string => typeof value === 'string', 'the name of a backend');
+
+const SEMAPHORE_OPTIONS = new OptionTable<SemaphoreOptions, SemaphoreSettings>(
+  primitiveOption,
+  'semaphore option',
+  '',
+  { permits: 0, ttl: 30_000, wait: 5_000, count: 1, signal: undefined, backend: undefined, template: undefined },
+  {
+    permits: setting('permits', wholeNumber),
+    ttl: setting('ttl', timer(100)),
+    wait: setting('wait', (value, option, checks) =>
+      value === Infinity ? Infinity : checks.timerMilliseconds(option, value, 0),
+    ),
+    count: setting('count', wholeNumber),
+    signal: setting('signal', abortSignal),
+    backend: setting('backend', backendName),
+  },
+);
+
+/** Of the options of a call, those that say which semaphore is meant. */
+export type SemaphoreLookup = Pick<SemaphoreOptions, 'backend'> & Partial<Pick<SemaphoreOptions, 'permits'>>;
+
+/** @throws PrimitiveConfigError with the option, the value and the remedy */
+export function semaphoreLookup(options: SemaphoreLookup): SemaphoreLookup {
+  const { permits, backend } = checked(options);
+  return { ...(permits > 0 && { permits }), ...(backend !== undefined && { backend }) };
+}
+
+/** @throws PrimitiveConfigError with the option, the value and the remedy */
+export function semaphoreSettings(options: SemaphoreOptions): SemaphoreSettings {
+  const settings = checked(options);
+  const { permits, count } = settings;
+  primitiveOption.require(permits > 0, 'permits', options.permits, 'how many permits the semaphore has');
+  const most = Math.min(permits, MOST_AT_ONCE);
+  primitiveOption.require(count <= most, 'count', count, `at most ${most}: the semaphore has ${permits} permits`);
+  return { ...settings, template: templateOf(options) };
+}
+
+function checked(options: SemaphoreLookup): SemaphoreSettings {
+  const remedy = 'an object of semaphore options, such as { permits: 3 }';
+  return SEMAPHORE_OPTIONS.settings(primitiveOption.object('options', options, remedy));
+}

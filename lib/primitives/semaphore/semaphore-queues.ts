@@ -1,0 +1,159 @@
+import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import { currentInstant } from '../../timing/instant.js';
+import { LinkedList } from '../../timing/linked-list.js';
+import type { PermitCall, PermitDesk } from './permit-call.js';
+
+/** How often (ms) a process asks for its waiters at a semaphore: what a lost message costs. */
+const BEAT = 400;
+/** A heartbeat that waits for the end of a lease is sent this much (ms) after it. */
+const AFTER_END = 5;
+/** How many waiters one heartbeat asks for: the oldest ones, because they are granted first, and some of the others. */
+const [OLDEST, OTHERS] = [90, 10];
+
+/** What the queues use of their process. */
+interface WaitingDesk extends Pick<PermitDesk, 'store' | 'calls'> {
+  /** What the tickets of this process begin with. */
+  readonly process: string;
+}
+
+/**
+ * The calls of one process that wait, each with a ticket in the queue at the store. Sends one heartbeat for all
+ * waiters at a semaphore, and delivers the messages.
+ */
+export class SemaphoreQueues {
+  // Not a Map, whose outgrown tables would keep ended calls: see `LinkedList`.
+  private readonly calls = Object.create(null) as Record<string, PermitCall>;
+  private readonly lines = new Map<string, Line>();
+  private listening = false;
+
+  constructor(private readonly desk: WaitingDesk) {}
+
+  enter(call: PermitCall): void {
+    this.calls[call.request.ticket] = call;
+  }
+
+  wait(call: PermitCall, nextEnd: number): void {
+    this.listen();
+    let line = this.lines.get(call.name);
+    if (!line) this.lines.set(call.name, (line = new Line(this.desk, call.name)));
+    line.add(call, nextEnd);
+  }
+
+  leave(call: PermitCall): void {
+    delete this.calls[call.request.ticket];
+    const line = this.lines.get(call.name);
+    if (!line?.remove(call)) return;
+    this.lines.delete(call.name);
+    if (this.lines.size === 0) this.close();
+  }
+
+  /** All calls that wait or ask. */
+  all(): readonly PermitCall[] {
+    return Object.values(this.calls);
+  }
+
+  private listen(): void {
+    if (this.listening) return;
+    this.listening = true;
+    this.desk.store.listen({
+      process: this.desk.process,
+      onGrant: (ticket, grant) => this.calls[ticket]?.grantedByMessage(grant),
+      onConnected: () => {
+        for (const line of this.lines.values()) line.beatIn(0);
+      },
+    });
+  }
+
+  private close(): void {
+    this.listening = false;
+    this.desk.store.unlisten(this.desk.process);
+  }
+}
+
+/** The waiters of this process at one semaphore, in the order of their tickets. */
+class Line {
+  private readonly waiters = new LinkedList<PermitCall>();
+  private timer: NodeJS.Timeout | undefined;
+  private beatAt = Infinity;
+  private beating = false;
+  /** The index of the first of the others that the next heartbeat asks for. */
+  private firstOther = OLDEST;
+
+  constructor(
+    private readonly desk: WaitingDesk,
+    private readonly name: string,
+  ) {}
+
+  add(call: PermitCall, nextEnd: number): void {
+    // A call whose claim ended before it could confirm it asks again, and is a waiter already.
+    call.place ??= this.waiters.push(call);
+    this.beatIn(Math.min(BEAT, nextEnd + AFTER_END));
+  }
+
+  /** Returns whether nobody waits any more. */
+  remove(call: PermitCall): boolean {
+    call.place?.leave();
+    call.place = undefined;
+    if (this.waiters.first) return false;
+    clearTimeout(this.timer);
+    this.beatAt = Infinity;
+    return true;
+  }
+
+  /** Sends a heartbeat in `ms`, unless one is due earlier. */
+  beatIn(ms: number): void {
+    const at = performance.now() + ms;
+    if (at >= this.beatAt || this.beating) return;
+    clearTimeout(this.timer);
+    this.beatAt = at;
+    this.timer = setTimeout(() => this.beat(), ms).unref();
+  }
+
+  private beat(): void {
+    const { desk, name } = this;
+    const asked = this.askedFor();
+    const [first] = asked;
+    this.beatAt = Infinity;
+    if (!first) return;
+    const { permits } = first.settings;
+    const waiters = asked.map(({ request }) => request);
+    const sentAt = currentInstant();
+    this.beating = true;
+    desk.calls
+      .run('heartbeat at semaphore', name, () => desk.store.beat({ name, process: desk.process, permits, waiters }))
+      .then(
+        ({ states, nextEnd, lastToken }) => {
+          this.beating = false;
+          for (const [index, call] of asked.entries()) {
+            const state = states[index];
+            // A call that has asked anew meanwhile has another ticket.
+            if (state && call.request.ticket === waiters[index]?.ticket) call.told(sentAt, state, lastToken);
+          }
+          const lost = states.some(({ status }) => status === 'gone');
+          this.next(lost ? 0 : Math.min(BEAT, nextEnd + AFTER_END));
+        },
+        (error: PrimitiveBackendError) => {
+          this.beating = false;
+          for (const call of this.waiters.toArray()) call.beatFailed(error);
+          this.next(BEAT);
+        },
+      );
+  }
+
+  private next(ms: number): void {
+    if (this.waiters.first) this.beatIn(ms);
+  }
+
+  /** Takes turns with the others: the oldest ones may all want more permits than there are by now. */
+  private askedFor(): PermitCall[] {
+    const asked: PermitCall[] = [];
+    const end = this.firstOther + OTHERS;
+    let index = 0;
+    for (let place = this.waiters.firstPlace; place && index < end; place = place.after) {
+      if (index < OLDEST || index >= this.firstOther) asked.push(place.value);
+      index += 1;
+    }
+    this.firstOther = index < end ? OLDEST : end;
+    return asked;
+  }
+}

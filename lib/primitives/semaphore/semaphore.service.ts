@@ -1,0 +1,163 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { Inject, Injectable } from '@nestjs/common';
+import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
+import { SemaphoreTimeoutError } from '../../errors/semaphore-errors.js';
+import { whyNotAName } from '../../keys/key-part.js';
+import { OptionResolver } from '../../options/fixed-options.js';
+import { primitiveOption } from '../../options/option-checks.js';
+import { PrimitiveRuntime } from '../primitive-runtime.js';
+import type { HeldPermit } from './held-permit.js';
+import type { Permit } from './permit.js';
+import { PermitSource } from './permit-source.js';
+import {
+  semaphoreLookup,
+  semaphoreSettings,
+  type SemaphoreLookup,
+  type SemaphoreOptions,
+  type SemaphoreSettings,
+} from './semaphore-options.js';
+
+/** What runs inside of `withPermit`; frames of other module instances may stand between. */
+interface Frame {
+  readonly service: SemaphoreService;
+  readonly permit: HeldPermit;
+  outer: Frame | undefined;
+}
+
+const frames = new AsyncLocalStorage<Frame>();
+
+/**
+ * The innermost frame whose body has not ended. Drops those that have: a body that starts the next one, and so on,
+ * would otherwise keep all before it.
+ */
+function openFrame(frame: Frame | undefined): Frame | undefined {
+  let open = frame;
+  while (open?.permit.isReleased) open = open.outer;
+  if (open) open.outer = openFrame(open.outer);
+  return open;
+}
+
+/**
+ * Counting semaphores: at most `permits` calls of one name at a time, over all processes. Provided by
+ * `RedisLockModule`.
+ *
+ * A semaphore needs no set-up: each call says how many permits there are. Those that wait are served in order of
+ * arrival, over all processes.
+ */
+@Injectable()
+export class SemaphoreService {
+  private readonly sources = new Map<string | undefined, PermitSource>();
+  private readonly settings = new OptionResolver<SemaphoreOptions, SemaphoreSettings>(semaphoreSettings);
+  private draining = false;
+
+  /** @internal */
+  constructor(@Inject(PrimitiveRuntime) private readonly runtime: PrimitiveRuntime) {
+    const { backends } = runtime;
+    backends.whenDraining(async () => {
+      this.draining = true;
+      const all = Array.from(this.sources.values(), (source) => source.drain(backends.options.shutdownGrace));
+      await Promise.all(all);
+    });
+  }
+
+  /**
+   * Takes permits. The caller gives them back: `await using`, or `release()` in `finally`. Until then the lease is
+   * renewed for as long as the process lives, even if the `Permit` is forgotten.
+   *
+   * @throws SemaphoreTimeoutError when not enough permits were free for `wait` ms
+   * @throws PrimitiveBackendError when the backend fails until `wait` has passed, or the application is shutting down
+   * @throws the reason of `options.signal`
+   */
+  async acquire(key: string, options: SemaphoreOptions): Promise<Permit> {
+    return this.take(key, this.settings.settingsOf(options));
+  }
+
+  /**
+   * Tries once, unless the call itself gives `wait`. `null` when not enough permits are free, or others wait for them.
+   *
+   * @throws PrimitiveBackendError when the backend fails
+   */
+  async tryAcquire(key: string, options: SemaphoreOptions): Promise<Permit | null> {
+    const settings = this.settings.settingsOf(options);
+    try {
+      return await this.take(key, options.wait === undefined ? { ...settings, wait: 0 } : settings);
+    } catch (error) {
+      if (error instanceof SemaphoreTimeoutError) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * Runs `body` with a permit and gives it back afterwards. There is no re-entry: a nested call for the same name takes
+   * a permit of its own.
+   *
+   * An error of the body reaches the caller unchanged. A result stands if the permit was still trusted when the body
+   * ended, unless the store answers, within the lease, that the permit had been gone.
+   *
+   * @throws PermitLostError when the permit was lost before the body ended: more calls than permits may have run
+   * @throws what `acquire` throws; the body did not run
+   */
+  async withPermit<T>(key: string, options: SemaphoreOptions, body: (permit: Permit) => Promise<T>): Promise<T> {
+    if (typeof body !== 'function') throw primitiveOption.refused('body', body, 'the function that runs with a permit');
+    const permit = await this.take(key, this.settings.settingsOf(options));
+    let result: T;
+    try {
+      result = await frames.run({ service: this, permit, outer: openFrame(frames.getStore()) }, body, permit);
+    } catch (error) {
+      await permit.finish(undefined).catch(() => {});
+      throw error;
+    }
+    await permit.finish(permit.held ? undefined : await permit.lostOnceRead());
+    return result;
+  }
+
+  /** The innermost permit of this async context: that of the surrounding `withPermit` or decorated method. */
+  current(): Permit | undefined {
+    let frame = openFrame(frames.getStore());
+    while (frame && frame.service !== this) frame = frame.outer;
+    return frame?.permit;
+  }
+
+  /**
+   * How many permits are free. Without `permits`, of the number that the last call gave; `null` if there was no call
+   * for a while, so that the store does not know the number any more. Those that wait are not counted: a call that
+   * finds free permits may still have to wait behind one that wants more of them.
+   *
+   * @throws PrimitiveBackendError when the backend fails
+   */
+  available(key: string, options: SemaphoreLookup & { readonly permits: number }): Promise<number>;
+  available(key: string, options?: SemaphoreLookup): Promise<number | null>;
+  async available(key: string, options: SemaphoreLookup = {}): Promise<number | null> {
+    const { permits, backend } = semaphoreLookup(options);
+    const [name, source] = [nameOf(key), this.sourceOf(backend)];
+    const use = await source.calls.run('reading of semaphore', name, () => source.store.use(name));
+    const all = permits ?? use.permits;
+    return all === undefined ? null : Math.max(0, all - use.taken);
+  }
+
+  /** Whether the application has ended, and its permits with it. */
+  get closed(): boolean {
+    return this.runtime.isStopped;
+  }
+
+  private async take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
+    return this.sourceOf(settings.backend).take(nameOf(key), settings);
+  }
+
+  private sourceOf(backend: string | undefined): PermitSource {
+    let source = this.sources.get(backend);
+    if (!source) {
+      const home = this.runtime.home('Semaphores', backend);
+      source = new PermitSource(home, this.runtime.backends.logger, this.draining);
+      this.sources.set(backend, source);
+    }
+    return source;
+  }
+}
+
+/** @throws PrimitiveKeyError */
+function nameOf(key: unknown): string {
+  const why = whyNotAName(key);
+  if (why) throw new PrimitiveKeyError(`Semaphore key is ${why}; give a string of one character or more`);
+  return key as string;
+}

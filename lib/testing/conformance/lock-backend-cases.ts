@@ -1,0 +1,30 @@
+import { casesOf } from './case-list.js';
+import { EXCLUSION_RULES } from './rules/exclusion-rules.js';
+import { FAULT_RULES } from './rules/fault-rules.js';
+import { GRANT_RULES } from './rules/grant-rules.js';
+import { NAME_RULES } from './rules/name-rules.js';
+import { QUEUE_RULES } from './rules/queue-rules.js';
+import { READ_RULES } from './rules/read-rules.js';
+import { ROLE_RULES } from './rules/role-rules.js';
+import { TOKEN_RULES } from './rules/token-rules.js';
+import type { LockBackendCase, LockBackendWorld } from './world.js';
+
+/**
+ * The rules that every lock backend keeps, as data without a test runner: loop over them in any runner, and report
+ * those whose `missing` is not empty as skipped.
+ *
+ * A role that the backend leaves out is no fault: the case then sees that the options which need it are refused.
+ */
+export function lockBackendCases(world: LockBackendWorld): readonly LockBackendCase[] {
+  const rules = [
+    ...GRANT_RULES,
+    ...TOKEN_RULES,
+    ...NAME_RULES,
+    ...ROLE_RULES,
+    ...READ_RULES,
+    ...QUEUE_RULES,
+    ...EXCLUSION_RULES,
+    ...FAULT_RULES,
+  ];
+  return casesOf(rules, world);
+}
