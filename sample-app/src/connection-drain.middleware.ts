@@ -2,8 +2,9 @@ import type { ServerResponse } from 'node:http';
 import { Injectable, type BeforeApplicationShutdown, type NestMiddleware } from '@nestjs/common';
 
 /**
- * From the signal to end on, every answer tells its client to let go of the connection. A client that keeps sending on
- * an open one would otherwise keep the shop from ever ending, and refusing its requests would lose orders in flight.
+ * From the signal to end on, every answer tells its client to close the connection. A client that keeps sending on an
+ * open connection would otherwise keep the shop from ever ending, and refusing its requests would lose orders in
+ * flight.
  */
 @Injectable()
 export class ConnectionDrainMiddleware implements NestMiddleware, BeforeApplicationShutdown {

@@ -24,12 +24,12 @@ async function start({ port }: Settings): Promise<void> {
   const app = await NestFactory.create(ShopModule.with(settings), {
     logger: ['error', 'warn'],
     abortOnError: false,
-    // Until it listens: of a start that fails, one line says why.
+    // Buffered until the shop listens: if the start fails, one line says why.
     bufferLogs: true,
     autoFlushLogs: false,
   });
   app.useGlobalPipes(new ValidationPipe({ whitelist: true, forbidNonWhitelisted: true, transform: true }));
-  // Requests in flight at SIGTERM are answered first, and the locks that they hold are given back.
+  // Requests in flight at SIGTERM are answered first, and their locks are released.
   app.enableShutdownHooks([], { useProcessExit: true });
 
   const description = new DocumentBuilder()

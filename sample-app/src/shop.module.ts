@@ -1,24 +1,36 @@
 import { Module, type DynamicModule, type MiddlewareConsumer, type NestModule } from '@nestjs/common';
-import { APP_FILTER } from '@nestjs/core';
+import { APP_FILTER, APP_GUARD } from '@nestjs/core';
 import { ScheduleModule } from '@nestjs/schedule';
 import { TerminusModule } from '@nestjs/terminus';
-import { RedisLockModule } from 'nest-redis-lock';
+import { RateLimitGuard, redis, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { ConnectionDrainMiddleware } from './connection-drain.middleware.js';
 import { CacheStatsController } from './cache-stats/cache-stats.controller.js';
+import { CatalogueController } from './catalogue/catalogue.controller.js';
+import { CatalogueService } from './catalogue/catalogue.service.js';
 import { Database } from './database/database.js';
 import { DeductionController } from './deduction/deduction.controller.js';
 import { DeductionService } from './deduction/deduction.service.js';
 import { OrderBook } from './deduction/order-book.js';
+import { NaiveLock } from './deduction/naive-lock.js';
 import { AtomicDeduction } from './deduction/strategies/atomic.deduction.js';
 import { FencedDeduction } from './deduction/strategies/fenced.deduction.js';
 import { LockDeduction } from './deduction/strategies/lock.deduction.js';
 import { NoneDeduction } from './deduction/strategies/none.deduction.js';
 import { OptimisticDeduction } from './deduction/strategies/optimistic.deduction.js';
 import { PessimisticDeduction } from './deduction/strategies/pessimistic.deduction.js';
+import { SetnxExpiryDeduction } from './deduction/strategies/setnx-expiry.deduction.js';
+import { SetnxDeduction } from './deduction/strategies/setnx.deduction.js';
 import { ErrorBodyFilter } from './errors/error-body.filter.js';
 import { HealthController } from './health/health.controller.js';
+import { openLockBackend } from './lock-backend.js';
+import { OrdersController } from './orders/orders.controller.js';
+import { OrdersService } from './orders/orders.service.js';
+import { PaymentsService } from './payments/payments.service.js';
+import { PRIMITIVE_BACKEND } from './primitives.js';
 import { ProductsController } from './products/products.controller.js';
 import { ProductsService } from './products/products.service.js';
+import { RestockController } from './restock/restock.controller.js';
+import { RestockService } from './restock/restock.service.js';
 import { LOCK_TTL, SETTINGS, type Settings } from './settings.js';
 import { StockReportService } from './stock-report/stock-report.service.js';
 
@@ -32,18 +44,24 @@ export class ShopModule implements NestModule {
     return {
       module: ShopModule,
       imports: [
-        RedisLockModule.forRoot({
-          redis: settings.redisUrl,
-          defaults: { ttl: settings.lockTtl ?? LOCK_TTL },
-          ...(settings.lockPrefix !== undefined && { prefix: settings.lockPrefix }),
-        }),
+        RedisLockModule.forRootAsync({ useFactory: () => lockOptions(settings) }),
         ScheduleModule.forRoot(),
         TerminusModule,
       ],
-      controllers: [ProductsController, DeductionController, HealthController, CacheStatsController],
+      controllers: [
+        ProductsController,
+        DeductionController,
+        OrdersController,
+        CatalogueController,
+        RestockController,
+        HealthController,
+        CacheStatsController,
+      ],
       providers: [
         { provide: SETTINGS, useValue: settings },
         { provide: APP_FILTER, useClass: ErrorBodyFilter },
+        // Limits the routes that have a policy.
+        ...(settings.without?.has('rate-limit') ? [] : [{ provide: APP_GUARD, useClass: RateLimitGuard }]),
         Database,
         ProductsService,
         OrderBook,
@@ -54,8 +72,32 @@ export class ShopModule implements NestModule {
         PessimisticDeduction,
         OptimisticDeduction,
         AtomicDeduction,
+        NaiveLock,
+        SetnxDeduction,
+        SetnxExpiryDeduction,
+        OrdersService,
+        PaymentsService,
+        CatalogueService,
+        RestockService,
         StockReportService,
       ],
     };
   }
+}
+
+/** Locks, cache and primitives in one Redis; or the locks in another store. */
+export async function lockOptions({
+  lockStore,
+  lockPrefix,
+  lockTtl = LOCK_TTL,
+  redisUrl,
+}: Settings): Promise<RedisLockModuleOptions> {
+  return {
+    ...(lockStore
+      ? { backend: await openLockBackend(lockStore, lockTtl), cache: { redis: redisUrl } }
+      : { redis: redisUrl }),
+    backends: { [PRIMITIVE_BACKEND]: redis(redisUrl) },
+    defaults: { ttl: lockTtl },
+    ...(lockPrefix !== undefined && { prefix: lockPrefix }),
+  };
 }

@@ -5,24 +5,24 @@ import { DATABASE_CONNECTIONS, SETTINGS, type Settings } from '../settings.js';
 import { databaseError } from './database-unavailable.exception.js';
 import { SCHEMA } from './schema.js';
 
-/** What runs SQL: the pool, or the one connection of a transaction. */
+/** Runs SQL: the pool, or the one connection of a transaction. */
 export interface Sql {
   query<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<pg.QueryResult<Row>>;
 }
 
-/** Any number, so long as all processes of the shop use the same. */
+/** Any number that all processes of the shop share. */
 const SCHEMA_LOCK = 726_365;
 
-/** In milliseconds. Without them, a database that has stopped would hold up every request for ever. */
+/** In milliseconds. Without them, a stopped database would block every request for ever. */
 const TIME_LIMITS = {
-  /** Until a connection is free, or made. */
+  /** Until a connection is free or made. */
   connectionTimeoutMillis: 10_000,
   /** Until the answer to a statement has arrived. */
   query_timeout: 10_000,
-  /** A server that is well gives up first, and lets go of what the statement waits for. */
+  /** Shorter, so that a healthy server gives up first and releases what the statement waits for. */
   statement_timeout: 9_000,
   /**
-   * A process that stands still within a transaction keeps its row locked for no longer than this. It is less than the
+   * A process that stands still within a transaction keeps its row locked for at most this time. It is less than the
    * lease of a lock, so that the next holder finds the row free.
    */
   idle_in_transaction_session_timeout: 2_500,
@@ -65,7 +65,7 @@ export class Database implements Sql, OnModuleInit, OnApplicationShutdown {
         }
       },
     };
-    // A connection that breaks while no statement runs says so by an event, which would end the process.
+    // A connection that breaks while no statement runs emits an event, which would otherwise end the process.
     const onError = (error: Error): void => void (broken = error);
     connection.on('error', onError);
     try {
@@ -91,7 +91,7 @@ export class Database implements Sql, OnModuleInit, OnApplicationShutdown {
     });
   }
 
-  /** A server that has stopped takes leave of nobody. */
+  /** Awaits no connection: a server that has stopped never answers. */
   async onApplicationShutdown(): Promise<void> {
     await Promise.race([this.pool.end(), sleep(LONGEST_GOODBYE, undefined, { ref: false })]);
   }

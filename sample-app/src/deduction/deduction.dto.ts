@@ -1,7 +1,7 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
 import { IsIn, IsInt, IsOptional, Max, Min } from 'class-validator';
 import { IsText } from '../validation/is-text.js';
-import { STRATEGIES, type Strategy } from './strategy.js';
+import { ALL_STRATEGIES, type Strategy } from './strategy.js';
 
 export class OrderDto {
   @ApiProperty({ example: 1, minimum: 1, maximum: 1_000_000 })
@@ -20,9 +20,9 @@ export class OrderDto {
 }
 
 export class StrategyDto {
-  @ApiPropertyOptional({ enum: STRATEGIES, default: 'lock' })
+  @ApiPropertyOptional({ enum: ALL_STRATEGIES, default: 'lock' })
   @IsOptional()
-  @IsIn(STRATEGIES)
+  @IsIn(ALL_STRATEGIES)
   strategy: Strategy = 'lock';
 }
 
@@ -36,7 +36,7 @@ export class ReceiptDto {
   @ApiProperty()
   quantity!: number;
 
-  @ApiProperty({ enum: STRATEGIES })
+  @ApiProperty({ enum: ALL_STRATEGIES })
   strategy!: Strategy;
 
   @ApiProperty({ description: 'What was left after this order' })

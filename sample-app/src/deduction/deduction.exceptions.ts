@@ -7,14 +7,14 @@ export class OutOfStockException extends HttpException {
   }
 }
 
-/** Somebody else was faster, again and again: nothing happened, and the order may be sent once more. */
+/** Another request was faster each time: nothing happened, and the order may be sent again. */
 export class ContendedException extends HttpException {
   constructor(sku: string) {
     super({ statusCode: 409, code: 'CONTENDED', message: `Too many orders for ${sku} at once` }, HttpStatus.CONFLICT);
   }
 }
 
-/** The lock had passed to a later holder: the row refuses what this one read or would write. */
+/** The lock had passed to a later holder: the row refuses the read or write of this one. */
 export class StaleFencingTokenException extends HttpException {
   constructor(sku: string, fencingToken: number) {
     super(
@@ -24,7 +24,7 @@ export class StaleFencingTokenException extends HttpException {
   }
 }
 
-/** The number of an order belongs to another one. */
+/** The number of an order belongs to another order. */
 export class OrderMismatchException extends HttpException {
   constructor(orderId: string) {
     const message = `Order ${orderId} was placed before, with another content`;

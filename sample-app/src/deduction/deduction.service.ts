@@ -8,6 +8,8 @@ import { LockDeduction } from './strategies/lock.deduction.js';
 import { NoneDeduction } from './strategies/none.deduction.js';
 import { OptimisticDeduction } from './strategies/optimistic.deduction.js';
 import { PessimisticDeduction } from './strategies/pessimistic.deduction.js';
+import { SetnxExpiryDeduction } from './strategies/setnx-expiry.deduction.js';
+import { SetnxDeduction } from './strategies/setnx.deduction.js';
 import type { DeductionStrategy } from './deduction-strategy.js';
 import type { Strategy } from './strategy.js';
 
@@ -25,8 +27,10 @@ export class DeductionService {
     @Inject(PessimisticDeduction) pessimistic: PessimisticDeduction,
     @Inject(OptimisticDeduction) optimistic: OptimisticDeduction,
     @Inject(AtomicDeduction) atomic: AtomicDeduction,
+    @Inject(SetnxDeduction) setnx: SetnxDeduction,
+    @Inject(SetnxExpiryDeduction) setnxExpiry: SetnxExpiryDeduction,
   ) {
-    this.strategies = { none, lock, fenced, pessimistic, optimistic, atomic };
+    this.strategies = { none, lock, fenced, pessimistic, optimistic, atomic, setnx, 'setnx-expiry': setnxExpiry };
   }
 
   async deduct(strategy: Strategy, sku: string, order: OrderDto): Promise<ReceiptDto> {
@@ -37,8 +41,7 @@ export class DeductionService {
       changed = !isRefusal(error);
       throw error;
     } finally {
-      // An order that was accepted before counts as well: the process that accepted it may have died before it came
-      // here.
+      // Also for an order that was accepted before: the process that accepted it may have died before this line.
       if (changed) await this.products.changed(sku);
     }
   }
@@ -49,7 +52,8 @@ export class DeductionService {
     try {
       return await this.strategies[strategy].deduct(sku, order);
     } catch (error) {
-      // Sent twice at once: the other one was accepted while this one was deciding (and may have taken the last piece).
+      // The same order was sent twice at once: the other request was accepted meanwhile (and may have taken the last
+      // piece).
       const meanwhile = await this.orders.find(sku, order);
       if (meanwhile) return meanwhile;
       throw error instanceof OrderExistsError ? new Error(`Order ${order.orderId} vanished`) : error;
@@ -57,7 +61,7 @@ export class DeductionService {
   }
 }
 
-/** Said no, and did nothing. After any other error, the order may have been carried out. */
+/** Whether the order was refused and nothing was done. After any other error, the order may have been carried out. */
 function isRefusal(error: unknown): boolean {
   return error instanceof HttpException && error.getStatus() < HttpStatus.INTERNAL_SERVER_ERROR.valueOf();
 }

@@ -4,7 +4,7 @@ import type { OrderDto, ReceiptDto } from './deduction.dto.js';
 import { OrderMismatchException } from './deduction.exceptions.js';
 import type { Strategy } from './strategy.js';
 
-/** The order was written by another request between our look and our insert. */
+/** Another request wrote the order between our look and our insert. */
 export class OrderExistsError extends Error {}
 
 /** The accepted orders: one row each. */
@@ -24,9 +24,9 @@ export class OrderBook {
   }
 
   /**
-   * Writes the order and what was left after it. Part of the transaction that takes the pieces out.
+   * Writes the order and the stock left after it, in the transaction that takes the pieces out.
    *
-   * @throws OrderExistsError when the order is there already; the transaction then undoes what it took
+   * @throws OrderExistsError when the order exists already; the transaction then undoes what it took
    */
   async add(sql: Sql, receipt: ReceiptDto): Promise<ReceiptDto> {
     const { orderId, sku, quantity, strategy, stock } = receipt;

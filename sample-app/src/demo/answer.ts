@@ -10,7 +10,7 @@ export function answerOf({ status, body }: Reply): Answer {
   return codeOf(body) === 'OUT_OF_STOCK' ? 'outOfStock' : 'busy';
 }
 
-/** What a person calls this error, the same for all of its kind. */
+/** The name of this error for people, the same for all errors of its kind. */
 export function kindOfError(failure: Reply | Error): string {
   if (!(failure instanceof Error)) return `${failure.status} ${codeOf(failure.body) ?? ''}`.trim();
   if (['AbortError', 'TimeoutError'].includes(failure.name)) return 'no answer';

@@ -1,18 +1,18 @@
 import type pg from 'pg';
 import type { LoadResult } from './load.js';
 
-/** What the database says was sold, and whether that can be. */
+/** What the database says was sold, and whether that is possible. */
 export interface Audit {
   /** Rows of orders. */
   readonly orders: number;
   /** Pieces in them. */
   readonly sold: number;
   readonly stockLeft: number;
-  /** Pieces sold that were not there, or that the stock does not know of. */
+  /** Pieces sold in excess of the stock, or missing from its count. */
   readonly oversoldBy: number;
   /**
-   * I1: no more sold than was there. I2: the stock left is what was there less what was sold. I3: accepted means a row,
-   * and a row means accepted, but for orders that failed: whether they were accepted, their clients cannot know.
+   * I1: no more was sold than there was. I2: the stock left is the initial stock less what was sold. I3: every accepted
+   * order has a row, and every row an accepted order, except for failed orders, whose clients cannot know.
    */
   readonly invariants: { readonly I1: boolean; readonly I2: boolean; readonly I3: boolean };
 }

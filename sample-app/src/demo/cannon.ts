@@ -1,10 +1,10 @@
 import autocannon from 'autocannon';
 import type { Histogram } from 'hdr-histogram-js';
 
-/** How often it looks whether it is done, in milliseconds; a second unless told. */
+/** How often autocannon checks whether it is done, in milliseconds. Its default is a second. */
 const SAMPLE_INTERVAL = 100;
 
-/** Sends what the options say until it is done. `latency` gets the microseconds of each answer. */
+/** Sends the requests of the options until they are done. `latency` gets the microseconds of each answer. */
 export async function fire(options: autocannon.Options, latency: Histogram): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const instance = autocannon({ ...options, sampleInt: SAMPLE_INTERVAL }, (error: Error | null) =>
@@ -14,7 +14,7 @@ export async function fire(options: autocannon.Options, latency: Histogram): Pro
   });
 }
 
-/** `total` in `parts` whole shares that differ by one at most. */
+/** Splits `total` into `parts` whole shares that differ by one at most. */
 export function inShares(total: number, parts: number): number[] {
   return Array.from({ length: parts }, (_, index) => Math.floor((total + index) / parts));
 }

@@ -3,10 +3,10 @@ import type { Moment } from './html-report/report-data.js';
 import type { Answer } from './answer.js';
 
 const INTERVAL_MILLISECONDS = 20;
-/** More than a chart has room for. */
+/** More moments than a chart has room for. */
 const MOST_MOMENTS = 600;
 
-/** Follows a sale from the moment it is made: what was accepted so far, and what the database shows as left. */
+/** Records a sale from the moment it starts: orders accepted so far, and the stock that the database shows. */
 export class CourseRecorder {
   private readonly start = performance.now();
   private readonly stopping = new AbortController();
@@ -21,7 +21,7 @@ export class CourseRecorder {
   ) {
     this.moments = [{ seconds: 0, accepted: 0, stockLeft: stock }];
     this.watching = this.watch();
-    // Told by stop().
+    // stop() reports the error.
     this.watching.catch(() => {});
   }
 

@@ -2,57 +2,109 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { placeOf, reasonOf } from '../places.js';
+import type { Primitive } from '../primitives.js';
+import { PaymentProvider } from '../servers/payment-provider.js';
 import { startPostgresServer } from '../servers/postgres-server.js';
-import { startRedisServer } from '../servers/redis-server.js';
+import { startRedisServer, type RedisServer } from '../servers/redis-server.js';
 import type { ServerProcess } from '../servers/server-process.js';
 import { illnessOf } from './illness.js';
 import { removeKeys, requireRedis } from './given-redis.js';
+import type { LockBackendName } from '../lock-backend.js';
+import { startLockServer } from './lock-server.js';
 import { startShop, type Shop } from './shop-process.js';
 
 /**
- * Connections to the database that all processes of the shop open together. Few, because PostgreSQL does not keep to
- * the order in which they wait for one row, and the processes do: of 60, some waited for seconds where the others took
- * milliseconds.
+ * Connections to the database that all processes of the shop open together. Few, because PostgreSQL does not serve
+ * waiters for one row in order of arrival, but the processes do: with 60 connections, some orders waited for seconds
+ * while others took milliseconds.
  */
 const CONNECTIONS = 24;
 /** Milliseconds. */
 const DATABASE_LIMITS = { connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
 const LONGEST_ENDING = 10_000;
 
-/** What the demo runs on: Redis, PostgreSQL and the processes of the shop. Ends what it started, in reverse order. */
+/** Milliseconds between two stock reports of the shop, and between two looks of its leader for what is missing. */
+export const REPORT_INTERVAL = 1_000;
+export const RESTOCK_INTERVAL = 100;
+
+/**
+ * The servers of the demo: Redis, PostgreSQL, a payment provider and the processes of the shop. Ends what it started,
+ * in reverse order.
+ */
 export class Environment implements AsyncDisposable {
   readonly shops: Shop[] = [];
   private readonly endings: { what: string; end: () => Promise<unknown> }[] = [];
   private readonly interruption = new AbortController();
   private starting: Promise<void> | undefined;
   private ending: Promise<void> | undefined;
-  private shopSettings: Record<string, string> = {};
+  private readonly lockUrls = new Map<LockBackendName, Promise<string | undefined>>();
+  private name = '';
+  private without: readonly Primitive[] = [];
+  private databaseUrl = '';
+  /** The environment variables of each process of the shop. */
+  shopSettings: Readonly<Record<string, string>> = {};
   redisUrl!: string;
-  /** The server, where it is ours. */
-  redisProcess: ServerProcess | undefined;
+  /** The Redis server, if the demo started it. */
+  redisServer: RedisServer | undefined;
   database!: pg.Pool;
+  provider!: PaymentProvider;
 
-  /** `REDIS_URL` and `DATABASE_URL` are used where they are set, under a prefix and in a schema of our own. */
-  start(instances: number): Promise<void> {
-    this.starting = this.begin(instances);
+  /**
+   * Uses `REDIS_URL` and `DATABASE_URL` if they are set, under a prefix and in a schema of its own. `without`: the
+   * primitives that the shop does without.
+   */
+  start(instances: number, backend: LockBackendName, without: readonly Primitive[]): Promise<void> {
+    this.starting = this.begin(instances, backend, without);
     return this.starting;
+  }
+
+  /** The same without the processes of the shop, which the caller starts by `startShop` and adds to `shops`. */
+  startServers(instances: number, backend: LockBackendName): Promise<void> {
+    this.starting = this.beginServers(instances, backend, []);
+    return this.starting;
+  }
+
+  /** Chooses what `startShop` starts: `instances` processes with their locks in `backend`, whose server it starts. */
+  async stage(instances: number, backend: LockBackendName): Promise<void> {
+    const lockUrl = await this.lockUrlOf(backend);
+    this.shopSettings = {
+      REDIS_URL: this.redisUrl,
+      DATABASE_URL: this.databaseUrl,
+      DATABASE_CONNECTIONS: String(Math.max(1, Math.floor(CONNECTIONS / instances))),
+      LOCK_PREFIX: this.name,
+      LOCK_BACKEND: backend,
+      LOCK_BACKEND_URL: lockUrl ?? this.databaseUrl,
+      PAYMENT_URL: this.provider.url,
+      REPORT_INTERVAL: String(REPORT_INTERVAL),
+      RESTOCK_INTERVAL: String(RESTOCK_INTERVAL),
+      WITHOUT: this.without.join(','),
+    };
+  }
+
+  get redisProcess(): ServerProcess | undefined {
+    return this.redisServer?.process;
   }
 
   get ended(): boolean {
     return this.ending !== undefined;
   }
 
-  /** Aborted as soon as the end begins. */
+  /** Aborted as soon as the shutdown begins. */
   get signal(): AbortSignal {
     return this.interruption.signal;
   }
 
-  /** What is wrong with the shop, if anything is. */
+  /** What is wrong with the shop, if anything. */
   illness(): Promise<string | undefined> {
     return illnessOf(this.shops);
   }
 
-  /** Starts a process of the shop in the place of one that has ended. */
+  /** Starts a process of the shop, which `shops` does not have yet. `settings` take precedence. */
+  startShop(settings: Readonly<Record<string, string>> = {}): Promise<Shop> {
+    return startShop({ ...this.shopSettings, ...settings });
+  }
+
+  /** Starts a process of the shop to replace one that has ended. */
   async replace(shop: Shop): Promise<void> {
     if (this.ended) return;
     const started = await this.startShop();
@@ -65,26 +117,42 @@ export class Environment implements AsyncDisposable {
     return this.ending;
   }
 
-  private async begin(instances: number): Promise<void> {
-    const name = `nest_redis_lock_demo_${randomBytes(4).toString('hex')}`;
-    const servers = [this.redis(name), this.postgres(name)] as const;
-    // Also where one fails: what starts later than the end would never be ended.
-    await Promise.allSettled(servers);
-    const [redisUrl, databaseUrl] = await Promise.all(servers);
+  private async begin(instances: number, backend: LockBackendName, without: readonly Primitive[]): Promise<void> {
+    await this.beginServers(instances, backend, without);
     if (this.ended) return;
-    this.redisUrl = redisUrl;
-    this.database = new pg.Pool({ connectionString: databaseUrl, max: 2, ...DATABASE_LIMITS });
-    this.database.on('error', () => {});
-    this.endings.push({ what: 'close the connections to PostgreSQL', end: () => this.database.end() });
-    this.shopSettings = {
-      REDIS_URL: redisUrl,
-      DATABASE_URL: databaseUrl,
-      DATABASE_CONNECTIONS: String(Math.max(1, Math.floor(CONNECTIONS / instances))),
-      LOCK_PREFIX: name,
-    };
     const shops = Array.from({ length: instances }, async () => void this.shops.push(await this.startShop()));
     await Promise.allSettled(shops);
     await Promise.all(shops);
+  }
+
+  private async beginServers(
+    instances: number,
+    backend: LockBackendName,
+    without: readonly Primitive[],
+  ): Promise<void> {
+    this.name = `nest_redis_lock_demo_${randomBytes(4).toString('hex')}`;
+    const servers = [this.redis(this.name), this.postgres(this.name), this.lockUrlOf(backend)] as const;
+    // Waits for all even if one fails: a server that starts after the shutdown would never be ended.
+    await Promise.allSettled(servers);
+    [this.redisUrl, this.databaseUrl] = await Promise.all(servers);
+    if (this.ended) return;
+    this.database = new pg.Pool({ connectionString: this.databaseUrl, max: 2, ...DATABASE_LIMITS });
+    this.database.on('error', () => {});
+    this.endings.push({ what: 'close the connections to PostgreSQL', end: () => this.database.end() });
+    const provider = await PaymentProvider.start();
+    this.provider = provider;
+    this.endings.push({ what: 'stop the payment provider', end: () => provider[Symbol.asyncDispose]() });
+    this.without = without;
+    await this.stage(instances, backend);
+  }
+
+  private lockUrlOf(backend: LockBackendName): Promise<string | undefined> {
+    const known = this.lockUrls.get(backend);
+    if (known) return known;
+    const url = this.lockServer(backend);
+    this.lockUrls.set(backend, url);
+    url.catch(() => this.lockUrls.delete(backend));
+    return url;
   }
 
   private async redis(prefix: string): Promise<string> {
@@ -95,8 +163,19 @@ export class Environment implements AsyncDisposable {
       return given;
     }
     const server = await startRedisServer();
-    this.redisProcess = server.process;
-    this.endings.push({ what: 'stop Redis', end: () => server.stop() });
+    this.redisServer = server;
+    this.endings.push({ what: 'stop Redis', end: async () => this.redisServer?.stop() });
+    return server.url;
+  }
+
+  /**
+   * Redis and the PostgreSQL of the demo run for the shop anyway. In a given database, the tables of the locks would
+   * outlive the demo.
+   */
+  private async lockServer(backend: LockBackendName): Promise<string | undefined> {
+    if (backend === 'redis' || (backend.startsWith('postgres') && !process.env['DATABASE_URL'])) return undefined;
+    const server = await startLockServer(backend);
+    this.endings.push({ what: `stop the server of the locks (${backend})`, end: () => server.stop() });
     return server.url;
   }
 
@@ -121,14 +200,10 @@ export class Environment implements AsyncDisposable {
     return url.href;
   }
 
-  private startShop(): Promise<Shop> {
-    return startShop(this.shopSettings);
-  }
-
   private async end(): Promise<void> {
-    // What is half started now could not be ended yet.
+    // A server that is half started could not be ended yet.
     await this.starting?.catch(() => {});
-    // The shops came last and go first, side by side; the servers under them after.
+    // The shops started last and end first, in parallel; the servers under them follow.
     await Promise.all(this.shops.map((shop) => shop.process.stop()));
     for (const { what, end } of this.endings.toReversed()) {
       try {

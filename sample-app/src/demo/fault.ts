@@ -3,12 +3,12 @@ import { LOCK_TTL } from '../settings.js';
 import type { Environment } from './environment.js';
 import type { Shop } from './shop-process.js';
 
-/** What can happen to the shop in the middle of a sale. */
+/** The faults that can strike the shop in the middle of a sale. */
 export const FAULTS = ['kill', 'freeze', 'redis'] as const;
 
 export type Fault = (typeof FAULTS)[number];
 
-/** Longer than the lease of a lock: shorter ones go unnoticed. */
+/** Longer than the lease of a lock; a shorter freeze would have no effect. */
 const FREEZE = LOCK_TTL + 2_000;
 
 export const FAULT_NAMES: Readonly<Record<Fault, string>> = {
@@ -17,7 +17,7 @@ export const FAULT_NAMES: Readonly<Record<Fault, string>> = {
   redis: `Redis stood still for ${FREEZE / 1_000} s in mid-sale`,
 };
 
-/** One fault of one sale: it strikes once a quarter of the pieces that can be sold is sold. */
+/** One fault of one sale: it strikes when a quarter of the possible pieces is sold. */
 export class FaultOfSale {
   private over: Promise<void> | undefined;
   private killed: Shop | undefined;
@@ -32,7 +32,7 @@ export class FaultOfSale {
     return this.over !== undefined;
   }
 
-  /** `shop` accepted an order, the `accepted`th of the sale. So it is likely to be the one that holds the lock. */
+  /** Notes that `shop` accepted an order, number `accepted` of the sale. That shop probably holds the lock now. */
   accepted(accepted: number, shop: Shop): void {
     if (!this.struck && accepted >= this.threshold) this.over = this.strike(shop);
   }

@@ -4,7 +4,7 @@ import { placeOf, reasonOf } from '../places.js';
 /** Milliseconds. */
 const TIME_LIMIT = 5_000;
 
-/** @throws Error that names the server, where it does not answer */
+/** @throws Error that names the server, if it does not answer */
 export async function requireRedis(url: string): Promise<void> {
   try {
     await withRedis(url, (redis) => redis.ping());
@@ -14,7 +14,7 @@ export async function requireRedis(url: string): Promise<void> {
   }
 }
 
-/** Removes what the processes of the shop have kept under their prefix. */
+/** Removes the keys that the processes of the shop have stored under their prefix. */
 export async function removeKeys(url: string, prefix: string): Promise<void> {
   await withRedis(url, async (redis) => {
     let cursor = '0';
@@ -33,7 +33,7 @@ async function withRedis(url: string, work: (redis: Redis) => Promise<unknown>):
     connectTimeout: TIME_LIMIT,
     commandTimeout: TIME_LIMIT,
   });
-  // It tells more than what the command rejects with.
+  // The event says more than the error of the command.
   let failure: Error | undefined;
   redis.on('error', (error: Error) => (failure = error));
   try {

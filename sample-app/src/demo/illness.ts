@@ -2,7 +2,7 @@ import type { Shop } from './shop-process.js';
 
 const TIME_LIMIT = 5_000;
 
-/** What is wrong with the first of the shops that is not well. */
+/** What is wrong with the first unhealthy shop. */
 export async function illnessOf(shops: readonly Shop[]): Promise<string | undefined> {
   const found = await Promise.all(shops.map(illness));
   return found.find((each) => each !== undefined);

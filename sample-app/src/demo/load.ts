@@ -11,9 +11,9 @@ import { Standstill } from './standstill.js';
 export interface LoadResult {
   readonly accepted: number;
   readonly outOfStock: number;
-  /** Answered that the shop is too busy with this product: 423, or a strategy that gave up. */
+  /** Answered that the product is too busy: 423, or a strategy that gave up. */
   readonly busy: number;
-  /** Orders that failed, or were never answered; each kind of error with its number. */
+  /** Orders that failed or were never answered, with the number of each kind of error. */
   readonly errors: number;
   readonly errorKinds: Readonly<Record<string, number>>;
   /** How often an order was sent again. */
@@ -36,21 +36,23 @@ export interface Load {
   readonly concurrency: number;
   /** Seconds that the sale may take at most. */
   readonly timeLimit: number;
-  /** Whether there is a reason, such as a fault, to send an order again that the shop failed to answer. */
+  /** Whether there is a reason, such as a fault, to send an unanswered order again. */
   readonly sendAgain: () => boolean;
   readonly onAnswer: (answer: Answer, shop: Shop) => void;
-  /** Told when nobody has been answered for a while. */
+  /** Called for each attempt with what will come of it, which may be long after the order was sent again. */
+  readonly onAttempt?: (shop: Shop, reply: Promise<Reply | Error>) => void;
+  /** Called when no order has been answered for a while. */
   readonly onSilence: (message: string) => void;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Milliseconds after which an order counts as not answered: more than the shop waits for locks and for its database.
+ * Milliseconds after which an order counts as unanswered: more than the shop waits for locks and its database, also on
+ * a machine that others keep busy. A sale in which nothing is answered ends sooner.
  */
-const PATIENCE = 15_000;
+const PATIENCE = 60_000;
 /**
- * The same where there is a reason to send it again: more than the lease of a lock, which delays the shops that are
- * well.
+ * The same if there is a reason to send the order again: more than the lease of a lock, which delays healthy shops.
  */
 const PATIENCE_AMID_FAULTS = 4_000;
 /** Milliseconds before an order is sent for a third time, and so on. */
@@ -69,7 +71,7 @@ class Sale {
   private readonly errorKinds: Record<string, number> = {};
   private readonly latency = build();
   private readonly client = new OrderClient();
-  /** Requests that may still be answered, though their orders were sent again. */
+  /** Requests whose orders were sent again, but which may still be answered. */
   private readonly late: Promise<unknown>[] = [];
   private readonly standstill: Standstill;
   private sent = 0;
@@ -85,7 +87,7 @@ class Sale {
     const { orders, concurrency } = this.load;
     try {
       await Promise.all(Array.from({ length: Math.min(concurrency, orders) }, (_, index) => this.customer(index)));
-      // What they change, they have changed before the sale is audited.
+      // Their changes must be done before the sale is audited.
       await Promise.all(this.late);
     } finally {
       this.standstill.stop();
@@ -137,14 +139,14 @@ class Sale {
   }
 
   /**
-   * One try. An order that will be sent again leaves its request open: what the shop does with it must be over at the
-   * end.
+   * One attempt. An order that will be sent again leaves its request open; the shop must finish it before the end.
    */
   private async ask(shop: Shop, orderId: string): Promise<Reply | Error> {
-    const { strategy, sku, sendAgain } = this.load;
+    const { strategy, sku, sendAgain, onAttempt } = this.load;
     const url = `${shop.url}/products/${encodeURIComponent(sku)}/deduct?strategy=${strategy}`;
     const signal = AbortSignal.any([this.standstill.signal, AbortSignal.timeout(PATIENCE)]);
     const asked = this.client.post(url, { quantity: 1, orderId }, signal).catch(asError);
+    onAttempt?.(shop, asked);
     const impatience = new AbortController();
     const first = await Promise.race([asked, impatient(sendAgain, impatience.signal)]);
     impatience.abort();
@@ -168,7 +170,7 @@ class Sale {
   }
 }
 
-/** Resolves to undefined when an order has waited for long enough and may be sent again. */
+/** Resolves to undefined when an order has waited long enough and may be sent again. */
 async function impatient(sendAgain: () => boolean, signal: AbortSignal): Promise<undefined> {
   do {
     await sleep(PATIENCE_AMID_FAULTS, undefined, { signal }).catch(() => {});

@@ -3,16 +3,20 @@ import cliProgress from 'cli-progress';
 import type { Strategy } from '../deduction/strategy.js';
 import { reasonOf } from '../places.js';
 import { audit, stockOf } from './audit.js';
+import { comparisonTable, comparisonVerdict, COMPARISON_NOTES } from './compare/comparison-report.js';
+import { compareSchemes } from './compare/comparison.js';
 import { CourseRecorder } from './course-recorder.js';
 import { Environment } from './environment.js';
 import { FAULT_NAMES, FaultOfSale } from './fault.js';
-import { htmlReport, type Outcome, type Sale } from './html-report/html-report.js';
+import { findingsOf, htmlReport, type Outcome, type Sale } from './html-report/html-report.js';
 import { sendOrders } from './load.js';
 import { readOptions, type DemoOptions } from './options.js';
 import { plural } from './plural.js';
+import type { PrimitiveResult } from './primitives/primitive-result.js';
+import { tryPrimitives } from './primitives/primitives.js';
 import { putOnSale } from './put-on-sale.js';
 import { readWhileChanging, type ReadsResult } from './reads/cached-reads.js';
-import { faultTable, readsTable, table } from './report.js';
+import { faultTable, primitivesTable, readsTable, table } from './report.js';
 import type { Shop } from './shop-process.js';
 import { passed, verdict } from './verdict.js';
 import { versionsOf } from './versions.js';
@@ -33,9 +37,14 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   });
 }
 try {
-  process.exitCode = await demonstrate(options);
+  if (options.live === undefined) {
+    process.exitCode = await (options.compare ? compare(options.compare, options.json) : demonstrate(options));
+  } else {
+    const { serveLive } = await import('./live/live.js');
+    await serveLive(environment, options);
+  }
 } catch (error) {
-  // Interrupted, it fails at whatever it was about to do.
+  // An interruption makes the current step fail.
   if (!environment.ended) {
     const illness = await environment.illness();
     console.error(`The demo failed: ${[reasonOf(error), ...(illness === undefined ? [] : [illness])].join('; ')}`);
@@ -45,9 +54,20 @@ try {
   await environment[Symbol.asyncDispose]();
 }
 
+async function compare(names: readonly string[], json: boolean): Promise<number> {
+  const comparison = await compareSchemes(names);
+  const { passed: kept, text } = comparisonVerdict(comparison);
+  if (json) console.log(JSON.stringify({ comparison, verdict: text }));
+  else console.log(`${comparisonTable(comparison, process.stdout.isTTY)}\n${COMPARISON_NOTES}\n${text}`);
+  return kept ? 0 : 1;
+}
+
 async function demonstrate(settings: DemoOptions): Promise<number> {
-  console.error(`Starting Redis, PostgreSQL and ${plural(settings.instances, 'process', 'processes')} of the shop`);
-  await environment.start(settings.instances);
+  const store = settings.backend === 'redis' ? '' : ` with their locks in ${settings.backend}`;
+  console.error(
+    `Starting Redis, PostgreSQL and ${plural(settings.instances, 'process', 'processes')} of the shop${store}`,
+  );
+  await environment.start(settings.instances, settings.backend, settings.without);
   await warmUp(settings);
   const sales: Sale[] = [];
   let ended: string | undefined;
@@ -60,18 +80,19 @@ async function demonstrate(settings: DemoOptions): Promise<number> {
   if (settings.cacheReads && ended === undefined) {
     for (const cache of ['off', 'on'] as const) reads.push(await read(cache, settings));
   }
+  const primitives: PrimitiveResult[] = [];
+  if (settings.primitives && ended === undefined) {
+    primitives.push(
+      ...(await tryPrimitives(environment, ({ primitive, tried }) => console.error(`${primitive}: ${tried}`))),
+    );
+  }
   if (environment.ended) return INTERRUPTED;
-  await tell({ sales, reads, ...(ended !== undefined && { ended }) }, settings);
-  return passed(
-    sales.map(({ result }) => result),
-    reads,
-    ended,
-  )
-    ? 0
-    : 1;
+  const outcome = { sales, reads, primitives, ...(ended !== undefined && { ended }) };
+  await tell(outcome, settings);
+  return passed(findingsOf(outcome)) ? 0 : 1;
 }
 
-/** A shop that is not well after orders have failed will not be well in the next sale. */
+/** If a shop is unhealthy after orders have failed, it will be unhealthy in the next sale. */
 async function reasonToEnd(sales: readonly Sale[]): Promise<string | undefined> {
   const last = sales.at(-1)?.result;
   if (!last?.errors) return undefined;
@@ -79,10 +100,11 @@ async function reasonToEnd(sales: readonly Sale[]): Promise<string | undefined> 
   return illness === undefined ? undefined : `the demo ended after ${last.strategy}, because ${illness}`;
 }
 
-async function tell({ sales, reads, ended }: Outcome, settings: DemoOptions): Promise<void> {
-  const results = sales.map(({ result }) => result);
-  const conclusion = verdict(results, reads, ended);
-  if (settings.json) console.log(JSON.stringify({ settings, results, reads, verdict: conclusion }));
+async function tell(outcome: Outcome, settings: DemoOptions): Promise<void> {
+  const findings = findingsOf(outcome);
+  const { results, reads, primitives } = findings;
+  const conclusion = verdict(findings);
+  if (settings.json) console.log(JSON.stringify({ settings, results, reads, primitives, verdict: conclusion }));
   else {
     const colours = process.stdout.isTTY;
     const { fault } = settings;
@@ -90,15 +112,13 @@ async function tell({ sales, reads, ended }: Outcome, settings: DemoOptions): Pr
       table(results, colours),
       ...(fault ? [`What it cost that ${FAULT_NAMES[fault]}:`, faultTable(results, colours)] : []),
       ...(reads.length > 0 ? [readsTable(reads, colours)] : []),
+      ...(primitives.length > 0 ? [primitivesTable(primitives, colours)] : []),
     ];
     console.log(`${tables.join('\n')}\n${conclusion}`);
   }
   if (settings.report === undefined) return;
   const versions = await versionsOf(environment);
-  await writeFile(
-    settings.report,
-    await htmlReport({ sales, reads, ...(ended !== undefined && { ended }) }, settings, versions),
-  );
+  await writeFile(settings.report, await htmlReport(outcome, settings, versions));
   console.error(`The report is in ${settings.report}`);
 }
 
@@ -157,7 +177,7 @@ function progressBar(format: string): cliProgress.SingleBar {
   return new cliProgress.SingleBar(settings, cliProgress.Presets.shades_classic);
 }
 
-/** The first strategy would otherwise pay for cold code and for the first connections. */
+/** Otherwise the first strategy would pay for cold code and the first connections. */
 async function warmUp(settings: DemoOptions): Promise<void> {
   const sku = 'warm-up';
   const orders = Math.min(settings.orders, WARM_UP_ORDERS);

@@ -1,21 +1,21 @@
 import { Agent, request, type ClientRequest } from 'node:http';
 
-/** What a shop said to a request. */
+/** The answer of a shop. */
 export interface Reply {
   readonly status: number;
   readonly body: string;
 }
 
-/** Sends requests over connections that it keeps. */
+/** Sends requests over connections that stay open. */
 export class OrderClient implements Disposable {
   private readonly agent = new Agent({ keepAlive: true });
 
-  /** Rejects where the connection broke, or with the reason of the signal. */
+  /** Rejects when the connection breaks, or with the reason of the signal. */
   async post(url: string, body: object, signal: AbortSignal): Promise<Reply> {
     try {
       return await this.send(url, JSON.stringify(body), signal);
     } catch (error) {
-      // The shop closed a connection that was idle just when it was used again: nothing has arrived.
+      // The shop closed an idle connection just when it was used again: the request has not arrived.
       if (!(error instanceof StaleConnectionError)) throw error;
       return this.send(url, JSON.stringify(body), signal);
     }

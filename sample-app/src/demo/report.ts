@@ -1,4 +1,6 @@
 import Table from 'cli-table3';
+import type { PrimitiveResult } from './primitives/primitive-result.js';
+import { primitiveCells, PRIMITIVES_HEAD } from './primitives/primitives-report.js';
 import type { ReadsResult } from './reads/cached-reads.js';
 import { READS_HEAD, readsCells } from './reads/reads-report.js';
 import type { StrategyResult } from './verdict.js';
@@ -16,7 +18,7 @@ export const HEAD = [
   'p99 ms',
 ];
 
-/** What a fault cost, below the same names of strategies. */
+/** The head of the table that shows what a fault cost. */
 export const FAULT_HEAD = ['strategy', 'sent again', 'lost', 'longest wait', 'standstill', 'I1', 'I2', 'I3'];
 
 export function table(results: readonly StrategyResult[], colours: boolean): string {
@@ -29,6 +31,16 @@ export function faultTable(results: readonly StrategyResult[], colours: boolean)
 
 export function readsTable(results: readonly ReadsResult[], colours: boolean): string {
   return tableOf(READS_HEAD, results.map(readsCells), colours);
+}
+
+/** The widths of its columns; together with the lines between them 100 characters. */
+const PRIMITIVES_WIDTHS = [17, 26, 19, 23, 9];
+
+export function primitivesTable(results: readonly PrimitiveResult[], colours: boolean): string {
+  const style = colours ? {} : { style: { head: [], border: [] } };
+  const drawn = new Table({ head: PRIMITIVES_HEAD, colWidths: PRIMITIVES_WIDTHS, wordWrap: true, ...style });
+  drawn.push(...results.map(primitiveCells));
+  return drawn.toString();
 }
 
 function tableOf(head: string[], rows: string[][], colours: boolean): string {
@@ -45,7 +57,7 @@ export function cells(result: StrategyResult): string[] {
   return [strategy, ...counts.map(String), p50.toFixed(1), p99.toFixed(1)];
 }
 
-/** The row of a table below `FAULT_HEAD`. Lost is an order that never got its answer. */
+/** The row of a table below `FAULT_HEAD`. A lost order never got its answer. */
 export function faultCells({
   strategy,
   resent,

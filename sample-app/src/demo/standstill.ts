@@ -1,9 +1,9 @@
-/** Milliseconds without an answer after which a person is told, and after which a sale is given up. */
+/** Milliseconds without an answer until a message is shown, and until the sale is given up. */
 const TELL = 3_000;
 const GIVE_UP = 20_000;
 const LOOK = 250;
 
-/** Watches a sale, and ends one that does not go on or takes too long: `signal` then aborts. */
+/** Watches a sale; aborts `signal` if it stands still or takes too long. */
 export class Standstill {
   /** Milliseconds: the longest time in which nothing was accepted. */
   longest = 0;

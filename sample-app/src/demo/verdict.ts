@@ -2,20 +2,30 @@ import type { Strategy } from '../deduction/strategy.js';
 import { holds, type Audit } from './audit.js';
 import type { LoadResult } from './load.js';
 import { plural } from './plural.js';
+import type { PrimitiveResult } from './primitives/primitive-result.js';
+import { primitivesFailures, primitivesVerdict } from './primitives/primitives-report.js';
 import type { ReadsResult } from './reads/cached-reads.js';
 import { readsFailures, readsVerdict } from './reads/reads-report.js';
 
-/** What became of the sale with one strategy. */
+/** The result of the sale with one strategy. */
 export interface StrategyResult extends LoadResult, Audit {
   readonly strategy: Strategy;
   /** Pieces on sale, and orders for them. */
   readonly stock: number;
   readonly ordered: number;
-  /** Whether the fault that was asked for came before the end of the sale. */
+  /** Whether the requested fault struck before the end of the sale. */
   readonly struck?: boolean;
 }
 
-/** What a protected strategy must keep and did not; of the unprotected one, only what kept it from being tried. */
+/** All results of the demo, and why it ended early, if it did. */
+export interface Findings {
+  readonly results: readonly StrategyResult[];
+  readonly reads: readonly ReadsResult[];
+  readonly primitives: readonly PrimitiveResult[];
+  readonly ended?: string;
+}
+
+/** How a protected strategy broke its promises; for the unprotected one, only what kept it from being tried. */
 export function failuresOf(result: StrategyResult): string[] {
   const { strategy, errors, errorKinds, ordered, struck } = result;
   const failed = [];
@@ -26,28 +36,31 @@ export function failuresOf(result: StrategyResult): string[] {
   return failed;
 }
 
-/** Whether the demo showed what it is to show. */
-export function passed(results: readonly StrategyResult[], reads: readonly ReadsResult[], ended?: string): boolean {
-  return (
-    ended === undefined && readsFailures(reads).length === 0 && results.every((each) => failuresOf(each).length === 0)
-  );
+/** Whether the demo showed what it promises. */
+export function passed(findings: Findings): boolean {
+  return findings.results.every((each) => failuresOf(each).length === 0) && otherFailures(findings).length === 0;
 }
 
-/** `ended`: why the demo ended before all was done. */
-export function verdict(results: readonly StrategyResult[], reads: readonly ReadsResult[], ended?: string): string {
-  if (!passed(results, reads, ended)) {
+export function verdict(findings: Findings): string {
+  const { results, reads, primitives } = findings;
+  if (!passed(findings)) {
     const each = results
       .map((result) => ({ strategy: result.strategy, failed: failuresOf(result) }))
       .filter(({ failed }) => failed.length > 0)
       .map(({ strategy, failed }) => `${strategy}: ${failed.join(', ')}`);
-    return `FAILED: ${[...each, ...readsFailures(reads), ...(ended === undefined ? [] : [ended])].join('; ')}.`;
+    return `FAILED: ${[...each, ...otherFailures(findings)].join('; ')}.`;
   }
   const kept = results.filter(({ strategy }) => strategy !== 'none').map(({ strategy }) => strategy);
   const none = results.find(({ strategy }) => strategy === 'none');
   const without =
     none && (holds(none) ? `Without protection nothing went wrong this time` : `Without protection ${harm(none)}`);
   const guarded = kept.length > 0 ? `${kept.join(', ')} sold what was there and not one piece more` : undefined;
-  return `${[without, guarded, readsVerdict(reads)].filter((part) => part !== undefined).join('; ')}.`;
+  const parts = [without, guarded, readsVerdict(reads), primitivesVerdict(primitives)];
+  return `${parts.filter((part) => part !== undefined).join('; ')}.`;
+}
+
+function otherFailures({ reads, primitives, ended }: Findings): string[] {
+  return [...readsFailures(reads), ...primitivesFailures(primitives), ...(ended === undefined ? [] : [ended])];
 }
 
 function broken({ invariants, sold, stock, stockLeft, accepted, orders }: StrategyResult): string[] {

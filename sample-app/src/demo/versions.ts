@@ -19,7 +19,7 @@ async function redisVersion(url: string): Promise<Record<string, string>> {
   redis.on('error', () => {});
   try {
     const info = await redis.info('server');
-    // Valkey names the version of Redis that it is compatible with as well.
+    // Valkey also names the version of Redis that it is compatible with.
     const valkey = /^valkey_version:(\S+)/m.exec(info)?.[1];
     return valkey ? { Valkey: valkey } : { Redis: /^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown' };
   } finally {

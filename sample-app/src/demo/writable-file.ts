@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { InvalidArgumentError } from 'commander';
 
-/** The absolute path of a file that can be written, found out by opening it: permissions alone do not tell. */
+/** The absolute path of a file that can be written. Opens it to find out, because permissions alone do not tell. */
 export function writableFile(value: string): string {
   const file = resolve(value);
   const existed = existsSync(file);

@@ -1,4 +1,4 @@
-/** Draws numbers below `size` by Zipf's law: number n is drawn as often as 1 / (n + 1) ** exponent says. */
+/** Draws numbers below `size` by Zipf's law: number n with a weight of 1 / (n + 1) ** exponent. */
 export function zipf(size: number, exponent: number): () => number {
   const cumulative = new Float64Array(size);
   let total = 0;

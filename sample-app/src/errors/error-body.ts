@@ -1,7 +1,7 @@
 import { HttpException, HttpStatus } from '@nestjs/common';
 import { ApiProperty } from '@nestjs/swagger';
 
-/** The body of every answer that is not what was asked for. */
+/** The body of every error answer. */
 export class ErrorBody {
   @ApiProperty({ example: 409 })
   statusCode!: number;
@@ -13,11 +13,11 @@ export class ErrorBody {
   message!: string;
 }
 
-/** What Nest and its modules say of an error, beside what we say. */
+/** What errors of Nest and its modules may have in addition to ours. */
 interface Described {
   readonly code?: unknown;
   readonly message?: unknown;
-  /** Of the health check: the state of each part by name. */
+  /** From the health check: the state of each part, by name. */
   readonly details?: Readonly<Record<string, { readonly status: string }>>;
 }
 
@@ -45,12 +45,12 @@ function downOf(details: NonNullable<Described['details']>): string[] {
   return Object.keys(details).filter((name) => details[name]?.status !== 'up');
 }
 
-/** The validation lists what is wrong. */
+/** Joins the messages of the validation. */
 function textOf(message: unknown): string {
   return Array.isArray(message) ? message.join('; ') : String(message);
 }
 
-/** What the parsers of requests throw bears a status below 500. */
+/** The status of an error that a request parser threw; it is below 500. */
 function refusedStatus(error: unknown): number | undefined {
   const { statusCode } = (error ?? {}) as { statusCode?: unknown };
   return typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500 ? statusCode : undefined;

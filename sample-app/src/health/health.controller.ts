@@ -5,7 +5,7 @@ import { HealthCheck, HealthCheckService, HealthIndicatorService, type HealthInd
 import { LockService } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
 
-/** Milliseconds for one probe. Who asks for the health waits for seconds, not for the time limit of an order. */
+/** Milliseconds for one probe. A health check waits for seconds, not for the time limit of an order. */
 const TIME_LIMIT = 2_000;
 
 @Controller('health')

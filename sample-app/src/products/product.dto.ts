@@ -2,7 +2,7 @@ import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
 import { IsIn, IsInt, IsOptional, Max, Min, ValidateIf } from 'class-validator';
 import { IsSku, IsText } from '../validation/is-text.js';
 
-/** The product that an address names. */
+/** The product in the path of a request. */
 export class SkuParam {
   @ApiProperty({ example: 'teapot' })
   @IsSku()

@@ -11,7 +11,7 @@ const NUMERIC_VALUE_OUT_OF_RANGE = '22003';
 export class ProductsService {
   constructor(@Inject(Database) private readonly database: Database) {}
 
-  /** Also after an error, which may come from a database that has carried it out: "there is none" is cached, too. */
+  /** Evicts also after an error: the database may have carried out the insert, and an absent product is cached, too. */
   @CacheEvict('product:<0.sku>', { when: 'both' })
   async create({ sku, name = sku, stock }: CreateProductDto): Promise<ProductDto> {
     const { rows } = await this.database.query<ProductDto>(
@@ -30,11 +30,11 @@ export class ProductsService {
   }
 
   /**
-   * Strong, because whoever was told of an order must not see the stock from before it, whichever process of the shop
-   * answers. An eventual read may for a few milliseconds, until the word of the change has reached its process.
+   * Strong, because a client that has learned of an order must not read the stock from before it, whichever process of
+   * the shop answers. An eventual read could show it for a few milliseconds, until the message reaches its process.
    *
-   * "There is none" is kept as well, if not for long: asking for products that never were must not cost a query each
-   * time.
+   * Absent products are cached as well, for a short time: requests for products that never existed must not cost a
+   * query each.
    */
   @Cached('product:<0>', { consistency: 'strong', condition: (_sku: string, cached: boolean) => cached })
   async lookUp(sku: string, _cached: boolean): Promise<ProductDto | null> {
@@ -44,11 +44,11 @@ export class ProductsService {
     return rows[0] ?? null;
   }
 
-  /** For who has changed the row, once the transaction has ended. */
+  /** Called after another part has changed the row, once its transaction has ended. */
   @CacheEvict('product:<0>')
   async changed(_sku: string): Promise<void> {}
 
-  /** The lock of the deductions: one that reads before and writes after the restock would undo it. */
+  /** Under the lock of the deductions: a deduction that reads before the restock and writes after it would undo it. */
   @CacheEvict('product:<0>', { when: 'both' })
   @DistributedLock('stock:<0>')
   async restock(sku: string, quantity: number): Promise<ProductDto> {

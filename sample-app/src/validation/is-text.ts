@@ -2,8 +2,8 @@ import { applyDecorators } from '@nestjs/common';
 import { IsString, Matches, MaxLength } from 'class-validator';
 
 /**
- * Text that means the same everywhere: PostgreSQL keeps no NUL, and halves of surrogate pairs all become one character
- * on their way there.
+ * Accepts text that means the same everywhere: PostgreSQL stores no NUL, and on the way there every half of a surrogate
+ * pair becomes the same character.
  */
 export function IsText(longest: number): PropertyDecorator {
   return applyDecorators(
@@ -16,7 +16,7 @@ export function IsText(longest: number): PropertyDecorator {
   );
 }
 
-/** What names a product in an address, where `.` and `..` are folders. */
+/** Accepts what can name a product in a path, where `.` and `..` are folders. */
 export function IsSku(): PropertyDecorator {
   return applyDecorators(IsText(100), Matches(/^(?!\.{1,2}$)/u, { message: '$property must not be . or ..' }));
 }

@@ -5,7 +5,7 @@ import { OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
 import type { DeductionStrategy } from '../deduction-strategy.js';
 
-/** Check and write in one statement. The best there is, where all that must be decided fits into one statement. */
+/** Checks and writes in one statement: the best way if everything to decide fits into one statement. */
 @Injectable()
 export class AtomicDeduction implements DeductionStrategy {
   constructor(

@@ -7,11 +7,11 @@ import { found, OrderBook, receiptOf } from '../order-book.js';
 import type { DeductionStrategy } from '../deduction-strategy.js';
 
 /**
- * Under the lock, and the row itself refuses a holder whose lock has passed on: one that was paused beyond its lease
- * cannot know it before it writes.
+ * Works under the lock, and lets the row itself refuse a holder whose lock has passed on: a holder that was paused
+ * beyond its lease cannot know that before it writes.
  *
- * The token is presented at the read, which raises the row's fence, and again at the write. Were it checked at the
- * write only, a stale write could still slip in between the read and the write of the new holder.
+ * The read presents the token and raises the row's fence, and the write presents it again. If only the write checked
+ * it, a stale write could slip in between the read and the write of the new holder.
  */
 @Injectable()
 export class FencedDeduction implements DeductionStrategy {

@@ -7,16 +7,15 @@ import { found, OrderBook, receiptOf } from '../order-book.js';
 import type { DeductionStrategy } from '../deduction-strategy.js';
 
 /**
- * The same read, check and write, one request at a time for each product, over all processes of the shop.
+ * The same read, check and write, but one request at a time for each product, over all processes of the shop.
  *
- * The lock is outside and the transaction inside: were it the other way round, the next request would read the stock
- * before this one is committed.
+ * The lock is outside and the transaction inside: otherwise the next request would read the stock before this one is
+ * committed.
  *
- * A process that stands still for longer than its lease (a machine that is suspended, a long garbage collection) loses
- * the lock without knowing it, and what it read is out of date when it goes on. `assertHeld` throws then, and the
- * transaction undoes its work; what counts is the check right before COMMIT. One window is left: a standstill that
- * begins between this check and the COMMIT, no longer than the send of one packet, and lasts until the lease has ended.
- * `FencedDeduction` closes it as well.
+ * A process that stands still for longer than its lease (a suspended machine, a long garbage collection) loses the lock
+ * without noticing, and continues with an outdated stock. `assertHeld` then throws, and the transaction is undone; the
+ * check right before COMMIT decides. One window remains: a standstill that begins between this check and the send of
+ * the COMMIT, which is one packet, and lasts until the lease has ended. `FencedDeduction` closes it as well.
  */
 @Injectable()
 export class LockDeduction implements DeductionStrategy {

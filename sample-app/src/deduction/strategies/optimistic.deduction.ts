@@ -9,7 +9,7 @@ import type { DeductionStrategy } from '../deduction-strategy.js';
 const TRIES = 50;
 const LONGEST_PAUSE = 50;
 
-/** Writes only if nobody else wrote since the read, and else begins again. Good where conflicts are rare. */
+/** Writes only if nobody wrote since the read, otherwise begins again. Good if conflicts are rare. */
 @Injectable()
 export class OptimisticDeduction implements DeductionStrategy {
   constructor(

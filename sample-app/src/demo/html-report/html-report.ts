@@ -1,13 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import type { Histogram } from 'hdr-histogram-js';
 import type { DemoOptions } from '../options.js';
-import type { ReadsResult } from '../reads/cached-reads.js';
-import { passed, verdict, type StrategyResult } from '../verdict.js';
+import { passed, verdict, type Findings, type StrategyResult } from '../verdict.js';
 import { FAULT_NAMES } from '../fault.js';
 import { page } from './page.js';
 import type { Moment } from './report-data.js';
 
-/** What is known of the sale with one strategy. */
+/** The data of the sale with one strategy. */
 export interface Sale {
   readonly result: StrategyResult;
   /** Microseconds. */
@@ -16,32 +15,36 @@ export interface Sale {
 }
 
 /** All that the demo found. */
-export interface Outcome {
+export interface Outcome extends Omit<Findings, 'results'> {
   readonly sales: readonly Sale[];
-  readonly reads: readonly ReadsResult[];
-  /** Why it ended before all was done. */
-  readonly ended?: string;
+}
+
+export function findingsOf({ sales, ...others }: Outcome): Findings {
+  return { results: sales.map(({ result }) => result), ...others };
 }
 
 const PERCENTILES = [10, 25, 50, 75, 90, 95, 99, 100];
 
 /** The whole report as one HTML file that needs no other. */
 export async function htmlReport(
-  { sales, reads, ended }: Outcome,
+  outcome: Outcome,
   { instances, stock, orders, concurrency, readers, writes, fault }: DemoOptions,
   versions: Readonly<Record<string, string>>,
 ): Promise<string> {
-  const results = sales.map(({ result }) => result);
+  const { sales } = outcome;
+  const findings = findingsOf(outcome);
+  const { results, reads, primitives } = findings;
   const [chartLibrary, charts] = await Promise.all([
     readFile(new URL('chart.umd.min.js', import.meta.resolve('chart.js')), 'utf8'),
     readFile(new URL('browser/charts.js', import.meta.url), 'utf8'),
   ]);
   return page({
-    verdict: verdict(results, reads, ended),
-    passed: passed(results, reads, ended),
+    verdict: verdict(findings),
+    passed: passed(findings),
     ...(fault && { fault: FAULT_NAMES[fault] }),
     results,
     reads,
+    primitives,
     data: {
       stock,
       percentiles: PERCENTILES,

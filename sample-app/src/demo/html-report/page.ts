@@ -1,3 +1,5 @@
+import type { PrimitiveResult } from '../primitives/primitive-result.js';
+import { primitiveCells, PRIMITIVES_HEAD } from '../primitives/primitives-report.js';
 import type { ReadsResult } from '../reads/cached-reads.js';
 import { READS_HEAD, readsCells, readsFailures } from '../reads/reads-report.js';
 import { cells, FAULT_HEAD, faultCells, HEAD } from '../report.js';
@@ -15,6 +17,8 @@ export interface Page {
   readonly results: readonly StrategyResult[];
   /** Empty where products were not read. */
   readonly reads: readonly ReadsResult[];
+  /** Empty where they were not tried. */
+  readonly primitives: readonly PrimitiveResult[];
   readonly data: ReportData;
   /** By their names, as are the versions. */
   readonly settings: Readonly<Record<string, string | number>>;
@@ -27,7 +31,7 @@ export interface Page {
 
 /** The report as one document, which loads nothing: its security policy forbids it. */
 export function page(given: Page): string {
-  const { verdict, results, reads, fault, data, settings, versions, date, chartLibrary, charts } = given;
+  const { verdict, results, reads, primitives, fault, data, settings, versions, date, chartLibrary, charts } = given;
   const { label, look } = outcome(given);
   const latencyHead = ['strategy', ...data.percentiles.map(percentileName)];
   return html`<!doctype html>
@@ -83,6 +87,7 @@ export function page(given: Page): string {
             </section>
           </div>
           ${reads.length > 0 ? [readsSection(reads)] : []}
+          ${primitives.length > 0 ? [primitivesSection(primitives)] : []}
           <section>
             <h2>Settings and versions</h2>
             <dl>${Object.entries({ ...settings, ...versions }).map(fact)}</dl>
@@ -161,11 +166,22 @@ function readsSection(reads: readonly ReadsResult[]): Html {
   </section>`;
 }
 
+function primitivesSection(primitives: readonly PrimitiveResult[]): Html {
+  const rows = primitives.map((result) =>
+    row(PRIMITIVES_HEAD, primitiveCells(result), result.failures.length > 0 ? 'broken' : ''),
+  );
+  return html`<section>
+    <h2>What the shop builds on locks</h2>
+    <p class="note">The evidence was counted by the database and by the payment provider, outside of the locks.</p>
+    ${table('Primitives', PRIMITIVES_HEAD, rows)}
+  </section>`;
+}
+
 function latencyRow(head: readonly string[], { strategy, latency }: ReportData['sales'][number]): Html {
   return row(head, [strategy, ...latency.map((milliseconds) => milliseconds.toFixed(1))]);
 }
 
-/** Each cell bears the name of its column, for screens too narrow for columns. */
+/** Each cell has the name of its column as a label, for screens too narrow for columns. */
 function row(head: readonly string[], [name = '', ...numbers]: readonly string[], look = ''): Html {
   return html`<tr class="${look}">
     <th scope="row">${name}</th>

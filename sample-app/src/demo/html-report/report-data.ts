@@ -15,7 +15,7 @@ export interface SaleData {
   readonly course: readonly Moment[];
 }
 
-/** How far a sale was at one time. */
+/** The state of a sale at one time. */
 export interface Moment {
   /** Since the first order was sent. */
   readonly seconds: number;

@@ -1,6 +1,6 @@
 import { Html } from './html.js';
 
-/** The colours can be told apart by colour-blind readers, and the charts read them from here. */
+/** Colour-blind readers can distinguish the colours; the charts read them from here. */
 export const STYLES = new Html(`
 :root {
   color-scheme: light dark;

@@ -5,12 +5,12 @@ import type { Shop } from '../shop-process.js';
 import { ProductWriter, STOCK_AT_START } from './product-writer.js';
 import { readProducts, type ReadLoadResult } from './readers.js';
 
-/** What reading was like with the cache, or without it. */
+/** The result of reading with or without the cache. */
 export interface ReadsResult extends ReadLoadResult {
   readonly cache: 'on' | 'off';
   /** Reads that reached the database: with the cache, the loaders that it called. */
   readonly databaseReads: number;
-  /** The part of the reads that did not, from 0 to 1. */
+  /** The share of the reads that did not reach it, from 0 to 1. */
   readonly hitRate: number;
   /** Orders and restocks meanwhile. */
   readonly writes: number;
@@ -45,7 +45,7 @@ export async function readWhileChanging(
   const stopping = new AbortController();
   setMaxListeners(count, stopping.signal);
   const writing = Promise.all(products.map((product) => product.write((count / writes) * 1_000, stopping.signal)));
-  // Told below.
+  // The error is awaited below.
   writing.catch(() => {});
   const result = await readProducts({ ...load, seconds: readSeconds, onAnswer });
   stopping.abort();

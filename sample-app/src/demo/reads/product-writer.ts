@@ -3,12 +3,12 @@ import type { Shop } from '../shop-process.js';
 import { StockHistory } from './stock-history.js';
 
 export const STOCK_AT_START = 1_000;
-/** Every tenth write is a restock, of more than the orders in between took: so no stock comes twice. */
+/** Every tenth write is a restock, of more than the orders before it took, so that no stock occurs twice. */
 const WRITES_PER_RESTOCK = 10;
 const RESTOCK = 100;
 const TIME_LIMIT = 10_000;
 
-/** Who alone changes the stock of one product: sends an order or a restock, waits for its answer, and pauses. */
+/** The only writer of one product's stock: sends an order or a restock, waits for its answer, and pauses. */
 export class ProductWriter {
   readonly history = new StockHistory(STOCK_AT_START);
   private stock = STOCK_AT_START;

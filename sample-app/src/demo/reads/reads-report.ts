@@ -27,7 +27,7 @@ export function readsCells(result: ReadsResult): string[] {
   ];
 }
 
-/** What must not be in the answers to readers: a stock that was no longer true, or an error. */
+/** What must not occur in reads: a stock that was no longer true, or an error. */
 export function readsFailures(results: readonly ReadsResult[]): string[] {
   return results.flatMap(({ cache, reads, errors, staleReads }) => {
     const which = `with the cache ${cache}`;
@@ -41,7 +41,7 @@ export function readsFailures(results: readonly ReadsResult[]): string[] {
   });
 }
 
-/** What the cache did, if it was asked. */
+/** Sums up what the cache did, if it was tried. */
 export function readsVerdict(results: readonly ReadsResult[]): string | undefined {
   const cached = results.find(({ cache }) => cache === 'on');
   if (!cached) return undefined;

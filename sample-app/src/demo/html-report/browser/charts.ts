@@ -12,7 +12,7 @@ const STEPS = [-2, -1, 0, 1, 2, 3, 4, 5].flatMap((exponent) =>
 
 const data = JSON.parse(document.getElementById('report-data')?.textContent ?? '') as ReportData;
 const moments = data.sales.flatMap(({ course }) => course);
-// The same axes for all strategies: only so can they be compared.
+// The same axes for all strategies, so that they can be compared.
 const seconds = Math.max(...moments.map((moment) => moment.seconds));
 const pieces = Math.max(data.stock, ...moments.map(({ accepted }) => accepted));
 
@@ -104,7 +104,7 @@ function latencyChart(): ChartConfiguration<'line'> {
           type: 'logarithmic',
           title: { display: true, text: 'milliseconds (logarithmic)' },
           ...range,
-          // The library's own labels overlap in a wide range, and are few in a narrow one.
+          // The library's own labels overlap in a wide range and are too few in a narrow one.
           afterBuildTicks: (axis) => {
             axis.ticks = STEPS.filter((step) => step >= range.min && step <= range.max).map((value) => ({ value }));
           },

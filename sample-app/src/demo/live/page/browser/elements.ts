@@ -1,0 +1,18 @@
+/** The element of the document that has this id. */
+export function byId(id: string): HTMLElement {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`No element ${id}`);
+  return element;
+}
+
+/** Changes the text only where it differs, so that a screen reader says nothing twice. */
+export function setText(element: HTMLElement, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function create(name: string, text = '', className = ''): HTMLElement {
+  const element = document.createElement(name);
+  element.textContent = text;
+  if (className !== '') element.className = className;
+  return element;
+}
