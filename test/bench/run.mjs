@@ -9,8 +9,8 @@ export function turnsOf(scenario, { rounds, ms }) {
  * Runs a scenario: rounds in which every row has its turn (A B C, A B C), so that a slow spell of the machine hits all.
  * A row whose round fails takes no part in further rounds.
  *
- * Each turn begins on an empty server, unless the scenario has `open`: what that prepares for a row, in its first turn, is given to all
- * of its turns, and ended after the last.
+ * Each turn begins on an empty server, unless the scenario has `open`: what that prepares for a row, in its first turn,
+ * is given to all of its turns, and ended after the last.
  */
 export async function runScenario(scenario, peers, context) {
   const results = scenario.rowsFor(peers).map((name) => ({ name, rounds: [] }));

@@ -1,5 +1,6 @@
 import { contention } from './contention/contention.mjs';
 import { memory } from './memory/memory.mjs';
+import { readers } from './readers/readers.mjs';
 import { renewal } from './renewal/renewal.mjs';
 
 export const SCENARIOS = [
@@ -77,6 +78,13 @@ export const SCENARIOS = [
     processes: 4,
     callers: 25,
     keys: 'zipf',
+  }),
+  readers({
+    title: 'readers and writers, hold 1 ms, 4 × 25',
+    note: 'One key that the callers of four processes hold for 1 ms each. `×` is against all of them writing: the plain lock.',
+    processes: 4,
+    callers: 25,
+    hold: 1,
   }),
   memory({
     title: 'memory, 10,000 locks',

@@ -22,7 +22,10 @@ class Model {
 
 type Call = (cache: CacheOperations, model: Model, key: string, keys: readonly string[]) => [Promise<unknown>, unknown];
 
-/** Each calls, and says what it must answer. A name that is only set with a tag has no other reads, for its bytes stay where they are. */
+/**
+ * Each calls, and says what it must answer. A name that is only set with a tag has no other reads, for its bytes stay
+ * where they are.
+ */
 const calls: Record<string, Call> = {
   set: (cache, model, key) => {
     const value = (model.serial += 1);
@@ -97,7 +100,7 @@ describe.each(cacheStores)('on $name', (kind) => {
 
   beforeAll(async () => {
     opened = await kind.open();
-    scripted = scriptedCache({ commandTimeout: '5s' }, opened.store);
+    scripted = scriptedCache({ commandTimeout: '30s' }, opened.store);
   });
   afterAll(async () => {
     await scripted.engine.stop();

@@ -24,7 +24,7 @@ eachCacheStore(() => {
       expect(await has(1)).toBe(false);
     });
 
-    it('are each told apart', async () => {
+    it('are distinguished one by one', async () => {
       await rebuild([0, 7, 8]);
       await add([999]);
       const lists = Array.from({ length: 1_000 }, (_, position) => [position]);

@@ -8,7 +8,7 @@ eachCacheStore(({ open, ownsConnection }) => {
       await expect(Promise.resolve(store.ping())).resolves.toBeDefined();
     });
 
-    it('tells one who comes later that it is there, and tells all who listen', async () => {
+    it('reports to a later listener that it is open, and to all listeners', async () => {
       const late = new RecordingCacheListener();
       store.listen(late);
       await eventually(() => late.heard.includes('connected'));
@@ -19,7 +19,7 @@ eachCacheStore(({ open, ownsConnection }) => {
 
     // A client of the user's goes on.
     if (ownsConnection) {
-      it('rejects what is asked after it was closed', async () => {
+      it('rejects calls after it was closed', async () => {
         const closed = await open();
         await closed.store.set({ key, data: 'x', ttl: LONG });
         closed.store.close();

@@ -53,7 +53,7 @@ eachCacheStore(() => {
       expect(await store.beginTags([key], LONG)).toEqual([{ version: versions.at(-1), begun: false }]);
     });
 
-    it('tell of an invalidation between the begin and the read', async () => {
+    it('show an invalidation between the begin and the read', async () => {
       const [a, b] = tags() as [string, string];
       const begun = await store.beginTags([a, b], LONG);
       await other.invalidateTag(b);
@@ -86,7 +86,7 @@ eachCacheStore(() => {
       expect(again?.version).toBeGreaterThan(begun?.version as number);
     });
 
-    it('live for the longest time that was asked for', async () => {
+    it('live for the longest requested time', async () => {
       await store.beginTags([key], 200);
       await other.beginTags([key], LONG);
       await store.beginTags([key], 50);
@@ -166,7 +166,7 @@ eachCacheStore(() => {
       },
     );
 
-    it('tells of everything when it is by pattern', async () => {
+    it('reports every key as changed when it is by pattern', async () => {
       const before = theirs.heard.length;
       await store.deleteMatching({ match: { pattern: `${key}*` }, batch: 100 });
       await eventually(() => theirs.heard.slice(before).includes('prefix '));
@@ -219,7 +219,7 @@ eachCacheStore(() => {
   describe('scheduled deletions', () => {
     /** Stores may count whole milliseconds, and round them up. */
     const ROUNDING = 2;
-    const due = async (limit = 100, claim = LONG) => (await other.deletions.claim(limit, claim)).keys;
+    const due = async (limit = 100, claim = LONG) => (await other.deletions.claim(limit, claim)).names;
     const next = async () => (await store.deletions.claim(0, LONG)).next;
 
     async function scheduleNow(keys: readonly string[]): Promise<void> {
@@ -230,13 +230,13 @@ eachCacheStore(() => {
     afterEach(async () => {
       await eventually(async () => {
         const claimed = await store.deletions.claim(1_000, LONG);
-        await store.deletions.done(claimed.keys);
+        await store.deletions.done(claimed.names);
         return claimed.next === null;
       });
     });
 
-    it('fall due after their delay, and everybody is told of it', async () => {
-      expect(await other.deletions.claim(100, LONG)).toEqual({ keys: [], next: null });
+    it('fall due after their delay, which is published to every process', async () => {
+      expect(await other.deletions.claim(100, LONG)).toEqual({ names: [], next: null });
       await store.deletions.schedule([key, `${key}:2`], 301);
       await toHear('scheduled 301');
       expect(await due()).toEqual([]);
@@ -249,14 +249,14 @@ eachCacheStore(() => {
       expect(await next()).toBeNull();
     });
 
-    it('are given to one only', async () => {
+    it('are given to one process only', async () => {
       const keys = Array.from({ length: 40 }, (_, index) => `${key}:${index}`);
       await scheduleNow(keys);
       const claims = await Promise.all(
         [store, other].flatMap((each) => Array.from({ length: 4 }, () => each.deletions.claim(8, LONG))),
       );
-      expect(claims.every((claim) => claim.keys.length <= 8)).toBe(true);
-      const claimed = claims.flatMap((claim) => claim.keys);
+      expect(claims.every((claim) => claim.names.length <= 8)).toBe(true);
+      const claimed = claims.flatMap((claim) => claim.names);
       expect(claimed.toSorted()).toEqual(keys.toSorted());
       await store.deletions.done(keys);
     });
@@ -264,12 +264,32 @@ eachCacheStore(() => {
     it('are due at once for others beyond the limit', async () => {
       await scheduleNow([`${key}:1`, `${key}:2`]);
       const first = await store.deletions.claim(1, LONG);
-      expect(first).toEqual({ keys: [expect.any(String)], next: 0 });
+      expect(first).toEqual({ names: [expect.any(String)], next: 0 });
       expect(await due()).toHaveLength(1);
       await store.deletions.done([`${key}:1`, `${key}:2`]);
     });
 
-    it('fall due again when nobody says that they are done', async () => {
+    it('stay claimed while their claim is renewed', async () => {
+      await scheduleNow([key]);
+      expect(await due(100, 500)).toEqual([key]);
+      await other.deletions.renew([key, 'unknown'], LONG);
+      expect(await next()).toBeGreaterThan(LONG / 2);
+      await other.deletions.renew([key], 0);
+      await eventually(async () => (await next()) === 0);
+      expect(await due()).toEqual([key]);
+      await store.deletions.done([key]);
+    });
+
+    it('are not postponed by a renewal of the claim when they were scheduled again', async () => {
+      await scheduleNow([key]);
+      expect(await due()).toEqual([key]);
+      await scheduleNow([key]);
+      await other.deletions.renew([key], LONG);
+      expect(await due()).toEqual([key]);
+      await store.deletions.done([key]);
+    });
+
+    it('fall due again unless a process reports them done', async () => {
       await scheduleNow([key]);
       expect(await due(100, 300)).toEqual([key]);
       expect(await next()).toBeGreaterThan(0);
@@ -291,7 +311,7 @@ eachCacheStore(() => {
       await store.deletions.done([key]);
     });
 
-    it('that were scheduled anew since they were claimed are not done', async () => {
+    it('that were scheduled again since they were claimed are not done', async () => {
       await scheduleNow([key]);
       expect(await due()).toEqual([key]);
       await other.deletions.schedule([key], 50);

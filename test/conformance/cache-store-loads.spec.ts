@@ -174,7 +174,7 @@ eachCacheStore(() => {
       expect(await read()).toBe(after);
     });
 
-    it.each(changes)('by %s wakes whoever waits for that load', async (_, change) => {
+    it.each(changes)('by %s wakes the callers that wait for that load', async (_, change) => {
       await begin();
       expect(await statusOf(store)).toBe('busy');
       const woken = [`ended ${key}`, `invalidated ${key}`, `prefix ${key.slice(0, 30)}`, 'prefix '];
@@ -194,14 +194,14 @@ eachCacheStore(() => {
       expect(await read()).toBe('new');
     });
 
-    it('is told to everybody, also where there was nothing', async () => {
+    it('is published to every process, even if there was no value', async () => {
       await other.invalidate({ key });
       await toHear(`invalidated ${key}`);
       await store.set({ key: `${key}:set`, data: 'x', ttl: LONG });
       await toHear(`invalidated ${key}:set`);
     });
 
-    it('is heard in order', async () => {
+    it('arrives in order', async () => {
       const keys = Array.from({ length: 50 }, (_, index) => `{${key}}:${index}`);
       for (const each of keys) await store.invalidate({ key: each });
       await toHear(`invalidated ${keys.at(-1)}`);
@@ -214,14 +214,14 @@ eachCacheStore(() => {
     it.each([
       ['commits', (token: string) => commit(token)],
       ['releases', (token: string) => store.release({ key, token })],
-    ])('is told to those who wait when it %s', async (_, end) => {
+    ])('is published to the waiters when it %s', async (_, end) => {
       const token = await begin();
       expect(await statusOf(other)).toBe('busy');
       await end(token);
       await eventually(() => theirs.heard.includes(`ended ${key}`));
     });
 
-    it('is told although the load renewed its lease meanwhile', async () => {
+    it('is published although the load renewed its lease meanwhile', async () => {
       const token = await begin({ lease: 5_000 });
       expect(await statusOf(other)).toBe('busy');
       expect(await store.renew({ key, token, lease: LONG })).toBe(true);
@@ -230,7 +230,7 @@ eachCacheStore(() => {
       await eventually(() => theirs.heard.includes(`ended ${key}`));
     });
 
-    it('is told to nobody when nobody waits', async () => {
+    it('is not published when nobody waits', async () => {
       const [token, next] = [await begin(), `{${key}}:next`];
       await commit(token);
       const renewed = await begin({ refresh: true });
@@ -241,7 +241,7 @@ eachCacheStore(() => {
       expect([...ours.heard, ...theirs.heard]).not.toContain(`ended ${key}`);
     });
 
-    it('does not come of a foreign release', async () => {
+    it('is not caused by a foreign release', async () => {
       const token = await begin();
       expect(await statusOf(other)).toBe('busy');
       await other.release({ key, token: randomUUID() });
@@ -251,7 +251,7 @@ eachCacheStore(() => {
   });
 
   describe('a barrier', () => {
-    it('deletes the value, fences the load, and lets none begin until it is lifted', async () => {
+    it('deletes the value, fences the load, and admits no load until it is lifted', async () => {
       await set('old');
       const token = await begin({ refresh: true });
       await raise('write');

@@ -13,13 +13,14 @@ import {
   read,
   statusOf,
   toHear,
+  raise,
   begin,
   rebuild,
 } from './each-cache-store.js';
 
 eachCacheStore(() => {
   describe('values', () => {
-    it('are read by everybody as they were written', async () => {
+    it('are read by every process as they were written', async () => {
       expect(await store.read(key)).toBeNull();
       await set('ü €');
       expect(await read()).toBe('ü €');
@@ -29,6 +30,41 @@ eachCacheStore(() => {
       await set('');
       expect(await other.read(key)).toEqual(Buffer.alloc(0));
       expect(await statusOf(store)).toBe('hit');
+    });
+
+    it('are inspected without their payload', async () => {
+      expect(await store.inspect(key)).toEqual({ value: null, lease: null, barrier: false });
+      const long = `head ${'ü'.repeat(1_000)}\n`;
+      await set(`${long}${'x'.repeat(5_000)}\nx`);
+      const { value, ...rest } = await other.inspect(key);
+      expect(value?.head.toString()).toBe(long);
+      expect(value?.bytes).toBe(Buffer.byteLength(long) + 5_002);
+      expect(value?.ttl).toBeGreaterThan(LONG / 2);
+      expect(value?.ttl).toBeLessThanOrEqual(LONG);
+      expect(rest).toEqual({ lease: null, barrier: false });
+      for (const whole of ['', '\n', '-17', 'y'.repeat(300)]) {
+        await set(whole);
+        const found = await store.inspect(key);
+        expect(found.value).toEqual({ head: Buffer.from(whole), bytes: whole.length, ttl: expect.any(Number) });
+      }
+      const counter = `${key}:endless`;
+      await store.increment({ key: counter, by: 3, ttl: Infinity });
+      expect((await other.inspect(counter)).value).toEqual({ head: Buffer.from('3'), bytes: 1, ttl: Infinity });
+    });
+
+    it('are inspected with the load lease and the writes of their key', async () => {
+      const token = await begin({ lease: 40_000 });
+      const loading = await other.inspect(key);
+      expect(loading).toEqual({ value: null, lease: expect.any(Number), barrier: false });
+      expect(loading.lease).toBeGreaterThan(10_000);
+      expect(loading.lease).toBeLessThanOrEqual(40_000);
+      await store.release({ key, token });
+      expect(await other.inspect(key)).toEqual({ value: null, lease: null, barrier: false });
+      await raise('long');
+      await raise('short', 1);
+      expect(await other.inspect(key)).toEqual({ value: null, lease: null, barrier: true });
+      await store.invalidate({ key, lift: 'long' });
+      await eventually(async () => !(await other.inspect(key)).barrier);
     });
 
     it('are read together in their order', async () => {
@@ -49,7 +85,7 @@ eachCacheStore(() => {
       expect((await store.read(key))?.toString()).toBe('abc');
     });
 
-    it('are told apart by their keys, whatever those are made of', async () => {
+    it('are distinguished by their keys, whatever characters those contain', async () => {
       const names = [
         'a}b',
         'a%7Db',
@@ -97,7 +133,7 @@ eachCacheStore(() => {
       await eventually(async () => (await read()) === null);
     });
 
-    it('end at another time when told so, and everybody hears it', async () => {
+    it('expire at another time on request, which is published to every process', async () => {
       expect(await store.expire({ key, ttl: LONG })).toBe(false);
       await store.set({ key, data: 'x', ttl: 1_000 });
       expect(await store.expire({ key, ttl: LONG })).toBe(true);
@@ -110,7 +146,7 @@ eachCacheStore(() => {
       await eventually(async () => (await read()) === null);
     });
 
-    it('are set only where there is none, if that is asked for', async () => {
+    it('are set only if there is none, when that is requested', async () => {
       expect(await store.set({ key, data: 'first', ttl: 1_000, ifAbsent: true })).toBe(true);
       expect(await other.set({ key, data: 'second', ttl: LONG, ifAbsent: true })).toBe(false);
       expect(await read()).toBe('first');
@@ -120,7 +156,7 @@ eachCacheStore(() => {
       expect(await read()).toBe('fourth');
     });
 
-    it('that are there let a load go on which set found nothing to do for', async () => {
+    it('do not end a load when setIfAbsent finds one', async () => {
       await set('there');
       const token = await begin({ refresh: true });
       expect(await store.set({ key, data: 'no', ttl: LONG, ifAbsent: true })).toBe(false);
@@ -148,7 +184,7 @@ eachCacheStore(() => {
       expect(await store.increment({ key, by: 1, ttl: LONG })).toBe(1);
     });
 
-    it.each(['text', '', '1.5', ' 1', '01', '9223372036854775808'])('do not come of %j', async (data) => {
+    it.each(['text', '', '1.5', ' 1', '01', '9223372036854775808'])('are not made from %j', async (data) => {
       await set(data);
       const [failed, counted] = await Promise.allSettled(
         [key, `${key}:other`].map((each) => store.increment({ key: each, by: 1, ttl: LONG })),

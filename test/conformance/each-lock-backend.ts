@@ -1,4 +1,4 @@
-import { memory, type LockService } from 'nest-redis-lock';
+import { memory, type LockService, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 
@@ -12,6 +12,9 @@ export let locks: LockService;
 
 export let others: LockService;
 
+/** Those of an application that shares the locks of `one` and `two`. */
+export let options: () => RedisLockModuleOptions;
+
 /** Runs the cases on every lock backend. */
 export function eachLockBackend(cases: () => void): void {
   beforeAll(async () => {
@@ -20,8 +23,8 @@ export function eachLockBackend(cases: () => void): void {
   afterAll(() => server.stop());
   describe.each(['redis', 'memory'] as const)('LockService on %s', (kind) => {
     beforeAll(async () => {
-      const options = () => (kind === 'redis' ? { redis: server.url } : { backend: shared });
       const shared = memory();
+      options = () => (kind === 'redis' ? { redis: server.url } : { backend: shared });
       [one, two] = await Promise.all([startLockApp(options()), startLockApp(options())]);
       [locks, others] = [one.locks, two.locks];
     });

@@ -39,7 +39,7 @@ eachLockBackend(() => {
       await taken?.release();
     });
 
-    it('waits for as long as it was told, and no longer', async () => {
+    it('waits for its `wait` and no longer', async () => {
       const held = await locks.acquire('wait');
       const start = performance.now();
       const error: unknown = await others.acquire('wait', { wait: 1_000 }).catch((caught: unknown) => caught);
@@ -52,7 +52,7 @@ eachLockBackend(() => {
       await held.release();
     });
 
-    it('takes zero for a wait at its word: one try', async () => {
+    it('tries once with a wait of zero', async () => {
       const held = await locks.acquire('zero');
       const start = performance.now();
       await expect(others.acquire('zero', { wait: 0 })).rejects.toBeInstanceOf(LockTimeoutError);
@@ -103,7 +103,7 @@ eachLockBackend(() => {
       expect(await locks.isLocked('aborted')).toBe(false);
     });
 
-    it('does not touch a lock that is held already', async () => {
+    it('has no effect on a lock that is held already', async () => {
       const controller = new AbortController();
       const lock = await locks.acquire('after', { signal: controller.signal });
       controller.abort();

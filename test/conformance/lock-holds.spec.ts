@@ -43,7 +43,7 @@ eachLockBackend(() => {
       });
     });
 
-    it('tells of a lock that was lost before', async () => {
+    it('rejects when the lock was lost before', async () => {
       const lock = await locks.acquire('expired', { ttl: 100, renew: false });
       await eventually(() => !lock.held);
       await expect(locks.release('expired')).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'expired' });
@@ -52,7 +52,7 @@ eachLockBackend(() => {
       await expect(other.release()).rejects.toBeInstanceOf(LockLostError);
     });
 
-    it("leaves the next holder's lock alone when it comes too late", async () => {
+    it("does not touch the next holder's lock when it comes too late", async () => {
       const late = await locks.acquire('late', { ttl: 100, renew: false });
       const next = await others.acquire('late');
       await expect(late.release()).rejects.toBeInstanceOf(LockLostError);
@@ -61,7 +61,7 @@ eachLockBackend(() => {
       await next.release();
     });
 
-    it('by force frees the name whoever holds it, and wakes waiters', async () => {
+    it('by force frees the name of any holder, and wakes waiters', async () => {
       const held = await locks.acquire('force', { ttl: 60_000 });
       const waiting = others.acquire('force', { wait: 5_000 });
       expect(await locks.forceRelease('force')).toBe(true);
@@ -136,7 +136,7 @@ eachLockBackend(() => {
       await expect(held).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'maxHold' });
     });
 
-    it('tells of its loss: not on release, and at once to whoever comes later', async () => {
+    it('aborts its signal on loss, but not on release, and at once for a later listener', async () => {
       const released = await locks.acquire('signal');
       await released.release();
       const lost = await locks.acquire('signal', { ttl: 100, renew: false });

@@ -132,7 +132,7 @@ it('leaves the queue after the outage', async () => {
   await held.release();
 });
 
-it('is given back where the application ends within the outage, and the outage ends in time', async () => {
+it('is given back if the application ends within the outage, and the outage ends in time', async () => {
   const patient = await startLockApp({ redis: { host: '127.0.0.1', port: proxy.port }, commandTimeout: 3_000 });
   await warm(patient);
   const cut = outageAfter('order:7');
@@ -147,7 +147,7 @@ it('is given back where the application ends within the outage, and the outage e
   expect(await plain.exists('lock:{order:7}')).toBe(0);
 });
 
-it('does not flood the backend: of many, a few are asked for at a time, and all are given back', async () => {
+it('does not flood the backend: a few of many are sent at a time, and all are given back', async () => {
   const backend = new ScriptedBackend();
   const app = await startLockApp({ backend });
   try {

@@ -66,8 +66,9 @@ const writes: Record<string, Write> = {
 };
 
 /**
- * Loaders of all keys read the database, and are held; then it is written, from this application or the other one; then they go
- * on. Answers how many values were old, of those that are left in Redis and of those that were read after the write.
+ * Loaders of all keys read the database, and are held; then it is written, from this application or the other one; then
+ * they go on. Answers how many values were old, of those that are left in Redis and of those that were read after the
+ * write.
  */
 async function race(
   write: Write,
@@ -171,7 +172,7 @@ describe('a tag that only the loader names, invalidated while it runs', () => {
 });
 
 describe('reads and writes of a few keys without a pause', () => {
-  it('leave nothing old behind, in ten rounds of 500 trials', async () => {
+  it('leave no old value behind, in ten rounds of 500 trials', async () => {
     const caches = instances.map(({ cache }) => cache);
     const rows = new Map<string, number>();
     for (let round = 0; round < 10; round++) {

@@ -30,7 +30,9 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** So many callers in so many applications at once; answers how often the loader ran, and what they got. */
+/**
+ * Reads once with `callers` callers in each of `apps` applications; returns how often the loader ran, and the results.
+ */
 async function stampede(apps: number, callers: number, time: number, options?: CacheEntryOptions) {
   let loads = 0;
   const loader = async () => {
@@ -47,11 +49,11 @@ async function stampede(apps: number, callers: number, time: number, options?: C
 }
 
 describe('many callers of one key (bentocache #2, cacheable #888, #1201)', () => {
-  it('1,000 of one application: one load', async () => {
+  it('1,000 of one application cause one load', async () => {
     expect(await stampede(1, 1_000, 50)).toMatchObject({ loads: 1, values: [1] });
   });
 
-  it('50 of each of four applications: one load, and nobody waits much longer than it takes', async () => {
+  it('50 of each of four applications cause one load, and no caller waits much longer than it takes', async () => {
     const times: number[] = [];
     // A busy machine delays one of them; a caller that waits for its next look, and not for the message, delays all.
     for (let time = 0; time < 5 && Math.min(Infinity, ...times) >= 400; time++) {
@@ -63,20 +65,20 @@ describe('many callers of one key (bentocache #2, cacheable #888, #1201)', () =>
     expect(Math.min(...times)).toBeLessThan(400);
   });
 
-  it('one load also where it takes much longer than its lease (the cliff of locks with a fixed time)', async () => {
+  it('one load even if it takes much longer than its lease (the cliff of locks with a fixed time)', async () => {
     const { took, ...rest } = await stampede(4, 50, 2_500, { lock: { lease: 1_000 } });
     expect(rest).toEqual({ loads: 1, values: [1] });
     expect(took).toBeLessThan(2_500 + 1_000);
   });
 
-  it('a lease that is not renewed is given to another one as soon as it ends, and none of them stores late', async () => {
+  it('a lease that is not renewed passes to another load as soon as it ends, and no load stores late', async () => {
     const { loads } = await stampede(2, 5, 250, { lock: { lease: 100, renew: false } });
     expect(loads).toBe(2);
     expect(instances.reduce((sum, { cache }) => sum + cache.stats().refusedCommits, 0)).toBe(2);
     expect(await redis.exists('cache:hot')).toBe(0);
   });
 
-  it('one load also where no message comes through: it is looked for', async () => {
+  it('one load even if no message arrives: the others look for its end', async () => {
     const proxy = await FaultProxy.start(server.port);
     const client = clientWithBusThrough({ port: server.port }, proxy.port);
     const deaf = await openCache({ redis: client, cache: {} });
@@ -92,7 +94,7 @@ describe('many callers of one key (bentocache #2, cacheable #888, #1201)', () =>
     await proxy.stop();
   });
 
-  it('one load also of a value that is there and stale, by those who wait for the fresh one', async () => {
+  it('one load even of a stale value, whose callers wait for the fresh one', async () => {
     await instances[0]!.cache.getOrSet('hot', () => 0, { ttl: 1, jitter: 0, staleTtl: '1m' });
     await sleep(5);
     const options: CacheEntryOptions = { ttl: '1m', staleTtl: '1m', softTimeout: '1s' };
@@ -122,7 +124,8 @@ describe('many callers in processes of their own', () => {
   });
 
   it('others wait for no longer than the lease of one that was killed', async () => {
-    const options: CacheEntryOptions = { lock: { lease: 400 } };
+    const lease = 3_000;
+    const options: CacheEntryOptions = { lock: { lease } };
     const [killed, other] = [start(60_000, options), start(20, options)];
     try {
       await go(killed);
@@ -132,7 +135,7 @@ describe('many callers in processes of their own', () => {
       await killed.kill();
       const { values, took } = await other.says<{ values: number[]; took: number }>('done');
       expect(values).toEqual([other.pid]);
-      expect(took).toBeLessThan(5_000);
+      expect(took).toBeLessThan(lease + 600);
       expect(await redis.get('loads:hot')).toBe('2');
     } finally {
       await Promise.all([killed, other].map((child) => child.kill()));

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import calculateSlot from 'cluster-key-slot';
 import { Redis, type Cluster } from 'ioredis';
+import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 import { RENEWED_OFTEN, renewedAgain } from '../support/renewals.js';
 import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
@@ -63,13 +64,81 @@ it.each([[['moving']], [['{together}:a', '{together}:b']]])(
   },
 );
 
-it('lets in who waited for a lock whose slot is moved', async () => {
-  const migration = await migrating('new');
-  let entered = false;
-  const waiting = app.locks.withLock('new', { wait: 20_000 }, async () => (entered = true));
-  await sleep(1_500);
-  expect(entered).toBe(false);
+it.each(['used', 'never used'])('grants and releases a name that was %s while its slot is moved', async (name) => {
+  const tokens: number[] = [];
+  const take = async () => {
+    const lock = await app.locks.acquire(name, { ttl: 5_000, wait: 2_000 });
+    expect(await app.locks.tryAcquire(name)).toBeNull();
+    tokens.push(lock.fencingToken);
+    await lock.release();
+  };
+  if (name === 'used') await take();
+  const migration = await migrating(name);
+  await take();
+  await take();
+  await migration.moveKeys();
+  await take();
+  await migration.finish();
+  await take();
+  expect(tokens).toEqual([...new Set(tokens)].toSorted((one, two) => one - two));
+  expect(app.logger.lines).toEqual([]);
+});
+
+it('serves the waiters for a lock whose slot is moved, in this process and in another one', async () => {
+  const otherClient = cluster.client();
+  const other = await startLockApp({ redis: otherClient });
+  const held = await app.locks.acquire('passed on', { ttl: '1m' });
+  const entered: string[] = [];
+  const wait = { wait: '1m', ttl: '1m' } as const;
+  const waits = [
+    app.locks.withLock('passed on', wait, async () => entered.push('here')),
+    other.locks.withLock('passed on', wait, async () => entered.push('there')),
+  ];
+  await eventually(async () => (await app.locks.inspect('passed on'))?.waiting === 1);
+  const migration = await migrating('passed on');
+  waits.push(other.locks.withLock('passed on', wait, async () => entered.push('late')));
+  await held.release();
+  await Promise.all(waits);
+  expect(entered.toSorted()).toEqual(['here', 'late', 'there']);
   await migration.moveKeys();
   await migration.finish();
-  expect(await waiting).toBe(true);
+  await other.close();
+  otherClient.disconnect();
+});
+
+it('keeps one holder at a time and rising tokens while the slot of a hot lock is moved', async () => {
+  const otherClient = cluster.client();
+  const other = await startLockApp({ redis: otherClient });
+  let inside = 0;
+  let most = 0;
+  const tokens: number[] = [];
+  const stopped = new AbortController();
+  const contend = async ({ locks }: LockApp) => {
+    while (!stopped.signal.aborted) {
+      await locks.withLock('hot', { wait: '1m' }, async ({ fencingToken }) => {
+        most = Math.max(most, ++inside);
+        tokens.push(fencingToken);
+        await sleep(2);
+        inside -= 1;
+      });
+    }
+  };
+  const contenders = [app, app, other, other].map(contend);
+  const more = async () => {
+    const before = tokens.length;
+    await eventually(() => tokens.length > before + 20);
+  };
+  await more();
+  const migration = await migrating('hot');
+  await more();
+  await migration.moveKeys();
+  await more();
+  await migration.finish();
+  await more();
+  stopped.abort();
+  await Promise.all(contenders);
+  expect(most).toBe(1);
+  expect(tokens).toEqual([...new Set(tokens)].toSorted((one, two) => one - two));
+  await other.close();
+  otherClient.disconnect();
 });

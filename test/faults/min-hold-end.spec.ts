@@ -6,7 +6,7 @@ import { startLockApp, type LockApp } from '../support/lock-app.js';
 import { QueueCrew } from '../support/queue-crew.js';
 import { startRedisCluster, type RedisCluster } from '../support/servers/redis-cluster.js';
 
-/** When a name that stays taken after an early release is to be had again. */
+/** When a name that stays taken after an early release can be taken again. */
 
 let server: RedisServer;
 let cluster: RedisCluster;
@@ -62,7 +62,7 @@ describe.each(stores)('on %s', (_store, open) => {
     await other.locks.forceRelease('kept');
   });
 
-  it('a waiter is in soon after minHold, and never before', async () => {
+  it('a waiter enters soon after minHold, and never before', async () => {
     const delays: number[] = [];
     for (let round = 0; round < 5; round++) {
       const lock = await holder.locks.acquire(`round:${round}`, { minHold: 600 });

@@ -32,7 +32,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** Waits until so many tickets stand in the queue. */
+/** Waits until the queue has this number of tickets. */
 async function queued(name: string, tickets: number): Promise<void> {
   await eventually(async () => (await plain.llen(`lock:{${name}}:queue`)) === tickets, { every: 2 });
 }
@@ -45,7 +45,7 @@ async function timed(waiting: Promise<Lock>): Promise<{ lock: Lock; after: numbe
 }
 
 describe('a waiter whose turn comes', () => {
-  it('delays nobody when it is dead', async () => {
+  it('delays no other waiter when it is dead', async () => {
     await crew.hire('killed');
     const holder = await one.locks.acquire('dead-next');
     await crew.take('killed', 'dead-next', 'dead', { options: { ttl: 30_000, wait: 20_000 } });
@@ -60,7 +60,7 @@ describe('a waiter whose turn comes', () => {
     expect(await crew.grants('dead-next')).toEqual([]);
   });
 
-  it('delays the others by its claim, which is far shorter than its ttl, when it is paused, and has not got the lock when it goes on', async () => {
+  it('delays the others by its claim, which is far shorter than its ttl, when it is paused, and does not hold the lock when it goes on', async () => {
     await crew.hire('paused');
     const holder = await one.locks.acquire('paused-next');
     await crew.take('paused', 'paused-next', 'paused', { options: { ttl: 30_000, wait: 20_000 } });
@@ -99,7 +99,7 @@ describe('a holder that dies', () => {
 });
 
 describe('a foreign client', () => {
-  it('that deletes the key gives it to who waits elsewhere, and not back by the release of the robbed', async () => {
+  it('that deletes the key gives the lock to a waiter elsewhere, and the release of the former holder does not free it', async () => {
     const robbed = await one.locks.acquire('deleted');
     const waiting = other.locks.acquire('deleted', { wait: 10_000 });
     await queued('deleted', 1);
@@ -126,7 +126,7 @@ describe('a foreign client', () => {
     await lock.release();
   });
 
-  it('that robs a holder with waiters here and elsewhere lets all of them have their turn', async () => {
+  it('that takes the lock of a holder with waiters here and elsewhere delays none of them for good', async () => {
     const robbed = await one.locks.acquire('robbed');
     const inside: string[] = [];
     const take = async (app: LockApp, as: string) => {
@@ -175,7 +175,7 @@ describe('messages that are lost', () => {
     await lock.release();
   });
 
-  it('cost a heartbeat at most also where somebody else heard them', async () => {
+  it('cost a heartbeat at most even if another subscriber received them', async () => {
     const holder = await one.locks.acquire('overheard');
     const waiting = other.locks.acquire('overheard', { wait: 10_000 });
     await queued('overheard', 1);
@@ -194,7 +194,7 @@ async function cutSubscribers(): Promise<void> {
   expect(Number(await plain.call('CLIENT', 'KILL', 'TYPE', 'pubsub'))).toBeGreaterThan(0);
 }
 
-/** Hears what is meant for all processes, so that a message seems to have arrived. */
+/** Subscribes to the channels of all processes, so that every message seems to arrive. */
 async function eavesdrop(): Promise<AsyncDisposable & { heard: string[] }> {
   const heard: string[] = [];
   const client = new Redis(server.url);
@@ -237,7 +237,7 @@ describe('Redis that forgets under contention', () => {
 });
 
 describe('a queue that loses a key, as by eviction', () => {
-  it.each(['queue', 'waiters'])('(%s) serves all who wait, and leaves nothing behind', async (key) => {
+  it.each(['queue', 'waiters'])('(%s) serves all waiters, and leaves nothing behind', async (key) => {
     const name = `evicted ${key}`;
     const holder = await one.locks.acquire(name);
     const calls = [other, one, other].map((app) => app.locks.acquire(name, { order: 'fifo', wait: 10_000 }));
@@ -254,8 +254,8 @@ describe('a queue that loses a key, as by eviction', () => {
 });
 
 describe('after all of that', () => {
-  it('nothing is left but fences and labels, which expire', async () => {
-    await eventually(async () => (await plain.keys('*')).every((key) => /:(fence|label)$/.test(key)));
+  it('nothing is left but fences, labels and notes of versions, which expire', async () => {
+    await eventually(async () => (await plain.keys('*')).every((key) => /(:fence|:label|versions)$/.test(key)));
     const keys = await plain.keys('*');
     expect(keys.length).toBeGreaterThan(0);
     for (const key of keys) expect(await plain.pttl(key)).toBeGreaterThan(0);

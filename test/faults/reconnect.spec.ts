@@ -6,9 +6,11 @@ import { FaultProxy } from '../support/fault-proxy.js';
 import { startLockApp } from '../support/lock-app.js';
 import { startRedisCluster } from '../support/servers/redis-cluster.js';
 
-/** A Redis that has lost its locks in a restart: whoever held one hears of it with the connection, and not with a renewal. */
+/**
+ * Redis has lost its locks in a restart: their holders learn of it when the connection returns, before any renewal.
+ */
 
-/** So long that no renewal falls into a test. */
+/** Long enough that no renewal falls into a test. */
 const TTL = 600_000;
 
 describe('when the connection is there again', () => {
@@ -66,7 +68,7 @@ describe('when the connection is there again', () => {
   });
 });
 
-it('eight backends on one client of the user do not look like a leak, and allow it no more listeners when closed', async () => {
+it('eight backends on one client of the user cause no leak warning, and restore its limit of listeners when closed', async () => {
   await using server = await startRedisServer();
   const client = new Redis(server.url);
   const before = client.getMaxListeners();

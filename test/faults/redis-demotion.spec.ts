@@ -43,12 +43,12 @@ describe.each([
     await app.locks.withLock('x', async () => cache.set('k', 1));
     await demote();
     await app.locks.withLock('x', { wait: 5_000 }, async () => {});
-    expect(app.logger.matching(/127.0.0.1:\d+ is read-only.*connecting anew/)).toHaveLength(1);
+    expect(app.logger.matching(/127.0.0.1:\d+ is read-only.*reconnecting/)).toHaveLength(1);
     expect(await cache.getOrSet('k', async () => 2)).toBe(2);
     if (redis instanceof Redis) redis.disconnect();
   });
 
-  it('finds it also when only the cache asks', async () => {
+  it('finds it even when only the cache asks', async () => {
     const redis = connect();
     await using app = await startLockApp({ redis });
     const cache = app.app.get(CacheService);
@@ -68,7 +68,9 @@ it('a client that would not connect again is not closed, and the warning says wh
   await app.locks.withLock('x', async () => {});
   await demote();
   await expect(app.locks.acquire('x', { wait: 0 })).rejects.toThrow(/READONLY.*give the address of the primary/);
-  expect(app.logger.matching(/is read-only.*\(retryStrategy\): connect it to the primary/)).toHaveLength(1);
+  expect(
+    app.logger.matching(/is read-only.*retryStrategy of its client does not reconnect: connect it to the primary/),
+  ).toHaveLength(1);
   expect(client.status).toBe('ready');
   client.disconnect();
 });

@@ -7,11 +7,11 @@ import { FaultyBackend, type Fault } from '../support/faulty-backend.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 
 /**
- * Each call to the backend fails once, in every way of taking a lock. Whatever the caller is told: afterwards nothing is
- * owned, nobody waits, and nothing is renewed.
+ * Fails each call to the backend once, in every way of taking a lock. Whatever the caller gets, afterwards no name is
+ * owned, no ticket waits, and nothing is renewed.
  */
 
-/** Longer than a test: what is free before was given back. */
+/** Longer than a test: a name that is free before was released. */
 const TTL = 30_000;
 
 interface World {

@@ -84,3 +84,16 @@ it.each([
   await expectCached(`http://127.0.0.1:${port}/products/7`, key, redis.url);
   await app.stop();
 });
+
+it('has the command line, which npx finds', async () => {
+  await using redis = await startRedisServer();
+  const keys = new Redis(redis.url);
+  await keys.set('shop:lock:{order:7}', 'a holder', 'PX', 60_000);
+  keys.disconnect();
+  const go = (...args: string[]) =>
+    run('npx', ['--no-install', 'nest-redis-lock', ...args], { cwd: folder(), env: { REDIS_URL: redis.url } });
+  expect(JSON.parse(await go('list', '--prefix', 'shop', '--json'))).toMatchObject({
+    locks: [{ name: 'order:7', owner: 'a holder' }],
+  });
+  expect(await go('list')).toBe('Nobody holds a lock that matches "*"\n');
+});

@@ -24,10 +24,13 @@ async function filesBelow(folder: string): Promise<string[]> {
   return files.map(({ parentPath, name }) => `${parentPath}/${name}`.slice(folder.length + 1)).toSorted();
 }
 
-it('contains the build of every source, twice, and nothing else', async () => {
+it('contains the build of every source, twice but for the command line, and nothing else', async () => {
   const modules = (await filesBelow(`${REPOSITORY}lib`)).map((file) => file.replace(/\.ts$/, ''));
   const built = modules.flatMap((module) =>
-    ['dist', 'dist/cjs'].flatMap((folder) => [`${folder}/${module}.js`, `${folder}/${module}.d.ts`]),
+    (module.startsWith('cli/') ? ['dist'] : ['dist', 'dist/cjs']).flatMap((folder) => [
+      `${folder}/${module}.js`,
+      `${folder}/${module}.d.ts`,
+    ]),
   );
   // Without the reference and the report of the API, which are made from the types that are there.
   const pages = (await filesBelow(`${REPOSITORY}docs`)).filter((file) => !/^api(-report)?\//.test(file));
@@ -70,8 +73,12 @@ it('points to no source map, of which it has none', async () => {
 });
 
 const OF_USERS = ['@nestjs/common', '@nestjs/core', 'ioredis', 'rxjs'];
+const CLIENTS_OF_STORES = ['@redis/client', 'mysql2', 'node-zookeeper-client', 'pg'];
+const OF_OPERATION = ['@nestjs/terminus', '@opentelemetry/api', 'prom-client'];
+const OPTIONAL = [...CLIENTS_OF_STORES, ...OF_OPERATION];
 const OF_OURS = ['cluster-key-slot', 'lru-cache', 'ms'];
-const FOR_HEADERS = ['@nestjs/common/constants.js', 'etag', 'fresh'];
+const OF_THE_COMMAND_LINE = ['cli-table3', 'commander'];
+const FOR_HEADERS = ['@nestjs/common/constants.js', '@nestjs/common/enums/route-paramtypes.enum.js', 'etag', 'fresh'];
 
 describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
   const index = (path: string) => packagesReachedFrom(workplace('tarball/package', dist, path));
@@ -82,6 +89,8 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
       ...OF_OURS,
       'node:async_hooks',
       'node:crypto',
+      'node:diagnostics_channel',
+      'node:events',
       'node:http',
       'node:net',
       'node:os',
@@ -93,12 +102,55 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
     ];
     const streams = ['node:stream', 'node:stream/promises'];
     expect(await index('index.js')).toEqual([...packages, ...streams, ...FOR_HEADERS].toSorted());
-    expect(await index('testing/index.js')).toEqual(packages.toSorted());
+    expect(await index('testing/index.js')).toEqual([...packages, 'node:assert/strict', 'node:stream'].toSorted());
   });
 
   it('is fewer of them for the types', async () => {
-    expect(await index('index.d.ts')).toEqual(['@nestjs/common', 'ioredis', 'node:async_hooks', 'node:stream', 'rxjs']);
-    expect(await index('testing/index.d.ts')).toEqual(['@nestjs/common', 'ioredis', 'node:async_hooks']);
+    expect(await index('index.d.ts')).toEqual([
+      '@nestjs/common',
+      '@nestjs/core',
+      'ioredis',
+      'node:async_hooks',
+      'node:events',
+      'node:http',
+      'node:stream',
+      'rxjs',
+    ]);
+    expect(await index('testing/index.d.ts')).toEqual([
+      '@nestjs/common',
+      'ioredis',
+      'node:async_hooks',
+      'node:events',
+      'rxjs',
+    ]);
+  });
+
+  it('is pg for PostgreSQL, and no Redis client', async () => {
+    const reached = await index('backends/postgres/index.js');
+    expect(reached).toEqual(['@nestjs/common', 'ms', 'node:crypto', 'node:http', 'node:net', 'pg']);
+    expect(await index('backends/postgres/index.d.ts')).toEqual(['pg']);
+  });
+
+  it('is mysql2 for MySQL, and no Redis client', async () => {
+    const reached = await index('backends/mysql/index.js');
+    expect(reached).toEqual(['@nestjs/common', 'ms', 'mysql2', 'node:crypto', 'node:http']);
+    expect(await index('backends/mysql/index.d.ts')).toEqual(['mysql2', 'mysql2/promise']);
+  });
+
+  it('is node-zookeeper-client for ZooKeeper, and no Redis client, and none for the types', async () => {
+    const reached = await index('backends/zookeeper/index.js');
+    expect(reached).toEqual(['@nestjs/common', 'ms', 'node-zookeeper-client', 'node:crypto', 'node:http', 'node:net']);
+    expect(await index('backends/zookeeper/index.d.ts')).toEqual([]);
+  });
+
+  it.each([
+    { subpath: 'prometheus', packages: ['@nestjs/common', 'ms', 'node:diagnostics_channel', 'node:http'] },
+    { subpath: 'prometheus', packages: ['@nestjs/common', 'prom-client'], types: true },
+    { subpath: 'opentelemetry', packages: ['@nestjs/common', '@opentelemetry/api'], types: true },
+    { subpath: 'terminus', packages: ['@nestjs/common', '@nestjs/terminus'], types: true },
+  ])('is $packages for $subpath, and no client of a store', async ({ subpath, packages, types }) => {
+    const reached = await index(`observability/${subpath}/index.${types ? 'd.ts' : 'js'}`);
+    expect(reached).toEqual(packages);
   });
 });
 
@@ -112,9 +164,10 @@ it('declares the packages that it reaches', async () => {
   const { dependencies, peerDependencies, peerDependenciesMeta } = JSON.parse(
     await readFile(workplace('tarball/package/package.json'), 'utf8'),
   ) as Manifest;
-  expect(Object.keys(dependencies)).toEqual([...OF_OURS, 'etag', 'fresh'].toSorted());
+  expect(Object.keys(dependencies)).toEqual([...OF_OURS, ...OF_THE_COMMAND_LINE, 'etag', 'fresh'].toSorted());
   expect(Object.keys(peerDependencies)).toEqual(expect.arrayContaining(OF_USERS));
-  expect(peerDependenciesMeta).toBeUndefined();
+  const optional = Object.keys(peerDependenciesMeta ?? {});
+  expect(optional).toEqual(Object.keys(peerDependencies).filter((name) => OPTIONAL.includes(name)));
 });
 
 it('is sound to publint', async () => {

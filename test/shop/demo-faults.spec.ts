@@ -15,7 +15,7 @@ const PROGRAM = fileURLToPath(new URL('../../dist-sample/demo/main.js', import.m
 let servers: ShopServers;
 beforeAll(async () => {
   servers = await startShopServers();
-}, 120_000);
+}, 240_000);
 const demos: Demo[] = [];
 afterEach(async () => {
   // One that a failed test has left would disturb the next.
@@ -45,10 +45,10 @@ class Demo {
   readonly ended: Promise<Ended>;
   private readonly child: ChildProcess;
 
-  /** On the servers of this test, unless told. */
+  /** Uses the servers of this test by default. */
   constructor(args: string[], env: Record<string, string> = {}) {
     const given = { REDIS_URL: servers.redis.url, DATABASE_URL: servers.postgres.url };
-    this.child = spawn(process.execPath, [PROGRAM, '--no-cache-reads', '--json', ...args], {
+    this.child = spawn(process.execPath, [PROGRAM, '--no-cache-reads', '--no-primitives', '--json', ...args], {
       env: { ...process.env, ...given, ...env },
     });
     demos.push(this);
@@ -72,7 +72,7 @@ class Demo {
         const pids = await shopsBelow(this.child.pid as number);
         return pids.length === count ? pids : undefined;
       },
-      { within: 60_000, every: 50 },
+      { within: 120_000, every: 50 },
     );
   }
 
@@ -102,7 +102,7 @@ it.each(['kill', 'freeze'])(
       expect(result.standstill).toBeGreaterThan(0);
     }
   },
-  120_000,
+  240_000,
 );
 
 it('fails where a process of the shop is killed that nobody asked for, and says so', async () => {
@@ -124,7 +124,7 @@ it('says at once where a given Redis does not answer', async () => {
   const { code, output } = await new Demo([], { REDIS_URL: 'redis://127.0.0.1:1' }).ended;
   expect(code).toBe(1);
   expect(output).toMatch(/REDIS_URL: no answer from 127\.0\.0\.1:1 \(connect ECONNREFUSED.*Start Redis there/);
-}, 120_000);
+}, 240_000);
 
 it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
   const folder = newFolder();
@@ -135,7 +135,7 @@ it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
   const client = new Redis(servers.redis.url);
   expect(await client.keys('nest_redis_lock_demo_*')).toEqual([]);
   client.disconnect();
-}, 120_000);
+}, 240_000);
 
 it.each([['SIGINT', 'SIGINT'], ['SIGKILL']] as const)(
   'leaves nothing in the temporary folder after %s',

@@ -1,7 +1,12 @@
 import { faultTable, readsTable, table } from '../../sample-app/src/demo/report.js';
 import { plural } from '../../sample-app/src/demo/plural.js';
 import type { ReadsResult } from '../../sample-app/src/demo/reads/cached-reads.js';
-import { passed, verdict, type StrategyResult } from '../../sample-app/src/demo/verdict.js';
+import {
+  passed as passedOf,
+  verdict as verdictOf,
+  type Findings,
+  type StrategyResult,
+} from '../../sample-app/src/demo/verdict.js';
 
 /** A sale in which nothing went wrong. */
 const SOUND: StrategyResult = {
@@ -38,6 +43,15 @@ const READS: ReadsResult = {
   writes: 1,
   staleReads: 0,
 };
+
+type Given = [results: readonly StrategyResult[], reads: readonly ReadsResult[], ended?: string];
+
+const verdict = (...given: Given) => verdictOf(findings(...given));
+const passed = (...given: Given) => passedOf(findings(...given));
+
+function findings(...[results, reads, ended]: Given): Findings {
+  return { results, reads, primitives: [], ...(ended !== undefined && { ended }) };
+}
 
 it.each<[string, Partial<StrategyResult>, RegExp]>([
   [

@@ -7,6 +7,8 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { page, type Page } from '../../sample-app/src/demo/html-report/page.js';
 import type { ReportData } from '../../sample-app/src/demo/html-report/report-data.js';
+import type { PrimitiveResult } from '../../sample-app/src/demo/primitives/primitive-result.js';
+import { primitiveCells } from '../../sample-app/src/demo/primitives/primitives-report.js';
 import type { ReadsResult } from '../../sample-app/src/demo/reads/cached-reads.js';
 import { readProducts } from '../../sample-app/src/demo/reads/readers.js';
 import { readsCells } from '../../sample-app/src/demo/reads/reads-report.js';
@@ -27,9 +29,10 @@ interface DemoResult {
   verdict: string;
   results: StrategyResult[];
   reads: ReadsResult[];
+  primitives: PrimitiveResult[];
 }
 
-const FEW_READS = ['--read-seconds', '1', '--readers', '12', '--read-products', '5', '--writes', '50'];
+const FEW_READS = ['--read-seconds', '3', '--readers', '12', '--read-products', '5', '--writes', '50'];
 
 const REPORT_DATA = /<script id="report-data" type="application\/json">([^<]*)<\/script>/;
 
@@ -53,9 +56,10 @@ it('shows that the lock sells what is there and nothing sells more', async () =>
     '--concurrency',
     '50',
     '--no-cache-reads',
+    '--no-primitives',
     '--json',
   ];
-  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
+  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 200_000 });
   expect(stdout.trim().split('\n')).toHaveLength(1);
   const { settings, results, reads, verdict } = JSON.parse(stdout) as DemoResult;
   expect(settings).toMatchObject({ instances: 3, stock: 40, orders: 151, strategies: ['none', 'lock'] });
@@ -70,7 +74,7 @@ it('shows that the lock sells what is there and nothing sells more', async () =>
   expect(none.oversoldBy).toBeGreaterThan(0);
   expect(reads).toEqual([]);
   expect(verdict).toMatch(/sold \d+ of 40 pieces.*; lock sold what was there/);
-}, 90_000);
+}, 240_000);
 
 it('writes a report that holds all it needs', async () => {
   const file = join(folder, 'report.html');
@@ -86,15 +90,21 @@ it('writes a report that holds all it needs', async () => {
     '--report',
     file,
   ];
-  const { stdout, stderr } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
+  const { stdout, stderr } = await run(process.execPath, [PROGRAM, ...args], { timeout: 200_000 }).catch(
+    (failed: { stdout: string; stderr: string }) => failed,
+  );
   expect(stderr).toContain(`The report is in ${file}`);
-  const { results, reads, verdict } = JSON.parse(stdout) as DemoResult;
+  const { results, reads, primitives, verdict } = JSON.parse(stdout) as DemoResult;
+  expect(verdict).not.toContain('FAILED');
   const report = readFileSync(file, 'utf8');
   expect(report).toContain(`<p>${verdict}</p>`);
   expect(report).toMatch(/PASSED.*PostgreSQL<\/dt>\s*<dd>\d+\.\d+/s);
   for (const result of results) expect(rowOf(report, result.strategy)).toEqual(cells(result));
   expect(reads).toHaveLength(2);
   for (const result of reads) expect(rowOf(report, result.cache)).toEqual(readsCells(result));
+  expect(primitives).toHaveLength(7);
+  const others = primitives.filter(({ primitive }) => primitive !== 'once');
+  for (const result of others) expect(rowOf(report, result.primitive)).toEqual(primitiveCells(result));
 
   expect(report).toContain(`content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"`);
   const outside = /\b(src|href)\s*=\s*["']?(https?:|\/\/|\.|\/\w)|<link|\bimport\s*[("'{*]|\burl\(|sourceMappingURL/i;
@@ -111,7 +121,7 @@ it('writes a report that holds all it needs', async () => {
     expect(latency).toHaveLength(percentiles.length);
     expect(latency[percentiles.indexOf(50)]).toBe(p50);
   }
-}, 90_000);
+}, 240_000);
 
 function resultOf(strategy: StrategyResult['strategy']): StrategyResult {
   const counts = { accepted: 1, outOfStock: 0, busy: 0, errors: 0, orders: 1, sold: 1, stockLeft: 0, oversoldBy: 0 };
@@ -129,6 +139,7 @@ function pageOf(given: Partial<Page>): string {
     passed: true,
     results: [],
     reads: [],
+    primitives: [],
     data,
     settings: {},
     versions: {},
@@ -150,10 +161,10 @@ it.each([
 });
 
 it('reads products with and without the cache while they are sold, and sees nothing stale', async () => {
-  const args = ['--strategy', 'lock', '--orders', '1', ...FEW_READS, '--json'];
-  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 60_000 });
+  const args = ['--strategy', 'lock', '--orders', '1', ...FEW_READS, '--no-primitives', '--json'];
+  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 200_000 });
   const { settings, reads, verdict } = JSON.parse(stdout) as DemoResult;
-  expect(settings).toMatchObject({ cacheReads: true, readers: 12, readSeconds: 1, readProducts: 5, writes: 50 });
+  expect(settings).toMatchObject({ cacheReads: true, readers: 12, readSeconds: 3, readProducts: 5, writes: 50 });
   const [off, on] = reads as [ReadsResult, ReadsResult];
   for (const result of [off, on]) {
     expect(result).toMatchObject({ errors: 0, staleReads: 0 });
@@ -167,7 +178,7 @@ it('reads products with and without the cache while they are sold, and sees noth
   expect(on.databaseReads).toBeLessThan(on.reads);
   expect(on.hitRate).toBeCloseTo(1 - on.databaseReads / on.reads);
   expect(verdict).toMatch(/the cache answered \d+\.\d % of \d+ reads during \d+ writes/);
-}, 90_000);
+}, 240_000);
 
 it('tells what is older than the last answered write', () => {
   const history = new StockHistory(10);
@@ -194,7 +205,7 @@ it('counts reads that show what was before an answered write, and only those sen
   });
   await new Promise<void>((resolve) => shop.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(shop.address() as AddressInfo).port}`;
-  const load = { cache: 'on', products: [{ sku: 'cup', history }], readers: 1, seconds: 0.2 } as const;
+  const load = { cache: 'on', products: [{ sku: 'cup', history }], readers: 1, seconds: 2 } as const;
   const result = await readProducts({ ...load, shops: [{ url } as Shop], onAnswer: () => {} });
   expect(result.reads).toBeGreaterThan(10);
   expect(result.staleReads).toBe(result.reads - 10);
@@ -205,12 +216,13 @@ it('counts reads that show what was before an answered write, and only those sen
 it('fails where a read was stale', () => {
   const read = { cache: 'on', reads: 100, errors: 0, readsPerSecond: 1, p50: 1, p99: 1, databaseReads: 1 } as const;
   const reads = [{ ...read, hitRate: 0.99, writes: 1, staleReads: 2 }];
-  const verdict = verdictOf([], reads);
+  const verdict = verdictOf({ results: [], reads, primitives: [] });
   expect(verdict).toMatch(/^FAILED: 2 of 100 reads with the cache on showed a stock from before/);
   const report = pageOf({ verdict, reads, passed: false });
   expect(report).toMatch(/<div class="verdict failed">\s*<strong>\W*FAILED/);
   expect(report).toContain('<tr class="broken">');
   expect(pageOf({ reads: [] })).not.toContain('Reads of products');
+  expect(pageOf({})).not.toContain('builds on locks');
 });
 
 it('escapes what it puts into the report', () => {
@@ -248,6 +260,8 @@ it.each([
     ['--report', '/no/such/folder/report.html'],
     /^error: option '--report \[file\]' argument '\/no\/such\/folder\/report.html' .* Name a file in a folder that you may write to/,
   ],
+  [['--without', 'hope'], /"hope" is not one of once, rate-limit/],
+  [['--without', 'once', '--no-primitives'], /--without needs the primitives: leave out --no-primitives/],
   [['--fault', 'flood'], /Allowed choices are kill, freeze, redis/],
   [['--fault', 'kill', '--instances', '1'], /--fault kill needs at least 2 --instances/],
   [['--fault', 'freeze', '--stock', '5'], /--fault freeze needs at least 20 --orders and --stock/],

@@ -18,7 +18,7 @@ beforeAll(async () => {
   database = new pg.Pool({ connectionString: servers.postgres.url });
   const env = { LOCK_TTL: String(LOCK_TTL) };
   shops = await Promise.all([startShop(servers, env), startShop(servers, env)]);
-}, 120_000);
+}, 240_000);
 afterAll(async () => {
   await Promise.all(shops.map((shop) => shop.process.stop()));
   await database.end();

@@ -21,7 +21,7 @@ beforeAll(async () => {
   shop = await startShop(servers);
   sku = `sku-${randomUUID()}`;
   await post(shop, '/products', { sku, stock: 5 });
-}, 120_000);
+}, 240_000);
 afterAll(async () => {
   await shop?.process.stop();
   await servers.stop();
@@ -120,6 +120,7 @@ it.each([
   [{ LOCK_PREFIX: '' }, /^LOCK_PREFIX is ""/],
   [{ LOCK_PREFIX: '{shop}' }, /^LOCK_PREFIX is "\{shop\}"/],
   [{ REDIS_URL: '' }, /^REDIS_URL is not set/],
+  [{ WITHOUT: 'once,hope' }, /^WITHOUT is "once,hope": give some of once, rate-limit, semaphore/],
 ])('refuses the setting %j', (env, message) => {
   const settings = { REDIS_URL: 'redis://localhost', DATABASE_URL: 'postgres://localhost' };
   expect(() => settingsFromEnvironment({ ...settings, ...env })).toThrow(message);
@@ -130,7 +131,7 @@ describe('says in one line why it cannot start', () => {
     const settings = { PORT: '0', REDIS_URL: servers.redis.url, DATABASE_URL: servers.postgres.url, ...env };
     const failed = await promisify(execFile)(process.execPath, [PROGRAM], {
       env: { ...process.env, ...settings },
-      timeout: 20_000,
+      timeout: 60_000,
     }).catch((error: unknown) => error);
     expect(failed).toMatchObject({ code: 1 });
     const { stdout, stderr } = failed as { stdout: string; stderr: string };

@@ -10,7 +10,7 @@ let shop: Shop | undefined;
 beforeAll(async () => {
   servers = await startShopServers();
   shop = await startShop(servers);
-}, 120_000);
+}, 240_000);
 afterAll(async () => {
   await shop?.process.stop();
   await servers.stop();
@@ -62,7 +62,7 @@ it('answers 503 to everything that needs a database which stands still, and sell
   await eventually(async () => (await get(shop as Shop, '/health')).status === 200, { within: 15_000 });
   const order = { quantity: 1, orderId: randomUUID() };
   expect(await post(shop as Shop, `/products/${sku}/deduct`, order)).toMatchObject({ status: 201, body: { stock: 9 } });
-}, 120_000);
+}, 240_000);
 
 it('lives on when the database ends its connections in the middle of transactions', async () => {
   const sku = await newProduct();

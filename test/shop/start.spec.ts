@@ -18,14 +18,14 @@ it('npm start ends with its shop at SIGTERM', async () => {
   let output = '';
   npm.stdout.on('data', (data: Buffer) => (output += data.toString()));
   const ended = new Promise((resolve) => npm.once('exit', resolve));
-  await eventually(() => output.includes('shop listening'), { within: 60_000, every: 50 });
+  await eventually(() => output.includes('shop listening'), { within: 120_000, every: 50 });
   const below = await descendants(npm.pid as number);
   expect(below.length).toBeGreaterThan(0);
   npm.kill('SIGTERM');
   await ended;
   await eventually(() => !below.some(isRunning), { within: 10_000 });
   await stop();
-}, 120_000);
+}, 240_000);
 
 it('does not build again what is up to date', async () => {
   const last = `${ROOT}/dist-sample/demo/html-report/browser/charts.js`;
@@ -35,4 +35,4 @@ it('does not build again what is up to date', async () => {
   const { stderr } = await promisify(execFile)('npm', ['run', '--silent', 'demo', '--', '--help'], { cwd: ROOT });
   expect(stderr).not.toContain('Building');
   expect(statSync(last)).toMatchObject({ ino, mtimeMs });
-}, 120_000);
+}, 240_000);

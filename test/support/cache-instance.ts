@@ -44,7 +44,7 @@ export async function openCache(
   };
 }
 
-/** So many applications on the Redis server at a port of this machine. */
+/** `count` applications on the Redis server at a port of this machine. */
 export async function openCaches(count: number, port: number, cache: CacheOptions = {}): Promise<CacheInstance[]> {
   const one = () => openCache({ redis: { host: '127.0.0.1', port }, cache });
   return Promise.all(Array.from({ length: count }, one));
@@ -54,7 +54,10 @@ export async function closeCaches(instances: readonly CacheInstance[]): Promise<
   await Promise.all(instances.map((instance) => instance.close()));
 }
 
-/** A client whose messages take another way: that of a proxy, which may hold them up. It is to be disconnected by its user. */
+/**
+ * A client whose messages take another way: that of a proxy, which may hold them up. It is to be disconnected by its
+ * user.
+ */
 export function clientWithBusThrough(options: RedisOptions, busPort: number): Redis {
   const client: Redis = new Redis({ ...options, replyMapping: 'legacy' });
   client.on('error', () => {});

@@ -23,9 +23,9 @@ interface Floor {
 export const WINDOW = 50;
 
 /**
- * A database of versions behind caches, to which steps happen, and which tells every read that was too old: in `strong`, older than the
- * last invalidation that had ended when the read began; else, than the last one of this application, or one of another that had
- * ended `WINDOW` before.
+ * A database of versions behind caches, to which steps happen, and which tells every read that was too old: in
+ * `strong`, older than the last invalidation that had ended when the read began; else, than the last one of this
+ * application, or one of another that had ended `WINDOW` before.
  */
 export class CacheModel {
   readonly findings: string[] = [];

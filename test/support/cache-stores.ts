@@ -1,5 +1,6 @@
+import { createClient, createCluster } from '@redis/client';
 import type { CacheStore } from '../../lib/contracts/cache-store.js';
-import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
+import { memoryCacheStore } from '../../lib/backends/memory/cache/memory-cache-store.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import type { RedisConnection } from '../../lib/options/redis-connection.js';
 import { startRedisServer } from './servers/redis-server.js';
@@ -50,7 +51,36 @@ const onCluster: CacheStoreKind = {
   },
 };
 
-export const cacheStores: readonly CacheStoreKind[] = [inMemory, onRedis, onCluster];
+const byNodeRedis: CacheStoreKind = {
+  name: 'redis by node-redis',
+  ownsConnection: false,
+  open: async () => {
+    const server = await startRedisServer();
+    const clients = [createClient({ url: server.url }), createClient({ url: server.url })] as const;
+    await Promise.all(clients.map((client) => client.on('error', () => {}).connect()));
+    return openTwo(...clients, async () => {
+      for (const client of clients) client.destroy();
+      await server.stop();
+    });
+  },
+};
+
+const onClusterByNodeRedis: CacheStoreKind = {
+  name: 'cluster by node-redis',
+  ownsConnection: false,
+  open: async () => {
+    const cluster = await startRedisCluster();
+    const rootNodes = cluster.servers.map(({ url }) => ({ url }));
+    const clients = [createCluster({ rootNodes }), createCluster({ rootNodes })] as const;
+    await Promise.all(clients.map((client) => client.on('error', () => {}).connect()));
+    return openTwo(...clients, async () => {
+      for (const client of clients) client.destroy();
+      await cluster.stop();
+    });
+  },
+};
+
+export const cacheStores: readonly CacheStoreKind[] = [inMemory, onRedis, onCluster, byNodeRedis, onClusterByNodeRedis];
 
 function openTwo(one: RedisConnection, another: RedisConnection, stop: () => Promise<void>): OpenCacheStore {
   const [store, other] = [one, another].map((connection) => openRedisCacheStore(connection, 'shop')) as [

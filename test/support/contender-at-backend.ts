@@ -1,8 +1,7 @@
 import { type Lock, type LockOptions } from 'nest-redis-lock';
-import { driftOf } from '../../lib/lock/lease/lease-clock.js';
-import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
+import { driftOf } from '../../lib/lock/lease/grant.js';
 import { DrivenClock } from './driven-clock.js';
-import { startLockApp, type LockApp } from './lock-app.js';
+import { startLockServices, type LockServices } from './lock-services.js';
 import { busy, granted, ScriptedBackend, type Command } from './scripted-backend.js';
 
 export const NAME = 'job';
@@ -11,7 +10,7 @@ export const clock = new DrivenClock();
 
 export let backend: ScriptedBackend;
 
-export let app: LockApp;
+export let app: LockServices;
 
 /** One call of `acquire`, and what became of it. */
 export class Call {
@@ -87,10 +86,10 @@ export async function holding(
 
 /** How many names the process has in memory, because a caller wants them. */
 export function contenders(): number {
-  return app.app.get(LockBackends).main.contenders?.size ?? 0;
+  return app.backends.main.contenders?.size ?? 0;
 }
 
-/** The latest instant until which a lease of so many ms may be trusted whose request was sent then. */
+/** The latest instant until which a lease of `lease` ms may be trusted, counted from the send of its request. */
 export function until({ sentAt }: { sentAt: number }, lease: number): number {
   return sentAt + lease - driftOf(lease);
 }
@@ -126,7 +125,7 @@ export function startContender(): void {
   beforeEach(async () => {
     clock.start();
     backend = new ScriptedBackend(clock);
-    app = await startLockApp({ backend, commandTimeout: 3_000, shutdownGrace: 0 });
+    app = await startLockServices({ backend, commandTimeout: 3_000, shutdownGrace: 0 });
   });
   afterEach(async () => {
     backend.giveUp();

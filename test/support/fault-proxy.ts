@@ -5,9 +5,9 @@ type Direction = 'request' | 'reply';
 interface Link {
   client: Socket;
   server: Socket;
-  /** The server has carried the request out; its reply is to be lost. */
-  doomed: boolean;
-  /** Nothing passes any more, and nobody is told. */
+  /** The server carries out the request, but its reply is lost, or all but the last bytes of it arrive. */
+  doomed: 'lost' | 'cut' | undefined;
+  /** Nothing passes any more, without an error. */
   silent: boolean;
 }
 
@@ -15,17 +15,24 @@ interface Trap {
   pattern: string;
   carriedOut: boolean;
   thenRefuses: boolean;
+  cut: boolean;
   sprung: () => void;
 }
+
+/** How many bytes a reply lacks that is cut. */
+const CUT_OFF = 5;
 
 /** A TCP proxy that delays, holds back or loses what passes through it. The order of bytes is kept. */
 export class FaultProxy {
   private readonly links = new Set<Link>();
   private delay: Record<Direction, number> = { request: 0, reply: 0 };
+  /** What waits for the end of its delay. */
+  private readonly late: Record<Direction, (() => void)[]> = { request: [], reply: [] };
   private held: (() => void)[] | undefined;
   private heldDirection: Direction | undefined;
   private trap: Trap | undefined;
   private refusing = false;
+  private alter: ((reply: Buffer) => Buffer) | undefined;
 
   private constructor(
     private readonly listener: Server,
@@ -44,8 +51,9 @@ export class FaultProxy {
     return (this.listener.address() as AddressInfo).port;
   }
 
-  /** Delays every chunk by so many ms from now on. */
+  /** Delays every chunk by this number of ms from now on. */
   slow(delay: Partial<Record<Direction, number>>): void {
+    for (const late of Object.values(this.late)) for (const send of late.splice(0)) send();
     this.delay = { request: 0, reply: 0, ...delay };
   }
 
@@ -53,6 +61,11 @@ export class FaultProxy {
   hold(direction?: Direction): void {
     this.held ??= [];
     this.heldDirection = direction;
+  }
+
+  /** Whether a reply waits for the end of its delay. */
+  get delays(): boolean {
+    return this.late.reply.length > 0;
   }
 
   /** Whether anything was held back. */
@@ -68,16 +81,28 @@ export class FaultProxy {
   }
 
   /**
-   * Breaks the connection on the next request that contains `pattern`: after the server carried it out, so that the reply
-   * is lost, or before it got there. It may refuse all connections from then on, until `accept`.
+   * Breaks the connection on the next request that contains `pattern`: after the server carried it out, so that the
+   * reply is lost, or before it got there. It may refuse all connections from then on, until `accept`.
    */
   lose(pattern: string, carriedOut: boolean, { thenRefuses = false } = {}): Promise<void> {
-    return new Promise((sprung) => (this.trap = { pattern, carriedOut, thenRefuses, sprung }));
+    return new Promise((sprung) => (this.trap = { pattern, carriedOut, thenRefuses, cut: false, sprung }));
+  }
+
+  /** Ends the connection in the middle of the reply to the next request that contains `pattern`. */
+  cutReply(pattern: string): Promise<void> {
+    return new Promise((sprung) => {
+      this.trap = { pattern, carriedOut: true, thenRefuses: false, cut: true, sprung };
+    });
   }
 
   /** The connections that there are stay open, and nothing passes through them any more. */
   silence(): void {
     for (const link of this.links) link.silent = true;
+  }
+
+  /** Passes each chunk of a reply through `alter` from now on. */
+  alterReplies(alter: (reply: Buffer) => Buffer): void {
+    this.alter = alter;
   }
 
   /** Breaks all connections, and each new one until `accept`. */
@@ -108,7 +133,7 @@ export class FaultProxy {
       return;
     }
     const server = connect({ host: '127.0.0.1', port: this.target, noDelay: true });
-    const link: Link = { client, server, doomed: false, silent: false };
+    const link: Link = { client, server, doomed: undefined, silent: false };
     this.links.add(link);
     const end = () => {
       this.links.delete(link);
@@ -121,17 +146,18 @@ export class FaultProxy {
     });
     server.on('data', (bytes: Buffer) => {
       if (link.silent) return;
-      if (link.doomed) breakOff(client);
-      else this.pass('reply', () => client.write(bytes));
+      if (link.doomed === 'cut') client.end(bytes.subarray(0, -CUT_OFF));
+      else if (link.doomed) breakOff(client);
+      else this.pass('reply', () => client.write(this.alter?.(bytes) ?? bytes));
     });
   }
 
   private request(link: Link, bytes: Buffer): void {
     if (this.trap && bytes.includes(this.trap.pattern)) {
-      const { carriedOut, thenRefuses, sprung } = this.trap;
+      const { carriedOut, thenRefuses, cut, sprung } = this.trap;
       this.trap = undefined;
       this.refusing ||= thenRefuses;
-      link.doomed = true;
+      link.doomed = cut ? 'cut' : 'lost';
       if (carriedOut) link.server.write(bytes);
       else breakOff(link.client);
       sprung();
@@ -141,9 +167,13 @@ export class FaultProxy {
   }
 
   private pass(direction: Direction, send: () => void): void {
+    const late = this.late[direction];
     if (this.held && direction === (this.heldDirection ?? direction)) this.held.push(send);
-    else if (this.delay[direction] > 0) setTimeout(send, this.delay[direction]);
-    else send();
+    else if (this.delay[direction] > 0 || late.length > 0) {
+      late.push(send);
+      // What `heal` has sent meanwhile is no longer there.
+      setTimeout(() => late[0] === send && late.shift()?.(), this.delay[direction]);
+    } else send();
   }
 }
 

@@ -3,7 +3,9 @@ import type { LockBackend, LockQueue, Pending } from '../../lib/contracts/lock-b
 /** `lost`: carried out, and answered with an error. `refused`: not carried out. */
 export type Fault = 'lost' | 'refused';
 
-/** The calls to a backend, of which one fails. Calls that free something are not counted: they are what is looked at. */
+/**
+ * The calls to a backend, of which one fails. Calls that free something are not counted: they are what is looked at.
+ */
 export class FaultyBackend {
   readonly backend: LockBackend;
   /** What was called, in order, since `arm`. */
@@ -15,7 +17,7 @@ export class FaultyBackend {
     const queue = inner.queue && this.queueOf(inner.queue);
     this.backend = {
       name: inner.name,
-      capabilities: inner.capabilities,
+      traits: inner.traits,
       ...(queue && { queue }),
       acquire: (request) => this.call('acquire', () => inner.acquire(request)),
       renew: (requests) => {
@@ -23,8 +25,8 @@ export class FaultyBackend {
         return answers.map((answer) => this.call('renew', () => answer));
       },
       release: (request) => inner.release(request),
+      mint: (request) => this.call('mint', () => inner.mint(request)),
       inspect: (request) => inner.inspect(request),
-      forceRelease: (request) => inner.forceRelease(request),
       ping: () => inner.ping(),
       close: () => inner.close(),
     };
@@ -48,7 +50,6 @@ export class FaultyBackend {
       enqueue: (request) => this.call('enqueue', () => inner.enqueue(request)),
       beat: (request) => this.call('beat', () => inner.beat(request)),
       requeue: (request) => this.call('requeue', () => inner.requeue(request)),
-      mint: (request) => this.call('mint', () => inner.mint(request)),
     };
   }
 

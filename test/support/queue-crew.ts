@@ -9,17 +9,24 @@ export interface Contest {
   options?: LockOptions;
 }
 
-/** Processes that wait for locks as they are told, and what they say of it in database 1. */
+/** Processes that wait for locks on our orders, and what they report in database 1. */
 export class QueueCrew {
   private readonly children = new Map<string, Child>();
   private readonly evidence: Redis;
 
-  constructor(private readonly port: number) {
+  /** The locks are on the Redis at the port, or on the Cluster whose nodes are at `clusterPorts`. */
+  constructor(
+    private readonly port: number,
+    private readonly clusterPorts: readonly number[] = [],
+  ) {
     this.evidence = new Redis({ host: '127.0.0.1', port, db: 1 });
   }
 
   async hire(...ids: string[]): Promise<void> {
-    for (const id of ids) this.children.set(id, Child.start('queue-crew.mjs', [String(this.port), id]));
+    for (const id of ids) {
+      const args = [String(this.port), id, ...this.clusterPorts.map(String)];
+      this.children.set(id, Child.start('queue-crew.mjs', args));
+    }
     await Promise.all(ids.map((id) => this.member(id).says('ready')));
   }
 
@@ -29,7 +36,7 @@ export class QueueCrew {
     return child;
   }
 
-  /** One hold by `id`, told of as `as`, for so many ms or until it dies. */
+  /** One hold by `id`, reported as `as`, for the given ms or until the process dies. */
   async take(id: string, name: string, as: string, more: { options?: LockOptions; hold?: number | 'forever' } = {}) {
     await this.order(id, { take: { name, as, ...more } });
   }

@@ -1,19 +1,24 @@
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import { redis, type LockBackend, type ReleaseAnswer, type RenewAnswer } from 'nest-redis-lock';
+import {
+  redis,
+  type Busy,
+  type Granted,
+  type LockBackend,
+  type ReleaseAnswer,
+  type RenewAnswer,
+} from 'nest-redis-lock';
 import type { LockQueue, QueueAnswer, QueueMessage, TokenRange } from '../../lib/contracts/lock-backend.js';
 import { eventually } from './eventually.js';
 
-export type Granted = Extract<QueueAnswer, { status: 'granted' }>;
-export type Busy = Extract<QueueAnswer, { status: 'busy' }>;
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
 export const TTL = 30_000;
 export const CLAIM = 5_000;
 
 /**
- * A process that takes part in the queue of the Redis backend, one command at a time, as a test tells it: it may repeat
- * itself, come late, or stay silent.
+ * A process that takes part in the queue of a backend, one command at a time, as a test tells it: it may repeat itself,
+ * come late, or stay silent.
  */
 export class QueuePeer {
   readonly process = randomUUID();
@@ -23,10 +28,10 @@ export class QueuePeer {
   private tickets = 0;
 
   constructor(
-    client: Redis,
+    store: Redis | LockBackend,
     private readonly prefix?: string,
   ) {
-    this.backend = redis(client);
+    this.backend = 'traits' in store ? store : redis(store);
     this.queue = this.backend.queue as LockQueue;
   }
 
@@ -55,16 +60,16 @@ export class QueuePeer {
     return this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl });
   }
 
-  beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
-    return this.queue.beat({ prefix: this.prefix, name, ticket });
+  async beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
+    return this.queue.beat({ prefix: this.prefix, name, ticket, ttl: TTL });
   }
 
-  requeue(name: string, ticket: string, again: string, claim = CLAIM) {
+  async requeue(name: string, ticket: string, again: string, claim = CLAIM) {
     return this.queue.requeue({ prefix: this.prefix, name, ticket, again, claim });
   }
 
-  mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
-    return this.queue.mint({ prefix: this.prefix, name, ticket, leastToken });
+  async mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
+    return this.backend.mint({ prefix: this.prefix, name, ticket, leastToken });
   }
 
   async release(name: string, ticket: string): Promise<ReleaseAnswer> {

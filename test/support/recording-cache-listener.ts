@@ -1,6 +1,6 @@
 import type { CacheListener } from '../../lib/contracts/cache-store.js';
 
-/** Writes down what it hears, in the order in which it hears it. */
+/** Records messages in the order of their arrival. */
 export class RecordingCacheListener implements CacheListener {
   readonly heard: string[] = [];
 

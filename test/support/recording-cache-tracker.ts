@@ -1,6 +1,6 @@
 import type { CacheTracker } from '../../lib/contracts/cache-store.js';
 
-/** Writes down what it is told, in the order in which it is told. */
+/** Records notifications in the order of their arrival. */
 export class RecordingCacheTracker implements CacheTracker {
   readonly told: string[] = [];
 

@@ -1,6 +1,9 @@
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 
-/** An address that leads to one server and later to another, as a DNS name or a load balancer does. Open connections stay. */
+/**
+ * An address that leads to one server and later to another, as a DNS name or a load balancer does. Open connections
+ * stay.
+ */
 export class RedirectableEndpoint {
   private readonly sockets = new Set<Socket>();
 

@@ -2,10 +2,12 @@ import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  Busy,
   EnqueueRequest,
   LockBackend,
-  LockBackendCapabilities,
   LockQueue,
+  LockTraits,
+  MintRequest,
   QueueAnswer,
   QueueListener,
   QueueMessage,
@@ -27,7 +29,8 @@ interface Commands {
   enqueue: { request: EnqueueRequest; answer: QueueAnswer };
   beat: { request: WaiterRequest; answer: QueueAnswer | { status: 'gone' } };
   requeue: { request: RequeueRequest; answer: QueueAnswer | { status: 'not-owner'; resent: boolean } };
-  mint: { request: WaiterRequest & { leastToken: number }; answer: TokenRange | null };
+  mint: { request: MintRequest; answer: TokenRange | null };
+  downgrade: { request: RenewRequest; answer: void };
 }
 
 type Kind = keyof Commands;
@@ -70,18 +73,13 @@ export class Command<K extends Kind> {
 /** A backend with a queue whose every answer and message comes from the test, when the test says so. */
 export class ScriptedBackend implements LockBackend {
   readonly name = 'scripted';
-  readonly capabilities: LockBackendCapabilities = {
-    lease: 'ttl',
-    fencing: 'strict',
-    push: true,
-    severalKeys: true,
-    serverQueue: true,
-  };
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
   readonly sent: Command<Kind>[] = [];
   /** What is answered at once, because the test is not about it. */
   atOnce: { [K in Kind]?: () => Commands[K]['answer'] | Error } = {
     release: () => ({ status: 'released', resent: false }),
     listen: () => {},
+    downgrade: () => {},
   };
   private listener: QueueListener | undefined;
   private readonly eventually: typeof eventually;
@@ -99,7 +97,6 @@ export class ScriptedBackend implements LockBackend {
     enqueue: (request) => this.send('enqueue', request),
     beat: (request) => this.send('beat', request),
     requeue: (request) => this.send('requeue', request),
-    mint: (request) => this.send('mint', request),
   };
 
   acquire(request: AcquireRequest): Promise<AcquireAnswer> {
@@ -112,6 +109,14 @@ export class ScriptedBackend implements LockBackend {
 
   release(request: TicketRequest): Promise<ReleaseAnswer> {
     return this.send('release', request);
+  }
+
+  mint(request: MintRequest): Promise<TokenRange | null> {
+    return this.send('mint', request);
+  }
+
+  downgrade(request: RenewRequest): Promise<void> {
+    return this.send('downgrade', request);
   }
 
   async inspect(): Promise<null> {
@@ -165,6 +170,7 @@ export class ScriptedBackend implements LockBackend {
       beat: () => gone,
       requeue: () => gone,
       mint: () => gone,
+      downgrade: () => {},
     };
     for (const command of this.sent) this.answerAtOnce(command);
   }
@@ -200,7 +206,7 @@ export function busy({
   unreached = false,
   owner = 'other:1',
   remaining = 30_000,
-}: Partial<Omit<Extract<QueueAnswer, { status: 'busy' }>, 'status'>> = {}): QueueAnswer {
+}: Partial<Omit<Busy, 'status'>> = {}): QueueAnswer {
   return { status: 'busy', unissued, first, far, unreached, owner, remaining };
 }
 

@@ -1,10 +1,11 @@
 import type { CacheOptions } from 'nest-redis-lock';
 import type { CacheStore } from '../../lib/contracts/cache-store.js';
-import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
+import { memoryCacheStore } from '../../lib/backends/memory/cache/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheRuntime } from '../../lib/cache/cache-runtime.js';
 import { CacheService } from '../../lib/cache/cache.service.js';
 import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
+import { LimitedLog } from '../../lib/errors/limited-log.js';
 import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
 import { RecordingLogger } from './recording-logger.js';
 
@@ -19,8 +20,9 @@ export interface ScriptedCache extends Disposable {
 /** A cache over a store whose steps take the time, and fail, as a test says. */
 export function scriptedCache(options: CacheOptions = {}, store = memoryCacheStore()): ScriptedCache {
   const logger = new RecordingLogger();
-  const engine = new CacheEngine(store, cacheSettings(options), logger, FirstLevel);
-  const runtime = new CacheRuntime(engine, logger, {});
+  const log = new LimitedLog(logger);
+  const engine = new CacheEngine(store, cacheSettings(options), log, FirstLevel);
+  const runtime = new CacheRuntime(engine, log, {});
   runtime.boot();
   return {
     cache: new CacheService(runtime),

@@ -37,6 +37,12 @@ export class Accepted {
   @DistributedLock('job', { ttl: '1.5m', wait: '250ms', maxHold: '2h', renew: { interval: '10s', timeout: 500 } })
   async durations(): Promise<void> {}
 
+  @DistributedLock('job', { mode: 'read' })
+  async reads(): Promise<void> {}
+
+  @DistributedLock('job', { mode: 'write' })
+  async writes(): Promise<void> {}
+
   @DistributedLock('generic:<0>')
   async generic<T>(value: T): Promise<T> {
     return value;
@@ -73,6 +79,10 @@ export class Refused {
   // @ts-expect-error no such unit
   @DistributedLock('job', { ttl: '30x' })
   async otherUnit(): Promise<void> {}
+
+  // @ts-expect-error no such mode
+  @DistributedLock('job', { mode: 'shared' })
+  async otherMode(): Promise<void> {}
 
   // @ts-expect-error no such option
   @DistributedLock('job', { tll: 1_000 })

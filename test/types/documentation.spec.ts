@@ -5,8 +5,9 @@ import ts from 'typescript';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
-const GUIDE = 'docs/guide';
-const PAGES = ['README.md', ...readdirSync(join(REPOSITORY, GUIDE)).map((page) => `${GUIDE}/${page}`)];
+const FOLDERS = ['docs/guide', 'docs/operations'];
+const pagesIn = (folder: string) => readdirSync(join(REPOSITORY, folder)).filter((file) => file.endsWith('.md'));
+const PAGES = ['README.md', ...FOLDERS.flatMap((folder) => pagesIn(folder).map((page) => `${folder}/${page}`))];
 
 /** What the samples use without declaring it. */
 const GIVEN = `
@@ -147,6 +148,15 @@ it('shows no figure in the README that docs/benchmarks.md lacks', () => {
   const figures = rows.flatMap((row) => row.split('|').slice(2, 4)).map((cell) => /[\d,.]+/.exec(cell)?.[0] ?? cell);
   expect(figures.length).toBeGreaterThan(10);
   expect(figures.filter((figure) => !benchmarks?.includes(` ${figure} |`))).toEqual([]);
+});
+
+it('names every error of the main entry on the page of the errors', () => {
+  const [report = '', page = ''] = ['docs/api-report/index.public.api.md', 'docs/guide/errors.md'].map((file) =>
+    readFileSync(join(REPOSITORY, file), 'utf8'),
+  );
+  const errors = Array.from(report.matchAll(/^export (?:abstract )?class (\w+Error)\b/gm), ([, name]) => name);
+  expect(errors.length).toBeGreaterThan(20);
+  expect(errors.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
 });
 
 const ALL_PAGES = [

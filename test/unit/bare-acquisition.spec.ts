@@ -1,14 +1,15 @@
-import { LockKeyError, memory } from 'nest-redis-lock';
+import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
+import { LockKeyError } from '../../lib/errors/lock-errors.js';
 import { Gate } from '../support/gate.js';
-import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { startLockServices, type LockServices } from '../support/lock-services.js';
 
 /** More acquisitions than a chain keeps of those that have ended. */
 const MANY = 40;
 
-let app: LockApp;
+let app: LockServices;
 
 beforeEach(async () => {
-  app = await startLockApp({ backend: memory() });
+  app = await startLockServices({ backend: memory() });
 });
 afterEach(() => app.close());
 

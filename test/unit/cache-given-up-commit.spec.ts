@@ -1,7 +1,7 @@
 import { scriptedCache } from '../support/scripted-cache.js';
 
 it.each(['throw', 'open'] as const)(
-  "a load whose value could not be stored in time lets go of its lease: '%s'",
+  "a load whose value could not be stored in time releases its lease: '%s'",
   async (onRedisError) => {
     using scripted = scriptedCache({ commandTimeout: 50, defaults: { onRedisError, lock: { lease: '10m' } } });
     const { cache, store } = scripted;

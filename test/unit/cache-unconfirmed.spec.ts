@@ -1,12 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { CacheBackendError, type CacheOperations } from 'nest-redis-lock';
+import type { CacheOperations } from 'nest-redis-lock';
 import type { CacheStore } from '../../lib/contracts/cache-store.js';
+import { CacheBackendError } from '../../lib/errors/cache-errors.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';
 
 type Step = 'invalidate' | 'invalidateTag' | 'deleteMatching' | 'ping';
 
-/** Refuses these steps until told otherwise. */
+/** Refuses these steps until `allow` is called. */
 function refuse(store: CacheStore, ...steps: Step[]): { allow(): void } {
   const before = steps.map((step) => [step, store[step]] as const);
   const refusal = () => Promise.reject(new Error('refused'));
@@ -16,7 +17,7 @@ function refuse(store: CacheStore, ...steps: Step[]): { allow(): void } {
 
 const THROW = { onRedisError: 'throw' } as const;
 
-describe('what a deletion covers that was refused', () => {
+describe('what a refused deletion covers', () => {
   const deletions: Record<string, [Step, (cache: CacheOperations) => Promise<unknown>]> = {
     'of the key': ['invalidate', (cache) => cache.del('k', THROW)],
     'by tag': ['invalidateTag', (cache) => cache.deleteByTag('t', THROW)],
@@ -53,7 +54,7 @@ describe('what a deletion covers that was refused', () => {
     },
   );
 
-  it('is deleted before anything builds on it', async () => {
+  it('is deleted before anything depends on it', async () => {
     using scripted = scriptedCache();
     const { cache, store } = scripted;
     for (const key of ['n', 'absent', 'there']) await cache.set(key, 100);
@@ -118,7 +119,7 @@ it('a deletion that looks at every key is tried again as soon as the store is ba
   await eventually(() => engine.stats().unconfirmedInvalidations === 0, { within: 1_000, every: 1 });
 });
 
-it('at the end of the application they are tried until the store answers, also while it is left alone', async () => {
+it('at the end of the application they are repeated until the store answers, even with an open breaker', async () => {
   const scripted = scriptedCache({ breaker: { errors: 1, open: '1m' } });
   const { cache, store, engine, logger } = scripted;
   const keys = Array.from({ length: 150 }, (_, index) => `k:${index}`);

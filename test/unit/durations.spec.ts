@@ -1,18 +1,11 @@
-import {
-  exponentialBackoff,
-  fixedDelay,
-  limitedRetries,
-  LockConfigError,
-  LockTimeoutError,
-  memory,
-  type Duration,
-  type LockOptions,
-  type RedisLockModuleOptions,
-} from 'nest-redis-lock';
+import type { Duration, LockOptions, RedisLockModuleOptions } from 'nest-redis-lock';
+import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
+import { LockConfigError, LockTimeoutError } from '../../lib/errors/lock-errors.js';
 import { resolveLockOptions } from '../../lib/lock/options/lock-options.js';
+import { exponentialBackoff, fixedDelay, limitedRetries } from '../../lib/lock/options/retry-strategy.js';
 import { resolveModuleOptions } from '../../lib/redis-lock.options.js';
 import { eventually } from '../support/eventually.js';
-import { startLockApp } from '../support/lock-app.js';
+import { startLockServices } from '../support/lock-services.js';
 
 describe('a duration', () => {
   it.each<[Duration, number]>([
@@ -86,10 +79,18 @@ describe('a duration', () => {
     );
   });
 
-  it('is without end only for "wait"', () => {
+  it('may be endless only for "wait" and "maxHold"', () => {
     expect(resolveLockOptions({ wait: Infinity }).wait).toBe(Infinity);
     expect(() => resolveLockOptions({ ttl: Infinity })).toThrow('Option "ttl" is Infinity');
-    expect(() => resolveLockOptions({ maxHold: Infinity })).toThrow('Option "maxHold" is Infinity');
+  });
+
+  it('may take a limit of the defaults away', () => {
+    const base = resolveLockOptions({ maxHold: '1m', minHold: '1s' });
+    expect(base).toMatchObject({ maxHold: 60_000, minHold: 1_000 });
+    expect(resolveLockOptions({ maxHold: Infinity, minHold: 0 }, base)).toMatchObject({
+      maxHold: undefined,
+      minHold: 0,
+    });
   });
 
   it('paces a retry strategy', () => {
@@ -102,7 +103,7 @@ describe('a duration', () => {
   });
 
   it('extends a lease', async () => {
-    await using app = await startLockApp({ backend: memory() });
+    await using app = await startLockServices({ backend: memory() });
     const lock = await app.locks.acquire('extended', { ttl: '1s', renew: false });
     await lock.extend('10s');
     expect(lock.remaining()).toBeGreaterThan(5_000);
@@ -112,7 +113,7 @@ describe('a duration', () => {
   });
 
   it('bounds a wait', async () => {
-    await using app = await startLockApp({ backend: memory(), defaults: { wait: '20ms' } });
+    await using app = await startLockServices({ backend: memory(), defaults: { wait: '20ms' } });
     const held = await app.locks.acquire('busy');
     await expect(app.locks.acquire('busy')).rejects.toThrow(LockTimeoutError);
     const waiting = app.locks.acquire('busy', { wait: '1h' });

@@ -1,4 +1,5 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
@@ -35,4 +36,26 @@ it.each(ways)('a proxy that %s a connection while its client ends it leaves no s
   await proxy.stop();
   await new Promise((resolve) => server.close(resolve));
   await eventually(() => openSockets() <= before);
+});
+
+it('the proxy of the fault tests keeps the order of bytes when it is healed', async () => {
+  let echoed = 0;
+  const server = createServer((socket) => {
+    socket.on('data', (bytes) => socket.write(bytes, () => (echoed += 1)));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const proxy = await FaultProxy.start((server.address() as AddressInfo).port);
+  const client = connect(proxy.port, '127.0.0.1');
+  let received = '';
+  client.on('data', (bytes) => (received += bytes.toString()));
+  await once(client, 'connect');
+  proxy.slow({ reply: 1_000 });
+  client.write('late');
+  await eventually(() => echoed === 1 && proxy.delays);
+  proxy.heal();
+  client.write(', then soon');
+  await eventually(() => received === 'late, then soon');
+  client.destroy();
+  await proxy.stop();
+  server.close();
 });

@@ -1,12 +1,13 @@
 import { fileURLToPath } from 'node:url';
 import base from '../../jest.config.js';
 
-const { globalSetup: _, ...withoutServers } = base;
+const { globalSetup: _setup, globalTeardown: _teardown, ...withoutServers } = base;
 
-/** Tests that need neither a build nor a server. */
+/** Tests that need neither a build, a server nor a Nest application. */
 export default {
   ...withoutServers,
   rootDir: fileURLToPath(new URL('../..', import.meta.url)),
+  moduleNameMapper: { ...base.moduleNameMapper, '^@nestjs/common$': '<rootDir>/test/support/nest-common.ts' },
   testMatch: ['<rootDir>/test/unit/**/*.spec.ts'],
   maxWorkers: '100%',
 };

@@ -1,4 +1,4 @@
-import { NamedBackend } from '../../lib/lock/backend/named-backend.js';
+import { QueueingBackend } from '../../lib/lock/backend/queueing-backend.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { ScriptedBackend } from '../support/scripted-backend.js';
 
@@ -19,8 +19,8 @@ it('stops within one time limit of a backend that answers neither the releases n
   const backend = new SilentBackend(clock);
   delete backend.atOnce.release;
   const options = { prefix: undefined, commandTimeout: COMMAND_TIMEOUT, label: 'shop' };
-  const named = new NamedBackend('', backend, options, { warn: () => {} });
-  named.releaser.abandon({ names: ['job'], ticket: named.nextTicket() }, 30_000);
+  const named = new QueueingBackend('', backend, options, { warn: () => {} });
+  named.releaser.abandon({ names: ['job'], ticket: named.contenders.nextTicket() }, 30_000);
   const stoppedAt = performance.now();
   await clock.settle(named.stop());
   expect(performance.now() - stoppedAt).toBeLessThan(1.5 * COMMAND_TIMEOUT);

@@ -1,6 +1,8 @@
+import { lockOption } from '../../lib/options/option-checks.js';
 import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
 import { entrySettings } from '../../lib/cache/options/entry-settings.js';
-import { CacheConfigError, LockConfigError } from '../../lib/index.js';
+import { CacheConfigError } from '../../lib/errors/cache-errors.js';
+import { LockConfigError } from '../../lib/errors/lock-errors.js';
 import { resolveLockOptions } from '../../lib/lock/options/lock-options.js';
 import { resolveModuleOptions } from '../../lib/redis-lock.options.js';
 
@@ -73,9 +75,18 @@ it('accessors of a class count as options', () => {
   expect(entrySettings(new Options()).ttl).toBe(2_000);
 });
 
-it('lock: true waits also where the module has turned it off', () => {
+it('lock: true waits even if the module has turned it off', () => {
   const off = entrySettings({ lock: false });
   expect(off).toMatchObject({ wait: 0, onTimeout: 'load' });
   expect(entrySettings({ lock: true }, off)).toMatchObject({ wait: 10_000, onTimeout: 'stale' });
   expect(entrySettings({ lock: { wait: '1s' } }, off)).toMatchObject({ wait: 1_000, onTimeout: 'load' });
+});
+
+it.each([
+  ['postgres://shop:secret@db/shop', '"postgres://...@db/shop"'],
+  [['redis://:se/cr@et@cache'], 'redis://...@cache'],
+  ['postgres://db/shop?user=shop&password=secret&ssl=true', '"postgres://db/shop?user=shop&password=...&ssl=true"'],
+  ['redis://cache:6379', '"redis://cache:6379"'],
+])('shows no password of a URL that was given for another option', (value, shown) => {
+  expect(lockOption.refused('schema', value, 'a name').message).toBe(`Option "schema" is ${shown}; give a name`);
 });

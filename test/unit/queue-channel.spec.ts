@@ -1,17 +1,17 @@
 import { DrivenClock } from '../support/driven-clock.js';
-import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { startLockServices, type LockServices } from '../support/lock-services.js';
 import { busy, ScriptedBackend } from '../support/scripted-backend.js';
 
 const clock = new DrivenClock();
 let backend: ScriptedBackend;
-let app: LockApp;
+let app: LockServices;
 let controller: AbortController;
 
 beforeEach(async () => {
   clock.start();
   controller = new AbortController();
   backend = new ScriptedBackend(clock);
-  app = await startLockApp({ backend, commandTimeout: 3_000, shutdownGrace: 0 });
+  app = await startLockServices({ backend, commandTimeout: 3_000, shutdownGrace: 0 });
 });
 afterEach(async () => {
   backend.giveUp();

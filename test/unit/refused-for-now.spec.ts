@@ -41,7 +41,7 @@ it('sends any other command again, too', async () => {
   expect([answer, refusals]).toEqual(['PONG', []]);
 });
 
-it('does not send again for longer than a command may take, nor what is refused for good', async () => {
+it('does not send again for longer than a command may take, nor after a permanent refusal', async () => {
   const refusal = 'LOADING Redis is loading the dataset in memory';
   const loading = refusing(...Array.from({ length: 1_000 }, () => refusal));
   await expect(new ScriptRunner(loading.client).run(RENEW, [], [])).rejects.toThrow(refusal);

@@ -9,7 +9,7 @@ const clock = new DrivenClock();
 beforeEach(() => clock.start());
 afterEach(() => clock.stop());
 
-it('forgets the minimum holds that have ended, also behind one that lasts', async () => {
+it('forgets the minimum holds that have ended, even behind one that lasts', async () => {
   const logger = { warn: () => {} };
   const calls = new BackendCalls(new ScriptedBackend(clock), undefined, 1_000);
   const releaser = new Releaser(calls, new Watchdog(calls, logger), logger);

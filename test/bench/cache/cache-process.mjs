@@ -34,8 +34,8 @@ export class CacheProcess {
 }
 
 /**
- * Gives `work` what opens processes with a cache of this peer, and ends them after it. Answers its figures, and how many errors nobody
- * had caught in these processes.
+ * Gives `work` what opens processes with a cache of this peer, and ends them after it. Answers its figures, and how
+ * many errors nobody had caught in these processes.
  */
 export async function withCaches(peer, context, work) {
   const caches = [];

@@ -1,4 +1,4 @@
-/** Calls `one` for each number below `total`, so many at a time. */
+/** Calls `one` for each number below `total`, a given number of them at a time. */
 export async function inParallel(callers, total, one) {
   let next = 0;
   const call = async () => {

@@ -1,7 +1,7 @@
 /** What never answers must not end the benchmark. */
 export class HangError extends Error {}
 
-/** @throws HangError when the promise has not settled after so many ms */
+/** @throws HangError when the promise has not settled after the given ms */
 export async function within(ms, promise) {
   let timer;
   const limit = new Promise((_, reject) => {

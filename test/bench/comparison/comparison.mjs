@@ -22,8 +22,8 @@ export async function comparable(folder, only = ['']) {
 }
 
 /**
- * The ratios (after / before) of neighbouring slices. The one that goes first changes from pair to pair, so that a machine
- * that becomes slower or faster favours none. No ratios where the scenario measures no rate.
+ * The ratios (after / before) of neighbouring slices. The one that goes first changes from pair to pair, so that a
+ * machine that becomes slower or faster favours none. No ratios where the scenario measures no rate.
  */
 export async function compare(before, after, context) {
   const sides = [await opened(before, context), await opened(after, context)];

@@ -12,7 +12,11 @@ const WARM_UP_CALLERS = 50;
 
 /** Connects the peer and warms it up, on keys of its own; answers what runs the callers of this process. */
 export async function prepare({ peer, port, directory, ...load }) {
-  const run = await connectPeer(peer, { port, modules: peerModules(directory) });
+  return prepared(await connectPeer(peer, { port, modules: peerModules(directory) }), load);
+}
+
+/** Warms `run` up, on keys of its own; answers what runs the callers of this process. */
+export async function prepared(run, load) {
   const warmUp = (number) => run(`warm-up:${process.pid}:${number}`, () => turn());
   for (let cycle = 0; cycle < WARM_UP_CYCLES; cycle++) await warmUp(cycle % 10);
   await Promise.all(Array.from({ length: Math.min(load.callers, WARM_UP_CALLERS) }, (_, caller) => warmUp(caller)));
@@ -35,11 +39,11 @@ async function measure(run, { callers, keys, holds, ms }) {
       const key = nextKey();
       const asked = microseconds();
       try {
-        await run(key, async () => {
+        await run(key, async (token) => {
           const entered = microseconds();
           waits.record(entered - asked);
           await (hold > 0 ? sleep(hold) : turn());
-          if (keys !== 'own') stays.record(key, entered, microseconds());
+          if (keys !== 'own') stays.record(key, entered, microseconds(), token);
         });
         served[caller] += 1;
       } catch (error) {

@@ -9,7 +9,9 @@ const BATCH = 500;
 
 const JOBS = { 'held lock': hold, 'waiting lock': wait };
 
-/** Answers what takes the locks, or waits for one, and measures what this process grew by. It keeps them till its end. */
+/**
+ * Answers what takes the locks, or waits for one, and measures what this process grew by. It keeps them till its end.
+ */
 export async function prepare({ what, port, locks: count }) {
   const locks = await connectLocks(port);
   for (let cycle = 0; cycle < WARM_UP_CYCLES; cycle++) await locks.withLock(`warm-up:${cycle % 10}`, async () => {});

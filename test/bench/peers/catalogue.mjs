@@ -1,8 +1,8 @@
 import { connectorOf } from './connector.mjs';
 
 /**
- * Who is measured. An adapter's `connect({ port, modules })` answers `run(key, body)`, which takes the lock, waiting for
- * it where it must, runs the body and gives the lock back.
+ * Who is measured. An adapter's `connect({ port, modules })` answers `run(key, body)`, which takes the lock, waiting
+ * for it where it must, runs the body and gives the lock back.
  *
  * `packages` are the peer and what it is built on, whose versions matter to the figures. `only` says what a peer is
  * limited to: `raw` does not wait, and `mutex` is not shared between processes.

@@ -16,7 +16,7 @@ export class PeerPackages {
     this.#pinned = JSON.parse(this.#manifest);
   }
 
-  /** Where they are installed unless told otherwise: kept from run to run, and another one for other versions. */
+  /** The default folder for their installation: kept from run to run, another one for other versions. */
   get defaultDirectory() {
     const hash = createHash('sha256').update(this.#manifest).digest('hex').slice(0, 8);
     return join(tmpdir(), `${this.#pinned.name}-${hash}`);

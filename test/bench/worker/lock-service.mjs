@@ -8,8 +8,18 @@ export async function connectLocks(port) {
   return app.get(LockService);
 }
 
+/** The same on another backend than a single Redis. */
+export async function connectBackend(backend) {
+  const app = await application({ backend, cache: false });
+  return app.get(LockService);
+}
+
 export async function connectApplication(port, options = {}) {
+  return application({ redis: { host: '127.0.0.1', port }, ...options });
+}
+
+function application(options) {
   class Root {}
-  const imports = [RedisLockModule.forRoot({ redis: { host: '127.0.0.1', port }, failFast: true, ...options })];
+  const imports = [RedisLockModule.forRoot({ failFast: true, ...options })];
   return NestFactory.createApplicationContext({ module: Root, imports }, { logger: false });
 }

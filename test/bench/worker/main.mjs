@@ -6,10 +6,14 @@ import { firstLine } from '../first-line.mjs';
 EventEmitter.defaultMaxListeners = 0;
 
 const JOBS = {
+  backends: '../backends/job.mjs',
   cache: '../cache/job.mjs',
   contention: '../contention/job.mjs',
+  list: '../list/job.mjs',
   memory: '../memory/job.mjs',
+  readers: '../readers/job.mjs',
   renewal: '../renewal/job.mjs',
+  semaphore: '../semaphore/job.mjs',
 };
 
 let run;

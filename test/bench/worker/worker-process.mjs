@@ -9,7 +9,10 @@ export function killWorkers() {
   for (const worker of running) worker.kill();
 }
 
-/** A process that does one job: it is asked to prepare it, and then to run it, again and again where the job takes requests. */
+/**
+ * A process that does one job: it is asked to prepare it, and then to run it, again and again where the job takes
+ * requests.
+ */
 export class WorkerProcess {
   #child;
   #ended;
@@ -20,7 +23,7 @@ export class WorkerProcess {
     const stdio = ['ignore', 'ignore', 'pipe', 'ipc'];
     this.#child = fork(program, { execArgv, stdio, serialization: 'advanced' });
     this.#child.stderr.on('data', (data) => (this.#log = (this.#log + data).slice(-LOG_SIZE)));
-    // Told to whoever asks something afterwards.
+    // Reported to the next request.
     this.#child.on('error', () => {});
     this.#ended = once(this.#child, 'close').then(([code, signal]) => {
       running.delete(this);
@@ -70,14 +73,39 @@ function lastWords(log) {
   return words === undefined ? '' : `: ${words}`;
 }
 
+/** Several workers with one job. */
+export class WorkerTeam {
+  #workers;
+  #patience;
+
+  constructor(count, patience, execArgv) {
+    this.#workers = Array.from({ length: count }, () => new WorkerProcess(execArgv));
+    this.#patience = patience;
+  }
+
+  /** Lets all prepare the job, each with its settings. */
+  async prepare(job, settings) {
+    await Promise.all(this.#workers.map((worker, index) => worker.prepare(job, settings[index], this.#patience)));
+  }
+
+  /** Lets all run the job at once; answers their results. */
+  run() {
+    return Promise.all(this.#workers.map((worker) => worker.run(this.#patience)));
+  }
+
+  async end() {
+    await Promise.all(this.#workers.map((worker) => worker.end()));
+  }
+}
+
 /** Starts a worker for each settings, lets all prepare the job and then run it at once; answers their results. */
 export async function runTogether({ job, settings, execArgv, patience, onPrepared = async () => {} }) {
-  const workers = settings.map(() => new WorkerProcess(execArgv));
+  const team = new WorkerTeam(settings.length, patience, execArgv);
   try {
-    await Promise.all(workers.map((worker, index) => worker.prepare(job, settings[index], patience)));
+    await team.prepare(job, settings);
     await onPrepared();
-    return await Promise.all(workers.map((worker) => worker.run(patience)));
+    return await team.run();
   } finally {
-    await Promise.all(workers.map((worker) => worker.end()));
+    await team.end();
   }
 }

@@ -2,16 +2,23 @@ import { Child } from '../../support/child.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import type { EvidenceAddress } from './evidence.js';
 import { BOUNDS, SETTINGS } from './settings.js';
+import type { Backend } from './stores/store.js';
 
-/** What the contenders are told. */
+/** The options of the contenders. */
 export interface Work {
   readonly seed: number;
   /** Whose locks they take. */
   readonly peer: Peer;
+  /** Where our locks are kept. */
+  readonly backend: Backend;
+  /** Whether a lock of theirs may end before they can know. */
+  readonly abrupt: boolean;
   /** Where the packages of a peer are. */
   readonly modules: string | undefined;
-  /** One hold in so many is long enough to be renewed. */
+  /** One hold in this number is long enough to be renewed. */
   readonly longHolds: number;
+  /** How many of 100 holds read. */
+  readonly reads: number;
 }
 
 export type Peer = 'ours' | 'redlock';
@@ -31,8 +38,9 @@ export class Crew {
 
   private constructor(
     private readonly work: Work,
-    private readonly ports: readonly number[],
-    /** Every other process reaches Redis through one of these. */
+    /** For each place the ports of the store's servers. */
+    private readonly ports: readonly (readonly number[])[],
+    /** Every other process reaches each server through one of these. */
     readonly proxies: readonly FaultProxy[],
     private readonly evidence: EvidenceAddress,
     private readonly note: (what: string) => void,
@@ -40,15 +48,20 @@ export class Crew {
 
   static async gather(
     work: Work,
-    redisPort: number,
+    storePorts: readonly number[],
     evidence: EvidenceAddress,
     note: (what: string) => void,
   ): Promise<Crew> {
     const proxies: FaultProxy[] = [];
-    const ports: number[] = [];
+    const ports: (readonly number[])[] = [];
     for (let place = 0; place < SETTINGS.children; place++) {
-      if (place % 2 === 0) proxies.push(await FaultProxy.start(redisPort));
-      ports.push(place % 2 === 0 ? (proxies.at(-1) as FaultProxy).port : redisPort);
+      if (place % 2 === 1) {
+        ports.push(storePorts);
+        continue;
+      }
+      const ofPlace = await Promise.all(storePorts.map((port) => FaultProxy.start(port)));
+      proxies.push(...ofPlace);
+      ports.push(ofPlace.map(({ port }) => port));
     }
     const crew = new Crew(work, ports, proxies, evidence, note);
     for (const place of ports.keys()) crew.members[place] = crew.recruit(place);
@@ -117,6 +130,7 @@ export class Crew {
     const id = ++this.recruits;
     const task = {
       ...this.work,
+      ports: this.ports[place],
       id,
       seed: this.work.seed * 1_000_003 + id,
       names,
@@ -125,9 +139,9 @@ export class Crew {
       wait,
       evidence: this.evidence,
     };
-    const child = Child.start('contender.mjs', [String(this.ports[place]), JSON.stringify(task)]);
+    const child = Child.start('contender.mjs', [String(this.ports[place]?.[0]), JSON.stringify(task)]);
     const ready = child.says('ready', BOUNDS.process);
-    // Reported by whoever waits for it, if anybody still does.
+    // Reported by the code that waits for it, if any.
     ready.catch(() => {});
     const member = { id, child, dismissed: false, ready };
     void child.exited.then((code) => {

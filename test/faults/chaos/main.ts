@@ -3,6 +3,7 @@ import { LONG_HOLDS, LONGEST_PAUSE, runContention, type ContentionReport } from 
 import type { Peer } from './crew.js';
 import type { Tally } from './evidence.js';
 import { packagesOf } from './peer-packages.js';
+import { BACKENDS, type Backend } from './stores/store.js';
 import { summary } from './summary.js';
 
 const SEEDS = 2 ** 31 - 1;
@@ -15,12 +16,14 @@ interface Options {
   readonly seed: number;
   readonly pause: number;
   readonly longHolds: number;
+  readonly reads: number;
   readonly peer: Peer;
+  readonly backend: Backend;
   readonly compare?: true;
   readonly seconds: number;
 }
 
-const { cycles, seed, pause, longHolds, peer, compare, seconds } = new Command('npm run chaos --')
+const { cycles, seed, pause, longHolds, reads, peer, backend, compare, seconds } = new Command('npm run chaos --')
   .description('Has processes contend for a few locks while they are killed and stopped and their connections are cut')
   .option('--cycles <number>', 'locks to be taken and given back', whole, 100_000)
   .addOption(
@@ -29,8 +32,10 @@ const { cycles, seed, pause, longHolds, peer, compare, seconds } = new Command('
       .default(Math.floor(Math.random() * SEEDS), ''),
   )
   .option('--pause <ms>', 'the longest peace between two bursts of mischief', whole, LONGEST_PAUSE)
-  .option('--long-holds <number>', 'one hold in so many is long enough to be renewed', whole, LONG_HOLDS)
+  .option('--long-holds <number>', 'one hold in this number is long enough to be renewed', whole, LONG_HOLDS)
+  .option('--reads <percent>', 'holds that read, of 100 (redis)', whole, 0)
   .addOption(new Option('--peer <name>', 'whose locks are taken').choices(['ours', 'redlock']).default('ours'))
+  .addOption(new Option('--backend <name>', 'where our locks are kept').choices(BACKENDS).default('redis'))
   .option('--compare', 'ours and redlock, one after the other, with the same mischief at the same times')
   .option('--seconds <number>', 'with --compare: how long each of them contends', whole, 60)
   .allowExcessArguments(false)
@@ -41,7 +46,7 @@ const { cycles, seed, pause, longHolds, peer, compare, seconds } = new Command('
 let printed = performance.now();
 const reports: ContentionReport[] = [];
 for (const each of compare ? (['ours', 'redlock'] as const) : [peer]) {
-  const common = { seed, pause, longHolds, peer: each, modules: await packagesOf(each), onProgress };
+  const common = { seed, pause, longHolds, reads, peer: each, backend, modules: await packagesOf(each), onProgress };
   const limits = compare ? { cycles: 0, duration: seconds * 1_000, rhythm: RHYTHM } : { cycles };
   reports.push(await runContention({ ...common, ...limits, tolerant: each !== 'ours' }));
 }

@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
 import type { FaultProxy } from '../../support/fault-proxy.js';
 import type { Crew } from './crew.js';
 import type { Evidence } from './evidence.js';
 import type { Random } from './random.js';
 import { SETTINGS, STOP } from './settings.js';
+import type { Store } from './stores/store.js';
 
-export const KINDS = ['kill', 'stop', 'flush', 'clientKill', 'pubsubKill', 'drop'] as const;
-export type Kind = (typeof KINDS)[number];
+/** Mischief of every store; each adds its own. */
+const OF_ALL = ['kill', 'stop', 'drop'] as const;
 
 interface Prank {
-  readonly kind: Kind;
+  readonly kind: string;
   /** When in its burst (ms). */
   readonly at: number;
   /** Which process, unless one is aimed at. */
@@ -23,45 +23,35 @@ interface Prank {
   readonly way: number;
 }
 
-/** How often each kind comes in a round of all. */
-const ROUND: readonly Kind[] = [
-  'kill',
-  'stop',
-  'stop',
-  'stop',
-  'stop',
-  'flush',
-  'clientKill',
-  'pubsubKill',
-  'drop',
-  'drop',
-];
+/** How often each kind comes in a round of all, with one of each of the store's own. */
+const ROUND: readonly string[] = ['kill', 'stop', 'stop', 'stop', 'stop', 'drop', 'drop'];
 const LONGEST_BURST = 400;
 const LOOKS = 40;
 const BETWEEN_LOOKS = 8;
-const COMMAND = 'eval';
 
-/** Does what a seed says to processes, to their connections and to the scripts of Redis. */
+/** Does what a seed says to processes, to their connections and to the store. */
 export class Mischief {
-  readonly done: Record<Kind, number> = { kill: 0, stop: 0, flush: 0, clientKill: 0, pubsubKill: 0, drop: 0 };
-  private readonly admin: Redis;
-  private planned: Kind[] = [];
+  readonly done: Record<string, number>;
+  private planned: string[] = [];
 
   constructor(
     private readonly random: Random,
     private readonly crew: Crew,
     private readonly evidence: Evidence,
-    redisPort: number,
+    private readonly store: Store,
   ) {
-    this.admin = new Redis({ host: '127.0.0.1', port: redisPort });
+    this.done = Object.fromEntries([...OF_ALL, ...Object.keys(store.faults)].map((kind) => [kind, 0]));
   }
 
   /** Whether every kind came at least once. */
   get complete(): boolean {
-    return KINDS.every((kind) => this.done[kind] > 0);
+    return Object.values(this.done).every((times) => times > 0);
   }
 
-  /** One to three pranks at about the same time. Nobody stands still when it is over, and everybody who was killed is replaced. */
+  /**
+   * One to three pranks at about the same time. Nobody stands still when it is over, and everybody who was killed is
+   * replaced.
+   */
   async burst(): Promise<void> {
     // All is drawn before anything is done, so that the plan does not depend on who is faster.
     const pranks = Array.from({ length: this.random.whole(1, 3) }, () => this.next());
@@ -69,14 +59,10 @@ export class Mischief {
     await this.crew.complete();
   }
 
-  close(): void {
-    this.admin.disconnect();
-  }
-
   private next(): Prank {
-    if (this.planned.length === 0) this.planned = this.random.shuffled(ROUND);
+    if (this.planned.length === 0) this.planned = this.random.shuffled([...ROUND, ...Object.keys(this.store.faults)]);
     return {
-      kind: this.planned.pop() as Kind,
+      kind: this.planned.pop() as string,
       at: this.random.whole(0, LONGEST_BURST),
       place: this.random.whole(0, SETTINGS.children - 1),
       aimed: this.random.whole(0, 2) > 0,
@@ -88,7 +74,7 @@ export class Mischief {
   private async play(prank: Prank): Promise<void> {
     await sleep(prank.at);
     await this.carryOut(prank);
-    this.done[prank.kind] += 1;
+    this.done[prank.kind] = (this.done[prank.kind] ?? 0) + 1;
   }
 
   private async carryOut(prank: Prank): Promise<void> {
@@ -100,19 +86,17 @@ export class Mischief {
       this.crew.stop(victim);
       await sleep(standstill);
       this.crew.resume(victim);
-    } else if (kind === 'flush') {
-      await this.admin.script('FLUSH');
-    } else if (kind === 'clientKill') {
-      await this.admin.call('CLIENT', 'KILL', 'TYPE', 'normal');
-    } else if (kind === 'pubsubKill') {
-      await this.admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    } else if (kind !== 'drop') {
+      await this.store.faults[kind]?.();
     } else {
       const { proxies } = this.crew;
       this.drop(proxies[place % proxies.length] as FaultProxy, way);
     }
   }
 
-  /** Whoever is seen twice in the middle of the same hold is likely to stay there until the signal arrives. */
+  /**
+   * A contender that is seen twice in the middle of the same hold will probably stay there until the signal arrives.
+   */
   private async victim({ aimed, place }: Prank): Promise<number> {
     if (!aimed) return place;
     let before: readonly (string | undefined)[] = [];
@@ -130,6 +114,6 @@ export class Mischief {
   /** All connections at once, or the one that sends the next request: before it was carried out, or after. */
   private drop(proxy: FaultProxy, way: number): void {
     if (way === 0) proxy.reset();
-    else void proxy.lose(COMMAND, way === 1);
+    else void proxy.lose(this.store.request, way === 1);
   }
 }

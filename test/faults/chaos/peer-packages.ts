@@ -1,7 +1,10 @@
 import { PeerPackages } from '../../bench/peers/installation.mjs';
 import type { Peer } from './crew.js';
 
-/** Those of the benchmark, so that both speak of the same versions. It is compiled to a folder of its own, two levels deeper. */
+/**
+ * Those of the benchmark, so that both speak of the same versions. It is compiled to a folder of its own, two levels
+ * deeper.
+ */
 const PACKAGES = new URL('../../../../test/bench/peers/packages.json', import.meta.url);
 
 /** The folder of what a peer needs, installed outside of the repository if it is not. */

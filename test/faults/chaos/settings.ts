@@ -11,20 +11,25 @@ export const SETTINGS = {
 /** How long a stopped child stands still. */
 export const STOP = { least: 50, most: 2_000 } as const;
 
-/** A holder that died keeps the name for its lease. */
-const LEASE = SETTINGS.ttl.most;
-/** A waiter that died or stands still may be given the name next, and keeps it for one more lease at most. */
-const CLAIM = SETTINGS.ttl.most;
+/** How long a server stands still: longer than requests wait for an answer of a node, shorter than leases. */
+export const STANDSTILL = 700;
+
 /** Reconnecting, one sleep between two tries, and a machine that has other things to do. */
 const SLACK = 3_000;
 
 export const BOUNDS = {
-  /** Until somebody gets each name again, once the mischief is over: lease + claim + slack. */
-  recovery: LEASE + CLAIM + SLACK,
   /** Until a caller has the lock or an error: its `wait`, the longest standstill of its process, and slack. */
   wait: SETTINGS.wait + STOP.most + SLACK,
-  /** Until no lock and no queue is left at Redis, once nobody asks any more. */
+  /** Until no lock and no queue is left at the store, once nobody asks any more. */
   cleanup: 25_000,
   /** Until a child has started, or has ended by itself. */
-  process: 20_000,
+  process: 60_000,
 } as const;
+
+/**
+ * Until somebody gets each name again (ms), once the mischief is over: a holder that died keeps the name for its lease,
+ * and a waiter that died or stands still may be given it next, and keeps it for one more lease at most.
+ */
+export function recoveryBound(lease: number): number {
+  return 2 * lease + SLACK;
+}

@@ -77,7 +77,7 @@ it('a strong read is never older than the last invalidation that had ended when 
 
 it('an eventual read is older than that by a moment at most', () => holds({}, false));
 
-it('neither is a read of what bears tags', () => holds({}, true));
+it('neither is a read of tagged values', () => holds({}, true));
 
 it('neither is a read that may be answered with a stale value', () =>
   holds({ ttl: 15, staleTtl: '1m', refreshAhead: 0.5 }, false));

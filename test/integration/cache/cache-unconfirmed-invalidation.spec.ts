@@ -124,7 +124,7 @@ describe('An invalidation that Redis does not confirm', () => {
     expect(await store.read('k')).not.toBeNull();
   });
 
-  it('is told of when the application ends meanwhile', async () => {
+  it('is logged when the application ends meanwhile', async () => {
     const { cache, engine, store, logger } = scriptedCache();
     store.invalidate = () => new Promise(() => {});
     const invalidated = cache.invalidate('k');

@@ -64,7 +64,7 @@ describe.each(['redis', 'memory'] as const)('a listener of a lost lock on %s', (
     });
   });
 
-  it('sees the holder, whoever frees the lock or looks at it first', async () => {
+  it('sees the holder, whichever code frees the lock or looks at it first', async () => {
     const seen: (readonly string[] | undefined)[] = [];
     const left = new Gate();
     const hold = locks.withLock('forced', async (lock) => {

@@ -29,7 +29,7 @@ const silentRedis = () => silent(redis(server.url));
 const silentMemory = () => silent(memory());
 
 const SHORT = 30;
-/** What a try would take by the options of the module: no test waits for so long. */
+/** The time limit of the module's options, longer than any test here waits. */
 const LONG = '1h';
 
 describe('commandTimeout of a call', () => {
@@ -40,17 +40,20 @@ describe('commandTimeout of a call', () => {
     ['in memory', {}, silentMemory],
   ];
 
-  it.each(paths)('ends a try that is not answered, whatever that of the module: %s', async (_, options, backend) => {
-    await using instance = await startLockApp({ backend: backend(), commandTimeout: LONG });
-    const { locks } = instance;
-    const given = { ...options, commandTimeout: SHORT };
-    const failure = { code: 'LOCK_BACKEND', message: expect.stringMatching(/no answer within \d\d ms/) };
-    await expect(locks.tryAcquire('n', given)).rejects.toMatchObject(failure);
-    await expect(locks.acquire('n', { ...given, wait: 50 })).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
-    await expect(locks.withLock(['a', 'b'], { ...given, wait: 50 }, async () => 1)).rejects.toMatchObject({
-      code: 'LOCK_BACKEND',
-    });
-  });
+  it.each(paths)(
+    'ends an unanswered try, whatever the commandTimeout of the module: %s',
+    async (_, options, backend) => {
+      await using instance = await startLockApp({ backend: backend(), commandTimeout: LONG });
+      const { locks } = instance;
+      const given = { ...options, commandTimeout: SHORT };
+      const failure = { code: 'LOCK_BACKEND', message: expect.stringMatching(/no answer within \d\d ms/) };
+      await expect(locks.tryAcquire('n', given)).rejects.toMatchObject(failure);
+      await expect(locks.acquire('n', { ...given, wait: 50 })).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+      await expect(locks.withLock(['a', 'b'], { ...given, wait: 50 }, async () => 1)).rejects.toMatchObject({
+        code: 'LOCK_BACKEND',
+      });
+    },
+  );
 
   it('is taken from the defaults, as a duration, and by decorators', async () => {
     @Injectable()
@@ -71,7 +74,7 @@ describe('commandTimeout of a call', () => {
     await expect(defaulted.locks.tryAcquire('n')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
   });
 
-  it.each([0, -1, NaN, 'soon', Infinity])('that cannot be is refused: %p', async (commandTimeout) => {
+  it.each([0, -1, NaN, 'soon', Infinity])('is refused if it is invalid: %p', async (commandTimeout) => {
     await using instance = await startLockApp({ backend: memory() });
     const refused = instance.locks.acquire('n', { commandTimeout: commandTimeout as number });
     await expect(refused).rejects.toBeInstanceOf(LockConfigError);

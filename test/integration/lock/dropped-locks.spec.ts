@@ -39,7 +39,7 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
     lock.signal.addEventListener('abort', () => {});
   }
 
-  it('is told once, with the name and the place: a lock that was dropped unreleased; its lease ends', async () => {
+  it('is reported once, with name and place: a lock that was dropped without release; its lease ends', async () => {
     await forgetToRelease('forgotten');
     expect(await told('forgotten')).toMatch(/Acquired at:\n(.*\n)*.*forgetToRelease/);
     await eventually(async () => !(await locks.isLocked('forgotten')), { within: 10_000 });
@@ -48,16 +48,16 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
     await (await locks.acquire('forgotten')).release();
   });
 
-  it('is told also of several names, in a request, and of one that callers of this process wait for', async () => {
+  it('is also reported for several names, in a request, and for a name that callers of this process wait for', async () => {
     await new AsyncResource('request').runInAsyncScope(() => forgetToRelease(['left', 'right']));
     const waiting = locks.acquire('left', { wait: 20_000 });
     expect(await told('right')).toContain('"left", "right"');
     await (await waiting).release();
   });
 
-  it('is renewed for as long as it is kept, and not told: a lock', async () => {
-    const lock = await locks.acquire('kept', { ttl: 2_000 });
-    for (let turn = 0; turn < 5; turn++) {
+  it('is renewed while it is referenced, and not reported: a lock', async () => {
+    const lock = await locks.acquire('kept', { ttl: 4_000 });
+    for (let turn = 0; turn < 10; turn++) {
       await sleep(500);
       await collectGarbage();
     }
@@ -70,13 +70,13 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
   it('is renewed, and not told, where the application releases by name: a lock whose Lock nobody keeps', async () => {
     const other = await startLockApp(kind === 'redis' ? { redis: server.url } : { backend: memory() });
     const byName = async (name: string, work: () => Promise<void>) => {
-      await other.locks.acquire(name, { ttl: 2_000 });
+      await other.locks.acquire(name, { ttl: 6_000, renew: { interval: 300 } });
       await work();
       await other.locks.release(name);
     };
     await byName('first', async () => {});
     await byName('second', async () => {
-      for (let turn = 0; turn < 5; turn++) {
+      for (let turn = 0; turn < 13; turn++) {
         await sleep(500);
         await collectGarbage();
       }
@@ -85,7 +85,7 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
     await other.close();
   });
 
-  it('is let go: each run of a job that schedules its next run from inside of the lock', async () => {
+  it('is garbage-collected: each run of a job that schedules its next run from inside of the lock', async () => {
     const runs: WeakRef<Lock>[] = [];
     await new Promise<void>((resolve, reject) => {
       const job = async (): Promise<void> => {

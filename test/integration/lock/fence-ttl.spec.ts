@@ -22,7 +22,7 @@ const fence = (name: string) => plain.pttl(`lock:{${name}}:fence`);
 it.each<[string, () => RedisLockModuleOptions, number]>([
   ['by default', () => ({ redis: server.url }), 600_000],
   ['as the module says', () => ({ redis: server.url, fenceTtl: '90s' }), 90_000],
-  ['as the backend is told', () => ({ backend: redis(server.url, { fenceTtl: 5_000 }) }), 5_000],
+  ['as an option of the backend', () => ({ backend: redis(server.url, { fenceTtl: 5_000 }) }), 5_000],
 ])('the counter of tokens stays %s, by every way to a grant', async (how, options, ttl) => {
   await using app = await startLockApp(options());
   await using other = await startLockApp(options());
@@ -57,7 +57,7 @@ it.each([10, '10ms', 0, -1, NaN, '1 hour'])('refuses %j', (fenceTtl) => {
   expect(() => resolveModuleOptions(options)).toThrow(/fenceTtl/);
 });
 
-it('is told to the backend where one is given', () => {
+it('belongs to the backend if one is given', () => {
   expect(() => resolveModuleOptions({ backend: memory(), fenceTtl: '1m' })).toThrow(
     /redis\(connection, \{ fenceTtl \}\)/,
   );

@@ -18,18 +18,22 @@ function separateTokens(): LockBackend {
   return {
     ...store,
     name: 'separate',
-    capabilities: store.capabilities,
+    traits: store.traits,
     acquire: async (request) => {
       const answer = await store.acquire(request);
-      if (!answer.granted) return answer;
+      if (answer.status === 'busy') return answer;
       const fencingToken = Math.max(request.leastToken ?? 1, ...request.names.map((name) => next.get(name) ?? 1));
       for (const name of request.names) next.set(name, fencingToken + 1);
-      return { granted: true, fencingToken };
+      return { ...answer, tokens: { first: fencingToken, count: 1 } };
+    },
+    mint: async ({ name, leastToken }) => {
+      const first = Math.max(leastToken, next.get(name) ?? 1);
+      next.set(name, first + 1);
+      return { first, count: 1 };
     },
     renew: (requests) => store.renew(requests),
     release: (request) => store.release(request),
     inspect: (request) => store.inspect(request),
-    forceRelease: (request) => store.forceRelease(request),
     ping: () => store.ping(),
     close: () => store.close(),
   };

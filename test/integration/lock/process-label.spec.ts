@@ -19,7 +19,7 @@ describe.each(['redis', 'memory'] as const)('the label of an application on %s',
       ...(prefix !== undefined && { prefix }),
     });
 
-  it('is shown of whoever holds a lock, here and elsewhere', async () => {
+  it('is shown for any holder, here and elsewhere', async () => {
     await using checkout = await start('checkout @ eu-1');
     await using other = await start();
     const lock = await checkout.locks.acquire('labelled');
@@ -41,7 +41,7 @@ describe.each(['redis', 'memory'] as const)('the label of an application on %s',
   });
 });
 
-it('is absent of a foreign client, expires with a process that died, and goes with one that closes', async () => {
+it('is absent for a foreign client, expires after a process that died, and is removed by one that closes', async () => {
   const plain = new Redis(server.url);
   await plain.set('lock:{foreign}', 'somebody:7', 'PX', 60_000);
   await plain.set('lock:{nameless}', 'somebody', 'PX', 60_000);

@@ -72,7 +72,7 @@ describe('a method with a lock', () => {
     await eventually(async () => !(await locks.isLocked('endless')));
   });
 
-  it('that emits all at once is read to its end by who wants all', async () => {
+  it('that emits all at once is read to its end by a subscriber that wants all', async () => {
     expect(await firstValueFrom(streams.numbers(5).pipe(toArray()))).toEqual([0, 1, 2, 3, 4]);
     await eventually(async () => !(await locks.isLocked('stream')));
   });
@@ -95,7 +95,7 @@ describe('a method with a lock', () => {
   ])('does not resolve to %s, which is read after the lock', async (_what, make) => {
     await expect(streams.later(make)).rejects.toThrow(LockConfigError);
     await expect(streams.later(make)).rejects.toThrow(
-      /Streams\.later resolved to an iterable that is read after the lock/,
+      /Streams\.later resolved to an iterable, which its caller reads after the lock/,
     );
     expect(await locks.isLocked('later')).toBe(false);
   });

@@ -243,7 +243,7 @@ describe.each(['redis', 'memory'] as const)('a lock that is taken away on %s', (
     if (thief === 'one') expect(seen).toBeInstanceOf(LockLostError);
   });
 
-  it('is told by the hold of several names and by the outer of two nested ones', async () => {
+  it('is reported by the hold of several names and by the outer of two nested holds', async () => {
     const several = one.locks.withLock(['some', 'other'], () => two.locks.forceRelease('other'));
     await expect(several).rejects.toBeInstanceOf(LockLostError);
     const nested = one.locks.withLock('outer', () =>
@@ -253,7 +253,7 @@ describe.each(['redis', 'memory'] as const)('a lock that is taken away on %s', (
     expect(await one.locks.isLocked('some')).toBe(false);
   });
 
-  it('is told although the body gave it back by hand and swallowed what that told', async () => {
+  it('is reported although the body released by hand and swallowed the error', async () => {
     const result = one.locks.withLock('by-hand', async (lock) => {
       await two.locks.forceRelease('by-hand');
       await lock.release().catch(() => {});

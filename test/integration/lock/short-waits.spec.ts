@@ -50,12 +50,12 @@ describe('while Redis answers slowly', () => {
   ];
 
   describe.each(ways)('%s', (_, key, options) => {
-    it.each([0, 1, 5, 30])('a free lock is had with wait: %i', async (wait) => {
+    it.each([0, 1, 5, 30])('a free lock is granted with wait: %i', async (wait) => {
       await using lock = await slow.locks.acquire(key, { ...options, wait });
       expect(lock.held).toBe(true);
     });
 
-    it.each([1, 5, 30])('a taken lock is busy with wait: %i, and nothing stays behind', async (wait) => {
+    it.each([1, 5, 30])('a taken lock is busy with wait: %i, and leaves nothing behind', async (wait) => {
       await using held = await other.locks.acquire(key);
       const refused = slow.locks.acquire(key, { ...options, wait });
       await expect(refused).rejects.toBeInstanceOf(LockTimeoutError);
@@ -64,7 +64,7 @@ describe('while Redis answers slowly', () => {
     });
   });
 
-  it('is cancelled at once all the same', async () => {
+  it('is still cancelled at once', async () => {
     proxy.hold();
     const controller = new AbortController();
     const call = slow.locks.acquire('cancelled', { wait: 5, signal: controller.signal });
@@ -125,7 +125,7 @@ describe('an answer that is under way when the wait ends', () => {
     expect(backend.releases).toContain(ticket);
   });
 
-  it('is not waited for where the lock is known to be busy', async () => {
+  it('is not awaited if the lock is known to be busy', async () => {
     const call = app.locks.acquire('job', { wait: 200 }).catch((error: unknown) => error);
     await (await backend.take('enqueue')).answer(busy());
     await (await backend.take('enqueue')).answer(busy({ first: true, remaining: 5 }));
@@ -146,7 +146,7 @@ describe('an answer that is under way when the wait ends', () => {
   });
 });
 
-it('is the answer of a backend without a queue, too', async () => {
+it('may come from a backend without a queue, too', async () => {
   const store = memory();
   const slowed: LockBackend = Object.assign(Object.create(store) as LockBackend, {
     acquire: async (request: Parameters<LockBackend['acquire']>[0]) => {

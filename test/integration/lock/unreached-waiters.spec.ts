@@ -42,7 +42,7 @@ const owner = () => plain.get(`lock:{${name}}`);
 const leaseLeft = () => plain.pttl(`lock:{${name}}`);
 const queued = () => plain.lrange(`lock:{${name}}:queue`, 0, -1);
 
-/** As if the waiter had been heard of so long ago (ms). */
+/** Sets the age (ms) of the waiter's last heartbeat. */
 async function heardOf(ticket: string, ago: number): Promise<void> {
   const [entry] = await plain.hmget(`lock:{${name}}:waiters`, ticket);
   const [, ...rest] = (entry as string).split(':');

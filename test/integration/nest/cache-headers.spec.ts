@@ -245,7 +245,7 @@ describe.each([
     expect(await events.text()).toMatch(/data: one[^]*data: two/);
   });
 
-  it('can be told to say less, or something else', async () => {
+  it('can be configured to send less, or something else', async () => {
     const string = await get('configured/string');
     expect(told(string)).toEqual(['HIT', 'public, max-age=1']);
     const nothing = await get('configured/nothing', { 'If-None-Match': '*', 'Cache-Control': 'max-age=0' });

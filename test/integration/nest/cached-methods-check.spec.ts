@@ -93,9 +93,7 @@ describe('methods that share a key template', () => {
   it('are warned of, also with equal options', async () => {
     const lines = await warnings({ providers: [Products, Orders] });
     expect(lines).toHaveLength(1);
-    expect(lines[0]).toMatch(
-      /^Products\.find and Orders\.find are cached under one key template, "item:<0>", so that each/,
-    );
+    expect(lines[0]).toMatch(/^Products\.find and Orders\.find are cached under one key template, "item:<0>", so each/);
     expect(await warnings({ providers: [Products, { provide: 'again', useExisting: Products }] })).toEqual([]);
   });
 

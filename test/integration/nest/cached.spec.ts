@@ -70,7 +70,7 @@ describe('@Cached', () => {
     expect(calls).toHaveLength(6);
   });
 
-  it('leaves the cache alone where the condition says no', async () => {
+  it('does not use the cache if the condition is false', async () => {
     await catalogue.unlessFresh(1, true);
     expect(await cache.get('fresh:1')).toBeUndefined();
     await catalogue.unlessFresh(1);
@@ -102,7 +102,7 @@ describe('@Cached', () => {
     ['a Response', () => new Response('x')],
   ])('refuses %s, and stores nothing', async (kind, make) => {
     await expect(catalogue.stream('s', make)).rejects.toBeInstanceOf(CacheConfigError);
-    await expect(catalogue.stream('s', make)).rejects.toThrow(new RegExp(`Catalogue\\.stream gives ${kind}`));
+    await expect(catalogue.stream('s', make)).rejects.toThrow(new RegExp(`Catalogue\\.stream returned ${kind}`));
     expect(calls).toEqual(['stream', 'stream']);
     expect(await cache.get('stream:s')).toBeUndefined();
   });
@@ -240,7 +240,7 @@ describe('@CachePut', () => {
         throw error;
       }),
     ).rejects.toBe(error);
-    await expect(catalogue.putChanged(1, () => of('x'))).rejects.toThrow(/putChanged gives an Observable/);
+    await expect(catalogue.putChanged(1, () => of('x'))).rejects.toThrow(/putChanged returned an Observable/);
     expect(await cache.get('product:1')).toBeUndefined();
     calls.length = 0;
     await expect(catalogue.putChanged({ id: 1 }, () => 1)).rejects.toBeInstanceOf(CacheKeyError);

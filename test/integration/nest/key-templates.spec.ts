@@ -145,7 +145,7 @@ describe('a template in the manner of another library', () => {
     }
   });
 
-  it('is told how the same argument is written here', () => {
+  it('is refused with the placeholder to write instead', () => {
     expect(() => DistributedLock('user:{1}')).toThrow('write <1>;');
     expect(() => DistributedLock('user:{id}')).toThrow('write <0> for the first argument, <0.id> for');
   });

@@ -29,6 +29,16 @@ describe.each(['import', 'require'])('with %s', (how) => {
     expect(loaded).not.toMatch(/\/cache-engine\.js|\/first-level\.js|\/lru-cache\/|\/msgpackr\//);
   });
 
+  it('the main entry loads no client of another store than Redis', async () => {
+    expect(await filesLoaded(how)).not.toMatch(/\/node_modules\/(pg|mysql2|@redis|node-zookeeper-client)[/-]/);
+  });
+
+  it('the main entry loads no code of the command line', async () => {
+    const loaded = await filesLoaded(how);
+    expect(loaded).toMatch('/lock/lock.service.js');
+    expect(loaded).not.toMatch(/\/dist\/cli\/|\/node_modules\/(commander|cli-table3)\//);
+  });
+
   it('a cache without a first level does not load its library', async () => {
     const loaded = await filesLoaded(how);
     expect(loaded).toMatch('/cache/cache-engine.js');

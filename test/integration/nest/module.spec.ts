@@ -56,7 +56,7 @@ describe('configuration', () => {
     await app.close();
   });
 
-  it('is global unless it is told otherwise', async () => {
+  it('is global by default', async () => {
     @Injectable()
     class Elsewhere {
       constructor(@Inject(LockService) readonly locks: LockService) {}
@@ -171,7 +171,7 @@ describe('shutdown', () => {
     await held.release();
   });
 
-  it('takes the lock from whoever does not finish within the grace', async () => {
+  it('takes the lock from holders that do not finish within the grace', async () => {
     await using other = await startLockApp({ redis: server.url });
     const app = await startLockApp({ redis: server.url, shutdownGrace: 200 });
     const began = new Gate();
@@ -191,7 +191,7 @@ describe('shutdown', () => {
     expect(await other.locks.isLocked('stuck')).toBe(false);
   });
 
-  it('refuses whoever is still inside of a lock after it', async () => {
+  it('refuses code that is still inside of a lock after it', async () => {
     const client = new Redis(server.url);
     const app = await startLockApp({ redis: client, shutdownGrace: 10 });
     const [began, closed] = [new Gate(), new Gate()];

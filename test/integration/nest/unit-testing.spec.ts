@@ -64,6 +64,24 @@ describe('an instance made with new', () => {
     await services.close();
   });
 
+  it('takes each service of the same memory in its constructor', async () => {
+    const services = testServices();
+    const { locks, cache, jobs, semaphores, idempotency, rateLimits, latches } = services;
+    await locks.withLock('all', () => cache.set('all', 1, { ttl: '1m' }));
+    expect(await cache.get('all')).toBe(1);
+    expect(await jobs.run('all', { atMostFor: '1m', atLeastFor: 0 }, async () => 2)).toBe(2);
+    expect(await semaphores.withPermit('all', { permits: 1 }, async () => 3)).toBe(3);
+    expect(await idempotency.run('all', {}, async () => 4)).toBe(4);
+    expect(await idempotency.run('all', {}, async () => 5)).toBe(4);
+    expect(await rateLimits.take('all', { limit: 1, per: '1h' })).toMatchObject({ allowed: true, remaining: 0 });
+    await latches.define('all', { count: 1, ttl: '1m' });
+    const opened = latches.await('all');
+    await latches.countDown('all');
+    await opened;
+    await services.close();
+    await expect(latches.count('all')).rejects.toThrow('the application has ended');
+  });
+
   it('without decorated methods is refused', () => {
     class Plain {}
     expect(() => wire(new Plain())).toThrow(LockConfigError);
@@ -113,7 +131,7 @@ describe('a second RedisLockModule.forRoot in one application', () => {
     [1, 0],
     [2, 1],
     [3, 1],
-  ])('of %d is told of at the boot in %d line', async (count, lines) => {
+  ])('of %d makes %d warning at start-up', async (count, lines) => {
     const logger = new RecordingLogger();
     const imports = Array.from({ length: count }, () => RedisLockModule.forRoot({ backend: memory() }));
     const app = await NestFactory.createApplicationContext({ module: class Root {}, imports }, { logger });

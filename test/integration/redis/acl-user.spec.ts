@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, Redis } from 'ioredis';
-import { CacheService, type RedisConnection } from 'nest-redis-lock';
+import { CacheService, CountDownLatch, RateLimiter, SemaphoreService, type RedisConnection } from 'nest-redis-lock';
 import { startRedisServer } from '../../support/servers/redis-server.js';
 import { eventually } from '../../support/eventually.js';
 import { startLockApp } from '../../support/lock-app.js';
@@ -12,11 +13,18 @@ const [LOCKS = '', CACHE = ''] = Array.from(
   PAGE.matchAll(/^ACL SETUSER \S+ on >password -@all ([^`]+)/gm),
   ([, rights = '']) => rights.trim().replaceAll(/\s+/g, ' '),
 );
+/** And of what is built on locks, besides those of the locks. */
+const MORE = Array.from(PAGE.matchAll(/^ACL SETUSER shop (~[^`]+)/gm), ([, rights = '']) =>
+  rights.trim().replaceAll(/\s+/g, ' '),
+).join(' ');
 const TRACKING = '&__redis__:invalidate +client|id +client|tracking';
 
 async function users(url: string, more = ''): Promise<void> {
   const admin = new Redis(url);
-  for (const [name, rights] of Object.entries({ locks: LOCKS + more, cache: `${CACHE} ${TRACKING}${more}` })) {
+  for (const [name, rights] of Object.entries({
+    locks: `${LOCKS} ${MORE}${more}`,
+    cache: `${CACHE} ${TRACKING}${more}`,
+  })) {
     await admin.call('ACL', 'SETUSER', name, 'reset', 'on', '>pw', '-@all', ...rights.split(' '));
   }
   await admin.call('ACL', 'LOG', 'RESET');
@@ -52,6 +60,30 @@ async function useEverything(redis: RedisConnection, cacheRedis: RedisConnection
   await next.release().catch(() => {});
   await locks.withLock(['{a}y', '{a}z'], async () => {});
 
+  const limiter = app.app.get(RateLimiter);
+  const limits = { limit: 1, per: '1h', onFailure: 'closed' } as const;
+  for (const allowed of [true, false]) expect(await limiter.take('key', limits)).toMatchObject({ allowed });
+  expect(await limiter.peek('key', limits)).toMatchObject({ allowed: false });
+  await limiter.reset('key', limits);
+  const storage = limiter.throttlerStorage({ onFailure: 'closed' });
+  for (const isBlocked of [false, true, true]) {
+    expect(await storage.increment('key', 60_000, 1, 60_000, 'default')).toMatchObject({ isBlocked });
+  }
+
+  const [semaphores, latches] = [app.app.get(SemaphoreService), app.app.get(CountDownLatch)];
+  const permit = await semaphores.acquire('{a}x', { permits: 1, ttl: 300 });
+  const queued = semaphores.acquire('{a}x', { permits: 1, wait: 10_000 });
+  // Meanwhile, leases are renewed, and a heartbeat is sent.
+  await sleep(600);
+  expect(await semaphores.available('{a}x')).toBe(0);
+  await permit.release();
+  await (await queued).release();
+  await latches.define('{a}x', { count: 1, ttl: '1m' });
+  const opened = latches.await('{a}x', { wait: 10_000 });
+  await sleep(50);
+  await latches.countDown('{a}x');
+  await opened;
+
   const cache = app.app.get(CacheService);
   expect(await cache.getOrSet('key', async () => 1, { tags: ['tag'] })).toBe(1);
   await cache.set('key', 2, { tags: ['tag'] });
@@ -63,6 +95,7 @@ async function useEverything(redis: RedisConnection, cacheRedis: RedisConnection
   expect(await cache.ttl('count')).not.toBeNull();
   await cache.mutate('key', async () => {});
   await cache.doubleDelete('key', async () => {}, { delay: 1 });
+  await cache.doubleDeleteByPrefix('ke', async () => {}, { delay: 1 });
   await cache.invalidate('key', { barrier: 100 });
   await cache.deleteByTag('tag');
   await cache.deleteByPrefix('oth');

@@ -4,6 +4,7 @@ import getPort from 'get-port';
 import { Redis } from 'ioredis';
 import { LockBackendError, LockLostError, LockTimeoutError, type Lock } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
+import { DrivenClock } from '../../support/driven-clock.js';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
@@ -165,17 +166,35 @@ describe('the scripts', () => {
     await plain.del('lock:{bad}', 'lock:{hash}');
   });
 
-  it('renew many locks in one call, and none in a hot loop', async () => {
-    const locks = await Promise.all(
-      Array.from({ length: 60 }, (_, i) => app.locks.acquire(`many:${i}`, RENEWED_OFTEN)),
-    );
-    const before = await commandCalls();
-    const start = performance.now();
-    await renewedAgain(...locks);
-    const rounds = (performance.now() - start) / RENEWED_OFTEN.renew.interval;
-    // The locks were taken one after the other: at first not all of them are due at once.
-    expect((await commandCalls()) - before).toBeLessThan(10 + 3 * rounds);
-    await Promise.all(locks.map((lock) => lock.release()));
+  it('renew many locks in one call, once in each third of their ttl', async () => {
+    const client = new Redis(server.url);
+    const { app: nest, locks } = await startLockApp({ redis: client });
+    // The first renewal also loads the script. Another application makes it, because a timer of this one that runs
+    // when the clock is replaced would keep its watchdog asleep.
+    await app.locks.withLock('warm', RENEWED_OFTEN, (lock) => renewedAgain(lock));
+    const clock = new DrivenClock();
+    clock.start();
+    try {
+      const names = Array.from({ length: 60 }, (_, index) => `many:${index}`);
+      const held = await Promise.all(names.map((name) => locks.acquire(name, { ttl: 30_000 })));
+      const before = await commandCalls();
+      /** No time passes while a command waits for its answer, which would count as a failure. */
+      const renewals = async () => {
+        await client.ping();
+        return (await commandCalls()) - before;
+      };
+      for (let third = 1; third <= 4; third++) {
+        await clock.pass(9_000);
+        expect(await renewals()).toBe(third - 1);
+        await clock.eventually(async () => (await renewals()) === third, { within: 1_100, every: 50 });
+      }
+      expect(held.every((lock) => lock.remaining() > 20_000)).toBe(true);
+      await Promise.all(held.map((lock) => lock.release()));
+    } finally {
+      clock.stop();
+      await nest.close();
+      client.disconnect();
+    }
   });
 
   it('are two for an uncontended lock: one to take it and one to give it back', async () => {
@@ -195,7 +214,7 @@ describe('a connection that fails', () => {
     proxy = await FaultProxy.start(server.port);
     client = new Redis({ host: '127.0.0.1', port: proxy.port, retryStrategy: () => 20, maxRetriesPerRequest: null });
     client.on('error', () => {});
-    fragile = await startLockApp({ redis: client, commandTimeout: 500 });
+    fragile = await startLockApp({ redis: client, commandTimeout: 1_500 });
     await fragile.locks.withLock('warm', async () => {});
   });
   afterEach(async () => {
@@ -281,12 +300,12 @@ describe('a connection that fails', () => {
 
   it('counts the lease from before the request was sent, so that a late answer shortens it', async () => {
     proxy.slow({ reply: 300 });
-    const lock = await fragile.locks.acquire('slow', { ttl: 1_000, renew: false });
-    expect(lock.remaining()).toBeLessThan(700);
+    const lock = await fragile.locks.acquire('slow', { ttl: 2_000, renew: false });
+    expect(lock.remaining()).toBeLessThan(1_700);
     expect(lock.remaining()).toBeGreaterThan(300);
     expect(await plain.pttl('lock:{slow}')).toBeGreaterThan(lock.remaining());
-    await lock.extend(2_000);
-    expect(lock.remaining()).toBeLessThan(1_700);
+    await lock.extend(4_000);
+    expect(lock.remaining()).toBeLessThan(3_700);
     await lock.release();
   });
 
@@ -297,10 +316,10 @@ describe('a connection that fails', () => {
   });
 
   it('repeats a renewal whose connection broke, and loses nothing', async () => {
-    const lock = await fragile.locks.acquire('transient', { ttl: 1_500 });
+    const lock = await fragile.locks.acquire('transient', { ttl: 3_000 });
     await proxy.lose('{transient}', false);
     const failedAt = performance.now();
-    await eventually(() => performance.now() - failedAt > 1_600, { within: 3_000 });
+    await eventually(() => performance.now() - failedAt > 3_100);
     expect(lock.held).toBe(true);
     await lock.release();
   });
@@ -351,7 +370,7 @@ describe('a connection that fails', () => {
     ]) {
       const start = performance.now();
       await expect(call()).rejects.toBeInstanceOf(LockBackendError);
-      expect(quietTimeSince(start)).toBeLessThan(1_000);
+      expect(quietTimeSince(start)).toBeLessThan(2_000);
     }
   });
 

@@ -1,7 +1,9 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { ServerProcess } from '../../support/servers/server-process.js';
 import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
 import { isRunning } from '../../support/is-running.js';
+import { startPostgresServer } from '../../support/servers/postgres-server.js';
 
 it.each(['kernel', 'watcher'])('a server ends with us when we are killed (%s)', async (guard) => {
   const child = Child.start('guarded-server.mjs', [guard]);
@@ -11,7 +13,7 @@ it.each(['kernel', 'watcher'])('a server ends with us when we are killed (%s)', 
   await eventually(() => !isRunning(pid));
 });
 
-it('a server that ends before it is ready is told with what it printed', async () => {
+it('a server that ends before it is ready is reported with its output', async () => {
   const starting = ServerProcess.start({
     command: 'sh',
     args: ['-c', 'echo no configuration >&2; exit 3'],
@@ -34,3 +36,20 @@ it('a server that is never ready is stopped', async () => {
   await expect(starting).rejects.toThrow(/not ready within 100 ms: Error: not yet/);
   expect(isRunning(pid)).toBe(false);
 });
+
+it('a PostgreSQL whose processes stand still leaves none of them behind', async () => {
+  const server = await startPostgresServer();
+  const all = [server.process.pid, ...childrenOf(server.process.pid)];
+  expect(all.length).toBeGreaterThan(3);
+  for (const pid of all) process.kill(pid, 'SIGSTOP');
+  await server.stop();
+  expect(all.filter(isRunning)).toEqual([]);
+});
+
+/** Linux only. */
+function childrenOf(parent: number): number[] {
+  const pids = readdirSync('/proc').map(Number).filter(Boolean);
+  return pids.filter(
+    (pid) => isRunning(pid) && readFileSync(`/proc/${pid}/status`, 'utf8').includes(`PPid:\t${parent}\n`),
+  );
+}

@@ -10,12 +10,12 @@ import { startRedisCluster, type RedisCluster } from '../../support/servers/redi
 
 /** As docs/guide/redis.md gives it. */
 const LOCK_COMMANDS =
-  '+evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl +llen +lindex +lpos +lrem ' +
+  '+evalsha +eval +ping +info +subscribe +publish +time +get +set +del +exists +pexpire +pttl +llen +lindex +linsert +lpos +lrem ' +
   '+rpush +hget +hset +hdel +hlen +hexists';
 const CACHE_COMMANDS =
   '+evalsha +eval +ping +info +subscribe +publish +time +get +mget +set +del +unlink +exists +pexpire +pexpireat +persist ' +
   '+pttl +incrby +rename +scan +sadd +srem +sismember +smembers +zadd +zrem +zcard +zscore +zrange +zrangebyscore ' +
-  '+zremrangebyscore +getbit +setbit +getrange';
+  '+zremrangebyscore +getbit +setbit +getrange +strlen';
 
 let server: RedisServer;
 let admin: Redis;
@@ -73,7 +73,7 @@ describe('eviction', () => {
     expect(app.logger.lines).toEqual([]);
   });
 
-  it('is told of further backends, and not of a cache', async () => {
+  it('is reported for further backends, but not for a cache', async () => {
     await admin.config('SET', 'maxmemory-policy', 'allkeys-lfu');
     const backends = { other: redis(server.url) };
     await using app = await startLockApp({ backend: memory(), backends, cache: { redis: server.url }, failFast: true });
@@ -164,7 +164,7 @@ describe('a missing right', () => {
     expect(await onlyLine(app)).toContain(`ACL SETUSER mute ${remedy}`);
   });
 
-  it('of the cache is told of the cache', async () => {
+  it('of the cache is reported for the cache', async () => {
     await user('locks-only', `~shop:lock:{* &shop:lock:process:* ${LOCK_COMMANDS}`);
     const { redis: connection } = as('locks-only');
     await using app = await startLockApp({ redis: server.url, prefix: 'shop', cache: { redis: connection as object } });

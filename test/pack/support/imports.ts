@@ -2,7 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import ts from 'typescript';
 
-/** The packages that a file and all that it reaches by relative imports name, sorted; of JavaScript or of declarations. */
+/**
+ * The packages that a file and all that it reaches by relative imports name, sorted; of JavaScript or of declarations.
+ */
 export async function packagesReachedFrom(entry: string): Promise<string[]> {
   const packages = new Set<string>();
   const files = new Set([entry]);

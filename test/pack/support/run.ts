@@ -1,6 +1,8 @@
 import { execFile } from 'node:child_process';
 
-/** Runs a program to its end, and answers what it printed. Fails with all that it printed: tsc tells errors on stdout. */
+/**
+ * Runs a program to its end, and answers what it printed. Fails with all that it printed: tsc tells errors on stdout.
+ */
 export function run(command: string, args: string[], options: { cwd: string; env?: object }): Promise<string> {
   const { cwd, env } = options;
   return new Promise((resolve, reject) => {

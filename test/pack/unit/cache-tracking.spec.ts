@@ -5,7 +5,7 @@ import { CacheService, RedisLockModule } from 'nest-redis-lock';
 
 const url = process.env['REDIS_URL'] as string;
 
-it('hears of the changes of other programs through the client that is installed', async () => {
+it('learns of the changes of other programs through the installed client', async () => {
   const locks = RedisLockModule.forRoot({
     redis: url,
     prefix: 'tracked',

@@ -1,5 +1,6 @@
-// Takes and gives back hot locks with several callers, and gives evidence of every hold (see test/faults/chaos/evidence.ts).
-// SIGTERM ends the callers, a second one the application; then nothing may keep the process alive.
+// Takes and gives back hot locks with several callers, and gives evidence of every hold (see
+// test/faults/chaos/evidence.ts). SIGTERM ends the callers, a second one the application; then nothing may keep the
+// process alive.
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -11,13 +12,18 @@ import { say } from './lock-app.mjs';
 
 const PEERS = { ours: connectOurs, redlock: connectRedlock };
 
-const { id, seed, peer, modules, callers, names, ttl, wait, longHolds, evidence } = JSON.parse(process.argv[3]);
+const task = JSON.parse(process.argv[3]);
+const { id, seed, peer, backend, ports, abrupt, modules, callers, names, ttl, wait, longHolds, reads, evidence } = task;
+/** The longest lease (ms) of a session that is not asked, and a request of it that is not answered. */
+const LEARNS_WITHIN = 10_000;
 const witness = new Redis({ host: '127.0.0.1', port: evidence.port, retryStrategy: null });
-// Whoever started us is gone.
+// The parent process is gone.
 const orphaned = () => process.exit(3);
 witness.on('error', () => {}).on('close', orphaned);
 const locks = await PEERS[peer]({
   port: Number(process.argv[2]),
+  ports,
+  backend,
   modules,
   token: (name) => witness.hincrby(evidence.tally, `token:${name}`, 1),
 });
@@ -28,7 +34,7 @@ const random = xoroshiro128plus(seed);
 const whole = (least, most) => uniformInt(random, least, most);
 const one = (values) => values[whole(0, values.length - 1)];
 
-/** Mostly none, sometimes a little, seldom so long that the lease has to be renewed and a standstill can hit it. */
+/** Usually none, sometimes a little, rarely long enough for a renewal and for a standstill to hit it. */
 function holdTime(lease) {
   if (whole(1, longHolds) === 1) return whole(10, Math.round(lease * 1.5));
   return whole(1, Math.ceil(longHolds / 25)) === 1 ? whole(1, 5) : 0;
@@ -62,6 +68,13 @@ class Hold {
     await this.step('write', Number(counter) + 1);
   }
 
+  async look(holdFor, heeded) {
+    const counter = await this.step('look', '');
+    if (this.refused) return;
+    if (holdFor > 0 && !(await this.sleep(holdFor, heeded))) return;
+    await this.step('look', counter);
+  }
+
   async step(script, argument) {
     const { name, lock, holder } = this;
     const before = lock.held;
@@ -79,9 +92,18 @@ class Hold {
     if (!after && !lock.signal.aborted) await note(`${this.who}not held any more, but its signal is not aborted`);
     if (accepted === 1) return value;
     this.refused = true;
-    if (before && after) await note(`${this.who}still held, but token ${value} was there before its ${script}`);
+    if (before && after && !abrupt)
+      await note(`${this.who}still held, but token ${value} was there before its ${script}`);
     else await count('fencedOff');
+    if (abrupt) await this.learnsOfLoss();
     return undefined;
+  }
+
+  /** The lock has ended with its connection: this process must see that, or ask in time whether it still has it. */
+  async learnsOfLoss() {
+    const until = performance.now() + LEARNS_WITHIN;
+    while (this.lock.held && performance.now() < until) await sleep(5);
+    if (this.lock.held) await note(`${this.who}refused, and still held ${LEARNS_WITHIN} ms later`);
   }
 
   /** Answers whether to go on. */
@@ -102,21 +124,28 @@ async function cycle() {
   const scoped = whole(0, 1) === 0;
   const holdFor = holdTime(lease);
   const heeded = whole(0, 1) === 0;
+  const mode = reads > 0 && whole(1, 100) <= reads ? 'read' : 'write';
+  const readsOn = mode === 'write' && reads > 0 && whole(0, 3) === 0;
   const started = performance.now();
   let hold;
   const enter = (lock) => {
     const waited = performance.now() - started;
     hold = new Hold(name, lock);
-    return hold.increment(waited, holdFor, heeded);
+    return mode === 'read' ? hold.look(holdFor, heeded) : hold.increment(waited, holdFor, heeded);
+  };
+  const readOn = (lock) => {
+    hold = new Hold(name, lock);
+    return hold.look(whole(0, 3), false);
   };
   try {
-    await locks.run(name, { ttl: lease, wait, scoped }, enter);
+    if (readsOn) await locks.downgrade(name, { ttl: lease, wait }, enter, readOn);
+    else await locks.run(name, { ttl: lease, wait, scoped, mode }, enter);
     if (hold.refused) await note(`${hold.who}refused, and not told of the loss`);
   } catch (error) {
     const after = performance.now();
     if (!locks.tellsOfLoss(error)) {
       await note(`${name}, after ${Math.round(after - started)} ms: ${error.stack}`);
-    } else if (hold && after < hold.trustedUntil) {
+    } else if (hold && after < hold.trustedUntil && !abrupt) {
       await note(`${hold.who}lost (${error.reason}) while the lease still had ${hold.trustedUntil - after} ms`);
     } else {
       await count('lost');

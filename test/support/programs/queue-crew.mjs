@@ -1,13 +1,15 @@
-// Waits for locks and holds them as it is told through the list `orders:<id>` of database 1, and gives evidence there.
+// Waits for locks and holds them on the orders in the list `orders:<id>` of database 1, and records evidence there.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
 import { say, startLockApp } from './lock-app.mjs';
 
-const [, , port, id] = process.argv;
-const { locks } = await startLockApp({}, { shutdownHooks: false });
+const [, , port, id, ...clusterPorts] = process.argv;
+const nodes = clusterPorts.map((each) => ({ host: '127.0.0.1', port: Number(each) }));
+const store = nodes.length > 0 ? { redis: new Cluster(nodes) } : {};
+const { locks } = await startLockApp(store, { shutdownHooks: false });
 const evidence = new Redis({ host: '127.0.0.1', port: Number(port), db: 1, retryStrategy: null });
 const orders = evidence.duplicate();
-// Whoever started us is gone.
+// The parent process is gone.
 for (const client of [evidence, orders]) client.on('error', () => {}).on('close', () => process.exit(3));
 
 const note = (what) => evidence.rpush('findings', `${id}: ${what}`);
@@ -27,7 +29,9 @@ async function take({ name, options, as, hold }) {
 
 let stop = new AbortController();
 
-/** A caller that takes the lock again and again. Nobody else may be inside; tokens are kept in the order of the holds. */
+/**
+ * A caller that takes the lock again and again. Nobody else may be inside; tokens are kept in the order of the holds.
+ */
 async function contend({ name, options, as }) {
   const names = [name].flat();
   try {

@@ -1,5 +1,5 @@
-// Runs a job of 1 ms by the clock of its machine, which is `shift` ms ahead, every `period` s, on one machine only.
-const [, , port, shift, period, minHold] = process.argv;
+// Runs jobs of 1 ms by the clock of its machine, which is `shift` ms ahead, every `period` s, on one machine only.
+const [, , port, shift, period, atLeastFor, jobs] = process.argv;
 
 const RealDate = Date;
 globalThis.Date = class extends RealDate {
@@ -15,41 +15,45 @@ globalThis.Date = class extends RealDate {
 
 const { Cron, ScheduleModule } = await import('@nestjs/schedule');
 const { NestFactory } = await import('@nestjs/core');
-const { DistributedLock, RedisLockModule } = await import('nest-redis-lock');
+const { RedisLockModule, ScheduledLock } = await import('nest-redis-lock');
 
-const say = (word) => console.log(`${word} ${Math.round(Date.now() / 1_000 / Number(period))}`);
+const tick = () => Math.round(Date.now() / 1_000 / Number(period));
+const NAMES = Array.from({ length: Number(jobs) }, (_, index) => `job${index}`);
+
+class Jobs {}
+for (const name of NAMES) {
+  Jobs.prototype[name] = async function () {
+    console.log(`ran ${tick()} ${name}`);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  };
+  decorate(Jobs, name, ScheduledLock(name, { atMostFor: '5m', atLeastFor: Number(atLeastFor) }));
+}
 
 class Machine {
-  constructor(job) {
-    this.job = job;
+  constructor(all) {
+    this.all = all;
   }
 
   async tick() {
-    say('tick');
-    await this.job.run();
+    const now = tick();
+    await Promise.all(NAMES.map((name) => this.all[name]()));
+    console.log(`looked ${now}`);
   }
 }
-class Job {
-  async run() {
-    say('ran');
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
+decorate(Machine, 'tick', Cron(`*/${period} * * * * *`));
 
 function decorate(target, method, decorator) {
   const descriptor = Object.getOwnPropertyDescriptor(target.prototype, method);
   decorator(target.prototype, method, descriptor);
   Object.defineProperty(target.prototype, method, descriptor);
 }
-decorate(Job, 'run', DistributedLock('nightly-report', { wait: 0, onBusy: 'skip', ...(minHold && { minHold }) }));
-decorate(Machine, 'tick', Cron(`*/${period} * * * * *`));
 
 const imports = [ScheduleModule.forRoot(), RedisLockModule.forRoot({ redis: { port: Number(port) } })];
-const machine = { provide: Machine, inject: [Job], useFactory: (job) => new Machine(job) };
+const machine = { provide: Machine, inject: [Jobs], useFactory: (all) => new Machine(all) };
 class Root {}
 const app = await NestFactory.createApplicationContext(
-  { module: Root, imports, providers: [Job, machine] },
-  { logger: false },
+  { module: Root, imports, providers: [Jobs, machine] },
+  { logger: ['warn', 'error'] },
 );
-say('ready');
+console.log('ready');
 process.once('SIGTERM', () => void app.close().then(() => process.exit()));

@@ -10,6 +10,8 @@ import { eventually } from '../eventually.js';
 export interface RedisSentinel {
   readonly master: RedisServer;
   readonly replica: RedisServer;
+  /** Of the sentinel. */
+  readonly port: number;
   /** For a client that asks the sentinel who the master is. */
   readonly options: RedisOptions;
   stop(): Promise<void>;
@@ -56,6 +58,7 @@ export async function startRedisSentinel(): Promise<RedisSentinel> {
   return {
     master,
     replica,
+    port,
     options: { sentinels: [{ host: HOST, port }], name: NAME, sentinelRetryStrategy: () => 50 },
     stop: async () => {
       await sentinel.stop();

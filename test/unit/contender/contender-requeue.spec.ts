@@ -1,4 +1,5 @@
-import { LockLostError, type Lock } from 'nest-redis-lock';
+import type { Lock } from 'nest-redis-lock';
+import { LockLostError } from '../../../lib/errors/lock-errors.js';
 import { busy, granted, grantMessage } from '../../support/scripted-backend.js';
 import {
   startContender,
@@ -8,6 +9,7 @@ import {
   Call,
   openChannel,
   joining,
+  beating,
   holding,
   contenders,
   until,
@@ -47,7 +49,7 @@ describe('a ticket that is queued with a release', () => {
     expect(backend.all('beat')).toEqual([]);
   });
 
-  it('is granted again where nobody else waited after all', async () => {
+  it('is granted again if no other process waited after all', async () => {
     const { requeue, again, next } = await requeueing();
     await clock.pass(60);
     await requeue.answer(granted({ first: 8_000, remaining: 5_000 }));
@@ -56,7 +58,7 @@ describe('a ticket that is queued with a release', () => {
     expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 5_000));
   });
 
-  it('is not queued where the lock was not ours any more: a new one asks, and the holder hears of it', async () => {
+  it('is not queued if the lock was no longer ours: a new one asks, and the holder loses the lock', async () => {
     const { requeue, again, next, outcome, released } = await requeueing();
     await requeue.answer({ status: 'not-owner', resent: false });
     await released;
@@ -68,7 +70,29 @@ describe('a ticket that is queued with a release', () => {
     expect(backend.releases).toEqual([]);
   });
 
-  it('may be queued where the request was sent twice: it is taken out, and nobody is told of a loss', async () => {
+  it.each(['busy', 'granted'] as const)(
+    'stays queued where a late answer to the ticket before, "%s", arrives: that one is released after the requeue',
+    async (status) => {
+      const waits = await beating();
+      const others = [new Call()];
+      await backend.tell(grantMessage(waits.ticket, NAME, { waiting: 1 }));
+      const lock = await waits.call.held();
+      await clock.pass(55);
+      const released = lock.release();
+      const requeue = await backend.take('requeue');
+      await waits.beat.answer(status === 'busy' ? busy() : granted());
+      await quiet();
+      expect(backend.releases).toEqual([]);
+      await requeue.answer(busy());
+      await released;
+      await quiet();
+      expect(backend.releases).toEqual([waits.ticket]);
+      await backend.tell(grantMessage(requeue.request.again, NAME, { first: 5_000 }));
+      expect(await others[0]?.held()).toMatchObject({ owner: requeue.request.again });
+    },
+  );
+
+  it('may be queued if the request was sent twice: it is removed, and no caller gets a loss', async () => {
     const { requeue, again, next, outcome, released } = await requeueing();
     await requeue.answer({ status: 'not-owner', resent: true });
     await released;
@@ -156,7 +180,7 @@ describe('a ticket that is queued with a release', () => {
   });
 });
 
-describe('whoever gives up', () => {
+describe('a caller that gives up', () => {
   it('in the first try leaves nothing behind, and a late grant is given back (R13)', async () => {
     const call = new Call();
     const enqueue = await backend.take('enqueue');
@@ -191,7 +215,7 @@ describe('whoever gives up', () => {
     expect(contenders()).toBe(0);
   });
 
-  it('behind a holder leaves that one alone', async () => {
+  it('behind a holder does not disturb the holder', async () => {
     const { lock, others, ticket } = await holding({}, { behind: 1 });
     await others[0]?.giveUp();
     expect(lock.held).toBe(true);
@@ -210,7 +234,7 @@ describe('whoever gives up', () => {
     expect(contenders()).toBe(0);
   });
 
-  it('does so alone with order: fifo: each caller has a ticket, which it takes along', async () => {
+  it('with order: fifo takes its own ticket along', async () => {
     await openChannel();
     const calls = [new Call({ order: 'fifo' }), new Call({ order: 'fifo' })] as const;
     const [first, second] = [await backend.take('enqueue'), await backend.take('enqueue')];

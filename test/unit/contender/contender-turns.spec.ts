@@ -1,4 +1,5 @@
-import { LockLostError, type Lock } from 'nest-redis-lock';
+import type { Lock } from 'nest-redis-lock';
+import { LockLostError } from '../../../lib/errors/lock-errors.js';
 import { busy, granted } from '../../support/scripted-backend.js';
 import {
   startContender,
@@ -29,13 +30,13 @@ describe('a holder', () => {
     expect(trustedUntil(lock)).toBeGreaterThan(until(renew, 1_000) - 20);
   });
 
-  it('trusts what it had when a renewal is answered with less (R7)', async () => {
+  it('keeps its deadline when a renewal is answered with less (R7)', async () => {
     const { lock, enqueue } = await holding({ remaining: 1_000 }, { options: RENEWED });
     await (await backend.take('renew')).answer({ status: 'renewed', remaining: 500 });
     expect(trustedUntil(lock)).toBeGreaterThan(until(enqueue, 1_000) - 20);
   });
 
-  it('that lost it has lost it for good, whatever is answered later (R16)', async () => {
+  it('that lost the lock has lost it for good, whatever answers arrive later (R16)', async () => {
     const { lock, ticket } = await holding({ remaining: 300 }, { options: RENEWED });
     const renew = await backend.take('renew');
     await clock.eventually(() => !lock.held);
@@ -47,7 +48,7 @@ describe('a holder', () => {
     await clock.eventually(() => contenders() === 0);
   });
 
-  it('is told at once that it is not the owner any more; those behind it ask anew (R1, R16)', async () => {
+  it('loses the lock at once when it is no longer the owner; those behind it ask again (R1, R16)', async () => {
     const { lock, ticket, others } = await holding({ remaining: 1_000 }, { options: RENEWED, behind: 1 });
     await (await backend.take('renew')).answer({ status: 'not-owner' });
     expect(lock.held).toBe(false);
@@ -62,7 +63,7 @@ describe('a holder', () => {
     expect(backend.releases).toEqual([]);
   });
 
-  it('is told at once that its lock was taken by force', async () => {
+  it('loses the lock at once when it was taken by force', async () => {
     const { lock, ticket } = await holding();
     await backend.tell({ kind: 'revoked', ticket });
     expect(lock.held).toBe(false);
@@ -82,7 +83,7 @@ describe('a holder', () => {
     expect(lock.held).toBe(false);
   });
 
-  it('does not pass on a lease that is too short for the next caller (R15)', async () => {
+  it('renews a lease that is too short before it passes it on (R15)', async () => {
     const { lock, ticket, others } = await holding(
       { remaining: 500 },
       { options: { ttl: 2_000, renew: { interval: 1_300 } }, behind: 1 },
@@ -126,7 +127,7 @@ describe('a holder', () => {
     expect(contenders()).toBe(0);
   });
 
-  it('that releases by hand has given the lock back when it is told so, whoever waits', async () => {
+  it('that releases by hand has released the lock when the call resolves, even if others wait', async () => {
     const { lock, ticket } = await holding({ waiting: 1 });
     await lock.release();
     expect(backend.releases).toEqual([ticket]);
@@ -149,7 +150,7 @@ describe('a turn', () => {
     return state;
   }
 
-  it('has no end while nobody else wants the lock', async () => {
+  it('has no end while no other process wants the lock', async () => {
     const { lock, others, ticket } = await holding({ count: 2_000 }, { behind: 200 });
     const turn = rush(others);
     await lock.release();
@@ -210,7 +211,32 @@ describe('a turn', () => {
     expect(others[0]?.lock).toBeUndefined();
   });
 
-  it('that ends with nobody here waiting is released', async () => {
+  it('asks also while no caller holds the lock: with short holds, that is whenever it has time to ask (R11)', async () => {
+    const { lock, others, ticket } = await holding({ count: 1 }, { behind: 2 });
+    const mint = await backend.take('mint');
+    await lock.release();
+    const check = await backend.take('renew');
+    expect(check.ticket).toBe(ticket);
+    await check.answer({ status: 'renewed', remaining: 30_000, waiting: 1 });
+    await mint.answer({ first: 2_000, count: 1_000 });
+    const next = await others[0]?.held();
+    void next?.release();
+    await backend.take('requeue');
+    expect(others[1]?.lock).toBeUndefined();
+  });
+
+  it('asks for the name anew when it learns, without a holder, that the name is no longer its own', async () => {
+    const { lock, ticket } = await holding({ count: 1 }, { behind: 1 });
+    const mint = await backend.take('mint');
+    await lock.release();
+    await (await backend.take('renew')).answer({ status: 'not-owner' });
+    const again = await backend.take('enqueue');
+    expect(again.ticket).not.toBe(ticket);
+    await mint.answer(null);
+    expect(backend.releases).toEqual([]);
+  });
+
+  it('that ends while no caller of this process waits is released', async () => {
     const { lock, ticket } = await holding({ waiting: 1 });
     await clock.pass(60);
     await lock.release();

@@ -1,4 +1,4 @@
-import { LockTimeoutError } from 'nest-redis-lock';
+import { LockTimeoutError } from '../../../lib/errors/lock-errors.js';
 import { busy, granted, grantMessage } from '../../support/scripted-backend.js';
 import {
   startContender,
@@ -31,7 +31,7 @@ describe('a ticket that joins', () => {
     expect(trustedUntil(lock)).toBeGreaterThan(until(enqueue, 1_000) - 20);
   });
 
-  it('is granted what the lease has left, and not what was asked for (R5)', async () => {
+  it('is granted what is left of the lease, not what was requested (R5)', async () => {
     const { call, enqueue } = await joining({ ttl: 1_000 });
     await enqueue.answer(granted({ remaining: 600 }));
     expect(trustedUntil(await call.held())).toBeLessThanOrEqual(until(enqueue, 600));
@@ -79,7 +79,7 @@ describe('a ticket that joins', () => {
     expect((await second.held()).fencingToken).toBe(8);
   });
 
-  it('is given up with its last caller, and what is granted later is given back (R12, R13)', async () => {
+  it('is given up with its last caller, and a later grant is given back (R12, R13)', async () => {
     const { call, enqueue, ticket } = await joining();
     await call.giveUp();
     expect(backend.releases).toEqual([ticket]);
@@ -91,7 +91,7 @@ describe('a ticket that joins', () => {
     expect(contenders()).toBe(0);
   });
 
-  it('is given up with its last caller, and leaves the queue also where the release overtook the request', async () => {
+  it('is given up with its last caller, and leaves the queue even if the release overtook the request', async () => {
     const { call, enqueue, ticket } = await joining();
     await call.giveUp();
     expect(backend.releases).toEqual([ticket]);
@@ -141,7 +141,7 @@ describe('a ticket that waits', () => {
     expect(beat.sentAt).toBeGreaterThan(enqueue.sentAt + 50);
   });
 
-  it('granted by the answer to a heartbeat has what the lease has left; a message adds nothing (R5)', async () => {
+  it('granted by the answer to a heartbeat has what is left of the lease; a message adds nothing (R5)', async () => {
     const { call, beat, ticket } = await beating();
     await clock.pass(60);
     await beat.answer(granted({ remaining: 4_000 }));
@@ -186,7 +186,7 @@ describe('a ticket that waits', () => {
     expect((await call.held()).fencingToken).toBe(1_000);
   });
 
-  it('goes by what the last heartbeat said was issued (R8)', async () => {
+  it('drops messages below what the last heartbeat said was issued (R8)', async () => {
     const { call, beat, ticket } = await beating({}, { unissued: 1_000 });
     await beat.answer(busy({ unissued: 2_000 }));
     await backend.tell(grantMessage(ticket, NAME, { first: 1_500 }));
@@ -208,7 +208,7 @@ describe('a ticket that waits', () => {
     expect((await call.held()).owner).toBe(again.ticket);
   });
 
-  it('says that it lives, one heartbeat at a time, also when one fails', async () => {
+  it('sends one heartbeat at a time, even after one failed', async () => {
     const { beat, ticket } = await beating({ ttl: 200 });
     await clock.pass(120);
     expect(backend.all('beat')).toHaveLength(1);
@@ -221,14 +221,14 @@ describe('a ticket that waits', () => {
     expect(third.sentAt - second.sentAt).toBeGreaterThan(95);
   });
 
-  it('beats when the lease of the owner ends, where it is the first (R17)', async () => {
+  it('beats when the lease of the owner ends, if it is the first (R17)', async () => {
     await waiting({}, { first: true, remaining: 40 });
     const answeredAt = performance.now();
     await backend.take('beat');
     expect(performance.now() - answeredAt).toBeLessThan(400);
   });
 
-  it('asks often where no message reaches it, and seldom where its turn is far', async () => {
+  it('asks often if no message reaches it, and seldom if its turn is far', async () => {
     const { beat, ticket } = await beating({ ttl: 1_000 }, { first: true, remaining: 30_000 });
     await beat.answer(busy({ first: true, unreached: true, remaining: 30_000 }));
     const often = await backend.take('beat');
@@ -239,7 +239,7 @@ describe('a ticket that waits', () => {
     expect(seldom.ticket).toBe(ticket);
   });
 
-  it('does not beat any more once it is granted', async () => {
+  it('no longer beats once it is granted', async () => {
     const { call, ticket } = await waiting({}, { first: true, remaining: 40 });
     await backend.tell(grantMessage(ticket, NAME));
     await call.held();
@@ -255,7 +255,7 @@ describe('a ticket that waits', () => {
     expect(backend.all('beat')).toHaveLength(1);
   });
 
-  it('leaves with its last caller, and what is granted meanwhile is given back (R13)', async () => {
+  it('leaves with its last caller, and a grant meanwhile is given back (R13)', async () => {
     const { call, beat, ticket } = await beating();
     await call.giveUp();
     expect(backend.releases).toEqual([ticket]);
@@ -265,7 +265,7 @@ describe('a ticket that waits', () => {
     expect(backend.all('beat')).toHaveLength(1);
   });
 
-  it('leaves when the time of its last caller is over, and says who holds it', async () => {
+  it('leaves when the wait of its last caller is over, and says who holds the name', async () => {
     const { call, ticket } = await waiting({ wait: 60 }, { owner: 'other:7' });
     await expect(clock.settle(call.held())).rejects.toMatchObject({
       code: 'LOCK_TIMEOUT',
@@ -291,9 +291,9 @@ describe('several names', () => {
     const controller = new AbortController();
     const taking = app.locks.acquire(['a', 'b'], { wait: 20_000, signal: controller.signal });
     const outcome = taking.catch((error: unknown) => error);
-    await (await backend.take('acquire')).answer({ granted: false, name: 'a', owner: 'x', remaining: 5_000 });
+    await (await backend.take('acquire')).answer({ status: 'busy', name: 'a', owner: 'x', remaining: 5_000 });
     await (await backend.take('enqueue')).answer(granted());
-    await (await backend.take('acquire')).answer({ granted: false, name: 'b', owner: 'x', remaining: 5_000 });
+    await (await backend.take('acquire')).answer({ status: 'busy', name: 'b', owner: 'x', remaining: 5_000 });
     const release = await backend.take('release');
     controller.abort(new Error('given up'));
     await release.answer({ status: 'released', resent: false });
@@ -303,7 +303,7 @@ describe('several names', () => {
 });
 
 describe('one try', () => {
-  it('is refused by whoever holds it here, without asking', async () => {
+  it('is refused by a holder of this process, without a request', async () => {
     const { lock } = await holding();
     expect(await app.locks.tryAcquire(NAME)).toBeNull();
     expect(lock.held).toBe(true);

@@ -5,14 +5,14 @@ import { middle, sum, tableWith } from '../columns.mjs';
 
 const TRIALS = 200;
 const TRIALS_WITH_A_CUT = 60;
-/** It is watched for so long, in ms. */
+/** How long it is watched, in ms. */
 const MOST = 1_000;
-/** After so many rows that stay old, the next will, too. */
+/** After this number of rows that stay old, the measurement ends: the next one would stay old, too. */
 const ENOUGH = 10;
 
 /**
- * For how long one process serves from its memory what another one has invalidated. `cut`: the connections that messages come by are
- * closed just before.
+ * For how long one process serves from its memory what another one has invalidated. `cut`: the connections that
+ * messages come by are closed just before.
  */
 export function coherence({ title, note, peers, cut = false }) {
   return {
@@ -52,7 +52,10 @@ async function watchMany(open, control, cut) {
   return { trials, neverIfWarm: never.warm, neverIfCold: never.cold, ...windows, ...none };
 }
 
-/** How long (µs) after the end of the invalidation a read began that got the old row; `undefined` for longer than it was watched. */
+/**
+ * How long (µs) after the end of the invalidation a read began that got the old row; `undefined` for longer than it was
+ * watched.
+ */
 async function watchOne({ reader, writer, control, cut }, kind, key) {
   await reader.call('storeOld', { keys: [key] });
   if (kind === 'warm') await writer.call('storeOld', { keys: [key] });

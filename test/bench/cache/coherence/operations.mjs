@@ -7,10 +7,10 @@ const PATIENCE = 5_000;
 
 let watching;
 
-/** Reads the key without pause until the new row is there, for so many ms at most. */
+/** Reads the key without pause until the new row is there, for at most this number of ms. */
 export async function startWatching(cache, { key, most }) {
   watching = watch(cache, key, microseconds() + most * 1_000);
-  // Told by stopWatching.
+  // stopWatching reports the error.
   watching.catch(() => {});
 }
 

@@ -5,14 +5,16 @@ import { WaitRecorder } from '../../waits.mjs';
 import { NEW, rowOf, TTL } from '../rows.mjs';
 
 const LOADER_MS = 5;
-/** For so long (µs) after the end of the outage, calls do not count as those after it. */
+/** How long (µs) after the end of the outage calls do not yet count as calls after it. */
 const RECOVERY = 1_000_000;
 
 let calls;
 let calling;
 let invalidations;
 
-/** Calls at a steady rate, whatever is answered, for so many ms: half of them for keys that are stored, half for others. */
+/**
+ * Calls at a steady rate for `ms`, whatever the answers: half of the keys are stored, half are not.
+ */
 export function startCalling(cache, { perSecond, ms, stored }) {
   calls = [];
   calling = callSteadily(cache, perSecond, ms, stored);

@@ -11,10 +11,11 @@ const OURS = { adapter: 'ours', packages: [] };
 const MAP = { adapter: 'map', packages: [] };
 
 /**
- * Who is measured: `-l2` has Redis only, `-l1l2` the memory of the process in front of it, as the documentation of each library sets
- * that up, and `-ref` hands out what is in memory itself where `-l1l2` hands out copies.
+ * Who is measured: `-l2` has Redis only, `-l1l2` the memory of the process in front of it, as the documentation of each
+ * library sets that up, and `-ref` hands out what is in memory itself where `-l1l2` hands out copies.
  *
- * An adapter's `connect({ port, modules, options })` answers `{ getOrSet(key, loader, { ttl }), invalidate(key) }`, with the ttl in ms.
+ * An adapter's `connect({ port, modules, options })` answers `{ getOrSet(key, loader, { ttl }), invalidate(key) }`,
+ * with the ttl in ms.
  */
 export const PEERS = {
   raw: { adapter: 'raw', packages: ['ioredis6'], options: { module: 'ioredis6' } },

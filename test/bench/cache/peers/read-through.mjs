@@ -1,6 +1,6 @@
 /**
- * The floor: what a careful colleague writes by hand, with neither single flight nor anything else, over commands that get and set
- * strings.
+ * The floor: what a careful colleague writes by hand, with neither single flight nor anything else, over commands that
+ * get and set strings.
  */
 export function readThrough({ get, set, del }) {
   return {

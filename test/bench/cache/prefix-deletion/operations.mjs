@@ -28,7 +28,7 @@ export async function deleteByPrefix(cache, { prefix }) {
 
 let reading;
 
-/** Reads stored keys, one after the other, until it is told to stop. */
+/** Reads stored keys, one after the other, until it is stopped. */
 export function startReading(cache, { keys, prefix }) {
   const recorder = new WaitRecorder();
   const state = { stopped: false };
@@ -41,7 +41,7 @@ export function startReading(cache, { keys, prefix }) {
     return recorder.encoded();
   };
   reading = { state, waits: read() };
-  // Told by stopReading.
+  // stopReading reports the error.
   reading.waits.catch(() => {});
 }
 

@@ -5,7 +5,7 @@ import { WaitRecorder, waitPercentiles } from '../../waits.mjs';
 /** Until those have stored who do so after they have answered, in ms. */
 const STORING = 20;
 
-/** Reads what is stored. `timed`: one call in so many is timed, and the event loop has its turn now and then. */
+/** Reads what is stored. `timed`: one call in this number is timed, and the event loop gets a turn now and then. */
 export async function hits(cache, { keys, callers, ms, prefix, timed = 1 }) {
   let loads = 0;
   const loader = async () => {

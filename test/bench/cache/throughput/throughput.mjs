@@ -6,8 +6,8 @@ const SLICE = 250;
 const WARM_UP = 1_000;
 
 /**
- * Reads without pause from one process, in short slices taken in turn: a round is cut into them. `operation` is `hits` of so many `keys`
- * that were stored before, or `coldMisses`.
+ * Reads without pause from one process, in short slices taken in turn: a round is cut into them. `operation` is `hits`
+ * (of `keys` stored keys) or `coldMisses`.
  */
 export function throughput({
   title,

@@ -8,8 +8,8 @@ const BATCHES = 10;
 const LATE_BATCHES = 2;
 
 /**
- * A loader has read the old row and is slow; the row changes and is invalidated; then the loader returns. `by` says which process
- * invalidates: `loader` or `other`.
+ * A loader has read the old row and is slow; the row changes and is invalidated; then the loader returns. `by` says
+ * which process invalidates: `loader` or `other`.
  */
 export function writeRace({ title, note, peers, by }) {
   return {

@@ -70,7 +70,7 @@ describe('the first level of several applications', () => {
     );
   });
 
-  it('forgets what bears a tag, and nothing else', async () => {
+  it('forgets the values of a tag, and no others', async () => {
     const tagged = () => Promise.all(caches.map((cache) => cache.getOrSet(key, () => 'old', { tags: ['a', 'b'] })));
     await tagged();
     await tagged();

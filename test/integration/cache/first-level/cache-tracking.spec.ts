@@ -72,7 +72,7 @@ describe('the Redis store tells of changes', () => {
   const set = (key: string, ttl = LONG) => store.set({ key, data: 'x', ttl });
   const times = (message: string) => told.filter((each) => each === message).length;
 
-  /** Forgets what was told until now. */
+  /** Forgets the messages received so far. */
   async function settle(): Promise<void> {
     const mark = randomUUID();
     await foreign.set(physical(mark), '', 'PX', LONG);
@@ -158,7 +158,7 @@ describe('the Redis store tells of changes', () => {
     await eventually(() => told.includes('changed k'));
   });
 
-  it('and notices that it does not hear of them any more', async () => {
+  it('and notices that their messages no longer arrive', async () => {
     const proxy = await FaultProxy.start(server.port);
     const { told: heard } = await openBehind(proxy);
     proxy.silence();

@@ -1,9 +1,10 @@
 import { jest } from '@jest/globals';
 import { CacheConfigError, memory, type CacheOptions, type CacheStore, type CacheTracker } from 'nest-redis-lock';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
+import { memoryCacheStore } from '../../../../lib/backends/memory/cache/memory-cache-store.js';
 import { CacheEngine } from '../../../../lib/cache/cache-engine.js';
 import { cacheSettings } from '../../../../lib/cache/options/cache-settings.js';
+import { LimitedLog } from '../../../../lib/errors/limited-log.js';
 import { FirstLevel } from '../../../../lib/cache/first-level/first-level.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { cacheApp } from '../../../support/cache-app.js';
@@ -25,7 +26,7 @@ describe('a tracked first level', () => {
     store = memoryCacheStore();
     store.track = (given) => (tracker = given);
     logger = new RecordingLogger();
-    engine = new CacheEngine(store, cacheSettings(TRACKED), logger, FirstLevel);
+    engine = new CacheEngine(store, cacheSettings(TRACKED), new LimitedLog(logger), FirstLevel);
     engine.start();
     await eventually(() => engine.busConnected);
   });
@@ -196,7 +197,7 @@ describe('an application with a tracked first level', () => {
     client.disconnect();
   });
 
-  it('reads from Redis while it cannot hear of changes, and then forgets what it knew', async () => {
+  it('reads from Redis while messages of changes cannot arrive, and then drops its values', async () => {
     const proxy = await FaultProxy.start(server.port);
     const client = new Redis(server.url);
     const duplicate = client.duplicate.bind(client);

@@ -72,7 +72,7 @@ const modes: Record<string, ReadOptions> = {
 describe.each(['own', 'other'])('a read that is under way while a tag is invalidated by the %s application', (by) => {
   const invalidator = () => (by === 'own' ? cache : other);
 
-  it.each(Object.keys(modes))('is joined still where it does not bear the tag: %s', async (mode) => {
+  it.each(Object.keys(modes))('is still joined if its value does not have the tag: %s', async (mode) => {
     const key = `unrelated:${by}:${mode}`;
     const options = modes[mode]!;
     const loads = new HeldLoads();
@@ -168,7 +168,7 @@ describe.each(['own', 'other'])('a read that is under way while a tag is invalid
     expect(engine().firstLevel?.get(key)).toBeUndefined();
   });
 
-  it('answers nobody who came later once more tags were invalidated than are told apart', async () => {
+  it('is not joined by later callers once more tags were invalidated than are remembered', async () => {
     const key = `many:${by}`;
     const loads = new HeldLoads(({ setTags }) => setTags(['late']));
     const { first } = await loads.begin(key);

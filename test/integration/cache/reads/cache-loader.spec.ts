@@ -52,7 +52,7 @@ describe('a stale value', () => {
     expect(await a.ttl(key)).toBeGreaterThan(29_000);
   });
 
-  it('is the answer at once, while one caller of all applications loads anew and is told of it', async () => {
+  it('is returned at once while one caller of all applications reloads, whose loader gets it', async () => {
     await storeStale('old');
     const [gate, told] = [new Gate(), [] as unknown[]];
     const loader = async ({ stale: old }: { stale: unknown }) => {
@@ -76,7 +76,7 @@ describe('a stale value', () => {
     expect(await a.getOrSet(key, () => 'new', { ...stale, consistency: 'strong' })).toBe('new');
   });
 
-  it('is no value for a strong read that shares that of others, whoever began to wait first', async () => {
+  it('is not returned to a strong read that shares the load of others, whichever began first', async () => {
     const proxy = await FaultProxy.start(server.port);
     const client = clientWithBusThrough({ port: server.port }, proxy.port);
     proxy.hold();
@@ -107,7 +107,7 @@ describe('a stale value', () => {
     const begun = performance.now();
     expect(await a.getOrSet(key, () => gate.opened.then(() => 'new'), soft)).toBe('old');
     expect(await b.getOrSet(key, () => 'of b', soft)).toBe('old');
-    // Whoever does not stop there waits for the lock (10 s) or for the gate.
+    // A caller that does not stop there waits for the lock (10 s) or for the gate.
     expect(quietTimeSince(begun)).toBeLessThan(5_000);
     gate.open();
     await eventually(async () => (await b.get(key)) === 'new');
@@ -189,7 +189,7 @@ describe('refreshAhead', () => {
 });
 
 describe('a loader', () => {
-  it('that takes longer than loaderTimeout is told, and its lease is free at once', async () => {
+  it('that takes longer than loaderTimeout is aborted, and its lease ends at once', async () => {
     let signal: AbortSignal | undefined;
     const slow = a.getOrSet(key, (context) => new Promise(() => (signal = context.signal)), { loaderTimeout: 100 });
     await expect(slow).rejects.toBeInstanceOf(CacheTimeoutError);

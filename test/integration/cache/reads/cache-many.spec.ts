@@ -213,7 +213,7 @@ describe('getOrSetMany loads with one call', () => {
     await expect(other).rejects.toThrow('of b');
     expect(await waiting).toEqual(valuesOf(...keys));
     expect(calls.flat().toSorted()).toEqual(keys.toSorted());
-    // What it hears of, it hears of in a few milliseconds; of the rest it finds out.
+    // Messages arrive within a few milliseconds; it finds out about the other keys by itself.
     expect(calls.length).toBeLessThanOrEqual(10);
   });
 });

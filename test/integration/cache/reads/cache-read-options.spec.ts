@@ -26,6 +26,19 @@ describe.each([
   ['on Redis, with a first level', () => openCache({ redis: server.url, prefix: 'fronted', cache: { l1: {} } })],
   ['in memory', () => openCache({ redis: server.url, cache: { memory: {} } })],
 ])('%s', (_, open) => {
+  it.each([
+    ['text', 'a name'],
+    ['a sum above 64 bits', Number.MAX_SAFE_INTEGER],
+  ])('incr rejects with CacheConfigError for %s', async (_what, value) => {
+    await using instance = await open();
+    const { cache } = instance;
+    await cache.set('n', value);
+    const add = () => cache.incr('n', Number.MAX_SAFE_INTEGER, { ttl: '1h' });
+    if (typeof value === 'number') await Promise.all(Array.from({ length: 1_023 }, add));
+    const counting = add();
+    await expect(counting).rejects.toMatchObject({ code: 'CACHE_CONFIG', keys: [expect.stringMatching(/n$/)] });
+  });
+
   describe('after a load that failed', () => {
     it.each([[{ softTimeout: '1s' }], [{}]] as ReadOptions[][])(
       'the stale value is the answer without a load, for a while: %p',

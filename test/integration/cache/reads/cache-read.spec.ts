@@ -53,7 +53,7 @@ describe('a value', () => {
     for (const cache of [plain, other, fronted, fronted]) {
       expect(await read(cache, 'product:1', 'another')).toEqual({ value: { price: 3 }, loads: 0 });
     }
-    expect(await redis.keys('*')).toEqual(['cache:product:1']);
+    expect(await redis.keys('cache:*')).toEqual(['cache:product:1']);
   });
 
   it.each([[0], [false], [''], [Number.NaN], [null], [undefined], [[]], [0n]])(
@@ -146,7 +146,7 @@ describe('a value', () => {
 });
 
 describe('a loader', () => {
-  it('runs in the asynchronous context of its own caller, whoever asks at the same time', async () => {
+  it('runs in the asynchronous context of its own caller, although others ask at the same time', async () => {
     const tenant = new AsyncLocalStorage<string>();
     const tenants = Array.from({ length: 20 }, (_, index) => `tenant-${index}`);
     const seen = await Promise.all(
@@ -263,7 +263,7 @@ describe('what is stored', () => {
     expect(await read(plain, key, 'again')).toEqual({ value: 'anew', loads: 0 });
   });
 
-  it('and cannot be read is told of in one line', () => {
+  it('and cannot be read is reported in one line', () => {
     const told = instances.flatMap(({ logger }) => logger.matching(/cannot be read and counts as absent/));
     expect(told.length).toBeGreaterThanOrEqual(1);
     expect(told.length).toBeLessThanOrEqual(2);
@@ -306,7 +306,7 @@ describe('what is stored', () => {
     for (let time = 0; time < 2; time++) {
       expect(await read(own!.cache, 'un', 'unwritable')).toEqual({ value: 'unwritable', loads: 1 });
     }
-    expect(await redis.keys('*')).toEqual(['cache:own']);
+    expect(await redis.keys('cache:*')).toEqual(['cache:own']);
     expect(own!.logger.matching(/"un" cannot be stored/)).toHaveLength(1);
     await own!.close();
   });
@@ -375,7 +375,7 @@ describe('options that cannot be', () => {
   ])('%p rejects, names the option, and loads nothing', async (options, message) => {
     const reading = read(plain, 'refused', 1, options as CacheEntryOptions);
     await expect(reading).rejects.toMatchObject({ code: 'CACHE_CONFIG', message: expect.stringMatching(message) });
-    expect(await redis.keys('*')).toEqual([]);
+    expect(await redis.keys('cache:*')).toEqual([]);
   });
 
   it.each([[''], [undefined], [null], [5], [{}]])('a key that is %p rejects', async (key) => {

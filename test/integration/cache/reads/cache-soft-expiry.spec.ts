@@ -65,10 +65,10 @@ describe.each([
       { ttl: '1h', staleTtl: staleTtl as number, tags: ['t'] },
     );
 
-  describe.each(kinds)('a soft expiry %s', (__, expire) => {
+  describe.each(kinds)('a soft expiry %s', (kind, expire) => {
     it.each(['1h', 0])('keeps the value for a loader that fails (staleTtl at the store: %p)', async (staleTtl) => {
       await using instance = await open();
-      const cache = instance.cache.namespace(`kept${staleTtl}`);
+      const cache = instance.cache.namespace(`kept ${staleTtl} ${kind}`);
       await store(cache, 'k', 'old', staleTtl);
       await cache.set('bystander', 'fresh', { tags: ['u'] });
       await expire(cache, 'k');
@@ -83,9 +83,23 @@ describe.each([
       expect(await cache.get('bystander')).toBe('fresh');
     });
 
+    it('never serves the value without staleTtl, also where the clock is behind that of Redis', async () => {
+      await using instance = await open();
+      const cache = instance.cache.namespace(`behind ${kind}`);
+      await store(cache, 'k');
+      await expire(cache, 'k');
+      const now = Date.now.bind(Date);
+      const clock = jest.spyOn(Date, 'now').mockImplementation(() => now() - 1_000);
+      try {
+        await expect(cache.getOrSet('k', failing, { staleTtl: 0 })).rejects.toThrow('no database');
+      } finally {
+        clock.mockRestore();
+      }
+    });
+
     it('does not let a load that began before store anything that is fresh', async () => {
       await using instance = await open();
-      const cache = instance.cache.namespace('fenced');
+      const cache = instance.cache.namespace(`fenced ${kind}`);
       await store(cache, 'k');
       const [begun, gate] = [new Gate(), new Gate()];
       const slow = cache.getOrSet(
@@ -108,7 +122,7 @@ describe.each([
 
     it('never overwrites what is newer, and is ended by a deletion', async () => {
       await using instance = await open();
-      const cache = instance.cache.namespace('ended');
+      const cache = instance.cache.namespace(`ended ${kind}`);
       await store(cache, 'k');
       await expire(cache, 'k');
       await expire(cache, 'k');
@@ -128,7 +142,7 @@ describe.each([
 
     it('serves nothing that says that there is nothing', async () => {
       await using instance = await open();
-      const cache = instance.cache.namespace('null');
+      const cache = instance.cache.namespace(`null ${kind}`);
       await store(cache, 'k', null);
       await expire(cache, 'k');
       await expect(whatIsStale(cache, 'k')).rejects.toThrow('no database');
@@ -136,7 +150,7 @@ describe.each([
 
     it('is not undone by a clock that is behind', async () => {
       await using instance = await open();
-      const cache = instance.cache.namespace('clock');
+      const cache = instance.cache.namespace(`clock ${kind}`);
       await store(cache, 'k');
       const now = Date.now();
       const clock = jest.spyOn(Date, 'now').mockImplementation(() => now + 1_000_000);
@@ -206,8 +220,8 @@ describe.each([
   });
 });
 
-describe.each(['pubsub', 'tracking'] as const)('first levels of other processes, told by %s', (bus) => {
-  it.each(['key', 'tag'])('hear of a soft expiry by %s', async (kind) => {
+describe.each(['pubsub', 'tracking'] as const)('first levels of other processes, notified by %s', (bus) => {
+  it.each(['key', 'tag'])('notice a soft expiry by %s', async (kind) => {
     const instances = await openCaches(2, server.port, { l1: { ttl: '1h', bus } });
     try {
       const [one, other] = instances.map(({ cache }) => cache) as [CacheService, CacheService];

@@ -6,7 +6,6 @@ import { ScriptRunner } from '../../../../lib/backends/redis/scripting/script-ru
 import { BloomFilter, type BloomFilterOptions } from '../../../../lib/cache/bloom/bloom-filter.js';
 import { BloomShape } from '../../../../lib/cache/bloom/bloom-shape.js';
 import { CacheBackendError, CacheConfigError } from '../../../../lib/errors/cache-errors.js';
-import { WarningLimiter } from '../../../../lib/calls/warning-limiter.js';
 import { RecordingLogger } from '../../../support/recording-logger.js';
 import { StoreCalls } from '../../../../lib/cache/store/store-calls.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
@@ -33,7 +32,7 @@ class FilterProcess {
       ping: () => this.client.ping(),
     };
     const options = { commandTimeout: 1_000, breaker: { errors: 5, open: 1_000 } };
-    this.calls = new StoreCalls(store as unknown as CacheStore, options, new WarningLimiter(new RecordingLogger()));
+    this.calls = new StoreCalls(store as unknown as CacheStore, options, new RecordingLogger());
   }
 
   filter(name: string, options: BloomFilterOptions = { capacity: 1_000 }): BloomFilter {

@@ -1,5 +1,4 @@
-import type { RedisClient } from '../../../../lib/backends/redis/redis-client.js';
-import { Redis } from 'ioredis';
+import { type Cluster, Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { RedisCacheBits } from '../../../../lib/backends/redis/cache/bits/redis-cache-bits.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
@@ -24,7 +23,7 @@ afterAll(async () => {
   await cluster.stop();
 });
 
-const clients: [string, () => RedisClient][] = [
+const clients: [string, () => Redis | Cluster][] = [
   ['a client', () => new Redis(server.url)],
   [
     'a client with a keyPrefix and numbers as strings',
@@ -34,7 +33,7 @@ const clients: [string, () => RedisClient][] = [
 ];
 
 describe.each(clients)('with %s', (_, connect) => {
-  let client: RedisClient;
+  let client: Redis | Cluster;
   let scripts: ScriptRunner;
   let keys: RedisCacheKeys;
 

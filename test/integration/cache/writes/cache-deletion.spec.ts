@@ -2,7 +2,6 @@ import { Cluster, Redis } from 'ioredis';
 import { deleteMatching } from '../../../../lib/backends/redis/cache/deletions/matching-deletion.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { COMMIT } from '../../../../lib/backends/redis/cache/scripts/commit.lua.js';
-import type { RedisClient } from '../../../../lib/backends/redis/redis-client.js';
 import { integerOf } from '../../../../lib/backends/redis/scripting/redis-replies.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/scripting/script-runner.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
@@ -23,7 +22,7 @@ afterAll(async () => {
 });
 
 const nodes = () => cluster.servers.map(({ port }) => ({ host: '127.0.0.1', port }));
-const clients: [string, () => RedisClient][] = [
+const clients: [string, () => Redis | Cluster][] = [
   ['a client', () => new Redis(server.url)],
   ['a client with a keyPrefix', () => new Redis(server.url, { keyPrefix: 'app[1]:*' })],
   ['a client with numbers as strings', () => new Redis(server.url, { stringNumbers: true })],
@@ -33,7 +32,7 @@ const clients: [string, () => RedisClient][] = [
 ];
 
 describe.each(clients)('with %s', (_, connect) => {
-  let client: RedisClient;
+  let client: Redis | Cluster;
   let keys: RedisCacheKeys;
 
   beforeAll(() => {

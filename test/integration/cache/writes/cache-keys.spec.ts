@@ -181,7 +181,9 @@ describe('on a Redis Cluster', () => {
     'values of all slots are read, fenced, and deleted, by a client %s (bentocache #32, #67, #92)',
     async (_, connect) => {
       const clients = [connect(), connect()];
-      const apps = await Promise.all(clients.map((redis) => openCache({ redis, cache: { l1: {} } })));
+      const apps = await Promise.all(
+        clients.map((redis) => openCache({ redis, cache: { l1: {}, commandTimeout: '20s' } })),
+      );
       const [first, second] = apps as [CacheInstance, CacheInstance];
       const keys = [
         ...Array.from({ length: 60 }, (__, index) => `key:${index}`),

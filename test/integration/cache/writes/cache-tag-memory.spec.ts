@@ -17,18 +17,18 @@ afterAll(async () => {
 
 const HOUR = 3_600_000;
 
-it('tags that nothing bears are not remembered for long, and others and the last invalidation are', async () => {
+it('tags of no value are remembered briefly, other tags and the last invalidation for long', async () => {
   await using instance = await openCache({ redis: server.url });
   const { cache } = instance;
-  await cache.set('k', 'v', { tags: ['borne'] });
-  await cache.deleteByTag(['borne', 'unborne']);
+  await cache.set('k', 'v', { tags: ['used'] });
+  await cache.deleteByTag(['used', 'unused']);
   await cache.expireByTag('soft');
   const left = (key: string) => plain.pttl(key);
-  for (const tag of ['unborne', 'soft']) {
+  for (const tag of ['unused', 'soft']) {
     expect(await left(`cache-tag:${tag}`)).toBeGreaterThan(HOUR / 12);
     expect(await left(`cache-tag:${tag}`)).toBeLessThan(HOUR);
   }
-  expect(await left('cache-tag:borne')).toBeGreaterThan(23 * HOUR);
+  expect(await left('cache-tag:used')).toBeGreaterThan(23 * HOUR);
   expect(await left('cache-tags')).toBeGreaterThan(23 * HOUR);
 });
 

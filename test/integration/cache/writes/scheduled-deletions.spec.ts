@@ -3,6 +3,7 @@ import type { CacheStore, ScheduledDeletions } from '../../../../lib/contracts/c
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisScheduledDeletions } from '../../../../lib/backends/redis/cache/deletions/redis-scheduled-deletions.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/scripting/script-runner.js';
+import { nameOfPrefix } from '../../../../lib/cache/invalidation/deletion-names.js';
 import { ScheduledDeletionsRunner } from '../../../../lib/cache/invalidation/scheduled-deletions-runner.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { eventually } from '../../../support/eventually.js';
@@ -38,18 +39,18 @@ const empty = async () => (await client.exists(keys.scheduled)) === 0;
 const claimed = (claim: number) =>
   eventually(async () => {
     const answer = await deletions.claim(10, claim);
-    return answer.keys.length > 0 ? answer : null;
+    return answer.names.length > 0 ? answer : null;
   });
 
 describe('the store', () => {
   it('has keys due after their delay, in their order, at most as many as asked for', async () => {
-    expect(await deletions.claim(10, 1_000)).toEqual({ keys: [], next: null });
+    expect(await deletions.claim(10, 1_000)).toEqual({ names: [], next: null });
     await deletions.schedule(['c'], 60_000);
     await deletions.schedule(['b'], 1_000);
     await deletions.schedule(['a'], 0);
     await eventually(async () => (await client.zcount(keys.scheduled, 0, Date.now() - 1)) === 2);
-    expect((await deletions.claim(1, 30_000)).keys).toEqual(['a']);
-    const { keys: due, next } = await deletions.claim(10, 30_000);
+    expect((await deletions.claim(1, 30_000)).names).toEqual(['a']);
+    const { names: due, next } = await deletions.claim(10, 30_000);
     expect(due).toEqual(['b']);
     expect(next).toBeGreaterThan(20_000);
     expect(next).toBeLessThanOrEqual(30_001);
@@ -66,10 +67,10 @@ describe('the store', () => {
 
   it('has what was claimed due again when the claim ends, unless it is done', async () => {
     await deletions.schedule(['a', 'b'], 0);
-    expect((await claimed(100)).keys).toEqual(['a', 'b']);
-    expect((await deletions.claim(10, 100)).keys).toEqual([]);
+    expect((await claimed(100)).names).toEqual(['a', 'b']);
+    expect((await deletions.claim(10, 100)).names).toEqual([]);
     await deletions.done(['a']);
-    expect((await claimed(100)).keys).toEqual(['b']);
+    expect((await claimed(100)).names).toEqual(['b']);
     await deletions.done(['b']);
     expect(await empty()).toBe(true);
   });
@@ -79,7 +80,7 @@ describe('the store', () => {
     await claimed(60_000);
     await deletions.schedule(['a'], 1);
     await deletions.done(['a', 'b', 'unknown']);
-    expect((await claimed(60_000)).keys).toEqual(['a']);
+    expect((await claimed(60_000)).names).toEqual(['a']);
     await deletions.done(['a']);
     await deletions.done(['a']);
     expect(await empty()).toBe(true);
@@ -114,13 +115,20 @@ function work(invalidate: (keys: readonly string[]) => Promise<void> = async () 
       worker.claims += 1;
       return deletions.claim(...args);
     },
+    renew: (...args) => deletions.renew(...args),
     done: (...args) => deletions.done(...args),
   };
   const runner = new ScheduledDeletionsRunner(
     { deletions: counted } as unknown as CacheStore,
-    async (due) => {
-      await invalidate(due);
-      deleted.push(...due);
+    {
+      ofKeys: async (due) => {
+        await invalidate(due);
+        deleted.push(...due);
+      },
+      ofPrefix: async ({ prefix }) => {
+        await invalidate([prefix]);
+        deleted.push(`${prefix}*`);
+      },
     },
     logger,
   );
@@ -165,7 +173,7 @@ describe('the runner', () => {
     await eventually(empty);
   });
 
-  it('carries out what a process scheduled that dies after it told of it, or that is not due when it looks', async () => {
+  it('carries out deletions of a process that died after scheduling them, and those not yet due at its first look', async () => {
     const dying = work();
     const told = work();
     const begun = work();
@@ -190,6 +198,7 @@ describe('the runner', () => {
     await eventually(() => looking.claims > 1 || lookingToo.claims > 1);
     expect(performance.now() - start).toBeGreaterThan(300);
     await eventually(() => told.claims > 0 && looking.claims > 1 && lookingToo.claims > 1);
+    await eventually(() => [scheduling, ...others].some(({ deleted }) => deleted.length > 0));
     expect(scheduling.deleted).toEqual(['a']);
     expect(others.flatMap(({ deleted }) => deleted)).toEqual([]);
   });
@@ -224,6 +233,32 @@ describe('the runner', () => {
     expect(most).toBe(1);
   });
 
+  it('deletes by prefix, keeps the claim of it however long it takes, and deletes keys meanwhile', async () => {
+    const gate = new Gate();
+    const worker = work(([name]) => (name === 'p:' ? gate.opened : Promise.resolve()));
+    const { runner, deleted } = worker;
+    const name = nameOfPrefix({ prefix: 'p:', batch: 7 });
+    await runner.schedule([name], 0);
+    await eventually(() => worker.claims > 0);
+    await runner.schedule(['a'], 0);
+    await eventually(() => deleted.includes('a'));
+    const claimedUntil = async () => Number(await client.zscore(keys.scheduled, name));
+    const until = await claimedUntil();
+    await eventually(async () => (await claimedUntil()) > until);
+    expect(deleted).toEqual(['a']);
+    gate.open();
+    await eventually(empty);
+    expect(deleted).toEqual(['a', 'p:*']);
+  });
+
+  it('does not forget a deletion by prefix that failed', async () => {
+    const { runner, logger } = work(() => Promise.reject(new Error('refused')));
+    const name = nameOfPrefix({ prefix: 'p:', batch: 7 });
+    await runner.schedule([name], 0);
+    await eventually(() => logger.matching(/Scheduled deletions failed: refused; repeated/).length === 1);
+    expect(await client.zscore(keys.scheduled, name)).not.toBeNull();
+  });
+
   it('repeats what failed until it succeeds, and says so once', async () => {
     let failures = 0;
     const flaky = work();
@@ -233,12 +268,13 @@ describe('the runner', () => {
         failures += 1;
         return failures < 4 ? Promise.reject(new Error('away')) : deletions.claim(...args);
       },
+      renew: (...args) => deletions.renew(...args),
       done: (...args) => deletions.done(...args),
     };
     const logger = new RecordingLogger();
     const runner = new ScheduledDeletionsRunner(
       { deletions: store } as unknown as CacheStore,
-      async (due) => void flaky.deleted.push(...due),
+      { ofKeys: async (due) => void flaky.deleted.push(...due), ofPrefix: async () => {} },
       logger,
     );
     runners.push(runner);

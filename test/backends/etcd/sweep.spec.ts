@@ -1,0 +1,86 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import type { LockBackend } from 'nest-redis-lock';
+import { etcd } from 'nest-redis-lock/etcd';
+import { askEtcd, keysOf } from '../../support/etcd-requests.js';
+import { eventually } from '../../support/eventually.js';
+import { startEtcdServer, type EtcdServer } from '../../support/servers/etcd-server.js';
+
+const ROOT = 'nest-redis-lock/lock//';
+/** A process sweeps after a third of its session, in s. */
+const SESSION = 3;
+
+let server: EtcdServer;
+let gateway: Server;
+let backend: LockBackend;
+/** Loses the reply to the next request of this path: etcd has carried it out. */
+let loseReply: string | undefined;
+/** Runs when etcd has listed the keys of a lease, before the process gets the list. */
+let onList: () => Promise<void>;
+
+beforeAll(async () => {
+  server = await startEtcdServer();
+  gateway = createServer((request, response) => void passOn(request, response));
+  await new Promise<void>((resolve) => gateway.listen(0, '127.0.0.1', resolve));
+});
+beforeEach(() => {
+  onList = async () => {};
+  const { port } = gateway.address() as AddressInfo;
+  backend = etcd({ endpoints: `http://127.0.0.1:${port}`, ttl: `${SESSION}s` });
+});
+afterEach(() => backend.close());
+afterAll(async () => {
+  gateway.close();
+  await server.stop();
+});
+
+async function passOn(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { method = 'POST', url = '' } = request;
+  const answer = await fetch(server.url + url, { method, body: await text(request) });
+  const body = await answer.text();
+  if (url === loseReply) {
+    loseReply = undefined;
+    request.socket.destroy();
+    return;
+  }
+  if (url === '/v3/lease/timetolive') await onList();
+  response.writeHead(answer.status).end(body);
+}
+
+const ownerOf = async (name: string) => (await keysOf(server.url)).find(({ key }) => key === ROOT + name);
+
+/** Writes an owner as a request would that etcd carries out late. */
+const own = (name: string, ticket: string, lease: string | undefined) =>
+  askEtcd(server.url, '/v3/kv/put', { key: btoa(ROOT + name), value: btoa(ticket), lease });
+
+it('keeps the ticket of a requeue that was sent twice', async () => {
+  await backend.acquire({ names: ['requeued'], ticket: 'process:1', ttl: 10_000 });
+  loseReply = '/v3/kv/txn';
+  const again = await backend.queue?.requeue({
+    name: 'requeued',
+    ticket: 'process:1',
+    again: 'process:2',
+    claim: 1_000,
+  });
+  expect(again).toEqual({ status: 'not-owner', resent: true });
+  const owner = await ownerOf('requeued');
+  expect(owner?.value).toBe('process:2');
+  await own('unknown', 'process:3', owner?.lease);
+  await eventually(async () => !(await ownerOf('unknown')));
+  expect((await ownerOf('requeued'))?.value).toBe('process:2');
+});
+
+it('frees no name that has passed to another process since its key was listed', async () => {
+  await backend.acquire({ names: ['own'], ticket: 'process:1', ttl: 10_000 });
+  const lease = (await ownerOf('own'))?.lease;
+  const other = await askEtcd<{ ID: string }>(server.url, '/v3/lease/grant', { TTL: 60 });
+  await own('passed on', 'process:2', lease);
+  // A later key in the list: the sweep looks at it last.
+  await own('unknown', 'process:3', lease);
+  onList = async () => void (await own('passed on', 'other:1', other.ID));
+  loseReply = '/v3/kv/txn';
+  await backend.inspect({ name: 'own' });
+  await eventually(async () => !(await ownerOf('unknown')));
+  expect(await ownerOf('passed on')).toMatchObject({ value: 'other:1', lease: other.ID });
+});

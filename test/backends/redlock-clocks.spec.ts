@@ -1,0 +1,84 @@
+import { Redis } from 'ioredis';
+import { LockLostError, type LockService } from 'nest-redis-lock';
+import { redlock } from 'nest-redis-lock/redlock';
+import { testServices } from 'nest-redis-lock/testing';
+import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+
+const NODES = 5;
+const LEASE = 60_000;
+
+let nodes: RedisServer[];
+let holder: LockService;
+let other: LockService;
+const closing: (() => Promise<void>)[] = [];
+
+beforeEach(async () => {
+  nodes = await Promise.all(Array.from({ length: NODES }, () => startRedisServer()));
+  [holder, other] = [open(), open()];
+});
+afterEach(async () => {
+  await Promise.all(closing.splice(0).map((close) => close()));
+  await Promise.all(nodes.map((node) => node.stop()));
+});
+
+function open(): LockService {
+  const backend = redlock(nodes.map(({ url }) => url));
+  const { locks, close } = testServices({ backend, cache: false, shutdownGrace: 0 });
+  closing.push(close);
+  return locks;
+}
+
+/**
+ * Ends the leases of the name at these nodes, as a clock that steps beyond them does. The Redis of Debian does not
+ * start under libfaketime, which its allocator calls too early.
+ */
+async function stepBeyond(indexes: readonly number[], name: string): Promise<void> {
+  for (const index of indexes) {
+    const client = new Redis((nodes[index] as RedisServer).port);
+    expect(await client.pexpire(`lock:{${name}}`, 0)).toBe(1);
+    client.disconnect();
+  }
+}
+
+/** A row that remembers the highest fencing token, and refuses a lower one. */
+class FencedRow {
+  private highest = 0;
+
+  write(fencingToken: number): boolean {
+    if (fencingToken < this.highest) return false;
+    this.highest = fencingToken;
+    return true;
+  }
+}
+
+it.each([
+  ['one node', [2]],
+  ['two nodes', [0, 4]],
+])('a clock that steps beyond the lease at %s lets nobody else in', async (_, indexes) => {
+  const lock = await holder.acquire('few', { ttl: LEASE, renew: false });
+  await stepBeyond(indexes, 'few');
+  expect(await other.tryAcquire('few')).toBeNull();
+  expect(lock.held).toBe(true);
+  // The nodes that forgot the lock have it again.
+  await lock.extend();
+  expect(await other.tryAcquire('few')).toBeNull();
+  await lock.release();
+  const next = await other.acquire('few', { ttl: LEASE });
+  expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+  await next.release();
+});
+
+it('clocks that step at a majority let another holder in, and the fenced resource refuses the first one', async () => {
+  const row = new FencedRow();
+  const first = await holder.acquire('most', { ttl: LEASE, renew: false });
+  expect(row.write(first.fencingToken)).toBe(true);
+  await stepBeyond([0, 1, 2], 'most');
+  const second = await other.acquire('most', { ttl: LEASE, wait: 10_000 });
+  expect(first.held).toBe(true);
+  expect(second.fencingToken).toBeGreaterThan(first.fencingToken);
+  expect(row.write(second.fencingToken)).toBe(true);
+  expect(row.write(first.fencingToken)).toBe(false);
+  await expect(first.extend()).rejects.toBeInstanceOf(LockLostError);
+  expect(first.signal.aborted).toBe(true);
+  await second.release();
+});

@@ -1,0 +1,34 @@
+import { lockBackendCases, type LockBackendWorld, type StoreFault } from 'nest-redis-lock/testing';
+
+/** A store that runs, for one test file. */
+export interface RunningWorld extends LockBackendWorld {
+  stop(): Promise<void>;
+}
+
+/** How a store is started, and which faults its world can make. */
+export interface WorldKind {
+  readonly faults: readonly StoreFault[];
+  start(): Promise<RunningWorld>;
+}
+
+/** Runs the cases of every lock backend on one. Those that need a fault which the world cannot make show as skipped. */
+export function conforms(name: string, kind: WorldKind): void {
+  describe(`the lock backend ${name}`, () => {
+    let world: RunningWorld;
+    beforeAll(async () => {
+      world = await kind.start();
+    });
+    afterAll(() => world.stop());
+    for (const { name: sentence, missing, run } of lockBackendCases(whenStarted(() => world, kind.faults))) {
+      if (missing.length === 0) it(sentence, run);
+      else it.skip(`${sentence} (this world cannot ${missing.join(', ')})`, run);
+    }
+  });
+}
+
+/** The cases are named before the store runs. */
+function whenStarted(world: () => RunningWorld, faults: readonly StoreFault[]): LockBackendWorld {
+  const faultOf = (fault: StoreFault) => (world().faults ?? {})[fault] as (...args: unknown[]) => Promise<never>;
+  const later = faults.map((fault) => [fault, (...args: unknown[]) => faultOf(fault)(...args)] as const);
+  return { open: () => world().open(), faults: Object.fromEntries(later) };
+}

@@ -1,0 +1,339 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { jest } from '@jest/globals';
+import type { LockBackend } from '../../lib/contracts/lock-backend.js';
+import type { PrimitiveStoreProvider } from '../../lib/contracts/primitives/primitive-stores.js';
+import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
+import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
+import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import { SemaphoreService } from '../../lib/primitives/semaphore/semaphore.service.js';
+import { eventually } from '../support/eventually.js';
+import { Gate } from '../support/gate.js';
+import { startLockServices } from '../support/lock-services.js';
+import type { RecordingLogger } from '../support/recording-logger.js';
+
+interface Semaphores extends AsyncDisposable {
+  readonly semaphores: SemaphoreService;
+  readonly logger: RecordingLogger;
+  close(): Promise<void>;
+}
+
+/** Semaphores in memory, with some calls of their store replaced. */
+async function semaphoresWith(
+  replace: (inner: SemaphoreStore) => Partial<SemaphoreStore> = () => ({}),
+  { commandTimeout = 300 } = {},
+): Promise<Semaphores> {
+  const backend = memory() as LockBackend & PrimitiveStoreProvider;
+  const inner = backend.openPrimitiveStores(undefined);
+  backend.openPrimitiveStores = () => ({ ...inner, semaphores: { ...inner.semaphores, ...replace(inner.semaphores) } });
+  const services = await startLockServices({ backend, commandTimeout, shutdownGrace: 100 });
+  const semaphores = new SemaphoreService(new PrimitiveRuntime(services.backends));
+  const { logger, close } = services;
+  return { semaphores, logger, close, [Symbol.asyncDispose]: close };
+}
+
+it('waits for no answer to a release beyond the lease', async () => {
+  const answer = new Gate();
+  const released: string[] = [];
+  await using app = await semaphoresWith(
+    (inner) => ({
+      release: async (request) => {
+        released.push(request.name);
+        await answer.opened;
+        return inner.release(request);
+      },
+    }),
+    { commandTimeout: 3_600_000 },
+  );
+  expect(await app.semaphores.withPermit('kept', { permits: 1, ttl: 500 }, async () => 'done')).toBe('done');
+  const late = await app.semaphores.acquire('late', { permits: 1, ttl: 500 });
+  const { signal } = late;
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 700);
+  await expect(late.release()).rejects.toMatchObject({ code: 'PERMIT_LOST' });
+  expect(signal.aborted).toBe(true);
+  expect(released).toContain('late');
+  answer.open();
+});
+
+it('asks for each of many waiters in the end', async () => {
+  const asked = new Set<string>();
+  await using app = await semaphoresWith((inner) => ({
+    beat: (request) => {
+      for (const { ticket } of request.waiters) asked.add(ticket);
+      expect(request.waiters.length).toBeLessThanOrEqual(100);
+      return inner.beat(request);
+    },
+  }));
+  await using _ = await app.semaphores.acquire('many', { permits: 1 });
+  const abort = new AbortController();
+  const options = { permits: 1, wait: '2m', signal: abort.signal } as const;
+  const waiting = Array.from({ length: 120 }, () => app.semaphores.acquire('many', options));
+  const ended = Promise.allSettled(waiting);
+  await eventually(() => asked.size === 120);
+  abort.abort();
+  await ended;
+});
+
+it('gives back what is granted after its caller gave up, even if the release overtook the grant', async () => {
+  const arrive = new Gate();
+  await using app = await semaphoresWith((inner) => ({
+    acquire: async (request) => {
+      await arrive.opened;
+      return inner.acquire(request);
+    },
+  }));
+  await expect(app.semaphores.tryAcquire('late', { permits: 1 })).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+  arrive.open();
+  await eventually(async () => (await app.semaphores.available('late')) !== null);
+  await eventually(async () => (await app.semaphores.available('late')) === 1);
+});
+
+it('takes a ticket out of the queue that entered it after its caller gave up', async () => {
+  const arrive = new Gate();
+  let released = 0;
+  await using app = await semaphoresWith((inner) => ({
+    acquire: async (request) => {
+      if (request.queues) await arrive.opened;
+      return inner.acquire(request);
+    },
+    release: async (request) => {
+      const answer = await inner.release(request);
+      released += 1;
+      return answer;
+    },
+  }));
+  const held = await app.semaphores.tryAcquire('ghost', { permits: 1 });
+  const controller = new AbortController();
+  const waiting = app.semaphores.acquire('ghost', { permits: 1, wait: '30s', signal: controller.signal });
+  controller.abort(new Error('enough'));
+  await expect(waiting).rejects.toThrow('enough');
+  await eventually(() => released === 1);
+  arrive.open();
+  await eventually(() => released === 2);
+  await held?.release();
+  expect(await app.semaphores.tryAcquire('ghost', { permits: 1 })).not.toBeNull();
+});
+
+it('does not enter with a grant whose message arrived after its lease, and queues again', async () => {
+  const delivered = new Gate();
+  let [asked, renewed] = [0, 0];
+  await using app = await semaphoresWith((inner) => ({
+    acquire: async (request) => {
+      if (request.queues) asked += 1;
+      return inner.acquire(request);
+    },
+    renew: async (request) => {
+      renewed += 1;
+      return inner.renew(request);
+    },
+    // Never tells a waiter of its grant.
+    beat: () => new Promise(() => {}),
+    listen: (listener) =>
+      inner.listen({
+        process: listener.process,
+        onConnected: () => listener.onConnected(),
+        onGrant: (ticket, grant) => void delivered.opened.then(() => listener.onGrant(ticket, grant)),
+      }),
+  }));
+  const { semaphores } = app;
+  const held = await semaphores.tryAcquire('message', { permits: 1 });
+  let entered = false;
+  const waiting = semaphores.acquire('message', { permits: 1, wait: '1m' }).then((permit) => {
+    entered = true;
+    return permit;
+  });
+  await eventually(() => asked === 1);
+  await held?.release();
+  // The claim has ended once another call gets the permit.
+  const rival = await eventually(() => semaphores.tryAcquire('message', { permits: 1 }));
+  delivered.open();
+  await eventually(() => renewed === 1 && asked === 2);
+  expect(entered).toBe(false);
+  await rival.release();
+  await (await waiting).release();
+});
+
+it('sends no more heartbeats for a call that has asked twice, once it has left', async () => {
+  const delivered = new Gate();
+  let [asked, beats] = [0, 0];
+  await using app = await semaphoresWith((inner) => ({
+    acquire: async (request) => {
+      const answer = await inner.acquire(request);
+      if (request.queues) asked += 1;
+      return answer;
+    },
+    renew: () => Promise.reject(new Error('the connection is lost')),
+    beat: () => {
+      beats += 1;
+      return new Promise(() => {});
+    },
+    listen: (listener) =>
+      inner.listen({
+        process: listener.process,
+        onConnected: () => listener.onConnected(),
+        onGrant: (ticket, grant) => void delivered.opened.then(() => listener.onGrant(ticket, grant)),
+      }),
+  }));
+  const { semaphores } = app;
+  const held = await semaphores.tryAcquire('left', { permits: 1 });
+  const abort = new AbortController();
+  const waiting = semaphores.acquire('left', { permits: 1, wait: '1m', signal: abort.signal });
+  await eventually(() => asked === 1);
+  await held?.release();
+  // The claim has ended once another call gets the permit.
+  const rival = await eventually(() => semaphores.tryAcquire('left', { permits: 1, ttl: '1m' }));
+  delivered.open();
+  await eventually(() => asked === 2);
+  abort.abort(new Error('enough'));
+  await expect(waiting).rejects.toThrow('enough');
+  const before = beats;
+  await sleep(1_500);
+  expect(beats).toBe(before);
+  await rival.release();
+});
+
+it('does not enter with the message of an earlier place in the queue, whose claim has ended', async () => {
+  const [delivered, answers] = [new Gate(), new Gate()];
+  let [asked, queued, opened] = [0, 0, false];
+  void answers.opened.then(() => (opened = true));
+  await using app = await semaphoresWith((inner) => ({
+    acquire: async (request) => {
+      if (!request.queues || request.name === 'other') return inner.acquire(request);
+      asked += 1;
+      // Gets a place with its first request, whose answer is lost, and another place with the last one.
+      const answer = asked === 1 || opened ? await inner.acquire(request) : undefined;
+      if (!answer || asked === 1) throw new Error('no answer');
+      queued += 1;
+      return answer;
+    },
+    beat: () => new Promise(() => {}),
+    listen: (listener) =>
+      inner.listen({
+        process: listener.process,
+        onConnected: () => listener.onConnected(),
+        onGrant: (ticket, grant) => void delivered.opened.then(() => listener.onGrant(ticket, grant)),
+      }),
+  }));
+  const { semaphores } = app;
+  // With another waiter, the process listens to messages already.
+  const other = await semaphores.tryAcquire('other', { permits: 1 });
+  const listening = semaphores.acquire('other', { permits: 1, wait: '1m' });
+  const held = await semaphores.tryAcquire('message', { permits: 1 });
+  let entered = false;
+  const waiting = semaphores.acquire('message', { permits: 1, wait: '1m' }).then((permit) => {
+    entered = true;
+    return permit;
+  });
+  await eventually(() => asked === 1);
+  await held?.release();
+  const rival = await eventually(() => semaphores.tryAcquire('message', { permits: 1 }));
+  answers.open();
+  await eventually(() => queued === 1);
+  delivered.open();
+  await eventually(() => new Promise((resolve) => setImmediate(resolve, true)));
+  expect(entered).toBe(false);
+  await rival.release();
+  await (await waiting).release();
+  await other?.release();
+  await (await listening).release();
+});
+
+it('sends nothing more for a call that tries once and finds no permit', async () => {
+  let released = 0;
+  await using app = await semaphoresWith((inner) => ({
+    release: async (request) => {
+      released += 1;
+      return inner.release(request);
+    },
+  }));
+  await using _ = await app.semaphores.acquire('busy', { permits: 1 });
+  expect(await app.semaphores.tryAcquire('busy', { permits: 1 })).toBeNull();
+  expect(released).toBe(0);
+});
+
+it('takes no permits after the application has ended, where it took none before', async () => {
+  const app = await semaphoresWith();
+  await app.close();
+  const late = app.semaphores.acquire('late', { permits: 1 });
+  await expect(late).rejects.toThrow('the application is shutting down');
+});
+
+it('repeats releases that fail a few at a time, until each has succeeded', async () => {
+  const CALLS = 100;
+  const released = new Set<string>();
+  let [away, attempts, underWay, most] = [true, 0, 0, 0];
+  await using app = await semaphoresWith((inner) => ({
+    acquire: () => new Promise(() => {}),
+    release: async (request) => {
+      attempts += 1;
+      if (attempts > CALLS) most = Math.max(most, (underWay += 1));
+      await sleep(50);
+      if (attempts > CALLS) underWay -= 1;
+      if (away) throw new Error('away');
+      released.add(request.ticket);
+      return inner.release(request);
+    },
+  }));
+  const { semaphores } = app;
+  const failing = Array.from({ length: CALLS }, (_, index) => semaphores.tryAcquire(`name:${index}`, { permits: 1 }));
+  for (const { status } of await Promise.allSettled(failing)) expect(status).toBe('rejected');
+  await eventually(() => attempts > 2 * CALLS);
+  away = false;
+  await eventually(() => released.size === CALLS);
+  expect(most).toBeLessThanOrEqual(16);
+});
+
+it('does not report a permit as unreleased that the shutdown has given back', async () => {
+  let ended = false;
+  const app = await semaphoresWith((inner) => ({
+    release: (request) => (ended ? Promise.reject(new Error('closed')) : inner.release(request)),
+  }));
+  const permit = await app.semaphores.acquire('end', { permits: 1 });
+  await app.close();
+  ended = true;
+  await expect(permit.release()).rejects.toMatchObject({ code: 'PERMIT_LOST', reason: 'shutdown' });
+  await new Promise(setImmediate);
+  expect(app.logger.matching(/never confirmed/)).toEqual([]);
+});
+
+it('keeps nothing of the permits whose bodies have ended, where each body starts the next one', async () => {
+  const entered = jest.spyOn(AsyncLocalStorage.prototype, 'run');
+  try {
+    await using app = await semaphoresWith();
+    const { semaphores } = app;
+    const last = new Gate();
+    let bodies = 0;
+    const body = async (): Promise<void> => {
+      bodies += 1;
+      if (bodies === 10) return last.open();
+      // Begins in the context of this body, which ends meanwhile.
+      void semaphores.withPermit('chain', { permits: 2 }, body);
+      await eventually(async () => (await semaphores.available('chain')) === 0);
+    };
+    await semaphores.withPermit('chain', { permits: 2 }, body);
+    await last.opened;
+    expect(Math.max(...entered.mock.calls.map(([frame]) => depthOf(frame)))).toBeLessThan(4);
+  } finally {
+    entered.mockRestore();
+  }
+});
+
+/** How many frames are linked from this one on. */
+function depthOf(frame: unknown): number {
+  if (typeof frame !== 'object' || frame === null) return 0;
+  return 1 + depthOf((frame as { readonly outer?: unknown }).outer);
+}
+
+it('answers with the permit around the ended one in work that outlives its body', async () => {
+  await using app = await semaphoresWith();
+  const { semaphores } = app;
+  const ended = new Gate();
+  await semaphores.withPermit('outer', { permits: 1 }, async (outer) => {
+    let later: Promise<unknown> | undefined;
+    await semaphores.withPermit('inner', { permits: 1 }, async () => {
+      later = ended.opened.then(() => semaphores.current());
+    });
+    ended.open();
+    expect(await later).toBe(outer);
+  });
+});

@@ -1,0 +1,57 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { Inject, Injectable, type BeforeApplicationShutdown, type OnApplicationShutdown } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { LockService, memory, RedisLockModule } from 'nest-redis-lock';
+import { RecordingLogger } from '../../support/recording-logger.js';
+
+const happened: string[] = [];
+
+/** Work that no request waits for, and what it writes to. */
+@Injectable()
+class Import implements BeforeApplicationShutdown, OnApplicationShutdown {
+  private readonly ending = new AbortController();
+  private readonly done: Promise<void>;
+
+  constructor(@Inject(LockService) private readonly locks: LockService) {
+    this.done = this.run();
+  }
+
+  async beforeApplicationShutdown(): Promise<void> {
+    this.ending.abort();
+    await this.done;
+    happened.push('the work has ended');
+  }
+
+  onApplicationShutdown(): void {
+    happened.push(`the database closes; locks closed: ${this.locks.closed}`);
+  }
+
+  private async run(): Promise<void> {
+    while (!this.ending.signal.aborted) await turn();
+    await this.locks.withLock('import', async (lock) => {
+      await turn();
+      happened.push(`a lock is held: ${lock.held}`);
+    });
+  }
+}
+
+class Feature {}
+class Root {}
+
+it.each(['the root module', 'a module of it'])('ends work, then what %s has, then the locks', async (place) => {
+  happened.length = 0;
+  const feature = { module: Feature, providers: [Import] };
+  const locks = RedisLockModule.forRoot({ backend: memory() });
+  const module =
+    place === 'the root module'
+      ? { module: Root, imports: [locks], providers: [Import] }
+      : { module: Root, imports: [feature, locks] };
+  const app = await NestFactory.createApplicationContext(module, {
+    logger: new RecordingLogger(),
+    abortOnError: false,
+  });
+  const service = app.get(LockService);
+  await app.close();
+  expect(happened).toEqual(['a lock is held: true', 'the work has ended', 'the database closes; locks closed: false']);
+  expect(service.closed).toBe(true);
+});

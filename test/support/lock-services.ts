@@ -1,0 +1,26 @@
+import { Logger } from '@nestjs/common';
+import type { LockService, RedisLockModuleOptions } from 'nest-redis-lock';
+import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
+import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
+import { LockService as Locks } from '../../lib/lock/lock.service.js';
+import { resolveModuleOptions } from '../../lib/redis-lock.options.js';
+import { RecordingLogger } from './recording-logger.js';
+
+export interface LockServices extends AsyncDisposable {
+  readonly locks: LockService;
+  readonly backends: LockBackends;
+  readonly logger: RecordingLogger;
+  close(): Promise<void>;
+}
+
+/** What `startLockApp` starts, without a Nest application: unit tests load it in half the time. */
+export async function startLockServices(options: RedisLockModuleOptions): Promise<LockServices> {
+  const logger = new RecordingLogger();
+  Logger.overrideLogger(logger);
+  const { backend = memory(), ...resolved } = resolveModuleOptions(options);
+  const backends = new LockBackends({ ...resolved, main: backend });
+  const locks = new Locks(backends);
+  await locks.onModuleInit();
+  const close = () => locks.onApplicationShutdown();
+  return { locks, backends, logger, close, [Symbol.asyncDispose]: close };
+}

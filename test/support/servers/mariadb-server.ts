@@ -1,0 +1,1 @@
+export * from '../../../sample-app/src/servers/mariadb-server.js';

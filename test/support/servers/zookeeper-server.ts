@@ -1,0 +1,1 @@
+export * from '../../../sample-app/src/servers/zookeeper-server.js';
