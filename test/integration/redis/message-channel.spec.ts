@@ -1,6 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 import { eventually } from '../../support/eventually.js';
+import { openCache } from '../../support/cache-instance.js';
+import { FaultProxy } from '../../support/fault-proxy.js';
 import { startLockApp } from '../../support/lock-app.js';
 
 let server: RedisServer;
@@ -63,4 +66,25 @@ describe('without the permission for the channel', () => {
     });
     expect(told).not.toHaveLength(0);
   });
+});
+
+it('leaves no rejection unhandled when the application ends while its connection for messages subscribes again', async () => {
+  const rejections: unknown[] = [];
+  const remember = (reason: unknown) => rejections.push(reason);
+  process.on('unhandledRejection', remember);
+  const proxy = await FaultProxy.start(server.port);
+  const redis = { host: '127.0.0.1', port: proxy.port };
+  // A reconnect takes 50 ms, and each of its answers 50 ms more: at some of these times SUBSCRIBE is unanswered.
+  for (let until = 20; until <= 300; until += 20) {
+    const app = await openCache({ redis });
+    proxy.slow({ reply: 50 });
+    proxy.reset();
+    await sleep(until);
+    await app.close();
+    proxy.heal();
+  }
+  await sleep(50);
+  await proxy.stop();
+  process.off('unhandledRejection', remember);
+  expect(rejections).toEqual([]);
 });

@@ -18,7 +18,6 @@ const INVALIDATE = '__redis__:invalidate';
 const TRACKING = {
   protocol: 2,
   replyMapping: 'legacy',
-  autoResubscribe: false,
   autoResendUnfulfilledCommands: false,
   enableOfflineQueue: false,
 } satisfies RedisOptions;

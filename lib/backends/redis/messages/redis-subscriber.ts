@@ -15,7 +15,8 @@ const SUBSCRIBER = {
   sentinelRetryStrategy: reconnectDelay,
   enableReadyCheck: true,
   enableOfflineQueue: true,
-  autoResubscribe: true,
+  // `WatchedSubscriber` subscribes on each new connection; ioredis would leave a rejection unhandled when it is closed.
+  autoResubscribe: false,
   // A subscriber sends no command that would make a lazy client connect.
   lazyConnect: false,
   // Without commands, only TCP notices that the other end is gone.
