@@ -21,15 +21,15 @@ interface WaitingDesk extends Pick<PermitDesk, 'store' | 'calls'> {
  * waiters at a semaphore, and delivers the messages.
  */
 export class SemaphoreQueues {
-  // Not a Map, whose outgrown tables would keep ended calls: see `LinkedList`.
-  private readonly calls = Object.create(null) as Record<string, PermitCall>;
+  // By the number of the ticket. Not a Map, whose outgrown tables would keep ended calls: see `LinkedList`.
+  private readonly calls = Object.create(null) as Record<number, PermitCall>;
   private readonly lines = new Map<string, Line>();
   private listening = false;
 
   constructor(private readonly desk: WaitingDesk) {}
 
   enter(call: PermitCall): void {
-    this.calls[call.request.ticket] = call;
+    this.calls[numberOf(call.request.ticket)] = call;
   }
 
   wait(call: PermitCall, nextEnd: number): void {
@@ -40,7 +40,7 @@ export class SemaphoreQueues {
   }
 
   leave(call: PermitCall): void {
-    delete this.calls[call.request.ticket];
+    delete this.calls[numberOf(call.request.ticket)];
     const line = this.lines.get(call.name);
     if (!line?.remove(call)) return;
     this.lines.delete(call.name);
@@ -57,7 +57,7 @@ export class SemaphoreQueues {
     this.listening = true;
     this.desk.store.listen({
       process: this.desk.process,
-      onGrant: (ticket, grant) => this.calls[ticket]?.grantedByMessage(grant),
+      onGrant: (ticket, grant) => this.calls[numberOf(ticket)]?.grantedByMessage(grant),
       onConnected: () => {
         for (const line of this.lines.values()) line.beatIn(0);
       },
@@ -68,6 +68,11 @@ export class SemaphoreQueues {
     this.listening = false;
     this.desk.store.unlisten(this.desk.process);
   }
+}
+
+/** V8 takes 3 µs to make a text that was composed the name of a property. */
+function numberOf(ticket: string): number {
+  return Number(ticket.slice(ticket.lastIndexOf(':') + 1));
 }
 
 /** The waiters of this process at one semaphore, in the order of their tickets. */

@@ -1,6 +1,7 @@
 import { Redis } from 'ioredis';
 import { redis } from '../../../lib/backends/redis/locks/redis-lock-backend.js';
-import type { PrimitiveStoreProvider } from '../../../lib/contracts/primitives/primitive-stores.js';
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../../lib/contracts/primitives/primitive-stores.js';
+import type { AcquirePermitsAnswer, PermitReleaseAnswer } from '../../../lib/contracts/primitives/semaphore-store.js';
 import { server, startRedis } from '../../support/one-redis.js';
 
 startRedis();
@@ -77,4 +78,91 @@ it('looks at few of the waiters of a dead process at a time, and drops them in t
     await stores.close();
     await backend.close();
   }
+});
+
+describe('the permits of a semaphore at Redis', () => {
+  let admin: Redis;
+  let backend: ReturnType<typeof redis>;
+  let stores: PrimitiveStores;
+  beforeAll(() => {
+    admin = new Redis(server.url);
+    backend = redis(server.url);
+    stores = (backend as typeof backend & PrimitiveStoreProvider).openPrimitiveStores(undefined);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await stores.close();
+    await backend.close();
+  });
+  const request = (name: string, ticket: string, { permits = 5, ttl = 60_000, count = 1, queues = true } = {}) =>
+    new Promise<AcquirePermitsAnswer>((resolve, reject) => {
+      stores.semaphores.acquire({ name, ticket, count, permits, ttl, queues }).then(resolve, reject);
+    });
+  const release = (name: string, ticket: string) =>
+    new Promise<PermitReleaseAnswer>((resolve, reject) => {
+      stores.semaphores.release({ name, ticket, count: 1 }).then(resolve, reject);
+    });
+
+  it('are kept for the longest of their leases, also when the last one was given back meanwhile', async () => {
+    await request('kept', 'a:1', { ttl: 1_000 });
+    await request('kept', 'a:2', { ttl: 3_600_000 });
+    expect(await admin.pttl('semaphore:{kept}')).toBeGreaterThan(3_590_000);
+    await release('kept', 'a:1');
+    await release('kept', 'a:2');
+    expect(await admin.exists('semaphore:{kept}')).toBe(0);
+    await request('kept', 'a:3', { ttl: 1_000 });
+    expect(await admin.pttl('semaphore:{kept}')).toBeGreaterThan(900);
+    await request('kept', 'a:4', { ttl: 7_200_000 });
+    expect(await admin.pttl('semaphore:{kept}')).toBeGreaterThan(7_190_000);
+    await admin.del('semaphore:{kept}:state');
+    await request('kept', 'a:5', { ttl: 1_000 });
+    expect(await admin.pttl('semaphore:{kept}')).toBeGreaterThan(7_190_000);
+    expect(await admin.pttl('semaphore:{kept}:state')).toBeGreaterThan(1_000);
+  });
+
+  it('whose leases have ended are not counted, belong to nobody, and are removed within minutes', async () => {
+    await request('ended', 'a:1', { permits: 2 });
+    await admin.zadd('semaphore:{ended}', 1, 'dead:1:1', 1, 'dead:2:1', 1, 'dead:3:1');
+    expect(await stores.semaphores.use('ended')).toEqual({ permits: 2, taken: 1 });
+    // All but the first in one run. The lease of one who asks again has ended, too.
+    const asking = ['first', 'dead:1', 'b:1', 'b:2'].map((ticket) =>
+      request(ticket === 'first' ? 'other' : 'ended', ticket, { permits: 2 }),
+    );
+    const answers = (await Promise.all(asking)).slice(1);
+    expect(answers.map(({ status }) => status)).toEqual(['granted', 'busy', 'busy']);
+    expect(answers[1]).toMatchObject({ nextEnd: expect.any(Number) as unknown });
+    expect(await release('ended', 'dead:2')).toMatchObject({ live: false });
+    // As if the time until which the keys last were nearly over.
+    await admin.hset('semaphore:{ended}:state', 'until', 1);
+    await release('ended', 'a:1');
+    await request('ended', 'c:1', { permits: 9, queues: false });
+    expect(await admin.zscore('semaphore:{ended}', 'dead:3:1')).toBeNull();
+  });
+
+  it('that many calls of one run take have tokens that rise, also over runs, and are never too many', async () => {
+    const tokens: number[] = [];
+    for (let run = 0; run < 20; run++) {
+      const tickets = Array.from({ length: 12 }, (_, index) => `a:${100 * run + index}`);
+      const answers = await Promise.all(
+        tickets.map((ticket) => request('many', ticket, { permits: 5, queues: false })),
+      );
+      const granted = answers.filter((answer) => answer.status === 'granted');
+      expect(granted).toHaveLength(5);
+      tokens.push(...granted.map(({ fencingToken }) => fencingToken));
+      await Promise.all(tickets.map((ticket) => release('many', ticket)));
+    }
+    expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));
+  });
+
+  it('of one semaphore stay right where the call before, in the same run, has failed', async () => {
+    await admin.set('semaphore:{broken}:queue', 'no queue');
+    const requests = [
+      request('fine', 'a:1', { permits: 1 }),
+      request('broken', 'a:2'),
+      request('fine', 'a:3', { permits: 1 }),
+    ];
+    const outcomes = await Promise.allSettled([request('first', 'a:0'), ...requests]);
+    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
+    expect(outcomes[3]).toMatchObject({ value: { status: 'busy' } });
+  });
 });

@@ -15,27 +15,27 @@ import { semaphoreScript } from './semaphore-script.js';
 export const ACQUIRE_PERMITS = semaphoreScript(
   `
   local ticket, limit, ttl = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
+  local count, last, blocked = count_of(ticket), last_of(s), false
   remember(s)
-  local left = left_of(s, ticket)
-  if left then return granted(s, left) end
-  purge(s)
-  if s.limit ~= limit then set_limit(s, limit) end
-  local last = last_of(s)
-  local free, blocked = limit - redis.call('ZCARD', s.permits), false
-  if last[1] and free > 0 then
-    if redis.call('ZSCORE', s.queue, ticket) then touch(s, process_of(ticket)) end
-    free, blocked = hand_out(s, {[ticket] = true})
-    left = left_of(s, ticket)
+  local free = limit - taken(s)
+  if last[1] or count > free then
+    local left = left_of(s, ticket)
     if left then return granted(s, left) end
-    last = last_of(s)
+    if last[1] and free > 0 then
+      if s.limit ~= limit then set_limit(s, limit) end
+      if redis.call('ZSCORE', s.queue, ticket) then touch(s, process_of(ticket)) end
+      free, blocked = hand_out(s, {[ticket] = true})
+      left = left_of(s, ticket)
+      if left then return granted(s, left) end
+    end
   end
-  if not blocked and count_of(ticket) <= free then
-    local token = hold(s, ticket, ttl)
+  if s.limit ~= limit then set_limit(s, limit) end
+  if not blocked and count <= free then
     if last[1] then redis.call('ZREM', s.queue, ticket) end
-    return {1, token, ttl}
+    return {1, hold(s, ticket, count, ttl), ttl}
   end
-  if ARGV[arg + 3] == '1' then enqueue(s, ticket, last) end
-  return {0, next_end(s), whole(s.token)}
+  if ARGV[arg + 3] == '1' then enqueue(s, ticket) end
+  return {0, next_end(s), s.token}
 `,
   4,
 );

@@ -16,7 +16,6 @@ export const SEMAPHORE_BEAT = semaphoreScript(
   local asking = {}
   for ticket in string.gmatch(ARGV[arg + 2], '%S+') do asking[ticket] = true end
   touch(s, ARGV[arg])
-  purge(s)
   hand_out(s, asking)
   local answer = {next_end(s), 0}
   for ticket in string.gmatch(ARGV[arg + 2], '%S+') do
@@ -24,7 +23,7 @@ export const SEMAPHORE_BEAT = semaphoreScript(
     answer[#answer + 1] = left or (redis.call('ZSCORE', s.queue, ticket) and 0 or -1)
     answer[#answer + 1] = left and mint(s, left) or 0
   end
-  answer[2] = whole(s.token)
+  answer[2] = s.token
   return answer
 `,
   3,

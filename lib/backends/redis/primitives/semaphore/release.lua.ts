@@ -10,11 +10,10 @@ export const RELEASE_PERMITS = semaphoreScript(
   `
   local ticket = ARGV[arg]
   local live = left_of(s, ticket)
-  with_members({'ZREM', s.permits}, ticket)
+  with_members('ZREM', s, ticket, count_of(ticket))
+  s.taken = false
   if redis.call('EXISTS', s.queue) == 1 then
     if not live then redis.call('ZREM', s.queue, ticket) end
-    remember(s)
-    purge(s)
     hand_out(s, {})
   end
   return live and 1 or 0

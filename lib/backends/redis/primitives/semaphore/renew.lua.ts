@@ -13,9 +13,9 @@ export const RENEW_PERMITS = semaphoreScript(
   local left = left_of(s, ticket)
   if not left then return -1 end
   if left >= ttl then return left end
-  with_members({'ZADD', s.permits, 'XX'}, ticket, now + ttl)
-  keep(s.permits, ttl)
-  keep(s.state, ttl + ${MEMORY})
+  with_members('ZADD', s, ticket, count_of(ticket), now + ttl)
+  remember(s)
+  last_for(s, ttl + ${MEMORY})
   return ttl
 `,
   2,

@@ -24,120 +24,133 @@ export const MEMORY = 60_000;
 const KEYS = 4;
 
 /**
- * A script over semaphores: `each` is the text of a Lua function of `s` (see below) and the index of its first
- * argument.
+ * The Lua functions of the scripts, each with those that it uses before it. A script gets the text of those that it
+ * names, because Redis makes each function anew in every run: 25 of them took as long as four commands.
  *
- * The keys of a semaphore:
- * - permits: a sorted set with one member for each permit that is held, whose score is the end of its lease (ms of
- *   Redis TIME). Its size is the only count. A ticket with several permits has the members `ticket`, `ticket/2`, ...
- * - queue: a sorted set of the waiting tickets in order of arrival.
- * - processes: a sorted set of the processes with waiters. The score is twice the time (ms) of the last heartbeat, and
- *   1 more if a message has missed the process since.
- * - state: a hash with `limit`, the number of permits of the last call, and `token`, the last fencing token.
- *
- * A ticket is `process:number:count`, so that it says whom to tell and how many permits it wants. The first argument
- * of a script says how to publish (see `publishArgument`).
- *
- * The idea of one sorted set of deadlines: the counting semaphore of "Redis in Action" (6.3), which Medallion's
- * DistributedLock and redis-semaphore use too; here on the clock of Redis and with a queue.
+ * `s` is one semaphore: the names of its keys, and what the run has read of them so far. Each thing is read once, since
+ * one run often has several calls for one semaphore.
  */
-export function semaphoreScript(each: string, args: number): RedisScript {
-  return redisScript(`
-local counted, channels = string.sub(ARGV[1], 1, 1) == '1', string.sub(ARGV[1], 2)
-local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2]
-local now = math.floor(micros / 1000)
-local whole = function(number) return string.format('%.0f', number) end
-local keep = function(key, ms) if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, whole(ms)) end end
+const FUNCTIONS: Record<string, string> = {
+  whole: `function(number) return string.format('%.0f', number) end`,
+  keep: `function(key, ms) if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, whole(ms)) end end`,
+  process_of: `function(ticket) return string.match(ticket, '^(.+):%d+:%d+$') or '' end`,
+  count_of: `function(ticket) return tonumber(string.match(ticket, '^.+:(%d+)$')) or 1 end`,
 
-local process_of = function(ticket) return string.match(ticket, '^(.+):%d+:%d+$') or '' end
-local count_of = function(ticket) return tonumber(string.match(ticket, ':(%d+)$')) or 1 end
--- Calls a command with one pair of score and member for each permit of the ticket, or with the members alone.
-local with_members = function(command, ticket, score)
-  local all = command
-  for i = 1, count_of(ticket) do
-    if score then all[#all + 1] = whole(score) end
+  // Calls a command with one pair of score and member for each permit of the ticket, or with the members alone.
+  with_members: `function(command, s, ticket, count, score)
+  if count == 1 and score then return redis.call(command, s.permits, score, ticket) end
+  if count == 1 then return redis.call(command, s.permits, ticket) end
+  local all = {command, s.permits}
+  for i = 1, count do
+    if score then all[#all + 1] = score end
     all[#all + 1] = i == 1 and ticket or ticket .. '/' .. i
   end
   return redis.call(unpack(all))
-end
+end`,
 
-local purge = function(s) redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', whole(now)) end
-local left_of = function(s, ticket)
+  taken: `function(s)
+  s.taken = s.taken or redis.call('ZCOUNT', s.permits, '(' .. now_text, '+inf')
+  return s.taken
+end`,
+  left_of: `function(s, ticket)
   local score = tonumber(redis.call('ZSCORE', s.permits, ticket) or 0)
   if score > now then return score - now end
-end
-local next_end = function(s)
-  local first = redis.call('ZRANGE', s.permits, 0, 0, 'WITHSCORES')
-  return first[2] and math.max(0, tonumber(first[2]) - now) or -1
-end
+end`,
+  next_end: `function(s)
+  local first = redis.call('ZRANGE', s.permits, '(' .. now_text, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  return first[2] and tonumber(first[2]) - now or -1
+end`,
+  // The end of the queue: a ticket and its score, or nothing.
+  last_of: `function(s)
+  s.last = s.last or redis.call('ZRANGE', s.queue, -1, -1, 'WITHSCORES')
+  return s.last
+end`,
 
--- Reads the state.
-local remember = function(s)
-  local state = redis.call('HMGET', s.state, 'limit', 'token')
-  s.limit, s.token = tonumber(state[1] or 0), tonumber(state[2] or 0)
-end
-local set_limit = function(s, limit)
+  remember: `function(s)
+  if s.limit then return end
+  local state = redis.call('HMGET', s.state, 'limit', 'token', 'until')
+  s.limit, s.token, s.kept = tonumber(state[1] or 0), tonumber(state[2] or 0), tonumber(state[3] or 0)
+  s.written = s.token
+end`,
+  // Lets the state and the permits last for `ms` at least: for longer, so that few calls have to. Those few also
+  // remove the permits whose leases have ended.
+  last_for: `function(s, ms)
+  if s.kept >= now + ms then return end
+  s.kept = now + ms + ${MEMORY}
+  redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text)
+  keep(s.permits, s.kept - now)
+  redis.call('HSET', s.state, 'until', whole(s.kept))
+  keep(s.state, s.kept - now)
+end`,
+  set_limit: `function(s, limit)
   s.limit = limit
   redis.call('HSET', s.state, 'limit', whole(limit))
-  keep(s.state, ${MEMORY})
-end
-local mint = function(s, lease)
+  last_for(s, ${MEMORY})
+end`,
+  // The stored token is ahead of those of this run, by the number of its calls, so that not each has to store one.
+  mint: `function(s, lease)
   s.token = math.max(s.token + 1, micros)
-  local token = whole(s.token)
-  redis.call('HSET', s.state, 'token', token)
-  keep(s.state, lease + ${MEMORY})
-  return token
-end
-local hold = function(s, ticket, lease)
-  with_members({'ZADD', s.permits}, ticket, now + lease)
-  keep(s.permits, lease)
+  if s.token > s.written then
+    s.written = s.token + #KEYS / ${KEYS} - 1
+    redis.call('HSET', s.state, 'token', whole(s.written))
+  end
+  last_for(s, lease + ${MEMORY})
+  return s.token
+end`,
+  hold: `function(s, ticket, count, lease)
+  local before = taken(s)
+  if s.lease ~= lease then s.lease, s.ends = lease, whole(now + lease) end
+  local added = with_members('ZADD', s, ticket, count, s.ends)
+  -- Otherwise the ticket had them, or their leases had ended: counted again when asked for.
+  s.taken = added == count and before + count
+  if before == 0 then redis.call('PEXPIRE', s.permits, whole(math.max(s.kept - now, lease))) end
   return mint(s, lease)
-end
-local granted = function(s, left) return {1, mint(s, left), left} end
+end`,
+  granted: `function(s, left) return {1, mint(s, left), left} end`,
 
--- The end of the queue: a ticket and its score, or nothing.
-local last_of = function(s) return redis.call('ZRANGE', s.queue, -1, -1, 'WITHSCORES') end
--- Notes a heartbeat.
-local touch = function(s, process)
-  redis.call('ZREMRANGEBYSCORE', s.processes, '-inf', whole(2 * (now - ${DROPPED})))
-  redis.call('ZADD', s.processes, whole(2 * now), process)
+  // Notes a heartbeat.
+  touch: `function(s, process)
+  redis.call('ZREMRANGEBYSCORE', s.processes, '-inf', 2 * (now - ${DROPPED}))
+  redis.call('ZADD', s.processes, 2 * now, process)
   redis.call('PEXPIRE', s.processes, ${QUEUE_EXPIRY})
   if redis.call('EXISTS', s.queue) == 1 then redis.call('PEXPIRE', s.queue, ${QUEUE_EXPIRY}) end
-  keep(s.state, ${QUEUE_EXPIRY})
-end
--- "last" is the end of the queue: a ticket and its score.
-local enqueue = function(s, ticket, last)
-  redis.call('ZADD', s.queue, 'NX', whole(tonumber(last[2] or 0) + 1), ticket)
+  last_for(s, ${QUEUE_EXPIRY})
+end`,
+  enqueue: `function(s, ticket)
+  local score = tonumber(last_of(s)[2] or 0) + 1
+  if redis.call('ZADD', s.queue, 'NX', score, ticket) == 1 then s.last = {ticket, score} end
   local process = process_of(ticket)
-  local beat = last[1] and tonumber(redis.call('ZSCORE', s.processes, process) or 0) or 0
+  local beat = tonumber(redis.call('ZSCORE', s.processes, process) or 0)
   if beat % 2 == 1 or now - beat / 2 > ${RECENT} then touch(s, process) end
-end
+end`,
 
--- Returns whether messages reached it. pcall: without the right to publish, what was written before must stand.
-local tell = function(ticket, token)
-  local text = 'semaphore ' .. ticket .. ' ' .. token .. ' ${CLAIM}'
-  local reached = redis.pcall('PUBLISH', channels .. process_of(ticket), text)
-  return not counted or (type(reached) == 'number' and reached > 0)
-end
-
--- Grants free permits to the waiters in order. Those in \`asking\` learn of it from the answer of this script.
--- A process that no message reaches, or that is silent, is passed over and keeps its place; so is a ticket that wants
--- more than all permits. Behind too many waiters of silent processes, the others wait until those are dropped.
--- Returns how many permits are free then, and whether a waiter waits for more of them.
-local hand_out = function(s, asking)
-  local free, place, read, silent, beats = s.limit - redis.call('ZCARD', s.permits), 0, 1, 0, {}
+  // Returns whether messages reached it. pcall: without the right to publish, what was written before must stand.
+  tell: `function(process, ticket, token)
+  local text = 'semaphore ' .. ticket .. ' ' .. whole(token) .. ' ${CLAIM}'
+  local reached = redis.pcall('PUBLISH', string.sub(ARGV[1], 2) .. process, text)
+  return string.sub(ARGV[1], 1, 1) ~= '1' or (type(reached) == 'number' and reached > 0)
+end`,
+  // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script.
+  // A process that no message reaches, or that is silent, is passed over and keeps its place; so is a ticket that wants
+  // more than all permits. Behind too many waiters of silent processes, the others wait until those are dropped.
+  // Returns how many permits are free then, and whether a waiter waits for more of them.
+  hand_out: `function(s, asking)
+  remember(s)
+  s.last = false
+  local place, read, silent, beats = 0, 1, 0, {}
+  local free = s.limit - taken(s)
   while free > 0 do
     local entries = redis.call('ZRANGE', s.queue, place, place + read - 1, 'WITHSCORES')
     if not entries[1] then return free, false end
     read = math.min(2 * read, ${MOST_READ})
     for i = 1, #entries, 2 do
+      if free == 0 then break end
       local ticket = entries[i]
-      local process, count = process_of(ticket), count_of(ticket)
+      local process, count = string.match(ticket, '^(.+):%d+:(%d+)$')
+      count = tonumber(count)
       local beat = beats[process] or tonumber(redis.call('ZSCORE', s.processes, process) or 0)
       local deaf, quiet = beat % 2 == 1, now - math.floor(beat / 2)
       beats[process] = beat
-      if free == 0 then break end
       if quiet > ${SILENCE} and not asking[ticket] then
         silent = silent + 1
         if silent > ${MOST_SILENT} then return free, true end
@@ -150,15 +163,16 @@ local hand_out = function(s, asking)
         return free, true
       else
         -- The state is written before the message is sent: a server without memory refuses the write alone.
-        local token = hold(s, ticket, ${CLAIM})
+        local token = hold(s, ticket, count, ${CLAIM})
         redis.call('ZREM', s.queue, ticket)
-        if asking[ticket] or tell(ticket, token) then
+        if asking[ticket] or tell(process, ticket, token) then
           free = free - count
         else
-          with_members({'ZREM', s.permits}, ticket)
+          with_members('ZREM', s, ticket, count)
+          s.taken = false
           redis.call('ZADD', s.queue, entries[i + 1], ticket)
           redis.call('PEXPIRE', s.queue, ${QUEUE_EXPIRY})
-          redis.call('ZADD', s.processes, whole(beat + 1), process)
+          redis.call('ZADD', s.processes, beat + 1, process)
           beats[process] = beat + 1
           place = place + 1
         end
@@ -166,15 +180,71 @@ local hand_out = function(s, asking)
     end
   end
   return free, false
-end
+end`,
+};
 
-local each = function(s, arg)
+/** The functions that a text names, with those that these name, in the order in which they are defined. */
+function functionsIn(text: string): string {
+  const needed = new Set<string>();
+  const look = (part: string) => {
+    for (const name of part.match(/\w+(?=\()/g) ?? []) {
+      const body = FUNCTIONS[name];
+      if (body === undefined || needed.has(name)) continue;
+      needed.add(name);
+      look(body);
+    }
+  };
+  look(text);
+  return Object.keys(FUNCTIONS)
+    .filter((name) => needed.has(name))
+    .map((name) => `local ${name} = ${FUNCTIONS[name]}`)
+    .join('\n');
+}
+
+/**
+ * A script over semaphores: `each` is the text of a Lua function of `s` (see `FUNCTIONS`) and the index of its first
+ * argument.
+ *
+ * The keys of a semaphore:
+ * - permits: a sorted set with one member for each permit that is held, whose score is the end of its lease (ms of
+ *   Redis TIME). The members whose leases have not ended are the only count. A ticket with several permits has the
+ *   members `ticket`, `ticket/2`, ...
+ * - queue: a sorted set of the waiting tickets in order of arrival.
+ * - processes: a sorted set of the processes with waiters. The score is twice the time (ms) of the last heartbeat, and
+ *   1 more if a message has missed the process since.
+ * - state: a hash with `limit`, the number of permits of the last call, `token`, which no fencing token exceeds so far,
+ *   and `until`, the time (ms) until which the permits and the state are kept at least.
+ *
+ * A ticket is `process:number:count`, so that it says whom to tell and how many permits it wants. The first argument
+ * of a script says how to publish (see `publishArgument`).
+ *
+ * The idea of one sorted set of deadlines: the counting semaphore of "Redis in Action" (6.3), which Medallion's
+ * DistributedLock and redis-semaphore use too; here on the clock of Redis and with a queue.
+ */
+export function semaphoreScript(each: string, args: number): RedisScript {
+  return redisScript(`
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local now = math.floor(micros / 1000)
+local now_text = string.format('%.0f', now)
+${functionsIn(each)}
+local call = function(s, arg)
 ${each}
 end
-local of_keys = function(key, arg)
-  local s = {permits = KEYS[key], queue = KEYS[key + 1], processes = KEYS[key + 2], state = KEYS[key + 3]}
-  return each(s, arg)
+local known = {}
+local each = function(key, arg)
+  local name = KEYS[key]
+  local s = known[name] or {
+    permits = name, queue = KEYS[key + 1], processes = KEYS[key + 2], state = KEYS[key + 3],
+    -- Room for what will be read.
+    limit = false, token = false, written = false, kept = false, taken = false, last = false, lease = false, ends = false,
+  }
+  -- What a call that fails had read or written may not be true.
+  known[name] = nil
+  local answer = call(s, arg)
+  known[name] = s
+  return answer
 end
-${batchOf('of_keys', { keys: KEYS, args, shared: 1 })}
+${batchOf('each', { keys: KEYS, args, shared: 1 })}
 `);
 }
