@@ -48,6 +48,11 @@ export function whole(least, most) {
   };
 }
 
+export function positive(value) {
+  if (/^\d+$/.test(value) && Number(value) > 0) return Number(value);
+  throw new InvalidArgumentError('Give a whole number from 1 on.');
+}
+
 function markdownFileFor(command) {
   return (value) => {
     const file = writableFile(value);

@@ -1,10 +1,11 @@
 // What it costs other clients when somebody pages through all locks: cycles of a free lock, in turn without a list,
 // beside one on another Redis of the same machine, and amid one. Fails where a list misses a lock that is held all the
 // time.
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 import Table from 'cli-table3';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
 import { median } from '../median.mjs';
+import { positive } from '../options.mjs';
 import { waitPercentiles } from '../waits.mjs';
 import { WorkerProcess } from '../worker/worker-process.mjs';
 
@@ -95,10 +96,4 @@ function table(turns) {
 /** The p99 of the quietest turn: what other programs of the machine do only adds to it. */
 function leastOf(turns) {
   return Math.min(...turns.map(({ p99 }) => p99));
-}
-
-function positive(text) {
-  const number = Number(text);
-  if (Number.isSafeInteger(number) && number > 0) return number;
-  throw new InvalidArgumentError('Give a whole number from 1 on.');
 }

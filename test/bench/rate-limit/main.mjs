@@ -1,9 +1,10 @@
 // What a rate limit costs: this library, rate-limiter-flexible and @nest-lab/throttler-storage-redis in one process.
 import { setImmediate as turn } from 'node:timers/promises';
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 import Table from 'cli-table3';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
 import { median } from '../median.mjs';
+import { positive } from '../options.mjs';
 import { PeerPackages } from '../peers/installation.mjs';
 import { WaitRecorder, waitPercentiles } from '../waits.mjs';
 import { openLimiters } from './limiters.mjs';
@@ -81,10 +82,4 @@ function tableOf({ title }, results) {
     table.push([name, Math.round(median(rates)), Math.round(p50), Math.round(p99), ...times]);
   }
   return table;
-}
-
-function positive(text) {
-  const number = Number(text);
-  if (Number.isSafeInteger(number) && number > 0) return number;
-  throw new InvalidArgumentError('Give a whole number from 1 on.');
 }

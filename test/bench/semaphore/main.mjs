@@ -1,10 +1,11 @@
 // Permits of one semaphore in several processes: this library and redis-semaphore in turns, on a Redis server of their
 // own. Fails where more callers were inside than there are permits.
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 import Table from 'cli-table3';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
 import { jainIndex } from '../contention/fairness.mjs';
 import { median } from '../median.mjs';
+import { positive } from '../options.mjs';
 import { PeerPackages } from '../peers/installation.mjs';
 import { waitPercentiles } from '../waits.mjs';
 import { WorkerTeam } from '../worker/worker-process.mjs';
@@ -96,10 +97,4 @@ function table() {
     ]);
   }
   return cells;
-}
-
-function positive(text) {
-  const number = Number(text);
-  if (Number.isSafeInteger(number) && number > 0) return number;
-  throw new InvalidArgumentError('Give a whole number from 1 on.');
 }
