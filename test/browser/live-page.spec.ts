@@ -1,12 +1,10 @@
-import { fileURLToPath } from 'node:url';
 import axe, { type AxeResults } from 'axe-core';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { eventually } from '../support/eventually.js';
 import { LiveDemo } from '../support/live-demo.js';
+import { IMAGES } from '../support/screenshots.js';
 import { openBrowser } from '../support/servers/chromium.js';
 
-/** Where the screenshots of the README go: `LIVE_SCREENSHOTS=1 npm run test:browser`. Without it, no file changes. */
-const IMAGES = process.env['LIVE_SCREENSHOTS'] && fileURLToPath(new URL('../../docs/images/', import.meta.url));
 const DESKTOP = { width: 1_200, height: 1_330 };
 const PHONE = { width: 360, height: 740 };
 const PATIENCE = { within: 40_000, every: 50 };

@@ -1,7 +1,8 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { PROGRAM } from '../../support/cli.js';
 import { eventually } from '../../support/eventually.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
+import { Terminal } from '../../support/terminal.js';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 
 let server: RedisServer;
@@ -18,35 +19,14 @@ afterAll(async () => {
 const HOLD = { ttl: '5m', renew: false } as const;
 const LEAVES = '\u001b[?25h\u001b[?1049l';
 
-/** A program on a terminal of its own (`script` makes it), with what it showed. */
-class Terminal {
-  shown = '';
-  readonly ended: Promise<number | null>;
-
-  private constructor(private readonly child: ChildProcess) {
-    child.stdout?.on('data', (data: Buffer) => (this.shown += data.toString()));
-    child.stderr?.on('data', (data: Buffer) => (this.shown += data.toString()));
-    this.ended = new Promise((resolve) => child.once('close', resolve));
-  }
-
-  static start(...args: string[]): Terminal {
-    const command = [process.execPath, PROGRAM, '--redis', server.url, ...args].map((each) => `'${each}'`).join(' ');
-    return new Terminal(spawn('script', ['-qec', `stty cols 200 rows 20; ${command}`, '/dev/null'], { stdio: 'pipe' }));
-  }
-
-  type(text: string): void {
-    this.child.stdin?.write(text);
-  }
-
-  async shows(text: string): Promise<void> {
-    await eventually(() => this.shown.includes(text), { within: 60_000 });
-  }
+function onTerminal(...args: string[]): Terminal {
+  return Terminal.start([process.execPath, PROGRAM, '--redis', server.url, ...args]);
 }
 
 describe('watch', () => {
   it('draws the locks again and again, and leaves the terminal as it was on Ctrl-C', async () => {
     const first = await app.locks.acquire('watched:1', HOLD);
-    const terminal = Terminal.start('watch', 'watched:*', '--interval', '200ms');
+    const terminal = onTerminal('watch', 'watched:*', '--interval', '200ms');
     await terminal.shows('watched:1');
     expect(terminal.shown.startsWith('\u001b[?1049h\u001b[?25l')).toBe(true);
     const second = await app.locks.acquire('watched:2', HOLD);
@@ -60,7 +40,7 @@ describe('watch', () => {
 
   it('goes on while the server is away, and says so', async () => {
     await using redis = await startRedisServer();
-    const terminal = Terminal.start('watch', '--interval', '200ms', '--redis', redis.url);
+    const terminal = onTerminal('watch', '--interval', '200ms', '--redis', redis.url);
     await terminal.shows('locks that match "*": 0');
     await redis.stop();
     await terminal.shows('As of the last answer: ');
@@ -96,7 +76,7 @@ describe('release on a terminal', () => {
     { answer: 'y\r', code: 0, held: false },
   ])('asks first, and takes the lock only after "y"', async ({ answer, code, held }) => {
     const lock = await app.locks.acquire('asked', HOLD);
-    const terminal = Terminal.start('release', 'asked');
+    const terminal = onTerminal('release', 'asked');
     await terminal.shows('Take "asked" from ');
     expect(await app.locks.isLocked('asked')).toBe(true);
     terminal.type(answer);
@@ -107,7 +87,7 @@ describe('release on a terminal', () => {
 
   it('does not ask with --yes', async () => {
     const lock = await app.locks.acquire('sure', HOLD);
-    const terminal = Terminal.start('release', 'sure', '--yes');
+    const terminal = onTerminal('release', 'sure', '--yes');
     expect(await terminal.ended).toBe(0);
     expect(terminal.shown).toMatch('Took "sure" from ');
     await lock.release().catch(() => {});

@@ -1,0 +1,29 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { eventually } from './eventually.js';
+
+/** A program on a terminal of its own (`script` makes it), with what it showed. */
+export class Terminal {
+  shown = '';
+  readonly ended: Promise<number | null>;
+
+  private constructor(private readonly child: ChildProcess) {
+    child.stdout?.on('data', (data: Buffer) => (this.shown += data.toString()));
+    child.stderr?.on('data', (data: Buffer) => (this.shown += data.toString()));
+    this.ended = new Promise((resolve) => child.once('close', resolve));
+  }
+
+  static start(command: readonly string[], { columns = 200, rows = 20, env = {} } = {}): Terminal {
+    const line = `stty cols ${columns} rows ${rows}; ${command.map((each) => `'${each}'`).join(' ')}`;
+    return new Terminal(
+      spawn('script', ['-qec', line, '/dev/null'], { stdio: 'pipe', env: { ...process.env, ...env } }),
+    );
+  }
+
+  type(text: string): void {
+    this.child.stdin?.write(text);
+  }
+
+  async shows(text: string): Promise<void> {
+    await eventually(() => this.shown.includes(text), { within: 60_000 });
+  }
+}
