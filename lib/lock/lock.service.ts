@@ -114,12 +114,13 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     try {
       result = await this.context.run(lock, body);
     } catch (error) {
-      await lock.finish();
+      const end = lock.finish();
+      if (end) lock.settle(await end);
       throw error;
     }
     const lost = lock.held ? undefined : await lock.lostOnceRead();
     const end = lock.finish();
-    if (end && lock.wasTakenBefore(await end)) throw lost ?? lock.lost;
+    if (end && lock.settle(await end)) throw lost ?? lock.lost;
     if (lost) throw lost;
     return result;
   }

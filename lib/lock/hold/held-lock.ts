@@ -8,9 +8,9 @@ import { LockLostError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
 import type { LockMode } from '../options/lock-options.js';
 import type { NamedBackend } from '../backend/named-backend.js';
-import { endsAreObserved, publishEnd, publishLost, publishReleasedLate } from './hold-events.js';
+import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
 import type { QueueingBackend } from '../backend/queueing-backend.js';
-import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
+import { RELEASED, worseOf, type ReleaseOutcome } from '../lease/release-outcome.js';
 
 /** Keeps the list of the live holds. */
 export interface HoldObserver {
@@ -44,6 +44,7 @@ export class HeldLock implements Lock, LeaseHolder {
   context: HolderContext | undefined;
   /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
   grantedAt: number | undefined;
+  private observedEnd: ObservedEnd | undefined;
   private token: number;
   private releasing: Promise<unknown> | undefined;
   /** Set when the backend answered to the release that another ticket owned the name. */
@@ -162,18 +163,21 @@ export class HeldLock implements Lock, LeaseHolder {
     if (this.releasing) return undefined;
     const outcome = this.end(false);
     this.releasing = outcome;
-    return outcome === RELEASED ? undefined : outcome;
+    if (outcome !== RELEASED) return outcome;
+    this.settle('released');
+    return undefined;
   }
 
   /**
-   * Whether the backend answered that the lock had been taken away before its release. An answer after the deadline
-   * does not count: the lease had ended, and another owner may have followed.
+   * Called with what `finish` resolved to. Returns whether the backend answered that the lock had been taken away before
+   * its release. An answer after the deadline does not count: the lease had ended, and another owner may have followed.
    */
-  wasTakenBefore(outcome: ReleaseOutcome): boolean {
-    if (outcome !== 'gone' && outcome !== 'taken') return false;
-    if (this.parts.some(({ lease }) => lease.grant.remaining() <= 0)) return false;
-    this.taken ??= this.lostAs('taken');
-    return true;
+  settle(outcome: ReleaseOutcome): boolean {
+    const gone = outcome === 'gone' || outcome === 'taken';
+    const taken = gone && this.parts.every(({ lease }) => lease.grant.remaining() > 0);
+    if (taken) this.taken ??= this.lostAs('taken');
+    if (this.observedEnd) publishEnd(this, this.observedEnd, outcome, taken);
+    return taken;
   }
 
   isAt(backend: NamedBackend): boolean {
@@ -211,9 +215,9 @@ export class HeldLock implements Lock, LeaseHolder {
 
   private async releaseOrThrow(): Promise<void> {
     const lost = this.held ? undefined : await this.lostOnceRead();
-    const outcome = await this.end(true);
+    const taken = this.settle(await this.end(true));
     if (lost) throw lost;
-    if (this.wasTakenBefore(outcome)) throw this.taken;
+    if (taken) throw this.taken;
   }
 
   private end(atOnce: boolean): Promise<ReleaseOutcome> {
@@ -232,19 +236,11 @@ export class HeldLock implements Lock, LeaseHolder {
     this.context?.close();
     this.context = undefined;
     this.observer.holdOver(this);
-    if (late) {
-      if (lockChannels.releasedLate.hasSubscribers) publishReleasedLate(this);
-    } else if (endsAreObserved()) publishEnd(this, outcome);
+    if (endsAreObserved()) this.observedEnd = observeEnd(this, late);
     return outcome;
   }
 
   private lostAs(reason: 'taken'): LockLostError {
     return new LockLostError(this.keys, { reason, fencingToken: this.fencingToken, owner: this.owner });
   }
-}
-
-/** The worse outcome: one lease that was gone or taken decides. */
-async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<ReleaseOutcome>): Promise<ReleaseOutcome> {
-  const both = await Promise.all([one, other]);
-  return both.find((outcome) => outcome === 'gone' || outcome === 'taken') ?? 'released';
 }

@@ -50,29 +50,24 @@ export function publishLost(hold: ObservedHold, reason: LockLostReason): void {
   lockChannels.lost.publish({ ...eventOf(hold), reason, held: heldFor(hold) });
 }
 
-export function publishReleasedLate(hold: ObservedHold): void {
-  lockChannels.releasedLate.publish({ ...eventOf(hold), held: heldFor(hold) });
+/** The end of a hold that was trusted until then. It is published once the backend has answered to the release. */
+export interface ObservedEnd {
+  readonly held: number | undefined;
 }
 
-/**
- * Publishes the end of a hold that was not known to be lost until then, once the backend has answered to its release:
- * that found at once whether the deadline had passed.
- */
-export function publishEnd(
-  hold: ObservedHold & { readonly isLost: boolean; wasTakenBefore(outcome: ReleaseOutcome): boolean },
-  release: Promise<ReleaseOutcome>,
-): void {
-  if (hold.isLost) {
-    publishLost(hold, 'expired');
-    return publishReleasedLate(hold);
-  }
-  const held = heldFor(hold);
-  void release.then((outcome) => {
-    if (!hold.wasTakenBefore(outcome)) {
-      const { call, owner, fencingToken } = hold;
-      lockChannels.released.publish({ call, owner, fencingToken, held, confirmed: outcome !== 'unconfirmed' });
-    } else lockChannels.lost.publish({ ...eventOf(hold), reason: 'taken', held });
-  });
+/** Called when a hold ends; `late`: it was known to be lost. Publishes at once if it was, or its deadline has passed. */
+export function observeEnd(hold: ObservedHold & { readonly isLost: boolean }, late: boolean): ObservedEnd | undefined {
+  if (!late && !hold.isLost) return { held: heldFor(hold) };
+  if (!late) publishLost(hold, 'expired');
+  lockChannels.releasedLate.publish({ ...eventOf(hold), held: heldFor(hold) });
+  return undefined;
+}
+
+/** `taken`: the backend answered that the lock had been taken away before its release. */
+export function publishEnd(hold: ObservedHold, { held }: ObservedEnd, outcome: ReleaseOutcome, taken: boolean): void {
+  const { call, owner, fencingToken } = hold;
+  if (taken) lockChannels.lost.publish({ call, owner, fencingToken, reason: 'taken', held });
+  else lockChannels.released.publish({ call, owner, fencingToken, held, confirmed: outcome !== 'unconfirmed' });
 }
 
 function eventOf({ call, owner, fencingToken }: ObservedHold): LockHoldEvent {
