@@ -3,6 +3,8 @@ import { APP_FILTER, APP_GUARD } from '@nestjs/core';
 import { ScheduleModule } from '@nestjs/schedule';
 import { TerminusModule } from '@nestjs/terminus';
 import { RateLimitGuard, redis, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
+import { RedisLockMetricsModule } from 'nest-redis-lock/prometheus';
+import { Registry } from 'prom-client';
 import { ConnectionDrainMiddleware } from './connection-drain.middleware.js';
 import { CacheStatsController } from './cache-stats/cache-stats.controller.js';
 import { CatalogueController } from './catalogue/catalogue.controller.js';
@@ -23,6 +25,7 @@ import { SetnxDeduction } from './deduction/strategies/setnx.deduction.js';
 import { ErrorBodyFilter } from './errors/error-body.filter.js';
 import { HealthController } from './health/health.controller.js';
 import { openLockBackend } from './lock-backend.js';
+import { MetricsController } from './metrics/metrics.controller.js';
 import { OrdersController } from './orders/orders.controller.js';
 import { OrdersService } from './orders/orders.service.js';
 import { PaymentsService } from './payments/payments.service.js';
@@ -41,10 +44,12 @@ export class ShopModule implements NestModule {
   }
 
   static with(settings: Settings): DynamicModule {
+    const registry = new Registry();
     return {
       module: ShopModule,
       imports: [
         RedisLockModule.forRootAsync({ useFactory: () => lockOptions(settings) }),
+        RedisLockMetricsModule.forRoot({ registry }),
         ScheduleModule.forRoot(),
         TerminusModule,
       ],
@@ -56,9 +61,11 @@ export class ShopModule implements NestModule {
         RestockController,
         HealthController,
         CacheStatsController,
+        MetricsController,
       ],
       providers: [
         { provide: SETTINGS, useValue: settings },
+        { provide: Registry, useValue: registry },
         { provide: APP_FILTER, useClass: ErrorBodyFilter },
         // Limits the routes that have a policy.
         ...(settings.without?.has('rate-limit') ? [] : [{ provide: APP_GUARD, useClass: RateLimitGuard }]),
