@@ -169,8 +169,9 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /**
-   * Called with what `finish` resolved to. Returns whether the backend answered that the lock had been taken away before
-   * its release. An answer after the deadline does not count: the lease had ended, and another owner may have followed.
+   * Called with what `finish` resolved to. Returns whether the backend answered that the lock had been taken away
+   * before its release. An answer after the deadline does not count: the lease had ended, and another owner may have
+   * followed.
    */
   settle(outcome: ReleaseOutcome): boolean {
     const gone = outcome === 'gone' || outcome === 'taken';

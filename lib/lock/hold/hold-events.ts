@@ -55,7 +55,7 @@ export interface ObservedEnd {
   readonly held: number | undefined;
 }
 
-/** Called when a hold ends; `late`: it was known to be lost. Publishes at once if it was, or its deadline has passed. */
+/** Called when a hold ends; `late`: it was known to be lost. Publishes at once if it was, or if its deadline passed. */
 export function observeEnd(hold: ObservedHold & { readonly isLost: boolean }, late: boolean): ObservedEnd | undefined {
   if (!late && !hold.isLost) return { held: heldFor(hold) };
   if (!late) publishLost(hold, 'expired');
