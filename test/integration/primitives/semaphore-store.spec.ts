@@ -165,4 +165,14 @@ describe('the permits of a semaphore at Redis', () => {
     expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
     expect(outcomes[3]).toMatchObject({ value: { status: 'busy' } });
   });
+
+  it('reach those who wait behind something else in the queue', async () => {
+    await request('foreign', 'a:1', { permits: 1 });
+    await admin.zadd('semaphore:{foreign}:queue', 0, 'no ticket');
+    await request('foreign', 'b:1', { permits: 1 });
+    await release('foreign', 'a:1');
+    const waiters = [{ ticket: 'b:1', count: 1 }];
+    const beat = stores.semaphores.beat({ name: 'foreign', process: 'b', permits: 1, waiters });
+    expect(await beat).toMatchObject({ states: [{ status: 'granted' }] });
+  });
 });

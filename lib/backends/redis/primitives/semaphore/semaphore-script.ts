@@ -147,7 +147,7 @@ end`,
       if free == 0 then break end
       local ticket = entries[i]
       local process, count = string.match(ticket, '^(.+):%d+:(%d+)$')
-      count = tonumber(count)
+      process, count = process or '', tonumber(count) or 1
       local beat = beats[process] or tonumber(redis.call('ZSCORE', s.processes, process) or 0)
       local deaf, quiet = beat % 2 == 1, now - math.floor(beat / 2)
       beats[process] = beat
