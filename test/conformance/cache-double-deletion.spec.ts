@@ -56,7 +56,7 @@ describe.each(cacheStores)('double deletion on $name', (kind) => {
   it('by key deletes that key only, whatever it begins with', async () => {
     const odd = [`\0p5:${id}`, `\0k${id}`, `\0${id}`];
     await store([...odd, ...keys(), `${id}odd`], 'old');
-    await one.cache.doubleDelete(odd, async () => {}, { delay: 1 });
+    await one.cache.doubleDelete(odd, async () => {}, { delay: 500 });
     await store(odd, 'of a replica that lags');
     await eventually(async () => (await found(odd)).length === 0);
     expect(await found([...keys(), `${id}odd`])).toHaveLength(26);
@@ -64,7 +64,7 @@ describe.each(cacheStores)('double deletion on $name', (kind) => {
 
   it('in a namespace stays in it', async () => {
     await store([`${id}:x:1`, 'x:1'], 'old');
-    await one.cache.namespace(id).doubleDeleteByPrefix('x:', async () => {}, { delay: 1 });
+    await one.cache.namespace(id).doubleDeleteByPrefix('x:', async () => {}, { delay: 500 });
     expect(await found([`${id}:x:1`, 'x:1'])).toEqual(['old']);
     await store([`${id}:x:1`], 'of a replica that lags');
     await eventually(async () => (await found([`${id}:x:1`])).length === 0);
@@ -78,7 +78,7 @@ describe.each(cacheStores)('double deletion on $name', (kind) => {
         await store(keys(), 'stored during the write');
         throw new Error('refused');
       },
-      { delay: 1 },
+      { delay: 500 },
     );
     await expect(failing).rejects.toThrow('refused');
     expect(await found(keys())).toEqual([]);
