@@ -13,7 +13,8 @@ export class Terminal {
   }
 
   static start(command: readonly string[], { columns = 200, rows = 20, env = {} } = {}): Terminal {
-    const line = `stty cols ${columns} rows ${rows}; ${command.map((each) => `'${each}'`).join(' ')}`;
+    // `exec`, so that the status is that of the program: a shell that waits for it would end by Ctrl-C itself.
+    const line = `stty cols ${columns} rows ${rows}; exec ${command.map((each) => `'${each}'`).join(' ')}`;
     return new Terminal(
       spawn('script', ['-qec', line, '/dev/null'], { stdio: 'pipe', env: { ...process.env, ...env } }),
     );
