@@ -3,16 +3,10 @@ import type {
   AcquireRequest,
   LockBackend,
   LockState,
-  LockTraits,
-  MintRequest,
   NameRequest,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
   StartRequest,
-  TicketRequest,
-  TokenRange,
 } from '../../../contracts/lock-backend.js';
+import { SessionLockBackend } from '../../sessions/session-lock-backend.js';
 import { SessionLocks } from '../../sessions/session-locks.js';
 import type { MysqlLink } from '../connection/mysql-link.js';
 import { LockTable, type LockTableSettings } from '../rows/lock-table.js';
@@ -28,10 +22,9 @@ export interface GetLockSettings extends LockTableSettings {
 const TRIAL = 'nest-redis-lock:start';
 
 /** Locks of `GET_LOCK`: they end with the session that took them. */
-export class GetLockBackend implements LockBackend {
+export class GetLockBackend extends SessionLockBackend implements LockBackend {
   readonly name = 'mysql-get-lock';
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
-  private readonly locks: SessionLocks;
+  protected readonly locks: SessionLocks;
   private readonly tokens: LockTable<TokenStatements>;
   private database: string | undefined;
 
@@ -39,6 +32,7 @@ export class GetLockBackend implements LockBackend {
     private readonly link: MysqlLink,
     private readonly settings: GetLockSettings,
   ) {
+    super();
     const { table, sessions } = settings;
     this.tokens = new LockTable(link, new TokenStatements(table), settings);
     const open = (ended: (why: Error) => void) =>
@@ -46,28 +40,9 @@ export class GetLockBackend implements LockBackend {
     this.locks = new SessionLocks({ open }, (request) => this.keyOf(request), sessions);
   }
 
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+  override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     this.tokens.startSweeping();
-    const answer = await this.locks.acquire(request);
-    if (answer.status === 'granted' || answer.owner !== '') return answer;
-    const state = await this.inspect({ prefix: request.prefix, name: answer.name ?? (request.names[0] as string) });
-    return { ...answer, owner: state?.owner ?? '' };
-  }
-
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return this.locks.renew(requests);
-  }
-
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const answer = await this.locks.release(request);
-    if (answer.status !== 'gone') return answer;
-    const { prefix, names } = request;
-    const states = await Promise.all(names.map((name) => this.inspect({ prefix, name })));
-    return states.every((state) => state === null) ? answer : { ...answer, status: 'taken' };
-  }
-
-  mint(request: MintRequest): Promise<TokenRange | null> {
-    return this.locks.mint(request);
+    return super.acquire(request);
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
@@ -78,10 +53,6 @@ export class GetLockBackend implements LockBackend {
     // The row is written after the lock was taken.
     const owner = this.locks.ownerHere(request) ?? (row?.owner.toString() || `connection ${used.connection}`);
     return { owner, ttl: Infinity, fencingToken: row?.token ?? null, waiting: 0 };
-  }
-
-  onLost(listener: (tickets: readonly string[], why: Error) => void): () => void {
-    return this.locks.onLost(listener);
   }
 
   async start(request: StartRequest): Promise<void> {

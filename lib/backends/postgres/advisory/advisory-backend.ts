@@ -1,21 +1,8 @@
-import type {
-  AcquireAnswer,
-  AcquireRequest,
-  LockBackend,
-  LockState,
-  LockTraits,
-  MintRequest,
-  NameRequest,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
-  StartRequest,
-  TicketRequest,
-  TokenRange,
-} from '../../../contracts/lock-backend.js';
+import type { LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
 import { trueOrFalse, wholeNumber } from '../../../options/checks.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../../options/option-table.js';
+import { SessionLockBackend } from '../../sessions/session-lock-backend.js';
 import { SessionLocks } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/store-session.js';
 import { Migration } from '../connection/migration.js';
@@ -78,11 +65,10 @@ export function advisory(connection: PostgresConnection, options: AdvisoryOption
   );
 }
 
-class AdvisoryBackend implements LockBackend {
+class AdvisoryBackend extends SessionLockBackend implements LockBackend {
   readonly name = 'postgres-advisory';
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
   private readonly link: PostgresLink;
-  private readonly locks: SessionLocks;
+  protected readonly locks: SessionLocks;
   private readonly migration: Migration;
   private readonly statements: AdvisoryStatements;
   private prepared: Promise<void> | undefined;
@@ -91,6 +77,7 @@ class AdvisoryBackend implements LockBackend {
     connection: PostgresConnection,
     private readonly settings: AdvisorySettings,
   ) {
+    super();
     const { sessions, schema, migrate } = settings;
     // One connection beside the sessions tells who has a lock.
     this.link = new PostgresLink(isPool(connection) ? connection : { ...optionsOf(connection), max: 1 });
@@ -98,30 +85,6 @@ class AdvisoryBackend implements LockBackend {
     this.migration = new Migration(this.link, { schema, sql: sequenceSql(schema), allowed: migrate });
     const open = (ended: (why: Error) => void) => this.openSession(ended);
     this.locks = new SessionLocks({ open }, advisoryKey, sessions);
-  }
-
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const answer = await this.locks.acquire(request);
-    if (answer.status === 'granted' || answer.owner !== '') return answer;
-    const { prefix, names } = request;
-    const state = await this.inspect({ prefix, name: answer.name ?? (names[0] as string) });
-    return { ...answer, owner: state?.owner ?? '' };
-  }
-
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return this.locks.renew(requests);
-  }
-
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const answer = await this.locks.release(request);
-    if (answer.status !== 'gone') return answer;
-    const { prefix, names } = request;
-    const states = await Promise.all(names.map((name) => this.inspect({ prefix, name })));
-    return states.every((state) => state === null) ? answer : { ...answer, status: 'taken' };
-  }
-
-  mint(request: MintRequest): Promise<TokenRange | null> {
-    return this.locks.mint(request);
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
@@ -137,10 +100,6 @@ class AdvisoryBackend implements LockBackend {
       fencingToken: unissued === null ? null : Number(unissued) - 1,
       waiting: 0,
     };
-  }
-
-  onLost(listener: (tickets: readonly string[], why: Error) => void): () => void {
-    return this.locks.onLost(listener);
   }
 
   async start(request: StartRequest): Promise<void> {

@@ -49,15 +49,18 @@ const FUNCTIONS: Record<string, string> = {
 end`,
 
   taken: `function(s)
-  s.taken = s.taken or redis.call('ZCOUNT', s.permits, '(' .. now_text, '+inf')
+  if s.taken then return s.taken end
+  redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text)
+  s.taken = redis.call('ZCARD', s.permits)
   return s.taken
 end`,
   left_of: `function(s, ticket)
   local score = tonumber(redis.call('ZSCORE', s.permits, ticket) or 0)
   if score > now then return score - now end
 end`,
+  // To be asked after `taken`, which removes the leases that have ended.
   next_end: `function(s)
-  local first = redis.call('ZRANGE', s.permits, '(' .. now_text, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  local first = redis.call('ZRANGE', s.permits, 0, 0, 'WITHSCORES')
   return first[2] and tonumber(first[2]) - now or -1
 end`,
   // The end of the queue: a ticket and its score, or nothing.
@@ -72,12 +75,10 @@ end`,
   s.limit, s.token, s.kept = tonumber(state[1] or 0), tonumber(state[2] or 0), tonumber(state[3] or 0)
   s.written = s.token
 end`,
-  // Lets the state and the permits last for `ms` at least: for longer, so that few calls have to. Those few also
-  // remove the permits whose leases have ended.
+  // Lets the state and the permits last for `ms` at least: for longer, so that few calls have to.
   last_for: `function(s, ms)
   if s.kept >= now + ms then return end
   s.kept = now + ms + ${MEMORY}
-  redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text)
   keep(s.permits, s.kept - now)
   redis.call('HSET', s.state, 'until', whole(s.kept))
   keep(s.state, s.kept - now)
@@ -101,7 +102,7 @@ end`,
   local before = taken(s)
   if s.lease ~= lease then s.lease, s.ends = lease, whole(now + lease) end
   local added = with_members('ZADD', s, ticket, count, s.ends)
-  -- Otherwise the ticket had them, or their leases had ended: counted again when asked for.
+  -- Otherwise the ticket had them already: counted again when asked for.
   s.taken = added == count and before + count
   if before == 0 then redis.call('PEXPIRE', s.permits, whole(math.max(s.kept - now, lease))) end
   return mint(s, lease)
@@ -123,7 +124,6 @@ end`,
   local beat = tonumber(redis.call('ZSCORE', s.processes, process) or 0)
   if beat % 2 == 1 or now - beat / 2 > ${RECENT} then touch(s, process) end
 end`,
-
   // Returns whether messages reached it. pcall: without the right to publish, what was written before must stand.
   tell: `function(process, ticket, token)
   local text = 'semaphore ' .. ticket .. ' ' .. whole(token) .. ' ${CLAIM}'
@@ -207,8 +207,8 @@ function functionsIn(text: string): string {
  *
  * The keys of a semaphore:
  * - permits: a sorted set with one member for each permit that is held, whose score is the end of its lease (ms of
- *   Redis TIME). The members whose leases have not ended are the only count. A ticket with several permits has the
- *   members `ticket`, `ticket/2`, ...
+ *   Redis TIME). Its size is the only count, once leases that have ended are removed. A ticket with several permits has
+ *   the members `ticket`, `ticket/2`, ...
  * - queue: a sorted set of the waiting tickets in order of arrival.
  * - processes: a sorted set of the processes with waiters. The score is twice the time (ms) of the last heartbeat, and
  *   1 more if a message has missed the process since.

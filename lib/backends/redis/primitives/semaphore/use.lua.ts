@@ -7,6 +7,6 @@ import { semaphoreScript } from './semaphore-script.js';
 export const SEMAPHORE_USE = semaphoreScript(
   `
   remember(s)
-  return {whole(s.limit), taken(s)}`,
+  return {whole(s.limit), redis.call('ZCOUNT', s.permits, '(' .. now_text, '+inf')}`,
   0,
 );
