@@ -5,6 +5,12 @@ import type { Pending } from '../contracts/pending.js';
 import { PrimitiveBackendError } from '../errors/primitive-errors.js';
 import { Timeouts } from '../timing/timeouts.js';
 
+interface CallOptions<T> {
+  readonly late?: (answer: T) => void;
+  /** In ms; `commandTimeout` by default. */
+  readonly limit?: number;
+}
+
 /** The calls of the primitives to one backend. Each fails after `commandTimeout` ms without an answer. */
 export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> {
   readonly breaker: CircuitBreaker | undefined = undefined;
@@ -24,20 +30,25 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
    *
    * @throws PrimitiveBackendError when the backend fails, or does not answer within `limit` ms
    */
-  run<T>(
+  run<T>(operation: string, key: string, call: () => Pending<T>, options: CallOptions<T> = {}): Promise<T> {
+    return new Promise((resolve, reject) => this.ask(operation, key, call, resolve, reject, options));
+  }
+
+  /** As `run`, without a promise of its own: with `AsyncLocalStorage` each one takes time. */
+  ask<T>(
     operation: string,
     key: string,
     call: () => Pending<T>,
-    { late, limit = this.commandTimeout }: { late?: (answer: T) => void; limit?: number } = {},
-  ): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const bounded = new BoundedCall(this, operation, key, limit, resolve, reject, late);
-      try {
-        call().then(bounded.onAnswer, bounded.onError);
-      } catch (error) {
-        bounded.onError(error);
-      }
-    });
+    answered: (answer: T) => void,
+    failed: (error: PrimitiveBackendError) => void,
+    { late, limit = this.commandTimeout }: CallOptions<T> = {},
+  ): void {
+    const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);
+    try {
+      call().then(bounded.onAnswer, bounded.onError);
+    } catch (error) {
+      bounded.onError(error);
+    }
   }
 
   failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {

@@ -30,10 +30,15 @@ export class RateLimitCalls extends PrimitiveCalls {
     );
   }
 
-  /** @throws PrimitiveBackendError */
-  override run<T>(operation: string, key: string, call: () => Pending<T>): Promise<T> {
-    if (this.breaker.isOpen) return Promise.reject(this.failure(operation, key, 'the circuit breaker is open'));
-    return super.run(operation, key, call);
+  override ask<T>(
+    operation: string,
+    key: string,
+    call: () => Pending<T>,
+    answered: (answer: T) => void,
+    failed: (error: PrimitiveBackendError) => void,
+  ): void {
+    if (this.breaker.isOpen) failed(this.failure(operation, key, 'the circuit breaker is open'));
+    else super.ask(operation, key, call, answered, failed);
   }
 
   override failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {

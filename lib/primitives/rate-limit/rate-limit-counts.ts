@@ -2,7 +2,7 @@ import type { Warnings } from '../../errors/limited-log.js';
 import type { Pending } from '../../contracts/pending.js';
 import type { HitAnswer, HitRequest, RateLimitStore } from '../../contracts/primitives/rate-limit-store.js';
 import type { LockSource } from '../../events/lock-channels.js';
-import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { PrimitiveRuntime } from '../primitive-runtime.js';
 import type { Usage } from './rate-limit-decision.js';
 import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
@@ -16,6 +16,12 @@ export interface Units {
 
 export interface Taken extends Usage {
   readonly granted: number;
+}
+
+/** The answer of a store, or of this process alone. */
+export interface Decided<T> {
+  readonly answer: T;
+  readonly decidedBy: 'store' | 'process';
 }
 
 /** The counts at one backend; while it does not answer, what `onFailure` says. */
@@ -44,18 +50,16 @@ export class RateLimitCounts {
   /** @throws PrimitiveBackendError where `onFailure` is 'closed' */
   async take(key: string, { limits, onFailure }: RateLimitSettings, units: Units): Promise<Taken> {
     const request = { key, limits, ...units };
-    const answer = await this.decide(onFailure, 'take', key, (store) => store.take(request));
-    if (!answer) return { allowed: true, granted: units.least, used: limits.map(() => 0), decidedBy: 'nobody' };
-    const { granted, used, decidedBy } = answer;
-    return { allowed: granted > 0, granted, used, decidedBy };
+    const decided = await this.decide(onFailure, 'take', key, (store) => store.take(request));
+    if (!decided) return { allowed: true, granted: units.least, used: limits.map(() => 0), decidedBy: 'nobody' };
+    const { granted, used } = decided.answer;
+    return { allowed: granted > 0, granted, used, decidedBy: decided.decidedBy };
   }
 
   async peek(key: string, { limits, onFailure, cost }: RateLimitSettings): Promise<Usage> {
-    const answer = await this.decide(onFailure, 'peek', key, async (store) => ({
-      used: await store.peek({ key, limits }),
-    }));
-    if (!answer) return { allowed: true, used: limits.map(() => 0), decidedBy: 'nobody' };
-    const { used, decidedBy } = answer;
+    const decided = await this.decide(onFailure, 'peek', key, (store) => store.peek({ key, limits }));
+    if (!decided) return { allowed: true, used: limits.map(() => 0), decidedBy: 'nobody' };
+    const { answer: used, decidedBy } = decided;
     const allowed = limits.every(
       ({ interval, capacity }, index) => (used[index] as number) + cost * interval <= capacity,
     );
@@ -69,28 +73,32 @@ export class RateLimitCounts {
   }
 
   /** `undefined` where nobody counted. @throws PrimitiveBackendError where `onFailure` is 'closed' */
-  hit(
-    request: HitRequest,
-    onFailure: OnRateLimitFailure,
-  ): Promise<(HitAnswer & { readonly decidedBy: 'store' | 'process' }) | undefined> {
+  hit(request: HitRequest, onFailure: OnRateLimitFailure): Promise<Decided<HitAnswer> | undefined> {
     return this.decide(onFailure, 'count', request.key, (store) => store.hit(request));
   }
 
   /** Asks the store, and on its failure what `onFailure` says; `undefined` where nobody decides. */
-  private async decide<T extends object>(
+  private decide<T>(
     onFailure: OnRateLimitFailure,
     operation: string,
     key: string,
-    ask: (store: RateLimitStore) => Pending<T> | Promise<T>,
-  ): Promise<(T & { decidedBy: 'store' | 'process' }) | undefined> {
-    if (this.runtime.isStopped) throw this.calls.failure(operation, key, 'the application has ended');
-    try {
-      return { ...(await this.calls.run(operation, key, () => ask(this.store))), decidedBy: 'store' };
-    } catch (error) {
-      if (!(error instanceof PrimitiveBackendError) || onFailure === 'closed') throw error;
-      if (!this.calls.breaker.isOpen) this.warnings.warn(`${error.message}. It goes on with onFailure: '${onFailure}'`);
-      if (onFailure === 'open') return undefined;
-      return { ...(await ask(this.local)), decidedBy: 'process' };
-    }
+    ask: (store: RateLimitStore) => Pending<T>,
+  ): Promise<Decided<T> | undefined> {
+    return new Promise((resolve, reject) => {
+      if (this.runtime.isStopped) throw this.calls.failure(operation, key, 'the application has ended');
+      const failed = (error: PrimitiveBackendError) => {
+        if (onFailure === 'closed') return reject(error);
+        if (!this.calls.breaker.isOpen) {
+          this.warnings.warn(`${error.message}. It goes on with onFailure: '${onFailure}'`);
+        }
+        resolve(onFailure === 'open' ? undefined : this.alone(ask));
+      };
+      const answered = (answer: T) => resolve({ answer, decidedBy: 'store' });
+      this.calls.ask(operation, key, () => ask(this.store), answered, failed);
+    });
+  }
+
+  private async alone<T>(ask: (store: RateLimitStore) => Pending<T>): Promise<Decided<T>> {
+    return { answer: await ask(this.local), decidedBy: 'process' };
   }
 }

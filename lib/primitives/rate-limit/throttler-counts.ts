@@ -73,11 +73,15 @@ export class ThrottlerCounts {
     primitiveOption.require(limit >= 0, 'limit', limit, 'a number from 0 on');
     const request = { key: `throttler:${throttlerName}:${key}`, window, limit, block };
     const counts = this.countsOf(backend);
-    const answer = await counts.hit(request, onFailure).catch((error: unknown) => {
+    let decided;
+    try {
+      decided = await counts.hit(request, onFailure);
+    } catch (error) {
       publishFailure(counts.source, request.key, undefined, error);
       throw error;
-    });
-    const { hits, left, blocked, decidedBy } = answer ?? uncounted(window);
+    }
+    const { hits, left, blocked } = decided?.answer ?? uncounted(window);
+    const decidedBy: DecidedBy = decided?.decidedBy ?? 'nobody';
     const decision = { allowed: !blocked, decidedBy, retryAfter: left };
     publishDecision(counts.source, request.key, { template: undefined, cost: 1 }, decision);
     const seconds = Math.ceil(left / 1_000);
@@ -86,8 +90,8 @@ export class ThrottlerCounts {
 }
 
 /** The answer where nobody counted: it is allowed. */
-function uncounted(window: number): HitAnswer & { readonly decidedBy: DecidedBy } {
-  return { hits: 1, left: window, blocked: false, decidedBy: 'nobody' };
+function uncounted(window: number): HitAnswer {
+  return { hits: 1, left: window, blocked: false };
 }
 
 /** Whole milliseconds: without an end, Redis would keep the count for ever. */

@@ -23,15 +23,17 @@ export function grantOf(sentAt: Instant, { remaining, fencingToken }: Omit<Permi
   return { sentAt, remaining, fencingToken };
 }
 
+const RELEASED = Promise.resolve();
+
 /** Where permits come from, and where they return. */
 export interface PermitHome {
   /** Where the events of its permits come from. */
   readonly source: LockSource;
   /**
-   * Settles to whether the store answered, within the `remaining` ms of lease, that the permit was gone already; at the
-   * end of the lease at the latest.
+   * Tells whether the store answered, within the `remaining` ms of lease, that the permit was gone already; at the end
+   * of the lease at the latest.
    */
-  takeBack(permit: HeldPermit, remaining: number): Promise<boolean>;
+  takeBack(permit: HeldPermit, remaining: number, onTaken: (gone: boolean) => void): void;
   permitLost(permit: HeldPermit): void;
 }
 
@@ -172,27 +174,29 @@ export class HeldPermit implements Permit, ObservedPermit {
   }
 
   /** Ends the hold after a body; rejects only if the permit had been taken away while the lease was trusted. */
-  async finish(lost: PermitLostError | undefined): Promise<void> {
-    if (this.releasing) return;
-    this.releasing = this.end(lost);
-    await this.releasing;
+  finish(lost: PermitLostError | undefined): Promise<void> {
+    return this.releasing ? RELEASED : (this.releasing = this.end(lost));
   }
 
   private async releaseOrThrow(): Promise<void> {
     await this.end(await this.lostOnceRead());
   }
 
-  private async end(lost: PermitLostError | undefined): Promise<void> {
+  private end(lost: PermitLostError | undefined): Promise<void> {
     this.ended = true;
     this.context = undefined;
     const held = heldFor(this);
-    const gone = await this.home.takeBack(this, trustedOf(this.lease));
-    if (lost) throw lost;
-    // After the deadline, "gone" says nothing: the lease had ended.
-    const taken = gone && trustedOf(this.lease) > 0;
-    if (taken) publishLost(this, 'taken', held);
-    else if (!this.lostError) publishReleased(this, held);
-    if (taken) throw this.lossOf('taken');
+    return new Promise((resolve, reject) => {
+      this.home.takeBack(this, trustedOf(this.lease), (gone) => {
+        if (lost) return reject(lost);
+        // After the deadline, "gone" says nothing: the lease had ended.
+        const taken = gone && trustedOf(this.lease) > 0;
+        if (taken) publishLost(this, 'taken', held);
+        else if (!this.lostError) publishReleased(this, held);
+        if (taken) reject(this.lossOf('taken'));
+        else resolve();
+      });
+    });
   }
 
   /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */

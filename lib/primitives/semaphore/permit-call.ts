@@ -1,7 +1,6 @@
 import type {
   AcquirePermitsAnswer,
   PermitRequest,
-  PermitReleaseAnswer,
   PermitsGranted,
   SemaphoreStore,
   WaiterState,
@@ -38,8 +37,8 @@ export interface PermitDesk {
   };
   newTicket(): string;
   hold(call: PermitCall, grant: PermitGrant): HeldPermit;
-  /** Gives permits back, or takes the ticket out of the queue. Never rejects. */
-  giveBack(request: PermitRequest, lease: number): Promise<PermitReleaseAnswer | undefined>;
+  /** Gives permits back, or takes the ticket out of the queue. */
+  giveBack(request: PermitRequest, lease: number): void;
 }
 
 /**
@@ -113,7 +112,7 @@ export class PermitCall {
     if (this.over) return;
     this.end();
     publishRefusal(this, reason, kind);
-    if (kept) void this.desk.giveBack(this.request, this.settings.ttl);
+    if (kept) this.desk.giveBack(this.request, this.settings.ttl);
     this.reject(reason);
   }
 
@@ -142,15 +141,14 @@ export class PermitCall {
     const [request, sentAt] = [this.request, currentInstant()];
     const { name, ticket, count } = request;
     this.asking = true;
-    const answered = (answer: AcquirePermitsAnswer) => this.answered(sentAt, request, answer);
-    desk.calls
-      .run(
-        'acquisition of a permit of semaphore',
-        this.name,
-        () => desk.store.acquire({ name, ticket, count, permits, ttl, queues: wait > 0 }),
-        { late: (answer) => this.answeredLate(request, answer) },
-      )
-      .then(answered, (error: PrimitiveBackendError) => this.failed(error));
+    desk.calls.ask(
+      'acquisition of a permit of semaphore',
+      this.name,
+      () => desk.store.acquire({ name, ticket, count, permits, ttl, queues: wait > 0 }),
+      (answer) => this.answered(sentAt, request, answer),
+      (error) => this.failed(error),
+      { late: (answer) => this.answeredLate(request, answer) },
+    );
   }
 
   private answered(sentAt: Instant, request: PermitRequest, answer: AcquirePermitsAnswer): void {
@@ -173,8 +171,8 @@ export class PermitCall {
   private answeredLate(request: PermitRequest, answer: AcquirePermitsAnswer): void {
     const { desk, settings, permit } = this;
     if (request.ticket === this.ticket && (!this.over || permit?.isOver === false)) return;
-    if (answer.status === 'granted') void desk.giveBack(request, answer.remaining);
-    else if (settings.wait > 0) void desk.giveBack(request, settings.ttl);
+    if (answer.status === 'granted') desk.giveBack(request, answer.remaining);
+    else if (settings.wait > 0) desk.giveBack(request, settings.ttl);
   }
 
   private granted(grant: PermitGrant): void {

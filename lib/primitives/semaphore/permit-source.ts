@@ -4,7 +4,6 @@ import type { Warnings } from '../../errors/limited-log.js';
 import type { PermitReleaseAnswer, PermitRequest, SemaphoreStore } from '../../contracts/primitives/semaphore-store.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/lease/release-retries.js';
-import { LinkedList } from '../../timing/linked-list.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls } from '../primitive-calls.js';
 import type { PrimitiveHome } from '../primitive-runtime.js';
@@ -13,6 +12,8 @@ import { PermitCall, type PermitDesk } from './permit-call.js';
 import { PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
+
+const RELEASE = 'release of a permit of semaphore';
 
 /** The permits of this process at one backend: takes them, keeps them renewed, gives them back. */
 export class PermitSource implements PermitDesk, PermitHome {
@@ -24,10 +25,12 @@ export class PermitSource implements PermitDesk, PermitHome {
   readonly queues = new SemaphoreQueues(this);
   readonly timeouts = new Timeouts();
   private readonly watchdog: PermitWatchdog;
-  private readonly releases = new LinkedList<Promise<unknown>>();
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
   private lastTicket = 0;
   private emptied: (() => void) | undefined;
+  /** First attempts to give permits back that are under way; `released` is called after the last. */
+  private releasing = 0;
+  private released: (() => void) | undefined;
 
   constructor(
     { stores, calls, source }: PrimitiveHome,
@@ -39,7 +42,8 @@ export class PermitSource implements PermitDesk, PermitHome {
     this.calls = calls;
     this.source = source;
     this.watchdog = new PermitWatchdog(this.store, calls, logger);
-    const send = (request: PermitRequest, limit: number) => this.release(request, limit);
+    const send = (request: PermitRequest, limit: number) =>
+      calls.run(RELEASE, request.name, () => this.store.release(request), { limit });
     const subjectOf = ({ name }: PermitRequest) => `a permit of semaphore "${name}"`;
     const { commandTimeout } = calls;
     this.retries = new ReleaseRetries<PermitRequest & UnansweredRelease>(
@@ -66,16 +70,18 @@ export class PermitSource implements PermitDesk, PermitHome {
     return permit;
   }
 
-  async takeBack(permit: HeldPermit, remaining: number): Promise<boolean> {
+  takeBack(permit: HeldPermit, remaining: number, onTaken: (gone: boolean) => void): void {
     this.drop(permit);
     // `drain` has given it back.
-    if (permit.lost?.reason === 'shutdown') return false;
-    const { commandTimeout } = this.calls;
-    const limit = remaining > 0 ? releaseLimit(remaining, commandTimeout) : commandTimeout;
-    const release = this.giveBack(permit.request, permit.ttl, { held: true, limit });
-    if (remaining <= 0) return false;
-    const answer = await release;
-    return answer !== undefined && !answer.live && !answer.resent;
+    if (permit.lost?.reason === 'shutdown') return onTaken(false);
+    if (remaining <= 0) {
+      this.giveBack(permit.request, permit.ttl, { held: true });
+      return onTaken(false);
+    }
+    const limit = releaseLimit(remaining, this.calls.commandTimeout);
+    this.giveBack(permit.request, permit.ttl, { held: true, limit }, (answer) =>
+      onTaken(answer !== undefined && !answer.live && !answer.resent),
+    );
   }
 
   /** The permit stays taken at the store until the holder ends or its lease there does. */
@@ -83,23 +89,24 @@ export class PermitSource implements PermitDesk, PermitHome {
     this.drop(permit);
   }
 
-  /**
-   * Settles with the first attempt; one without an answer is repeated in the background for as long as the lease may
-   * last.
-   */
-  async giveBack(
+  /** A first attempt without an answer is repeated in the background for as long as the lease may last. */
+  giveBack(
     request: PermitRequest,
     lease: number,
-    { held = false, limit }: { held?: boolean; limit?: number } = {},
-  ): Promise<PermitReleaseAnswer | undefined> {
-    const first = this.release(request, limit);
-    this.track(first.catch(() => {}));
-    try {
-      return await first;
-    } catch {
+    { held = false, limit = this.calls.commandTimeout }: { held?: boolean; limit?: number } = {},
+    onTried?: (answer?: PermitReleaseAnswer) => void,
+  ): void {
+    this.releasing += 1;
+    const tried = (answer?: PermitReleaseAnswer) => {
+      this.releasing -= 1;
+      if (this.releasing === 0) this.released?.();
+      onTried?.(answer);
+    };
+    const failed = () => {
       void this.retries.repeat({ ...request, until: performance.now() + lease, held });
-      return undefined;
-    }
+      tried();
+    };
+    this.calls.ask(RELEASE, request.name, () => this.store.release(request), tried, failed, { limit });
   }
 
   /** Lets holders finish for `grace` ms; then their permits are lost and given back. Waiting calls are refused. */
@@ -114,25 +121,15 @@ export class PermitSource implements PermitDesk, PermitHome {
     }
     for (const permit of this.watchdog.held) {
       permit.lose('shutdown');
-      void this.giveBack(permit.request, permit.ttl);
+      this.giveBack(permit.request, permit.ttl);
     }
-    await Promise.all(this.releases.toArray());
+    if (this.releasing > 0) await new Promise<void>((resolve) => (this.released = resolve));
     this.retries.stop();
   }
 
   private drop(permit: HeldPermit): void {
     this.watchdog.unwatch(permit);
     if (!this.watchdog.watches) this.emptied?.();
-  }
-
-  private release(request: PermitRequest, limit = this.calls.commandTimeout): Promise<PermitReleaseAnswer> {
-    const send = () => this.store.release(request);
-    return this.calls.run('release of a permit of semaphore', request.name, send, { limit });
-  }
-
-  private track(release: Promise<unknown>): void {
-    const place = this.releases.push(release);
-    void release.then(() => place.leave());
   }
 
   private shuttingDown(name: string): Error {

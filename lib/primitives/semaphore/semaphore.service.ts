@@ -140,7 +140,7 @@ export class SemaphoreService {
     return this.runtime.isStopped;
   }
 
-  private async take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
+  private take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
     return this.sourceOf(settings.backend).take(nameOf(key), settings);
   }
 
