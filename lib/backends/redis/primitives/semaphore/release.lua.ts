@@ -9,13 +9,9 @@ import { semaphoreScript } from './semaphore-script.js';
 export const RELEASE_PERMITS = semaphoreScript(
   `
   local ticket = ARGV[arg]
-  local live = left_of(s, ticket)
-  with_members('ZREM', s, ticket, count_of(ticket))
-  s.taken = false
-  if redis.call('EXISTS', s.queue) == 1 then
-    if not live then redis.call('ZREM', s.queue, ticket) end
-    hand_out(s, {})
-  end
+  local live = take_back(s, ticket)
+  if not live then redis.call('ZREM', s.queue, ticket) end
+  hand_out(s, {})
   return live and 1 or 0
 `,
   1,

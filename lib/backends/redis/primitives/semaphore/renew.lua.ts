@@ -1,4 +1,5 @@
-import { MEMORY, semaphoreScript } from './semaphore-script.js';
+import { MEMORY } from './semaphore-functions.lua.js';
+import { semaphoreScript } from './semaphore-script.js';
 
 /**
  * Makes the lease of permits last for at least `ttl` from now, if the ticket still has them. Never shortens a lease,

@@ -1,0 +1,202 @@
+/**
+ * The lease (ms) of a waiter that is granted permits, until its first renewal: what a dead one costs the others. Twice
+ * that of a lock: it costs one permit of several, and more holders share the machine.
+ */
+const CLAIM = 2_000;
+/** A process without a heartbeat for this time (ms) is passed over: several times the period of heartbeats. */
+const SILENCE = 1_500;
+/** A process without a heartbeat for this time (ms) is forgotten, and its waiters are dropped. */
+const DROPPED = 5_000;
+/** How many waiters of silent processes a script looks at, at most: Redis serves no other client meanwhile. */
+const MOST_SILENT = 1_000;
+/** How many waiters one command reads, at most: the first one, then twice as many each time. */
+const MOST_READ = 128;
+/** A call that queues notes a heartbeat unless its process has had one within this time (ms). */
+const RECENT = 200;
+/** The keys of a queue expire this long (ms) after the last heartbeat of a waiter. */
+const QUEUE_EXPIRY = 4 * DROPPED;
+/** How long (ms) the number of permits is kept beyond the last lease. */
+export const MEMORY = 60_000;
+
+/** How many keys a semaphore has: see `semaphoreScript`. */
+export const SEMAPHORE_KEYS = 4;
+
+/**
+ * The Lua functions of the scripts, each with those that it uses before it. A script gets the text of those that it
+ * names, because Redis makes each function anew in every run: 25 of them took as long as four commands.
+ *
+ * `s` is one semaphore: the names of its keys, and what the run has read of them so far. Each thing is read once, since
+ * one run often has several calls for one semaphore.
+ */
+export const SEMAPHORE_FUNCTIONS: Readonly<Record<string, string>> = {
+  whole: `function(number) return string.format('%.0f', number) end`,
+  keep: `function(key, ms) if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, whole(ms)) end end`,
+  process_of: `function(ticket) return string.match(ticket, '^(.+):%d+:%d+$') or '' end`,
+  // A pattern takes as long as a command, and most tickets are of one permit.
+  count_of: `function(ticket)
+  if string.sub(ticket, -2) == ':1' then return 1 end
+  return tonumber(string.match(ticket, '^.+:(%d+)$')) or 1
+end`,
+
+  // Calls a command with one pair of score and member for each permit of the ticket, or with the members alone.
+  with_members: `function(command, s, ticket, count, score)
+  if count == 1 and score then return redis.call(command, s.permits, score, ticket) end
+  if count == 1 then return redis.call(command, s.permits, ticket) end
+  local all = {command, s.permits}
+  for i = 1, count do
+    if score then all[#all + 1] = score end
+    all[#all + 1] = i == 1 and ticket or ticket .. '/' .. i
+  end
+  return redis.call(unpack(all))
+end`,
+
+  // Removes the permits whose leases have ended.
+  purge: `function(s)
+  if not s.purged then redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text) end
+  s.purged = true
+end`,
+  taken: `function(s)
+  purge(s)
+  s.taken = s.taken or redis.call('ZCARD', s.permits)
+  return s.taken
+end`,
+  // Returns whether the ticket had permits whose lease had not ended.
+  take_back: `function(s, ticket)
+  purge(s)
+  local removed = with_members('ZREM', s, ticket, count_of(ticket))
+  if s.taken then s.taken = s.taken - removed end
+  return removed > 0
+end`,
+  left_of: `function(s, ticket)
+  local score = tonumber(redis.call('ZSCORE', s.permits, ticket) or 0)
+  if score > now then return score - now end
+end`,
+  next_end: `function(s)
+  purge(s)
+  local first = redis.call('ZRANGE', s.permits, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2]) - now or -1
+end`,
+  beat_of: `function(s, process)
+  local beat = s.beats[process] or tonumber(redis.call('ZSCORE', s.processes, process) or 0)
+  s.beats[process] = beat
+  return beat
+end`,
+  // The end of the queue: a ticket and its score, or nothing.
+  last_of: `function(s)
+  s.last = s.last or redis.call('ZRANGE', s.queue, -1, -1, 'WITHSCORES')
+  return s.last
+end`,
+
+  remember: `function(s)
+  if s.limit then return end
+  local state = redis.call('HMGET', s.state, 'limit', 'token', 'until')
+  s.limit, s.token, s.kept = tonumber(state[1] or 0), tonumber(state[2] or 0), tonumber(state[3] or 0)
+  s.written = s.token
+end`,
+  // Lets the state and the permits last for `ms` at least: for longer, so that few calls have to.
+  last_for: `function(s, ms)
+  if s.kept >= now + ms then return end
+  s.kept = now + ms + ${MEMORY}
+  keep(s.permits, s.kept - now)
+  redis.call('HSET', s.state, 'until', whole(s.kept))
+  keep(s.state, s.kept - now)
+end`,
+  set_limit: `function(s, limit)
+  s.limit = limit
+  redis.call('HSET', s.state, 'limit', whole(limit))
+  last_for(s, ${MEMORY})
+end`,
+  // The stored token is ahead of those of this run, by the number of its calls, so that not each has to store one.
+  mint: `function(s, lease)
+  s.token = math.max(s.token + 1, micros)
+  if s.token > s.written then
+    s.written = s.token + #KEYS / ${SEMAPHORE_KEYS} - 1
+    redis.call('HSET', s.state, 'token', whole(s.written))
+  end
+  last_for(s, lease + ${MEMORY})
+  return s.token
+end`,
+  hold: `function(s, ticket, count, lease)
+  local before = taken(s)
+  if s.lease ~= lease then s.lease, s.ends = lease, whole(now + lease) end
+  local added = with_members('ZADD', s, ticket, count, s.ends)
+  -- Otherwise the ticket had them already: counted again when asked for.
+  s.taken = added == count and before + count
+  if before == 0 then redis.call('PEXPIRE', s.permits, whole(math.max(s.kept - now, lease))) end
+  return mint(s, lease)
+end`,
+  granted: `function(s, left) return {1, mint(s, left), left} end`,
+
+  // Notes a heartbeat.
+  touch: `function(s, process)
+  redis.call('ZREMRANGEBYSCORE', s.processes, '-inf', 2 * (now - ${DROPPED}))
+  redis.call('ZADD', s.processes, 2 * now, process)
+  s.beats[process] = 2 * now
+  redis.call('PEXPIRE', s.processes, ${QUEUE_EXPIRY})
+  if redis.call('EXISTS', s.queue) == 1 then redis.call('PEXPIRE', s.queue, ${QUEUE_EXPIRY}) end
+  last_for(s, ${QUEUE_EXPIRY})
+end`,
+  enqueue: `function(s, ticket)
+  local score = tonumber(last_of(s)[2] or 0) + 1
+  if redis.call('ZADD', s.queue, 'NX', score, ticket) == 1 then s.last = {ticket, score} end
+  local process = process_of(ticket)
+  local beat = beat_of(s, process)
+  if beat % 2 == 1 or now - beat / 2 > ${RECENT} then touch(s, process) end
+end`,
+  // Returns whether messages reached it. pcall: without the right to publish, what was written before must stand.
+  tell: `function(process, ticket, token)
+  local text = 'semaphore ' .. ticket .. ' ' .. whole(token) .. ' ${CLAIM}'
+  local reached = redis.pcall('PUBLISH', string.sub(ARGV[1], 2) .. process, text)
+  return string.sub(ARGV[1], 1, 1) ~= '1' or (type(reached) == 'number' and reached > 0)
+end`,
+  // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script.
+  // A process that no message reaches, or that is silent, is passed over and keeps its place; so is a ticket that wants
+  // more than all permits. Behind too many waiters of silent processes, the others wait until those are dropped.
+  // Returns how many permits are free then, and whether a waiter waits for more of them.
+  hand_out: `function(s, asking)
+  local entries = redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')
+  if not entries[1] then return end
+  remember(s)
+  s.last = false
+  local place, read, silent = 0, 1, 0
+  local free = s.limit - taken(s)
+  while free > 0 and entries[1] do
+    for i = 1, #entries, 2 do
+      if free == 0 then break end
+      local ticket = entries[i]
+      local process, count = string.match(ticket, '^(.+):%d+:(%d+)$')
+      process, count = process or '', tonumber(count) or 1
+      local beat = beat_of(s, process)
+      local deaf, quiet = beat % 2 == 1, now - math.floor(beat / 2)
+      if quiet > ${SILENCE} and not asking[ticket] then
+        silent = silent + 1
+        if silent > ${MOST_SILENT} then return free, true end
+      end
+      if quiet > ${DROPPED} then
+        redis.call('ZREM', s.queue, ticket)
+      elseif count > s.limit or (not asking[ticket] and (deaf or quiet > ${SILENCE})) then
+        place = place + 1
+      elseif count > free then
+        return free, true
+      else
+        -- The state is written before the message is sent: a server without memory refuses the write alone.
+        local token = hold(s, ticket, count, ${CLAIM})
+        redis.call('ZREM', s.queue, ticket)
+        if asking[ticket] or tell(process, ticket, token) then
+          free = free - count
+        else
+          take_back(s, ticket)
+          redis.call('ZADD', s.queue, entries[i + 1], ticket)
+          redis.call('PEXPIRE', s.queue, ${QUEUE_EXPIRY})
+          redis.call('ZADD', s.processes, beat + 1, process)
+          s.beats[process] = beat + 1
+          place = place + 1
+        end
+      end
+    end
+    read = math.min(2 * read, ${MOST_READ})
+    entries = free > 0 and redis.call('ZRANGE', s.queue, place, place + read - 1, 'WITHSCORES') or {}
+  end
+  return free, false
+end`,
+};
