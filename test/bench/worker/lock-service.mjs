@@ -14,12 +14,12 @@ export async function connectBackend(backend) {
   return app.get(LockService);
 }
 
-export async function connectApplication(port, options = {}) {
-  return application({ redis: { host: '127.0.0.1', port }, ...options });
+export async function connectApplication(port, options = {}, modules = []) {
+  return application({ redis: { host: '127.0.0.1', port }, ...options }, modules);
 }
 
-function application(options) {
+function application(options, modules = []) {
   class Root {}
-  const imports = [RedisLockModule.forRoot({ failFast: true, ...options })];
-  return NestFactory.createApplicationContext({ module: Root, imports }, { logger: false });
+  const imports = [RedisLockModule.forRoot({ failFast: true, ...options }), ...modules];
+  return NestFactory.createApplicationContext({ module: Root, imports }, { logger: false, abortOnError: false });
 }

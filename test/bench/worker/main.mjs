@@ -9,6 +9,7 @@ const JOBS = {
   backends: '../backends/job.mjs',
   cache: '../cache/job.mjs',
   contention: '../contention/job.mjs',
+  events: '../events/job.mjs',
   list: '../list/job.mjs',
   memory: '../memory/job.mjs',
   readers: '../readers/job.mjs',
