@@ -24,7 +24,9 @@ export const ACQUIRE_PERMITS = semaphoreScript(
     if last[1] and free > 0 then
       if s.limit ~= limit then set_limit(s, limit) end
       if redis.call('ZSCORE', s.queue, ticket) then touch(s, process_of(ticket)) end
-      free, blocked = hand_out(s, {[ticket] = true})
+      local rest
+      rest, blocked = hand_out(s, {[ticket] = true})
+      free = rest or free
       left = left_of(s, ticket)
       if left then return granted(s, left) end
     end

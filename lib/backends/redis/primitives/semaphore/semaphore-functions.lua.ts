@@ -152,7 +152,7 @@ end`,
   // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script.
   // A process that no message reaches, or that is silent, is passed over and keeps its place; so is a ticket that wants
   // more than all permits. Behind too many waiters of silent processes, the others wait until those are dropped.
-  // Returns how many permits are free then, and whether a waiter waits for more of them.
+  // Returns how many permits are free then, and whether a waiter waits for more of them; nothing if nobody waited.
   hand_out: `function(s, asking)
   local entries = redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')
   if not entries[1] then return end
