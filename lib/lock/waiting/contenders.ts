@@ -1,4 +1,5 @@
 import type { LockQueue, QueueMessage } from '../../contracts/lock-queue.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import type { NamedBackend } from '../backend/named-backend.js';
 import type { Lease } from '../lease/lease.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
@@ -13,11 +14,11 @@ import { QueueChannel } from '../queue/queue-channel.js';
  */
 export class Contenders implements ContenderIndex {
   readonly channel: QueueChannel;
-  private readonly byName = new Map<string, Contender>();
+  private readonly byName = new BriefMap<string, Contender>();
   /** Those that read. */
-  private readonly readers = new Map<string, Contender>();
+  private readonly readers = new BriefMap<string, Contender>();
   /** Those of `order: 'fifo'`. */
-  private readonly byTicket = new Map<string, Contender>();
+  private readonly byTicket = new BriefMap<string, Contender>();
   private tickets = 0;
 
   constructor(
@@ -62,7 +63,7 @@ export class Contenders implements ContenderIndex {
       if (reads) contender = this.readersOf(name);
       else {
         contender = new Contender(this, name, single);
-        if (!single) this.byName.set(name, contender);
+        if (!single) this.byName.add(name, contender);
       }
     }
     caller.enter(contender, options, this.backend.calls.timeouts, admit, refuse);
@@ -94,7 +95,7 @@ export class Contenders implements ContenderIndex {
     const present = this.readers.get(name);
     if (present) return present;
     const contender = new Contender(this, name, false, true);
-    this.readers.set(name, contender);
+    this.readers.add(name, contender);
     return contender;
   }
 
@@ -106,7 +107,7 @@ export class Contenders implements ContenderIndex {
   }
 
   addTicket(ticket: string, contender: Contender): void {
-    this.byTicket.set(ticket, contender);
+    this.byTicket.add(ticket, contender);
   }
 
   removeTicket(ticket: string): void {
