@@ -21,7 +21,7 @@ const SIDES = [{ execArgv: WITHOUT }, {}, { metrics: true }];
 
 const { ms, slices, starts, only } = new Command('npm run bench:events --')
   .description('Measures what events cost while nobody listens, and what metrics cost')
-  .option('--ms <number>', 'how long a slice takes', whole(100, 600_000), 500)
+  .option('--ms <number>', 'how long a slice takes', whole(100, 600_000), 300)
   .option('--slices <number>', 'slices of each side', whole(2, 1_000), 30)
   .option(
     '--starts <number>',
