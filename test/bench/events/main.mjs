@@ -27,7 +27,7 @@ const { ms, slices, starts, only } = new Command('npm run bench:events --')
     '--starts <number>',
     'how often the processes are started anew, since no two are compiled alike',
     whole(1, 100),
-    6,
+    10,
   )
   .option('--only <text>', 'only loads whose title has this text in it', '')
   .parse()

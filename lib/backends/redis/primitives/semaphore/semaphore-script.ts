@@ -20,8 +20,8 @@ function functionsIn(text: string): string {
 }
 
 /**
- * A script over semaphores: `each` is the text of a Lua function of `s` (see `SEMAPHORE_FUNCTIONS`) and the index of its
- * first argument.
+ * A script over semaphores: `each` is the text of a Lua function of `s`, which has `SEMAPHORE_FUNCTIONS`, and of the
+ * index of its first argument.
  *
  * The keys of a semaphore:
  * - permits: a sorted set with one member for each permit that is held, whose score is the end of its lease (ms of
