@@ -120,6 +120,15 @@ describe('the permits of a semaphore at Redis', () => {
     expect(await admin.pttl('semaphore:{kept}:state')).toBeGreaterThan(1_000);
   });
 
+  it('are waited for in a queue that expires, also when it is made anew right after a heartbeat', async () => {
+    await request('anew', 'a:1', { permits: 1 });
+    await request('anew', 'b:1', { permits: 1 });
+    await release('anew', 'b:1');
+    expect(await admin.exists('semaphore:{anew}:queue')).toBe(0);
+    await request('anew', 'b:2', { permits: 1 });
+    expect(await admin.pttl('semaphore:{anew}:queue')).toBeGreaterThan(10_000);
+  });
+
   it('whose leases have ended are not counted, belong to nobody, and are removed by the next call', async () => {
     await request('ended', 'a:1', { permits: 2 });
     await admin.zadd('semaphore:{ended}', 1, 'dead:1:1', 1, 'dead:2:1', 1, 'dead:3:1');

@@ -137,8 +137,10 @@ end`,
   last_for(s, ${QUEUE_EXPIRY})
 end`,
   enqueue: `function(s, ticket)
-  local score = tonumber(last_of(s)[2] or 0) + 1
+  local last = last_of(s)
+  local score = tonumber(last[2] or 0) + 1
   if redis.call('ZADD', s.queue, 'NX', score, ticket) == 1 then s.last = {ticket, score} end
+  if not last[1] then redis.call('PEXPIRE', s.queue, ${QUEUE_EXPIRY}) end
   local process = process_of(ticket)
   local beat = beat_of(s, process)
   if beat % 2 == 1 or now - beat / 2 > ${RECENT} then touch(s, process) end
