@@ -81,6 +81,15 @@ describe.each([
   });
 });
 
+it('warns once where no answer makes it go on without the store', async () => {
+  await limiter.take('key', limit('open'));
+  await freeze();
+  expect(await limiter.take('key', limit('open'))).toMatchObject({ decidedBy: 'nobody' });
+  expect(app.logger.matching(/rate limit/)).toEqual([
+    expect.stringMatching(/^The store of the rate limits does not answer/),
+  ]);
+});
+
 it('a local share is spent to its end while the store is away', async () => {
   const shared = limit('closed', { localShare: 5 });
   await limiter.take('key', shared);

@@ -87,18 +87,22 @@ export class RateLimitCounts {
     return new Promise((resolve, reject) => {
       if (this.runtime.isStopped) throw this.calls.failure(operation, key, 'the application has ended');
       const failed = (error: PrimitiveBackendError) => {
-        if (onFailure === 'closed') return reject(error);
-        if (!this.calls.breaker.isOpen) {
-          this.warnings.warn(`${error.message}. It goes on with onFailure: '${onFailure}'`);
-        }
-        resolve(onFailure === 'open' ? undefined : this.alone(ask));
+        if (onFailure === 'closed') reject(error);
+        else resolve(this.without(onFailure, error, ask));
       };
       const answered = (answer: T) => resolve({ answer, decidedBy: 'store' });
       this.calls.ask(operation, key, () => ask(this.store), answered, failed);
     });
   }
 
-  private async alone<T>(ask: (store: RateLimitStore) => Pending<T>): Promise<Decided<T>> {
-    return { answer: await ask(this.local), decidedBy: 'process' };
+  private async without<T>(
+    onFailure: OnRateLimitFailure,
+    error: PrimitiveBackendError,
+    ask: (store: RateLimitStore) => Pending<T>,
+  ): Promise<Decided<T> | undefined> {
+    // The breaker writes a warning of its own, and the call that opens it fails before.
+    await Promise.resolve();
+    if (!this.calls.breaker.isOpen) this.warnings.warn(`${error.message}. It goes on with onFailure: '${onFailure}'`);
+    return onFailure === 'open' ? undefined : { answer: await ask(this.local), decidedBy: 'process' };
   }
 }
