@@ -129,6 +129,19 @@ describe('the permits of a semaphore at Redis', () => {
     expect(await admin.pttl('semaphore:{anew}:queue')).toBeGreaterThan(10_000);
   });
 
+  it('are refused by a server without memory, which still renews them and takes them back', async () => {
+    await request('full', 'a:1', { permits: 2 });
+    await admin.config('SET', 'maxmemory', '1');
+    try {
+      await expect(request('full', 'b:1', { permits: 2 })).rejects.toThrow('OOM');
+      const renewal = { name: 'full', ticket: 'a:1', count: 1, ttl: 600_000 };
+      expect(await stores.semaphores.renew(renewal)).toBe(600_000);
+      expect(await release('full', 'a:1')).toMatchObject({ live: true });
+    } finally {
+      await admin.config('SET', 'maxmemory', '0');
+    }
+  });
+
   it('whose leases have ended are not counted, belong to nobody, and are removed by the next call', async () => {
     await request('ended', 'a:1', { permits: 2 });
     await admin.zadd('semaphore:{ended}', 1, 'dead:1:1', 1, 'dead:2:1', 1, 'dead:3:1');

@@ -14,6 +14,8 @@ export const RENEW_PERMITS = semaphoreScript(
   local left = left_of(s, ticket)
   if not left then return -1 end
   if left >= ttl then return left end
+  -- A write that takes no memory: after it, Redis refuses none to the rest, and a full server loses no permits.
+  redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text)
   with_members('ZADD', s, ticket, count_of(ticket), now + ttl)
   remember(s)
   last_for(s, ttl + ${MEMORY})

@@ -50,10 +50,13 @@ end`,
   return redis.call(unpack(all))
 end`,
 
-  // Removes the permits whose leases have ended.
+  // Removes the permits whose leases have ended. Asks first: once a script has written, Redis refuses it no memory.
   purge: `function(s)
-  if not s.purged then redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text) end
+  if s.purged then return end
   s.purged = true
+  if redis.call('ZCOUNT', s.permits, '-inf', now_text) > 0 then
+    redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text)
+  end
 end`,
   taken: `function(s)
   purge(s)
