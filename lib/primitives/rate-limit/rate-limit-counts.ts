@@ -1,10 +1,10 @@
 import type { Warnings } from '../../errors/limited-log.js';
 import type { Pending } from '../../contracts/pending.js';
-import type { HitAnswer, HitRequest, RateLimitStore } from '../../contracts/primitives/rate-limit-store.js';
+import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitives/rate-limit-store.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { PrimitiveRuntime } from '../primitive-runtime.js';
-import type { Usage } from './rate-limit-decision.js';
+import type { DecidedBy, Usage } from './rate-limit-decision.js';
 import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
 import { RateLimitCalls } from './rate-limit-calls.js';
 
@@ -18,11 +18,10 @@ export interface Taken extends Usage {
   readonly granted: number;
 }
 
-/** The answer of a store, or of this process alone. */
-export interface Decided<T> {
-  readonly answer: T;
-  readonly decidedBy: 'store' | 'process';
-}
+/** Takes the answer of a store, or of this process alone; `undefined` where nobody decided. */
+export type Decided<T> = (answer: T | undefined, decidedBy: DecidedBy) => void;
+
+type Failed = (error: unknown) => void;
 
 /** The counts at one backend; while it does not answer, what `onFailure` says. */
 export class RateLimitCounts {
@@ -48,22 +47,38 @@ export class RateLimitCounts {
   }
 
   /** @throws PrimitiveBackendError where `onFailure` is 'closed' */
-  async take(key: string, { limits, onFailure }: RateLimitSettings, units: Units): Promise<Taken> {
-    const request = { key, limits, ...units };
-    const decided = await this.decide(onFailure, 'take', key, (store) => store.take(request));
-    if (!decided) return { allowed: true, granted: units.least, used: limits.map(() => 0), decidedBy: 'nobody' };
-    const { granted, used } = decided.answer;
-    return { allowed: granted > 0, granted, used, decidedBy: decided.decidedBy };
+  take(key: string, settings: RateLimitSettings, units: Units): Promise<Taken> {
+    return new Promise((resolve, reject) => this.askToTake(key, settings, units, resolve, reject));
   }
 
-  async peek(key: string, { limits, onFailure, cost }: RateLimitSettings): Promise<Usage> {
-    const decided = await this.decide(onFailure, 'peek', key, (store) => store.peek({ key, limits }));
-    if (!decided) return { allowed: true, used: limits.map(() => 0), decidedBy: 'nobody' };
-    const { answer: used, decidedBy } = decided;
-    const allowed = limits.every(
-      ({ interval, capacity }, index) => (used[index] as number) + cost * interval <= capacity,
-    );
-    return { allowed, used, decidedBy };
+  /** As `take`, without a promise of its own: with `AsyncLocalStorage` each one takes time. */
+  askToTake(
+    key: string,
+    { limits, onFailure }: RateLimitSettings,
+    { least, most }: Units,
+    taken: (units: Taken) => void,
+    failed: Failed,
+  ): void {
+    const request = { key, limits, least, most };
+    const answered = (answer: TakeAnswer | undefined, decidedBy: DecidedBy) => {
+      if (!answer) return taken({ allowed: true, granted: least, used: limits.map(() => 0), decidedBy });
+      taken({ allowed: answer.granted > 0, granted: answer.granted, used: answer.used, decidedBy });
+    };
+    this.decide(onFailure, 'take', key, (store) => store.take(request), answered, failed);
+  }
+
+  /** @throws PrimitiveBackendError where `onFailure` is 'closed' */
+  peek(key: string, { limits, onFailure, cost }: RateLimitSettings): Promise<Usage> {
+    return new Promise((resolve, reject) => {
+      const answered = (answer: readonly number[] | undefined, decidedBy: DecidedBy) => {
+        const used = answer ?? limits.map(() => 0);
+        const allowed = limits.every(
+          ({ interval, capacity }, index) => (used[index] as number) + cost * interval <= capacity,
+        );
+        resolve({ allowed: allowed || !answer, used, decidedBy });
+      };
+      this.decide(onFailure, 'peek', key, (store) => store.peek({ key, limits }), answered, reject);
+    });
   }
 
   /** @throws PrimitiveBackendError */
@@ -72,37 +87,44 @@ export class RateLimitCounts {
     await this.calls.run('reset', key, () => this.store.reset({ key, limits }));
   }
 
-  /** `undefined` where nobody counted. @throws PrimitiveBackendError where `onFailure` is 'closed' */
-  hit(request: HitRequest, onFailure: OnRateLimitFailure): Promise<Decided<HitAnswer> | undefined> {
-    return this.decide(onFailure, 'count', request.key, (store) => store.hit(request));
+  /** Answers `undefined` where nobody counted. Fails with a PrimitiveBackendError where `onFailure` is 'closed'. */
+  hit(request: HitRequest, onFailure: OnRateLimitFailure, answered: Decided<HitAnswer>, failed: Failed): void {
+    this.decide(onFailure, 'count', request.key, (store) => store.hit(request), answered, failed);
   }
 
-  /** Asks the store, and on its failure what `onFailure` says; `undefined` where nobody decides. */
+  /** Asks the store, and on its failure what `onFailure` says; answers `undefined` where nobody decides. */
   private decide<T>(
     onFailure: OnRateLimitFailure,
     operation: string,
     key: string,
     ask: (store: RateLimitStore) => Pending<T>,
-  ): Promise<Decided<T> | undefined> {
-    return new Promise((resolve, reject) => {
-      if (this.runtime.isStopped) throw this.calls.failure(operation, key, 'the application has ended');
-      const failed = (error: PrimitiveBackendError) => {
-        if (onFailure === 'closed') reject(error);
-        else resolve(this.without(onFailure, error, ask));
-      };
-      const answered = (answer: T) => resolve({ answer, decidedBy: 'store' });
-      this.calls.ask(operation, key, () => ask(this.store), answered, failed);
-    });
+    answered: Decided<T>,
+    failed: Failed,
+  ): void {
+    if (this.runtime.isStopped) return failed(this.calls.failure(operation, key, 'the application has ended'));
+    const without = (error: PrimitiveBackendError) => {
+      if (onFailure === 'closed') failed(error);
+      else this.without(onFailure, error, ask, answered).catch(failed);
+    };
+    this.calls.ask(
+      operation,
+      key,
+      () => ask(this.store),
+      (answer) => answered(answer, 'store'),
+      without,
+    );
   }
 
   private async without<T>(
     onFailure: OnRateLimitFailure,
     error: PrimitiveBackendError,
     ask: (store: RateLimitStore) => Pending<T>,
-  ): Promise<Decided<T> | undefined> {
+    answered: Decided<T>,
+  ): Promise<void> {
     // The breaker writes a warning of its own, and the call that opens it fails before.
     await Promise.resolve();
     if (!this.calls.breaker.isOpen) this.warnings.warn(`${error.message}. It goes on with onFailure: '${onFailure}'`);
-    return onFailure === 'open' ? undefined : { answer: await ask(this.local), decidedBy: 'process' };
+    if (onFailure === 'open') answered(undefined, 'nobody');
+    else answered(await ask(this.local), 'process');
   }
 }

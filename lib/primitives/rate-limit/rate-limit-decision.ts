@@ -47,14 +47,15 @@ export function decisionOf(
   { allowed, used, held = 0, decidedBy }: Usage,
 ): RateLimitDecision {
   const states = limits.map((limit, index) => stateOf(limit, used[index] as number, held));
-  const tightest = states.reduce((least, each) => (each.remaining < least.remaining ? each : least));
-  let retryAfter = 0;
-  if (!allowed) {
-    for (const [index, { interval, capacity }] of limits.entries()) {
-      retryAfter = Math.max(retryAfter, wholeMilliseconds((used[index] as number) + cost * interval - capacity));
-    }
+  let [tightest] = states as [RateLimitState];
+  let [retryAfter, resetAfter] = [0, 0];
+  for (const [index, state] of states.entries()) {
+    if (state.remaining < tightest.remaining) tightest = state;
+    resetAfter = Math.max(resetAfter, state.resetAfter);
+    if (allowed) continue;
+    const { interval, capacity } = limits[index] as ResolvedLimit;
+    retryAfter = Math.max(retryAfter, wholeMilliseconds((used[index] as number) + cost * interval - capacity));
   }
-  const resetAfter = Math.max(...states.map((state) => state.resetAfter));
   const { limit, remaining } = tightest;
   return { allowed, limit, remaining, retryAfter, resetAfter, states, decidedBy };
 }

@@ -55,18 +55,23 @@ export class RateLimiter {
    * @throws PrimitiveConfigError for an option that it cannot take
    * @throws PrimitiveKeyError for a key that is not text
    */
-  async take(key: string, options: RateLimitOptions): Promise<RateLimitDecision> {
-    const settings = this.settingsOf(key, options);
-    const keeper = this.keeperOf(settings.backend);
-    const { source } = keeper.counts;
-    try {
-      const decision = decisionOf(settings, await taken(keeper, key, settings));
-      publishDecision(source, key, settings, decision);
-      return decision;
-    } catch (error) {
-      publishFailure(source, key, settings.template, error);
-      throw error;
-    }
+  take(key: string, options: RateLimitOptions): Promise<RateLimitDecision> {
+    return new Promise((resolve, reject) => {
+      const settings = this.settingsOf(key, options);
+      const { counts, shares } = this.keeperOf(settings.backend);
+      const { cost, localShare, template } = settings;
+      const taken = (usage: Usage) => {
+        const decision = decisionOf(settings, usage);
+        publishDecision(counts.source, key, settings, decision);
+        resolve(decision);
+      };
+      const failed = (error: unknown) => {
+        publishFailure(counts.source, key, template, error);
+        reject(error);
+      };
+      if (localShare === undefined) counts.askToTake(key, settings, { least: cost, most: cost }, taken, failed);
+      else shares.take(key, settings, localShare).then(taken).catch(failed);
+    });
   }
 
   /**
@@ -122,10 +127,4 @@ export class RateLimiter {
     }
     return keeper;
   }
-}
-
-function taken({ counts, shares }: Keeper, key: string, settings: RateLimitSettings): Promise<Usage> {
-  const { cost, localShare } = settings;
-  if (localShare !== undefined) return shares.take(key, settings, localShare);
-  return counts.take(key, settings, { least: cost, most: cost });
 }

@@ -60,32 +60,38 @@ export class ThrottlerCounts {
    * @throws PrimitiveBackendError when the store fails and `onFailure` is 'closed'
    * @throws PrimitiveConfigError for a duration or a limit that is no number from 0 on
    */
-  async increment(
+  increment(
     key: string,
     ttl: number,
     limit: number,
     blockDuration: number,
     throttlerName: string,
   ): Promise<ThrottlerCount> {
-    const { onFailure, backend } = this.settings;
-    const window = milliseconds('ttl', ttl, 1);
-    const block = milliseconds('blockDuration', blockDuration, 0);
-    primitiveOption.require(limit >= 0, 'limit', limit, 'a number from 0 on');
-    const request = { key: `throttler:${throttlerName}:${key}`, window, limit, block };
-    const counts = this.countsOf(backend);
-    let decided;
-    try {
-      decided = await counts.hit(request, onFailure);
-    } catch (error) {
-      publishFailure(counts.source, request.key, undefined, error);
-      throw error;
-    }
-    const { hits, left, blocked } = decided?.answer ?? uncounted(window);
-    const decidedBy: DecidedBy = decided?.decidedBy ?? 'nobody';
-    const decision = { allowed: !blocked, decidedBy, retryAfter: left };
-    publishDecision(counts.source, request.key, { template: undefined, cost: 1 }, decision);
-    const seconds = Math.ceil(left / 1_000);
-    return { totalHits: hits, timeToExpire: seconds, isBlocked: blocked, timeToBlockExpire: blocked ? seconds : 0 };
+    return new Promise((resolve, reject) => {
+      const { onFailure, backend } = this.settings;
+      const window = milliseconds('ttl', ttl, 1);
+      const block = milliseconds('blockDuration', blockDuration, 0);
+      primitiveOption.require(limit >= 0, 'limit', limit, 'a number from 0 on');
+      const request = { key: `throttler:${throttlerName}:${key}`, window, limit, block };
+      const counts = this.countsOf(backend);
+      const counted = (answer: HitAnswer | undefined, decidedBy: DecidedBy) => {
+        const { hits, left, blocked } = answer ?? uncounted(window);
+        const decision = { allowed: !blocked, decidedBy, retryAfter: left };
+        publishDecision(counts.source, request.key, { template: undefined, cost: 1 }, decision);
+        const seconds = Math.ceil(left / 1_000);
+        resolve({
+          totalHits: hits,
+          timeToExpire: seconds,
+          isBlocked: blocked,
+          timeToBlockExpire: blocked ? seconds : 0,
+        });
+      };
+      const failed = (error: unknown) => {
+        publishFailure(counts.source, request.key, undefined, error);
+        reject(error);
+      };
+      counts.hit(request, onFailure, counted, failed);
+    });
   }
 }
 

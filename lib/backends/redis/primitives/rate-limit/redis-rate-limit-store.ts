@@ -34,7 +34,11 @@ export class RedisRateLimitStore implements RateLimitStore {
     const { limits, least, most } = request;
     const args = [least, most];
     for (const { interval, capacity } of limits) args.push(interval, capacity);
-    return this.takesOf(limits.length).run(undefined, this.keysOf(request), args, takeAnswer);
+    return this.takesOf(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply as RedisInteger)] };
+      const [granted = 0, ...used] = (reply as RedisInteger[]).map(integerOf);
+      return { granted, used };
+    });
   }
 
   async peek(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<readonly number[]> {
@@ -67,11 +71,6 @@ export class RedisRateLimitStore implements RateLimitStore {
   private keyOf(key: string, id: string): string {
     return `${primitiveKey('rate', { prefix: this.prefix, name: key })}:${id}`;
   }
-}
-
-function takeAnswer(reply: unknown): TakeAnswer {
-  const [granted = 0, ...used] = (reply as RedisInteger[]).map(integerOf);
-  return { granted, used };
 }
 
 function hitAnswer(reply: unknown): HitAnswer {

@@ -6,7 +6,8 @@ import { batchOf, redisScript, type RedisScript } from '../../scripting/redis-sc
  *
  * KEYS, for each call: one for each limit.
  * ARGV, for each call: the least and the most units; then for each limit its interval and its capacity in µs.
- * Returns for each call the units taken, and for each limit the µs until all of its units are back.
+ * Returns for each call a list of the units taken, and for each limit the µs until all of its units are back; of one
+ * limit whose most units were taken, the µs alone, because most calls are of this kind, and a list takes time.
  *
  * A call that is sent twice counts twice. Where the clock has stepped back, the time in the key is more than a capacity
  * ahead: it counts as one capacity from now on, so that the key is free again after that.
@@ -22,7 +23,8 @@ local function keep(key, used)
 end
 
 local function take(key, arg)
-  local units, answer = tonumber(ARGV[arg + 1]), {0}
+  local most, answer = tonumber(ARGV[arg + 1]), {0}
+  local units = most
   for i = 0, ${limits - 1} do
     local interval, capacity = tonumber(ARGV[arg + 2 + 2 * i]), tonumber(ARGV[arg + 3 + 2 * i])
     local used = math.max(0, (tonumber(redis.call('GET', KEYS[key + i]) or 0) or 0) - now)
@@ -39,6 +41,7 @@ local function take(key, arg)
     answer[i + 2] = answer[i + 2] + units * ARGV[arg + 2 + 2 * i]
     keep(KEYS[key + i], answer[i + 2])
   end
+  if units == most and ${limits} == 1 then return answer[2] end
   return answer
 end
 
