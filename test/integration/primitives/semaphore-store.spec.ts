@@ -193,4 +193,27 @@ describe('the permits of a semaphore at Redis', () => {
     const beat = stores.semaphores.beat({ name: 'foreign', process: 'b', permits: 1, waiters });
     expect(await beat).toMatchObject({ states: [{ status: 'granted' }] });
   });
+
+  it('are granted to waiters of the process that gives one back by the answer, to others by a message', async () => {
+    const grants: unknown[] = [];
+    stores.semaphores.listen({
+      process: 'own',
+      onGrant: (ticket, { fencingToken, remaining }) => grants.push([ticket, fencingToken > 0, remaining]),
+      onConnected: () => {},
+    });
+    for (const ticket of ['own:1', 'own:2', 'deaf:1', 'own:3']) await request('answered', ticket, { permits: 1 });
+    // As if no message had reached the process.
+    const [seconds] = await admin.time();
+    await admin.zadd('semaphore:{answered}:processes', 'XX', String(2 * Number(seconds) * 1_000 + 1), 'own');
+    expect(await release('answered', 'own:1')).toMatchObject({ live: true });
+    expect(grants).toEqual([['own:2', true, 2_000]]);
+    // The one who waits before the last of its own has no process that a message would reach.
+    expect(await release('answered', 'own:2')).toMatchObject({ live: true });
+    expect(grants[1]).toEqual(['own:3', true, 2_000]);
+    expect(await admin.zrange('semaphore:{answered}:queue', '0', '-1')).toEqual(['deaf:1:1']);
+    // A second copy of the request tells of no grant again.
+    expect(await release('answered', 'own:2')).toMatchObject({ live: false });
+    expect(grants).toHaveLength(2);
+    stores.semaphores.unlisten('own');
+  });
 });

@@ -21,6 +21,7 @@ import { ACQUIRE_PERMITS } from './acquire.lua.js';
 import { SEMAPHORE_BEAT } from './beat.lua.js';
 import { RELEASE_PERMITS } from './release.lua.js';
 import { RENEW_PERMITS } from './renew.lua.js';
+import { CLAIM } from './semaphore-functions.lua.js';
 import { SEMAPHORE_USE } from './use.lua.js';
 
 /** Semaphores on Redis: four keys for each, described at `semaphoreScript`. */
@@ -30,6 +31,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   private readonly releases: ScriptBatch;
   private readonly beats: ScriptBatch;
   private readonly uses: ScriptBatch;
+  private readonly listeners = new Map<string, SemaphoreListener>();
   /** See `publishArgument`. */
   private readonly publishing: string;
 
@@ -68,10 +70,13 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   release(request: PermitRequest): Pending<PermitReleaseAnswer> {
     const { scripts } = this.link;
     const { disconnects } = scripts;
-    return this.releases.run(this.publishing, this.keysOf(request.name), [memberOf(request)], (reply) => ({
-      live: Number(reply) === 1,
-      resent: scripts.disconnects !== disconnects,
-    }));
+    return this.releases.run(this.publishing, this.keysOf(request.name), [memberOf(request)], (reply) => {
+      const [live, ...granted] = reply as [RedisInteger, ...(string | RedisInteger)[]];
+      for (let index = 0; index < granted.length; index += 2) {
+        this.grant(String(granted[index]), granted[index + 1], CLAIM);
+      }
+      return { live: Number(live) === 1, resent: scripts.disconnects !== disconnects };
+    });
   }
 
   beat({ name, process, permits, waiters }: SemaphoreBeatRequest): Pending<SemaphoreBeatAnswer> {
@@ -91,17 +96,26 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   }
 
   listen(listener: SemaphoreListener): void {
+    this.listeners.set(listener.process, listener);
     this.channel.listen('semaphore', listener.process, {
       onMessage: (text) => {
         const [member = '', token, claim] = text.split(' ');
-        listener.onGrant(ticketOf(member), { fencingToken: Number(token), remaining: Number(claim) });
+        this.grant(member, token, claim);
       },
       onConnected: () => listener.onConnected(),
     });
   }
 
   unlisten(process: string): void {
+    this.listeners.delete(process);
     this.channel.unlisten(process);
+  }
+
+  /** Tells the process of a waiter. */
+  private grant(member: string, token: RedisInteger | undefined, claim: RedisInteger | undefined): void {
+    const ticket = ticketOf(member);
+    const listener = this.listeners.get(ticket.slice(0, ticket.lastIndexOf(':')));
+    listener?.onGrant(ticket, { fencingToken: Number(token), remaining: Number(claim) });
   }
 
   private keysOf(name: string): string[] {

@@ -2,7 +2,7 @@
  * The lease (ms) of a waiter that is granted permits, until its first renewal: what a dead one costs the others. Twice
  * that of a lock: it costs one permit of several, and more holders share the machine.
  */
-const CLAIM = 2_000;
+export const CLAIM = 2_000;
 /** A process without a heartbeat for this time (ms) is passed over: several times the period of heartbeats. */
 const SILENCE = 1_500;
 /** A process without a heartbeat for this time (ms) is forgotten, and its waiters are dropped. */
@@ -154,11 +154,12 @@ end`,
   local reached = redis.pcall('PUBLISH', string.sub(ARGV[1], 2) .. process, text)
   return string.sub(ARGV[1], 1, 1) ~= '1' or (type(reached) == 'number' and reached > 0)
 end`,
-  // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script.
+  // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script, and so do
+  // those of the process of the ticket `sender`: `told` lists them, each with its token.
   // A process that no message reaches, or that is silent, is passed over and keeps its place; so is a ticket that wants
   // more than all permits. Behind too many waiters of silent processes, the others wait until those are dropped.
   // Returns how many permits are free then, and whether a waiter waits for more of them; nothing if nobody waited.
-  hand_out: `function(s, asking)
+  hand_out: `function(s, asking, sender, told)
   local entries = redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')
   if not entries[1] then return end
   remember(s)
@@ -171,15 +172,17 @@ end`,
       local ticket = entries[i]
       local process, count = string.match(ticket, '^(.+):%d+:(%d+)$')
       process, count = process or '', tonumber(count) or 1
-      local beat = beat_of(s, process)
+      local with_sender = sender and string.sub(sender, 1, #process + 1) == process .. ':'
+      local answered = with_sender or asking[ticket]
+      local beat = with_sender and 2 * now or beat_of(s, process)
       local deaf, quiet = beat % 2 == 1, now - math.floor(beat / 2)
-      if quiet > ${SILENCE} and not asking[ticket] then
+      if quiet > ${SILENCE} and not answered then
         silent = silent + 1
         if silent > ${MOST_SILENT} then return free, true end
       end
       if quiet > ${DROPPED} then
         redis.call('ZREM', s.queue, ticket)
-      elseif count > s.limit or (not asking[ticket] and (deaf or quiet > ${SILENCE})) then
+      elseif count > s.limit or (not answered and (deaf or quiet > ${SILENCE})) then
         place = place + 1
       elseif count > free then
         return free, true
@@ -187,8 +190,9 @@ end`,
         -- The state is written before the message is sent: a server without memory refuses the write alone.
         local token = hold(s, ticket, count, ${CLAIM})
         redis.call('ZREM', s.queue, ticket)
-        if asking[ticket] or tell(process, ticket, token) then
+        if answered or tell(process, ticket, token) then
           free = free - count
+          if with_sender then told[#told + 1], told[#told + 2] = ticket, token end
         else
           take_back(s, ticket)
           redis.call('ZADD', s.queue, entries[i + 1], ticket)
