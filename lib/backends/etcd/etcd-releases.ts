@@ -13,9 +13,11 @@ export class EtcdReleases {
   constructor(private readonly names: EtcdNames) {}
 
   release({ prefix, names, ticket }: TicketRequest): Pending<ReleaseAnswer> {
-    const [name = '', ...others] = names;
-    if (others.length === 0) return this.releaseOne({ prefix, name, ticket });
-    return this.releaseEach(names.map((each) => ({ prefix, name: each, ticket })));
+    return this.names.sessions.end(ticket, () => {
+      const [name = '', ...others] = names;
+      if (others.length === 0) return this.releaseOne({ prefix, name, ticket });
+      return this.releaseEach(names.map((each) => ({ prefix, name: each, ticket })));
+    });
   }
 
   /** Frees the name of any owner, or gives it to its first waiter. Returns the owner. */
@@ -55,7 +57,6 @@ export class EtcdReleases {
     const { ticket } = request;
     const lock = names.keys.lock(request);
     const waiters = names.keys.waiters(request);
-    names.sessions.tickets.delete(ticket);
     let outcome = await names.attempt(request, {
       compare: names.isUnwanted(request, ticket),
       success: [remove(lock)],

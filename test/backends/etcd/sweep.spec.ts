@@ -18,6 +18,8 @@ let backend: LockBackend;
 let loseReply: string | undefined;
 /** Runs when etcd has listed the keys of a lease, before the process gets the list. */
 let onList: () => Promise<void>;
+/** Runs before etcd gets a request that deletes a key. */
+let onDelete: () => Promise<void>;
 
 beforeAll(async () => {
   server = await startEtcdServer();
@@ -26,6 +28,7 @@ beforeAll(async () => {
 });
 beforeEach(() => {
   onList = async () => {};
+  onDelete = async () => {};
   const { port } = gateway.address() as AddressInfo;
   backend = etcd({ endpoints: `http://127.0.0.1:${port}`, ttl: `${SESSION}s` });
 });
@@ -37,7 +40,9 @@ afterAll(async () => {
 
 async function passOn(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { method = 'POST', url = '' } = request;
-  const answer = await fetch(server.url + url, { method, body: await text(request) });
+  const sent = await text(request);
+  if (sent.includes('delete_range')) await onDelete();
+  const answer = await fetch(server.url + url, { method, body: sent });
   const body = await answer.text();
   if (url === loseReply) {
     loseReply = undefined;
@@ -83,4 +88,26 @@ it('frees no name that has passed to another process since its key was listed', 
   await backend.inspect({ name: 'own' });
   await eventually(async () => !(await ownerOf('unknown')));
   expect(await ownerOf('passed on')).toMatchObject({ value: 'other:1', lease: other.ID });
+});
+
+it('leaves a name alone that is being released', async () => {
+  await backend.acquire({ names: ['own'], ticket: 'process:1', ttl: 10_000 });
+  const lease = (await ownerOf('own'))?.lease;
+  // A later key in the list: the sweep looks at it last.
+  await own('unknown', 'process:2', lease);
+  let release: Promise<unknown> | undefined;
+  onList = () =>
+    new Promise((listed) => {
+      onList = async () => {};
+      onDelete = async () => {
+        onDelete = async () => {};
+        listed();
+        await eventually(async () => !(await ownerOf('unknown')));
+      };
+      release = Promise.resolve(backend.release({ names: ['own'], ticket: 'process:1' }));
+    });
+  loseReply = '/v3/kv/txn';
+  await backend.ping();
+  await eventually(async () => !(await ownerOf('unknown')));
+  expect(await release).toEqual({ status: 'released', resent: false });
 });

@@ -19,6 +19,7 @@ import type { Outcome } from '../client/etcd-transactions.js';
 const NEAR = 8;
 
 type Gone = { readonly status: 'gone' };
+type NotOwner = { readonly status: 'not-owner'; readonly resent: boolean };
 
 /** The queue of the etcd backend: one key for each waiter of a name, in the order of their revisions. */
 export class EtcdLockQueue implements LockQueue {
@@ -108,11 +109,19 @@ export class EtcdLockQueue implements LockQueue {
     }
   }
 
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+  requeue(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
+    return this.names.sessions.end(request.ticket, () => this.requeueAs(request));
+  }
+
+  close(): void {
+    for (const { mailbox } of this.mailboxes.values()) mailbox.close();
+    this.mailboxes.clear();
+  }
+
+  private async requeueAs(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
     const { names } = this;
     const { ticket, again } = request;
     const session = await names.sessions.current();
-    names.sessions.tickets.delete(ticket);
     names.sessions.tickets.add(again);
     const also = [put(names.keys.waiters(request) + again, again, session.lease)];
     let resent = false;
@@ -139,11 +148,6 @@ export class EtcdLockQueue implements LockQueue {
       if (!resent) names.sessions.tickets.delete(again);
       return { status: 'not-owner', resent };
     }
-  }
-
-  close(): void {
-    for (const { mailbox } of this.mailboxes.values()) mailbox.close();
-    this.mailboxes.clear();
   }
 
   /** The answer for a ticket that has asked; `undefined` when it must ask again. Passes on a name without an owner. */

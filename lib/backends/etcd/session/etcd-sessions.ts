@@ -8,6 +8,8 @@ export type LossListener = (tickets: readonly string[], why: Error) => void;
 export class EtcdSessions {
   /** The tickets that this process may own or wait with. */
   readonly tickets = new Set<string>();
+  /** How many releases and requeues of a ticket are under way: etcd may still name it as the owner. */
+  private readonly ending = new Map<string, number>();
   private session: EtcdSession | undefined;
   private opening: Promise<EtcdSession> | undefined;
   private closed = false;
@@ -23,6 +25,24 @@ export class EtcdSessions {
   /** The session that lives, if there is one. */
   get present(): EtcdSession | undefined {
     return this.session?.isOver === false ? this.session : undefined;
+  }
+
+  /** Whether this process owns with the ticket, waits with it, or gives it back just now. */
+  knows(ticket: string): boolean {
+    return this.tickets.has(ticket) || this.ending.has(ticket);
+  }
+
+  /** The ticket is given back by `request`. */
+  async end<T>(ticket: string, request: () => Promise<T>): Promise<T> {
+    this.tickets.delete(ticket);
+    this.ending.set(ticket, (this.ending.get(ticket) ?? 0) + 1);
+    try {
+      return await request();
+    } finally {
+      const others = (this.ending.get(ticket) ?? 1) - 1;
+      if (others > 0) this.ending.set(ticket, others);
+      else this.ending.delete(ticket);
+    }
   }
 
   /** @throws what the client throws */

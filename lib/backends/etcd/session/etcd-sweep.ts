@@ -83,7 +83,7 @@ export class EtcdSweep {
         // The name may have passed to another process since its key was listed.
         if (!request || kv.lease !== lease) continue;
         const ticket = decode(kv.value);
-        if (!sessions.tickets.has(ticket)) await this.releases.releaseOne({ ...request, ticket });
+        if (!sessions.knows(ticket)) await this.releases.releaseOne({ ...request, ticket });
       }
     }
   }
