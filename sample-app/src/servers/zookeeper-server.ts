@@ -91,7 +91,15 @@ class StartedServer implements ZooKeeperServer {
 
   async restart(): Promise<void> {
     await this.process.stop();
-    this.process = await this.start();
+    for (let attempt = 1; ; attempt++) {
+      try {
+        this.process = await this.start();
+        return;
+      } catch (error) {
+        // A connection of another program has the port for a moment, as its own.
+        if (attempt === 5) throw error;
+      }
+    }
   }
 
   ask(word: string): Promise<string> {
