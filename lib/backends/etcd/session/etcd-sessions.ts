@@ -49,7 +49,10 @@ export class EtcdSessions {
   current(): EtcdSession | Promise<EtcdSession> {
     const { present } = this;
     if (present) return present;
-    return (this.opening ??= this.open().finally(() => (this.opening = undefined)));
+    // Not opened before this call returns: those who learn then that the last session has ended call it, too.
+    return (this.opening ??= Promise.resolve()
+      .then(() => this.open())
+      .finally(() => (this.opening = undefined)));
   }
 
   /**
