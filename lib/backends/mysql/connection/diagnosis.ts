@@ -47,6 +47,18 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/ER_SERVER_SHUTDOWN/, 'the server shuts down: wait until it is back'],
 ];
 
+/** Errors of one row, for which the server refuses a statement on several. */
+const OF_ONE_ROW: ReadonlySet<string | undefined> = new Set([
+  'ER_LOCK_DEADLOCK',
+  'ER_LOCK_WAIT_TIMEOUT',
+  'ER_DATA_TOO_LONG',
+]);
+
+/** Whether a statement on several rows may succeed for each of the others. */
+export function isOfOneRow(error: unknown): boolean {
+  return OF_ONE_ROW.has(codeOf(error));
+}
+
 /** One line that names the server, the cause and the remedy. */
 export function diagnose(server: string, error: unknown): MysqlFailure {
   if (error instanceof MysqlFailure) return error;

@@ -1,9 +1,10 @@
 import type { RenewAnswer, RenewRequest } from '../../../contracts/lock-backend.js';
 import type { MysqlLink } from '../connection/mysql-link.js';
+import type { BatchStatements, HeldRow } from '../rows/batch-statements.js';
 import type { LockTable } from '../rows/lock-table.js';
 import { rowIdOf } from '../rows/row-id.js';
 import { processOf } from '../rows/waiting-marks.js';
-import type { HeldRow, RowStatements, RowTicket } from '../rows/row-statements.js';
+import type { RowStatements, RowTicket } from '../rows/row-statements.js';
 
 type Rows = readonly RowTicket[];
 
@@ -12,6 +13,7 @@ export class LeaseRenewals {
   constructor(
     private readonly link: MysqlLink,
     private readonly table: LockTable<RowStatements>,
+    private readonly statements: BatchStatements,
   ) {}
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
@@ -29,7 +31,7 @@ export class LeaseRenewals {
 
   /** The rows of these names whose lease runs, by key. */
   private async prolong(rows: Rows, ttl: number): Promise<ReadonlyMap<string, HeldRow>> {
-    const { statements } = this.table;
+    const { statements } = this;
     await this.table.change(statements.prolong(rows, ttl));
     const held = await this.link.rows<HeldRow>(statements.held(rows));
     return new Map(held.map((row) => [row.id.toString('hex'), row]));

@@ -16,11 +16,14 @@ import type {
   TokenRange,
 } from '../../../contracts/lock-backend.js';
 import type { MysqlLink } from '../connection/mysql-link.js';
+import { BatchStatements } from '../rows/batch-statements.js';
 import { LockTable, type LockTableSettings } from '../rows/lock-table.js';
 import { labelIdOf, rowIdOf } from '../rows/row-id.js';
-import { insertIdOf, RowStatements, takenOf, type RowTicket, type StateRow } from '../rows/row-statements.js';
+import { RowStatements, takenOf, type StateRow } from '../rows/row-statements.js';
 import { processOf } from '../rows/waiting-marks.js';
+import { LeaseReleases } from './lease-releases.js';
 import { LeaseRenewals } from './lease-renewals.js';
+import { LeaseTakes } from './lease-takes.js';
 
 /** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
 const TRIAL = 'nest-redis-lock:start';
@@ -32,6 +35,8 @@ export class LeaseTableBackend implements LockBackend {
   readonly name = 'mysql';
   readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: false, leastLease: 1 };
   private readonly table: LockTable<RowStatements>;
+  private readonly takes: LeaseTakes;
+  private readonly releases: LeaseReleases;
   private readonly renewals: LeaseRenewals;
 
   constructor(
@@ -39,25 +44,17 @@ export class LeaseTableBackend implements LockBackend {
     settings: LockTableSettings,
   ) {
     this.table = new LockTable(link, new RowStatements(settings.table), settings);
-    this.renewals = new LeaseRenewals(link, this.table);
+    const statements = new BatchStatements(settings.table);
+    this.takes = new LeaseTakes(this.table, statements);
+    this.releases = new LeaseReleases(this.table, statements);
+    this.renewals = new LeaseRenewals(link, this.table, statements);
   }
 
-  async acquire({ prefix, names, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
+  acquire({ prefix, names, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
     const [name] = names as readonly [string];
     this.table.startSweeping();
-    const row = { id: rowIdOf(prefix, name), ticket };
     const shown = prefix === undefined ? name : `${prefix}:${name}`;
-    const taken = takenOf(await this.table.change(this.table.statements.take(row, shown, ttl, leastToken)));
-    if ('tokens' in taken) {
-      // A process that waits is known by its tries only: without a mark, one may be between two of them.
-      return { status: 'granted', remaining: ttl, tokens: taken.tokens, waiting: taken.waiting || undefined };
-    }
-    const { statements } = this.table;
-    const [[last]] = await Promise.all([
-      this.table.rows<Pick<StateRow, 'owner'>>(statements.lastOwner(row.id)),
-      this.table.change(statements.mark(row)),
-    ]);
-    return { status: 'busy', name, owner: last?.owner.toString() ?? '', remaining: taken.remaining };
+    return this.takes.take({ id: rowIdOf(prefix, name), ticket, name, shown, ttl, leastToken });
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
@@ -65,16 +62,11 @@ export class LeaseTableBackend implements LockBackend {
   }
 
   release(request: TicketRequest): Promise<ReleaseAnswer> {
-    return this.endEach(request, async (row) => {
-      const { affectedRows } = await this.table.change(this.table.statements.free(row));
-      return affectedRows > 0;
-    });
+    return this.releases.release(request);
   }
 
-  keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
-    return this.endEach(request, async (row) => {
-      return insertIdOf(await this.table.change(this.table.statements.shorten(row, rest))) > 0;
-    });
+  keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    return this.releases.keep(request);
   }
 
   async mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<TokenRange | null> {
@@ -142,21 +134,5 @@ export class LeaseTableBackend implements LockBackend {
 
   private async stateOf(id: string): Promise<StateRow | undefined> {
     return (await this.table.rows<StateRow>(this.table.statements.state(id)))[0];
-  }
-
-  /** Ends the ticket's ownership of each name by `end`, which answers whether it had it. */
-  private async endEach(
-    { prefix, names, ticket }: TicketRequest,
-    end: (row: RowTicket) => Promise<boolean>,
-  ): Promise<ReleaseAnswer> {
-    const each = await Promise.all(
-      names.map(async (name): Promise<ReleaseAnswer['status']> => {
-        const row = { id: rowIdOf(prefix, name), ticket };
-        if (await end(row)) return 'released';
-        return (await this.stateOf(row.id)) ? 'taken' : 'gone';
-      }),
-    );
-    const status = (['taken', 'gone'] as const).find((outcome) => each.includes(outcome)) ?? 'released';
-    return { status, resent: false };
   }
 }

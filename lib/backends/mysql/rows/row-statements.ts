@@ -20,15 +20,6 @@ export interface StateRow {
   readonly name: string;
 }
 
-export interface HeldRow {
-  readonly id: Buffer;
-  readonly owner: Buffer;
-  readonly remaining: number;
-  /** Processes that wait, the owner's among them; empty where there is none. */
-  readonly waiter1: Buffer;
-  readonly waiter2: Buffer;
-}
-
 /**
  * The statements on the table: for each name one row with its owner, the end of its lease, the newest reserved token
  * and two processes that wait. Each statement is a transaction of its own: no row stays locked while a client thinks.
@@ -85,21 +76,6 @@ WHERE ${owned(id, ticket)}`;
   /** Reserves further tokens for the ticket. */
   mint({ id, ticket }: RowTicket, leastToken: number): string {
     return `UPDATE ${this.table} SET token = ${reserve('token', leastToken, '0')} WHERE ${owned(id, ticket)}`;
-  }
-
-  /** Lets the leases of those rows that their tickets own run for at least `ttl` ms from now. */
-  prolong(rows: readonly RowTicket[], ttl: number): string {
-    const pairs = rows.map(({ id, ticket }) => `(x'${id}', ${bytes(ticket)})`);
-    // The first condition finds the rows by their key, so that no other row is looked at and locked.
-    return `UPDATE ${this.table} SET expires_at = GREATEST(expires_at, ${after(ttl)})
-WHERE ${oneOf(rows.map(({ id }) => id))} AND (id, owner) IN (${pairs.join(', ')}) AND expires_at > ${NOW}`;
-  }
-
-  /** The rows whose lease runs. Locks them for a moment, so that no replica can answer. */
-  held(rows: readonly RowTicket[]): string {
-    return `SELECT id, owner, ${until('expires_at')} AS remaining,
-IF(waiter1_until > ${NOW}, waiter1, '') AS waiter1, IF(waiter2_until > ${NOW}, waiter2, '') AS waiter2
-FROM ${this.table} WHERE ${oneOf(rows.map(({ id }) => id))} AND expires_at > ${NOW} LOCK IN SHARE MODE`;
   }
 
   /** The ticket that owned the name last; empty where it has released it. */

@@ -3,7 +3,7 @@ export const NOW = 'UTC_TIMESTAMP(6)';
 /** The longest time (ms) that is added to a DATETIME, whose last year is 9999. */
 const LONGEST = 1_000 * 365 * 86_400_000;
 
-const MICROSECONDS = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ${NOW})`;
+export const MICROSECONDS = microseconds(NOW);
 /** Tokens are above this, and milliseconds of remaining lease below it: one number says which of the two it is. */
 export const LEAST_TOKEN = 2 ** 50;
 /** How many tokens are reserved at once for the callers of one process. */
@@ -25,6 +25,26 @@ export function characters(text: string): string {
 /** `ms` from now. */
 export function after(ms: number): string {
   return `${NOW} + INTERVAL ${Math.min(ms, LONGEST)}000 MICROSECOND`;
+}
+
+/** The time in `column` as microseconds. */
+export function microseconds(column: string): string {
+  return `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ${column})`;
+}
+
+/** The `ttl` of each row from now. */
+export function afterEach(rows: readonly { readonly id: string; readonly ttl: number }[]): string {
+  const [{ ttl }] = rows as [(typeof rows)[number]];
+  if (rows.every((row) => row.ttl === ttl)) return after(ttl);
+  return `${NOW} + INTERVAL CAST(${ofEach(rows, (row) => `${Math.min(row.ttl, LONGEST)}000`)} AS SIGNED) MICROSECOND`;
+}
+
+/** The value of that of the rows which has the key. */
+export function ofEach<Row extends { readonly id: string }>(
+  rows: readonly Row[],
+  valueOf: (row: Row) => string,
+): string {
+  return `ELT(FIELD(id, ${rows.map(({ id }) => `x'${id}'`).join(', ')}), ${rows.map(valueOf).join(', ')})`;
 }
 
 /** Whole milliseconds until the time in `column`. */

@@ -1,0 +1,112 @@
+import type { ResultSetHeader } from 'mysql2';
+import type { KeepRequest, ReleaseAnswer, TicketRequest } from '../../../contracts/lock-backend.js';
+import { TurnBatch } from '../../batching/turn-batch.js';
+import { isOfOneRow } from '../connection/diagnosis.js';
+import type { BatchStatements, EndedRow } from '../rows/batch-statements.js';
+import type { LockTable } from '../rows/lock-table.js';
+import { rowIdOf } from '../rows/row-id.js';
+import { insertIdOf, type RowStatements, type RowTicket } from '../rows/row-statements.js';
+import { TOKENS } from '../rows/sql.js';
+import { LANES, MOST } from './batch-limits.js';
+
+type Status = ReleaseAnswer['status'];
+
+/**
+ * Ends the ownership of names. Those that callers release in one turn of the event loop are freed in one statement, and
+ * a single one by a plain statement of its own.
+ */
+export class LeaseReleases {
+  private readonly batches: TurnBatch<RowTicket, ReleaseAnswer | undefined>;
+
+  constructor(
+    private readonly table: LockTable<RowStatements>,
+    private readonly statements: BatchStatements,
+  ) {
+    this.batches = new TurnBatch((...batch) => this.send(...batch), MOST, LANES);
+  }
+
+  release(request: TicketRequest): Promise<ReleaseAnswer> {
+    return endEach(request, async (row) => (await this.batches.add(row)) ?? this.releaseAlone(row));
+  }
+
+  keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
+    return endEach(request, async (row) => {
+      const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, rest))) > 0;
+      return { status: shortened ? 'released' : await this.notOwned(row), resent: false };
+    });
+  }
+
+  private send(
+    rows: readonly RowTicket[],
+    answered: (answers: readonly (ReleaseAnswer | undefined)[]) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const [row] = rows;
+    if (rows.length === 1 && row) this.releaseAlone(row).then((answer) => answered([answer]), failed);
+    else this.releaseTogether(rows).then(answered, failed);
+  }
+
+  private async releaseAlone(row: RowTicket): Promise<ReleaseAnswer> {
+    const { affectedRows } = await this.table.change(this.table.statements.free(row));
+    return { status: affectedRows > 0 ? 'released' : await this.notOwned(row), resent: false };
+  }
+
+  /** Why the ticket does not own the row. */
+  private async notOwned({ id }: RowTicket): Promise<Status> {
+    return (await this.table.rows(this.table.statements.state(id))).length > 0 ? 'taken' : 'gone';
+  }
+
+  /** The answers; `undefined` for a row that must be released alone. */
+  private async releaseTogether(rows: readonly RowTicket[]): Promise<readonly (ReleaseAnswer | undefined)[]> {
+    const once = [...new Map(rows.map((row) => [`${row.id} ${row.ticket}`, row])).values()];
+    // Statements that lock rows in one order never wait for each other in a circle.
+    const ordered = once.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    const header = await this.freeAll(ordered);
+    if (!header) return [];
+    if (header.affectedRows === once.length) return rows.map(() => ({ status: 'released', resent: false }));
+    const ended = await this.table.rows<EndedRow>(this.statements.ended(ordered));
+    const byId = new Map(ended.map((row) => [row.id.toString('hex'), row]));
+    const at = header.affectedRows > 0 ? insertIdOf(header) : undefined;
+    return rows.map(({ id, ticket }) => outcomeOf(ticket, byId.get(id), at));
+  }
+
+  /** `undefined` where the server refused the statement for what may be the fault of one row: it freed none. */
+  private async freeAll(rows: readonly RowTicket[]): Promise<ResultSetHeader | undefined> {
+    try {
+      return await this.table.change(this.statements.freeAll(rows));
+    } catch (error) {
+      if (isOfOneRow(error)) return undefined;
+      throw error;
+    }
+  }
+}
+
+/**
+ * What a statement did that freed some of its rows only: at the time `at`, or none where that is `undefined`. `row` is
+ * what was read after it, when others may have taken the name already. `undefined`: release it alone.
+ */
+function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undefined): ReleaseAnswer | undefined {
+  const status = row?.held ? 'taken' : 'gone';
+  if (at === undefined) return { status, resent: false };
+  if (!row) return { status, resent: true };
+  const owner = row.owner.toString();
+  if (owner === '' && row.ends === at) return { status: 'released', resent: false };
+  // The statement did not find it: the lease had ended, or the ticket took the name later, by a late try.
+  if (owner === ticket) return row.held ? undefined : { status, resent: false };
+  // The row lost the ticket before the statement, or through it. Tokens are not below the time of their grant.
+  const since = owner === '' ? row.ends : row.token - TOKENS;
+  return { status, resent: since >= at };
+}
+
+/** Ends the ticket's ownership of each name. */
+async function endEach(
+  { prefix, names, ticket }: TicketRequest,
+  end: (row: RowTicket) => Promise<ReleaseAnswer>,
+): Promise<ReleaseAnswer> {
+  const each = await Promise.all(names.map((name) => end({ id: rowIdOf(prefix, name), ticket })));
+  const statuses = each.map(({ status }) => status);
+  return {
+    status: (['taken', 'gone'] as const).find((outcome) => statuses.includes(outcome)) ?? 'released',
+    resent: each.some(({ resent }) => resent),
+  };
+}
