@@ -40,6 +40,24 @@ it('sends a single request at once, and those of one turn together', async () =>
   expect(requests()).toEqual([[1], [2, 3]]);
 });
 
+it('sends the first request of a turn with the others while several come at a time', async () => {
+  const { add, sent, requests } = batchOf();
+  add(1);
+  add(2, 3);
+  await turn();
+  sent.splice(0).forEach(({ answer }) => answer());
+  add(4, 5);
+  expect(requests()).toEqual([]);
+  await turn();
+  expect(requests()).toEqual([[4, 5]]);
+  sent.splice(0).forEach(({ answer }) => answer());
+  add(6);
+  await turn();
+  sent.splice(0).forEach(({ answer }) => answer());
+  add(7);
+  expect(requests()).toEqual([[7]]);
+});
+
 it('sends no more requests together than the most', async () => {
   const { add, requests } = batchOf({ most: 2 });
   add(1, 2, 3, 4);

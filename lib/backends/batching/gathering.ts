@@ -7,12 +7,14 @@ export interface Lanes {
 }
 
 /**
- * Decides when requests that gather are sent: at once while nothing is under way, so that a single one never waits;
- * else those of one turn of the event loop together. Once `lanes` batches are under way, the requests of the following
- * turns gather until one is answered: fewer and larger batches cost the store less.
+ * Decides when requests that gather are sent: at once while nothing is under way and requests come one at a time, so
+ * that a single one never waits; else those of one turn of the event loop together. Once `lanes` batches are under way,
+ * the requests of the following turns gather until one is answered: fewer and larger batches cost the store less.
  */
 export class Gathering {
   private underWay = 0;
+  /** Whether the last batch was of several requests: sent at once, the first of the next ones would go without them. */
+  private several = false;
   private turnEnds = false;
   private hold: NodeJS.Timeout | undefined;
   private readonly lanes: number;
@@ -33,13 +35,14 @@ export class Gathering {
 
   /** One more request waits. `full`: no other can join it. */
   added(full: boolean): void {
-    if (full || this.underWay === 0) this.flush();
+    if (full || (this.underWay === 0 && !this.several)) this.flush();
     else this.gather();
   }
 
   /** A batch was sent. */
-  begun(): void {
+  begun(size: number): void {
     this.underWay += 1;
+    this.several = size > 1;
   }
 
   /** A batch was answered, or has failed; `waiting`: requests have gathered meanwhile. */

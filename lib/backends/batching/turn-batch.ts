@@ -39,7 +39,7 @@ export class TurnBatch<Request, Answer> {
     if (calls.length === 0) return;
     this.requests = [];
     this.calls = [];
-    this.gathering.begun();
+    this.gathering.begun(requests.length);
     this.send(
       requests,
       (answers) => {
