@@ -6,5 +6,6 @@ import { lockKey } from '../lease-table/lock-key.js';
  * exclude each other: with a million names in use, one chance in 37 million.
  */
 export function advisoryKey(request: NameRequest): string {
-  return lockKey(request).readBigInt64BE().toString();
+  const digits = lockKey(request).slice(2, 18);
+  return BigInt.asIntN(64, BigInt(`0x${digits}`)).toString();
 }

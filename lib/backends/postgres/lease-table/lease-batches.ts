@@ -6,6 +6,7 @@ import type { ContendedNames } from './contended-names.js';
 import { granted, queueAnswer, releaseStatus } from './lease-answers.js';
 import { nameInMessages, type LeaseChannel } from './lease-channel.js';
 import type { LeaseTable } from './lease-table.js';
+import { inOrder } from './lock-key.js';
 import { ReleasesUnderWay } from './releases-under-way.js';
 
 /** How many calls one statement carries at most: they hold the rows of their locks until all are done. */
@@ -17,7 +18,7 @@ type Failed = (error: unknown) => void;
 
 /** One call for one name. */
 interface Call {
-  readonly key: Buffer;
+  readonly key: string;
   readonly name: string;
   readonly ticket: string;
 }
@@ -221,13 +222,6 @@ export class LeaseBatches {
       failed,
     );
   }
-}
-
-/**
- * The calls in the order of their keys: statements that lock rows in one order never wait for each other in a circle.
- */
-function inOrder<C extends Call>(calls: readonly C[]): readonly C[] {
-  return calls.toSorted((a, b) => Buffer.compare(a.key, b.key));
 }
 
 /** An array for each parameter of a statement. */

@@ -28,7 +28,7 @@ import { LeaseTable } from './lease-table.js';
 import { checkLeaseTable } from './lease-table-check.js';
 import { leaseTableSettings, type LeaseTableOptions, type LeaseTableSettings } from './lease-table-options.js';
 import { LeaseTableQueue } from './lease-table-queue.js';
-import { labelPrefix, lockKey } from './lock-key.js';
+import { inOrder, labelPrefix, lockKey } from './lock-key.js';
 
 /**
  * Locks as rows of a table: each has an owner, the end of its lease by the clock of the server, and a fencing token
@@ -166,10 +166,8 @@ class LeaseTableBackend implements LockBackend {
   }
 
   /** The names with their keys, in the order in which every statement locks them. */
-  private keyed({ prefix, names }: Pick<TicketRequest, 'prefix' | 'names'>): { key: Buffer; name: string }[] {
-    return names
-      .map((name) => ({ key: lockKey({ prefix, name }), name }))
-      .toSorted((a, b) => Buffer.compare(a.key, b.key));
+  private keyed({ prefix, names }: Pick<TicketRequest, 'prefix' | 'names'>): readonly { key: string; name: string }[] {
+    return inOrder(names.map((name) => ({ key: lockKey({ prefix, name }), name })));
   }
 }
 
