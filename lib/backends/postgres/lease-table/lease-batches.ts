@@ -9,8 +9,11 @@ import type { LeaseTable } from './lease-table.js';
 import { inOrder } from './lock-key.js';
 import { ReleasesUnderWay } from './releases-under-way.js';
 
-/** How many calls one statement carries at most: they hold the rows of their locks until all are done. */
-const MOST = 100;
+/**
+ * How many calls one statement carries at most. They hold the rows of their locks until all are done; and while the
+ * server runs the statement of one half of the callers, this process can serve the other half.
+ */
+const MOST = 50;
 /** How many statements of one kind are under way while further calls gather. */
 const LANES = { lanes: 2 };
 
