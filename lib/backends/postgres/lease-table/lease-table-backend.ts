@@ -19,9 +19,11 @@ import type {
 import type { PostgresConnection } from '../connection/postgres-connection.js';
 import { requirePostgresConnection } from '../connection/postgres-connection.js';
 import { PostgresLink } from '../connection/postgres-link.js';
+import { LeaseReleases } from './batches/lease-releases.js';
+import { LeaseRenewals } from './batches/lease-renewals.js';
+import { LeaseTakes } from './batches/lease-takes.js';
 import { ContendedNames } from './contended-names.js';
 import { granted, releaseStatus, worstOf } from './lease-answers.js';
-import { LeaseBatches } from './lease-batches.js';
 import { LeaseChannel } from './lease-channel.js';
 import { LeaseSweeper } from './lease-sweeper.js';
 import { LeaseTable } from './lease-table.js';
@@ -48,7 +50,8 @@ class LeaseTableBackend implements LockBackend {
   readonly queue: LeaseTableQueue;
   private readonly link: PostgresLink;
   private readonly table: LeaseTable;
-  private readonly batches: LeaseBatches;
+  private readonly releases: LeaseReleases;
+  private readonly renewals: LeaseRenewals;
   private readonly channel: LeaseChannel;
   private readonly sweeper: LeaseSweeper;
 
@@ -60,8 +63,10 @@ class LeaseTableBackend implements LockBackend {
     this.link = new PostgresLink(connection);
     this.table = new LeaseTable(this.link, settings.schema, settings.migrate);
     this.channel = new LeaseChannel(this.link, settings.messages, (name) => contended.set(name, true));
-    this.batches = new LeaseBatches(this.table, contended, this.channel);
-    this.queue = new LeaseTableQueue(this.table, this.batches, this.channel);
+    this.releases = new LeaseReleases(this.table, contended);
+    this.renewals = new LeaseRenewals(this.table);
+    const takes = new LeaseTakes(this.table, contended, this.channel);
+    this.queue = new LeaseTableQueue(this.table, takes, this.channel);
     this.sweeper = new LeaseSweeper(this.table, settings.fenceTtl);
   }
 
@@ -79,7 +84,7 @@ class LeaseTableBackend implements LockBackend {
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
     return requests.map(async (request): Promise<RenewAnswer> => {
       const { ticket, ttl } = request;
-      const each = this.keyed(request).map(({ key, name }) => settled(this.batches.renew({ key, name, ticket, ttl })));
+      const each = this.keyed(request).map(({ key, name }) => settled(this.renewals.renew({ key, name, ticket, ttl })));
       const answers = await Promise.all(each);
       let [remaining, waiting] = [Infinity, 0];
       for (const answer of answers) {
@@ -94,8 +99,8 @@ class LeaseTableBackend implements LockBackend {
   release(request: TicketRequest): Pending<ReleaseAnswer> {
     const { prefix, names, ticket } = request;
     const [name = '', ...others] = names;
-    if (others.length === 0) return this.batches.release({ key: lockKey({ prefix, name }), name, ticket });
-    const each = this.keyed(request).map((call) => settled(this.batches.release({ ...call, ticket })));
+    if (others.length === 0) return this.releases.release({ key: lockKey({ prefix, name }), name, ticket });
+    const each = this.keyed(request).map((call) => settled(this.releases.release({ ...call, ticket })));
     return Promise.all(each).then((answers) => ({
       status: worstOf(answers.map(({ status }) => status)),
       resent: answers.some(({ resent }) => resent),

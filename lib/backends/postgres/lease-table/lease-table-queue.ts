@@ -8,7 +8,7 @@ import type {
   RequeueRequest,
 } from '../../../contracts/lock-backend.js';
 import { GONE, queueAnswer, statusOf } from './lease-answers.js';
-import type { LeaseBatches } from './lease-batches.js';
+import type { LeaseTakes } from './batches/lease-takes.js';
 import { nameInMessages, type LeaseChannel } from './lease-channel.js';
 import type { LeaseTable } from './lease-table.js';
 import { lockKey } from './lock-key.js';
@@ -17,7 +17,7 @@ import { lockKey } from './lock-key.js';
 export class LeaseTableQueue implements LockQueue {
   constructor(
     private readonly table: LeaseTable,
-    private readonly batches: LeaseBatches,
+    private readonly takes: LeaseTakes,
     private readonly channel: LeaseChannel,
   ) {}
 
@@ -31,7 +31,7 @@ export class LeaseTableQueue implements LockQueue {
 
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
     const { name, ticket, ttl, claim = null } = request;
-    return this.batches.enqueue({ key: lockKey(request), name, ticket, ttl, claim });
+    return this.takes.enqueue({ key: lockKey(request), name, ticket, ttl, claim });
   }
 
   async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {

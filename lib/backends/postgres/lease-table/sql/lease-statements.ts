@@ -15,6 +15,11 @@ export interface LeaseStatements {
   readonly takeAll: Statement;
   /** Frees a name that nobody waits for: $1 key, $2 ticket. No row: ask `release`. */
   readonly free: Statement;
+  /**
+   * Arrays of what `free` takes, in the order of the keys. A row for each name that was freed: the number of its
+   * request, from 1 on.
+   */
+  readonly freeAll: Statement;
   /** $1 key, $2 ticket, $3 ttl, $4 claim, $5 name as JSON; the last two null for a ticket that must not wait. */
   readonly enqueue: Statement;
   /** Arrays of what `enqueue` takes; each answer begins with the number of its request, from 1 on. */
@@ -68,6 +73,21 @@ RETURNING owner, unissued - 1`,
       `
 UPDATE ${schema}.locks SET owner = '', expires_at = ${NOW}
 WHERE key = $1 AND owner = $2 AND waiting = 0 AND expires_at > ${NOW}`,
+    ),
+    // Locks the rows one by one in the order of the requests, which a join with the table itself would not keep. A row
+    // that changed while this waited for it has moved out of sight of the statement, and is not freed.
+    freeAll: statement(
+      'freeAll',
+      `
+UPDATE ${schema}.locks AS l SET owner = '', expires_at = ${NOW}
+FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS r (key, ticket, number),
+LATERAL (
+  SELECT o.ctid AS place FROM ${schema}.locks AS o
+  WHERE o.key = r.key AND o.owner = r.ticket AND o.waiting = 0 AND o.expires_at > ${NOW}
+  FOR UPDATE
+) AS owned
+WHERE l.ctid = owned.place
+RETURNING r.number`,
     ),
     enqueue: statement('enqueue', `SELECT * FROM ${schema}.enqueue_v1($1, $2, $3, $4, $5)`),
     enqueueAll: statement(

@@ -10,8 +10,8 @@ interface UnderWay {
 export class ReleasesUnderWay {
   private readonly byCall = new Map<string, UnderWay>();
 
-  /** Call it when the release is sent. */
-  sent(call: string): void {
+  /** Call it when the release is asked for. */
+  begun(call: string): void {
     const known = this.byCall.get(call);
     if (!known) this.byCall.set(call, { count: 1, repeated: false });
     else {
