@@ -7,13 +7,13 @@ import type {
   ListedNames,
   ListRequest,
   LockState,
+  Minted,
   MintRequest,
   NameRequest,
   ReleaseAnswer,
+  ReleaseRequest,
   RenewAnswer,
   RenewRequest,
-  TicketRequest,
-  TokenRange,
 } from './lock-requests.js';
 import type { Pending } from './pending.js';
 import type { StartRequest } from './start-request.js';
@@ -54,10 +54,10 @@ export interface LockBackend {
   renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[];
 
   /** Frees those of the names that this ticket owns, and no others. */
-  release(request: TicketRequest): Pending<ReleaseAnswer>;
+  release(request: ReleaseRequest): Pending<ReleaseAnswer>;
 
   /** Reserves further tokens for the ticket that owns the name; `null` when it no longer owns it. */
-  mint(request: MintRequest): Pending<TokenRange | null>;
+  mint(request: MintRequest): Pending<Minted | null>;
 
   /**
    * Makes the leases of those names that this ticket owns end `rest` ms from now; never lengthens one. The ticket owns

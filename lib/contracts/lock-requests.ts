@@ -56,6 +56,12 @@ export interface RenewRequest extends TicketRequest {
   readonly ttl: number;
 }
 
+/** Releases the names. */
+export interface ReleaseRequest extends TicketRequest {
+  /** A ticket that asks for the one name from now on: a store that notes who waits does so in the same step. */
+  readonly again?: string;
+}
+
 /** Releases names that stay taken until their minimum hold has ended. */
 export interface KeepRequest extends TicketRequest {
   /** Whole milliseconds from the moment of the request. */
@@ -66,6 +72,12 @@ export interface KeepRequest extends TicketRequest {
 export interface TokenRange {
   readonly first: number;
   readonly count: number;
+}
+
+/** Further tokens of the ticket that owns the name. */
+export interface Minted extends TokenRange {
+  /** How many tickets of other processes wait for the name; absent where the store does not say. */
+  readonly waiting?: number;
 }
 
 /** The ticket owns the names. */

@@ -13,7 +13,7 @@ export function redlockKeys(request: NameRequest): RedlockKeys {
   return { lock, fence: `${lock}:fence`, wanted: `${lock}:wanted` };
 }
 
-/** The keys of several names, one after the other, as ACQUIRE takes them. */
+/** The keys of several names, one after the other, as ACQUIRE and MINT take them. */
 export function acquireKeys({ prefix, names }: TicketRequest): readonly string[] {
   const keys: string[] = [];
   for (const name of names) {

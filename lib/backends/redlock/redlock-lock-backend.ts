@@ -1,45 +1,53 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
+  Busy,
   KeepRequest,
   LabelRequest,
   LockBackend,
   LockState,
   LockTraits,
+  Minted,
   MintRequest,
   NameRequest,
   Pending,
   ReleaseAnswer,
+  ReleaseRequest,
   RenewAnswer,
   RenewRequest,
   StartRequest,
-  TicketRequest,
-  TokenRange,
 } from '../../contracts/lock-backend.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import type { RedlockNode } from './nodes/redlock-node.js';
+import type { RedisScript } from '../redis/scripting/redis-script.js';
+import type { ScriptArgument } from '../redis/scripting/script-runner.js';
+import { SharedCall } from '../redis/scripting/shared-call.js';
 import { redlockScripts, type RedlockScripts } from './nodes/redlock-scripts.js';
 import { TokenClock } from './nodes/token-clock.js';
 import { acquireKeys, redlockKeys, releaseKeys } from './redlock-keys.js';
 import { labelOf, storeLabel } from './redlock-labels.js';
 import { redlockSettings, requireNodes, type RedlockOptions, type RedlockSettings } from './redlock-options.js';
 import { startNodes } from './redlock-start.js';
-import { Acquisition, grantedAnswer, type AcquireReply, type MajorityGrant } from './rounds/acquisition.js';
-import { InspectTally, type InspectReply } from './rounds/inspection.js';
+import { Acquisition, type AcquireReply, type Acquisitions, type MajorityGrant } from './rounds/acquisition.js';
+import { InspectTally } from './rounds/inspection.js';
 import { NoQuorum } from './rounds/no-quorum.js';
+import { PendingGrant, type ReserveTokens } from './rounds/pending-grant.js';
 import { onMajority } from './rounds/on-majority.js';
 import { Quorum } from './rounds/quorum.js';
 import { ReleaseTally } from './rounds/release-tally.js';
-import { RenewTally, type RenewReply } from './rounds/renew-tally.js';
-import { ask, POSTPONED } from './rounds/round.js';
+import { RenewTally } from './rounds/renew-tally.js';
+import { ask, beginRound, type Tally } from './rounds/round.js';
 import { GRANT_TOKENS } from './scripts/acquire.lua.js';
 import { INSPECT } from './scripts/inspect.lua.js';
 import { KEEP } from './scripts/keep.lua.js';
+import { RELEASE } from './scripts/release.lua.js';
+import { RENEW } from './scripts/renew.lua.js';
+import { REQUEUE } from './scripts/requeue.lua.js';
 import { reserveTokens } from './token-reservation.js';
 
 /** How many fencing tokens a process reserves that has used those of its grant. */
 const MORE_TOKENS = 1_024;
-const GIVEN_UP = 'the request was given up before it was granted';
 
 /**
  * Locks that a majority of several independent Redis servers grants (Redlock), so that they survive the loss of the
@@ -64,89 +72,69 @@ class RedlockLockBackend implements LockBackend {
   private readonly scripts: RedlockScripts;
   private readonly clock = new TokenClock();
   /** By ticket: the last request of each that not all nodes have answered. */
-  private readonly acquisitions = new Map<string, Acquisition>();
+  private readonly acquisitions: Acquisitions = new BriefMap();
   private readonly renewals = new Map<string, RenewTally>();
+  private readonly reserve: ReserveTokens = (request, least) =>
+    reserveTokens(this.quorum, this.clock, this.scripts.mint, request, least, GRANT_TOKENS);
 
   constructor(connections: readonly RedisConnection[], settings: RedlockSettings) {
     this.quorum = new Quorum(connections, settings);
     this.scripts = redlockScripts(settings.fenceTtl);
   }
 
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+  acquire(request: AcquireRequest): Pending<AcquireAnswer> {
     const { quorum } = this;
-    const { ticket, ttl } = request;
-    const sentAt = performance.now();
-    quorum.restarts.note(ttl);
-    const keys = acquireKeys(request);
-    const acquisition = new Acquisition(quorum, request, () => {
-      if (this.acquisitions.get(ticket) === acquisition) this.acquisitions.delete(ticket);
-    });
-    this.acquisitions.set(ticket, acquisition);
-    if (!quorum.met) {
-      await quorum.meeting;
-      if (acquisition.cancelled) acquisition.ended();
+    quorum.restarts.note(request.ttl);
+    const acquisition = new Acquisition(quorum, request, this.acquisitions);
+    const grant = new PendingGrant(request, acquisition, this.clock, this.reserve);
+    if (quorum.met) this.askToGrant(request, acquisition, grant);
+    else {
+      void quorum.meeting.then(() => {
+        if (!acquisition.cancelled) return this.askToGrant(request, acquisition, grant);
+        acquisition.ended();
+        grant.cancel();
+      });
     }
-    if (acquisition.cancelled) throw new Error(GIVEN_UP);
-    const first = this.clock.propose(request.leastToken);
-    const args = [request.names.length, ticket, ttl, first, request.waits ? 1 : 0];
-    const answer = await ask<AcquireReply, Exclude<AcquireAnswer, { status: 'granted' }> | MajorityGrant>(
-      quorum,
-      acquisition,
-      (node) => {
-        if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return undefined;
-        if (node.isUnsettled(ticket)) return POSTPONED;
-        return node.acquire(keys, args) as Pending<AcquireReply>;
-      },
-    );
-    if (answer.status === 'busy') return answer;
-    this.clock.heard(answer.time, answer.raise > 0);
-    try {
-      const tokens = answer.raise === 0 ? { first, count: GRANT_TOKENS } : await this.raise(request, answer.raise);
-      if (acquisition.cancelled) throw new Error(GIVEN_UP);
-      const late = performance.now() - sentAt;
-      if (late >= ttl) throw new Error(`the nodes granted after ${Math.round(late)} ms, when the lease had ended`);
-      return grantedAnswer(answer, tokens, ttl);
-    } catch (error) {
-      acquisition.giveUp();
-      throw error;
-    }
+    return grant.answer;
   }
 
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+  renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
     return requests.map((request) => this.renewOne(request));
   }
 
-  release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const { ticket } = request;
+  release(request: ReleaseRequest): Pending<ReleaseAnswer> {
+    const { quorum } = this;
+    const { ticket, names, again } = request;
     const keys = releaseKeys(request);
-    const tally = new ReleaseTally(this.quorum, ticket, keys, this.resent(), this.cancel(ticket));
-    return ask(this.quorum, tally, (node) => {
-      if (!this.quorum.skips(node)) return node.release(ticket, keys);
-      node.owes(ticket, keys);
+    const tally = new ReleaseTally(quorum, ticket, keys, this.cancel(ticket));
+    const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
+    const shared = new SharedCall(RELEASE, keys, [names.length, ticket]);
+    return ask(quorum, tally, (node, call) => {
+      if (quorum.skips(node)) {
+        node.owes(ticket, keys);
+        return 'away';
+      }
+      if (requeue) node.run(REQUEUE, keys, requeue, call);
+      else node.release(shared, call);
       return undefined;
     });
   }
 
-  keep(request: KeepRequest): Promise<ReleaseAnswer> {
-    const { ticket, names, rest } = request;
-    const keys = names.map((name) => redlockKeys({ prefix: request.prefix, name }).lock);
-    const tally = new ReleaseTally(this.quorum, ticket, undefined, this.resent(), this.cancel(ticket));
-    return ask(this.quorum, tally, (node) =>
-      this.quorum.skips(node) ? undefined : node.run(KEEP, keys, [names.length, ticket, rest]).then(Number),
-    );
+  keep(request: KeepRequest): Pending<ReleaseAnswer> {
+    const { ticket, names, rest, prefix } = request;
+    const keys = names.map((name) => redlockKeys({ prefix, name }).lock);
+    const tally = new ReleaseTally(this.quorum, ticket, undefined, this.cancel(ticket));
+    return this.askAll(tally, KEEP, keys, [names.length, ticket, rest]);
   }
 
-  mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<TokenRange | null> {
+  mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<Minted | null> {
     const request = { prefix, names: [name], ticket };
     return reserveTokens(this.quorum, this.clock, this.scripts.mint, request, leastToken, MORE_TOKENS);
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
     const { lock, fence, wanted } = redlockKeys(request);
-    const keys = [lock, fence, wanted];
-    const { state } = await ask(this.quorum, new InspectTally(this.quorum), (node) =>
-      this.quorum.skips(node) ? undefined : (node.run(INSPECT, keys, []) as Promise<InspectReply>),
-    );
+    const { state } = await this.askAll(new InspectTally(this.quorum), INSPECT, [lock, fence, wanted], []);
     const label = state && (await labelOf(this.quorum, request, state.owner));
     return state && { ...state, ...(label && { label }) };
   }
@@ -159,7 +147,8 @@ class RedlockLockBackend implements LockBackend {
   async forceRelease(request: NameRequest): Promise<string | null> {
     const state = await this.inspect(request);
     if (!state) return null;
-    await this.release({ prefix: request.prefix, names: [request.name], ticket: state.owner });
+    const { prefix, name } = request;
+    await this.release({ prefix, names: [name], ticket: state.owner });
     return state.owner;
   }
 
@@ -195,23 +184,52 @@ class RedlockLockBackend implements LockBackend {
     this.quorum.close();
   }
 
-  private async renewOne(request: RenewRequest): Promise<RenewAnswer> {
+  private askToGrant(request: AcquireRequest, acquisition: Acquisition, grant: PendingGrant): void {
+    const { quorum } = this;
+    const { names, ticket, ttl, waits } = request;
+    const args = [names.length, ticket, ttl, grant.propose(), waits ? 1 : 0];
+    const shared = new SharedCall(this.scripts.acquire, acquireKeys(request), args);
+    beginRound<AcquireReply, MajorityGrant | Busy>(quorum, acquisition, grant, (node, call) => {
+      if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return 'away';
+      if (node.isUnsettled(ticket)) return 'postponed';
+      node.acquire(shared, call);
+      return undefined;
+    });
+  }
+
+  /** Runs a script at all nodes that may be asked. */
+  private askAll<Reply, Answer>(
+    tally: Tally<Reply, Answer>,
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+  ): Pending<Answer> {
+    return ask(this.quorum, tally, (node, call) => {
+      if (this.quorum.skips(node)) return 'away';
+      node.run(script, keys, args, call);
+      return undefined;
+    });
+  }
+
+  private renewOne(request: RenewRequest): Pending<RenewAnswer> {
+    const { quorum } = this;
     const { ticket, ttl, names, prefix } = request;
-    this.quorum.restarts.note(ttl);
-    const keys = releaseKeys(request);
+    quorum.restarts.note(ttl);
     const locks = names.map((name) => redlockKeys({ prefix, name }).lock);
     const topUp = ({ scripts }: RedlockNode) => {
       // Plain commands, which never overtake or follow a release on the same connection out of order.
       for (const lock of locks) scripts.command((client) => client.set(lock, ticket, 'PX', ttl, 'NX')).catch(() => {});
     };
-    const tally: RenewTally = new RenewTally(this.quorum, topUp, () => {
+    const tally: RenewTally = new RenewTally(quorum, topUp, () => {
       if (this.renewals.get(ticket) === tally) this.renewals.delete(ticket);
     });
     this.renewals.set(ticket, tally);
-    return ask(this.quorum, tally, (node) => {
-      if (this.quorum.skips(node)) return undefined;
-      if (node.isUnsettled(ticket)) return POSTPONED;
-      return node.renew(keys, [names.length, ticket, ttl], (reply) => reply as RenewReply);
+    const shared = new SharedCall(RENEW, releaseKeys(request), [names.length, ticket, ttl]);
+    return ask(quorum, tally, (node, call) => {
+      if (quorum.skips(node)) return 'away';
+      if (node.isUnsettled(ticket)) return 'postponed';
+      node.renew(shared, call);
+      return undefined;
     });
   }
 
@@ -221,17 +239,5 @@ class RedlockLockBackend implements LockBackend {
     acquisition?.release();
     this.renewals.get(ticket)?.cancel();
     return acquisition;
-  }
-
-  private async raise(request: AcquireRequest, least: number): Promise<TokenRange> {
-    const tokens = await reserveTokens(this.quorum, this.clock, this.scripts.mint, request, least, GRANT_TOKENS);
-    if (!tokens) throw new Error('the names were lost while fencing tokens were reserved');
-    return tokens;
-  }
-
-  /** Whether a connection is lost from now on, after which its client sends requests again. */
-  private resent(): () => boolean {
-    const before = this.quorum.disconnects;
-    return () => this.quorum.disconnects !== before;
   }
 }

@@ -1,10 +1,9 @@
-import type { TicketRequest, TokenRange } from '../../contracts/lock-backend.js';
-import type { RedlockNode } from './nodes/redlock-node.js';
+import type { Minted, TicketRequest } from '../../contracts/lock-backend.js';
 import type { TokenClock } from './nodes/token-clock.js';
-import { redlockKeys } from './redlock-keys.js';
+import { acquireKeys } from './redlock-keys.js';
 import { MintTally } from './rounds/mint-tally.js';
 import type { Quorum } from './rounds/quorum.js';
-import { ask, POSTPONED } from './rounds/round.js';
+import { ask, type Ask } from './rounds/round.js';
 import type { RedisScript } from '../redis/scripting/redis-script.js';
 
 /**
@@ -21,23 +20,23 @@ export async function reserveTokens(
   quorum: Quorum,
   clock: TokenClock,
   script: RedisScript,
-  { prefix, names, ticket }: TicketRequest,
+  request: TicketRequest,
   least: number,
   count: number,
-): Promise<TokenRange | null> {
-  const keys = names.flatMap((name) => {
-    const { lock, fence } = redlockKeys({ prefix, name });
-    return [lock, fence];
-  });
+): Promise<Minted | null> {
+  const { names, ticket } = request;
+  const keys = acquireKeys(request);
   let first = clock.propose(least);
   for (let tries = 0; tries < MOST_TRIES; tries++) {
     const args = [names.length, ticket, first, count];
-    const send = (node: RedlockNode) => {
-      if (quorum.skips(node)) return undefined;
-      return node.isUnsettled(ticket) ? POSTPONED : node.run(script, keys, args).then(Number);
+    const send: Ask = (node, call) => {
+      if (quorum.skips(node)) return 'away';
+      if (node.isUnsettled(ticket)) return 'postponed';
+      node.run(script, keys, args, call);
+      return undefined;
     };
     const outcome = await ask(quorum, new MintTally(quorum), send);
-    if (outcome.status === 'reserved') return { first, count };
+    if (outcome.status === 'reserved') return { first, count, waiting: outcome.waiting };
     if (outcome.status === 'not-owner') return null;
     first = Math.max(outcome.unissued, clock.propose(first));
   }

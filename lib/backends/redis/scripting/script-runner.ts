@@ -1,9 +1,11 @@
+import type { Redis } from 'ioredis';
 import type { PrimarySeeker } from '../connection/primary-seeker.js';
 import type { ReadyQueue } from '../connection/ready-queue.js';
 import type { RedisClient } from '../redis-client.js';
 import { RefusedForNow } from './refused-for-now.js';
 import type { RedisScript, RunScript } from './redis-script.js';
 import { isTryAgain, scriptClient } from './script-client.js';
+import { sendsEncoded, type ScriptCall, type SharedCall } from './shared-call.js';
 import type { Traffic } from '../connection/silence-guard.js';
 
 export type ScriptArgument = string | number | Buffer;
@@ -29,6 +31,8 @@ export class ScriptRunner implements Traffic {
   private disconnectTime = 0;
   private readonly connectListeners = new Set<() => void>();
   private readonly scriptClient: RedisClient;
+  /** The client, where it takes commands that are encoded before. */
+  private readonly encoding: Redis | undefined;
   private readonly countDisconnect = () => {
     this.disconnectCount += 1;
     this.disconnectTime = performance.now();
@@ -39,6 +43,7 @@ export class ScriptRunner implements Traffic {
     private readonly care: ConnectionCare = {},
   ) {
     this.scriptClient = scriptClient(client);
+    this.encoding = sendsEncoded(client) ? client : undefined;
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
   }
 
@@ -136,12 +141,34 @@ export class ScriptRunner implements Traffic {
       ? client.callBuffer('EVALSHA', [script.sha1, keys.length, ...keys, ...args])
       : client.evalsha(script.sha1, keys.length, ...keys, ...args);
     this.ask(sent, answered, (error) => {
-      if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) return failed(error);
+      if (!isUnknownScript(error)) return failed(error);
       const whole = bytes
         ? client.callBuffer('EVAL', [script.lua, keys.length, ...keys, ...args])
         : client.eval(script.lua, keys.length, ...keys, ...args);
       this.ask(whole, answered, failed);
     });
+  }
+
+  /** As `send`, for a call that other servers get, too. */
+  sendShared(shared: SharedCall, call: ScriptCall): void {
+    const { encoding } = this;
+    const { script, keys, args } = shared;
+    const answered = (reply: unknown) => call.settle(reply);
+    const failed = (error: unknown) => call.fail(error);
+    if (encoding?.status !== 'ready') return this.send(script, keys, args, answered, failed);
+    this.sent += 1;
+    const command = shared.command({
+      settle: (reply) => this.replied(reply, answered, failed),
+      fail: (error) => {
+        this.erred(error, (reason) => {
+          if (isUnknownScript(reason)) {
+            this.ask(encoding.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
+          } else if (RefusedForNow.is(reason)) this.send(script, keys, args, answered, failed);
+          else failed(reason);
+        });
+      },
+    });
+    void encoding.sendCommand(command);
   }
 
   /**
@@ -170,17 +197,21 @@ export class ScriptRunner implements Traffic {
   ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
     this.sent += 1;
     command.then(
-      (reply) => {
-        this.replies += 1;
-        if (reply === 'QUEUED') failed(new Error(QUEUED));
-        else answered(reply);
-      },
-      (error: unknown) => {
-        this.replies += 1;
-        if (error instanceof Error) this.refused(error);
-        failed(error);
-      },
+      (reply) => this.replied(reply, answered, failed),
+      (error: unknown) => this.erred(error, failed),
     );
+  }
+
+  private replied<T>(reply: T, answered: (reply: T) => void, failed: (error: unknown) => void): void {
+    this.replies += 1;
+    if (reply === 'QUEUED') failed(new Error(QUEUED));
+    else answered(reply);
+  }
+
+  private erred(error: unknown, failed: (error: unknown) => void): void {
+    this.replies += 1;
+    if (error instanceof Error) this.refused(error);
+    failed(error);
   }
 
   /** Notes an error that Redis answered, alone or within a reply. */
@@ -194,4 +225,8 @@ export class ScriptRunner implements Traffic {
       for (const event of CONNECT_EVENTS) this.client.off(event, listener);
     }
   }
+}
+
+function isUnknownScript(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }

@@ -1,10 +1,10 @@
-import type { Pending } from '../../../contracts/pending.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { serverOf } from '../../redis/connection/server-address.js';
 import { RedisLink } from '../../redis/redis-link.js';
 import type { RedisScript } from '../../redis/scripting/redis-script.js';
 import { ScriptBatch } from '../../redis/scripting/script-batch.js';
 import type { ScriptArgument, ScriptRunner } from '../../redis/scripting/script-runner.js';
+import type { ScriptCall, SharedCall } from '../../redis/scripting/shared-call.js';
 import { nodeOption } from '../redlock-options.js';
 import { RELEASE } from '../scripts/release.lua.js';
 import { RENEW } from '../scripts/renew.lua.js';
@@ -60,26 +60,27 @@ export class RedlockNode {
     return this.unsettled.has(ticket);
   }
 
-  /** A grant counts only on the connection that it was asked on: the server may have restarted in between. */
-  acquire(keys: readonly string[], args: readonly ScriptArgument[]): Pending<unknown> {
-    const { disconnects } = this.scripts;
-    return this.acquires.run(undefined, keys, args, (reply) => {
-      if (this.scripts.disconnects !== disconnects) throw new Error('the connection was lost meanwhile');
-      return reply;
-    });
+  acquire(shared: SharedCall, call: ScriptCall): void {
+    this.acquires.runShared(shared, call);
   }
 
-  renew<T>(keys: readonly string[], args: readonly ScriptArgument[], read: (reply: unknown) => T): Pending<T> {
-    return this.renewals.run(undefined, keys, args, read);
-  }
-
-  run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
-    return this.scripts.run(script, keys, args);
+  renew(shared: SharedCall, call: ScriptCall): void {
+    this.renewals.runShared(shared, call);
   }
 
   /** Frees the names of a ticket that is not asked for again. */
-  release(ticket: string, keys: ReleaseKeys): Pending<number> {
-    return this.releases.run(undefined, keys, [keys.length / 2, ticket], Number);
+  release(shared: SharedCall, call: ScriptCall): void {
+    this.releases.runShared(shared, call);
+  }
+
+  run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[], call: ScriptCall): void {
+    this.scripts.send(
+      script,
+      keys,
+      args,
+      (reply) => call.settle(reply),
+      (error) => call.fail(error),
+    );
   }
 
   /** The release of a ticket, which is not asked for again, was not sent here or failed. */

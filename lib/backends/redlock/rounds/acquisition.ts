@@ -1,27 +1,29 @@
-import type { AcquireAnswer, AcquireRequest, Busy, TokenRange } from '../../../contracts/lock-backend.js';
+import type { AcquireRequest, Busy } from '../../../contracts/lock-backend.js';
+import type { BriefMap } from '../../../timing/brief-map.js';
 import { releaseKeys } from '../redlock-keys.js';
 import { leaseOf, type RedisInteger } from '../../redis/scripting/redis-replies.js';
 import type { RedlockNode } from '../nodes/redlock-node.js';
 import type { ReleaseKeys } from '../nodes/unsettled-tickets.js';
-import { WAITER_TTL } from '../scripts/acquire.lua.js';
+import { WAITER_TTL } from '../scripts/wait-for.lua.js';
 import type { Quorum } from './quorum.js';
-import type { Tally } from './round.js';
+import type { Decided, Tally } from './round.js';
 
 /** What ACQUIRE returns for one call. */
 export type AcquireReply =
   | RedisInteger
   | readonly [granted: RedisInteger, time: RedisInteger, unissued: RedisInteger, waiting: RedisInteger]
-  | readonly [granted: RedisInteger, name: RedisInteger, owner: string, pttl: RedisInteger];
+  | readonly [granted: RedisInteger, name: RedisInteger, owner: string, pttl: RedisInteger, time: RedisInteger];
 
 /** Granted by a majority; the proposed tokens are reserved there, unless `raise` names the least that can be. */
 export interface MajorityGrant {
   readonly status: 'granted';
   /** The first token not yet issued, as far as the nodes know that refused the proposed ones; 0: they are reserved. */
   readonly raise: number;
-  /** The earliest time (µs) that a node stated; `Infinity` where none did. */
-  readonly time: number;
   readonly waiting: number;
 }
+
+/** The requests that not all nodes have answered: the last one of each ticket. */
+export type Acquisitions = BriefMap<string, Acquisition>;
 
 interface Refusal {
   readonly name: string;
@@ -34,14 +36,15 @@ interface Refusal {
  * or was released before they came, are undone.
  */
 export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
+  readonly bound = true;
   private readonly granted: RedlockNode[] = [];
-  private readonly doubtful: RedlockNode[] = [];
-  private readonly refusals = new Map<string, Refusal>();
+  private doubtful: RedlockNode[] | undefined;
+  private refusals: Map<string, Refusal> | undefined;
+  private times: number[] | undefined;
   private refused = 0;
   private postponedNodes = 0;
   private reserved = 0;
   private unissued = 0;
-  private time = Infinity;
   private waiting = 0;
   private givenUp = false;
   private released = false;
@@ -51,8 +54,19 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
   constructor(
     private readonly quorum: Quorum,
     private readonly request: AcquireRequest,
-    readonly ended: () => void,
-  ) {}
+    private readonly acquisitions: Acquisitions,
+  ) {
+    const { ticket } = request;
+    acquisitions.delete(ticket);
+    acquisitions.add(ticket, this);
+  }
+
+  /** What a majority of the nodes stated as their time (µs), without the wrong clock of one. */
+  get time(): number | undefined {
+    const { times } = this;
+    if (!times || times.length < this.quorum.size) return undefined;
+    return times.toSorted((a, b) => a - b)[times.length >> 1];
+  }
 
   /** Whether the ticket was released, or its request given up. */
   get cancelled(): boolean {
@@ -74,15 +88,30 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
   }
 
   add(reply: AcquireReply, node: RedlockNode): void {
-    if (!Array.isArray(reply)) return this.grantedBy(node, Number(reply) === 1 ? Infinity : Number(reply), 0, 0);
-    const [granted, second, third, fourth] = reply as readonly [RedisInteger, RedisInteger, string, RedisInteger];
-    if (Number(granted) === 1) return this.grantedBy(node, Number(second), Number(third), Number(fourth));
+    if (!Array.isArray(reply)) {
+      const time = Number(reply);
+      if (time !== 1) this.stated(time);
+      return this.grantedBy(node, 0, 0);
+    }
+    const [granted, second, third, fourth, fifth] = reply as readonly [
+      RedisInteger,
+      RedisInteger,
+      string,
+      RedisInteger,
+      RedisInteger,
+    ];
+    if (Number(granted) === 1) {
+      this.stated(Number(second));
+      return this.grantedBy(node, Number(third), Number(fourth));
+    }
     this.refused += 1;
-    const refusal = this.refusals.get(third);
+    this.stated(Number(fifth));
+    const refusals = (this.refusals ??= new Map());
+    const refusal = refusals.get(third);
     if (refusal) refusal.votes += 1;
     else {
       const name = this.request.names[Number(second) - 1] as string;
-      this.refusals.set(third, { name, remaining: leaseOf(fourth), votes: 1 });
+      refusals.set(third, { name, remaining: leaseOf(fourth), votes: 1 });
     }
   }
 
@@ -92,24 +121,24 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
 
   failed(node: RedlockNode): void {
     if (this.givenUp) node.undo(this.request.ticket, this.keys);
-    else this.doubtful.push(node);
+    else (this.doubtful ??= []).push(node);
   }
 
   outcome(open: number): MajorityGrant | Busy | undefined {
     const { size, spare, nodes } = this.quorum;
-    const { time, waiting, unissued, refused } = this;
+    const { waiting, unissued, refused } = this;
     const granted = this.granted.length;
-    if (granted >= size) return { status: 'granted', raise: this.reserved >= size ? 0 : unissued, time, waiting };
+    if (granted >= size) return { status: 'granted', raise: this.reserved >= size ? 0 : unissued, waiting };
     const failed = nodes.length - open - granted - refused - this.postponedNodes;
     // Without a refusal, a node that is yet to answer may name the owner.
     const decidable = granted + open < size && (refused > 0 || open === 0);
     return decidable && failed <= spare ? this.busy() : undefined;
   }
 
-  decided(answer: MajorityGrant | Busy | undefined, unanswered: Iterable<RedlockNode>): void {
+  decided(answer: MajorityGrant | Busy | undefined, round: Decided): void {
     if (answer?.status === 'granted') return;
     this.giveUp();
-    for (const node of unanswered) node.doubt(this.request.ticket, this.keys);
+    for (const node of round.unanswered()) node.doubt(this.request.ticket, this.keys);
   }
 
   /** Frees what the nodes have granted: it is no majority, or came too late. */
@@ -117,7 +146,7 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     this.givenUp = true;
     const { ticket } = this.request;
     for (const node of this.granted) node.undo(ticket, this.keys);
-    for (const node of this.doubtful) node.undo(ticket, this.keys);
+    for (const node of this.doubtful ?? []) node.undo(ticket, this.keys);
   }
 
   late(reply: AcquireReply, node: RedlockNode): void {
@@ -127,24 +156,28 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     else node.undo(this.request.ticket, this.keys);
   }
 
-  private grantedBy(node: RedlockNode, time: number, unissued: number, waiting: number): void {
+  ended(): void {
+    const { acquisitions } = this;
+    const { ticket } = this.request;
+    if (acquisitions.get(ticket) === this) acquisitions.delete(ticket);
+  }
+
+  private stated(time: number): void {
+    (this.times ??= []).push(time);
+  }
+
+  private grantedBy(node: RedlockNode, unissued: number, waiting: number): void {
     this.granted.push(node);
     if (unissued === 0) this.reserved += 1;
     this.unissued = Math.max(this.unissued, unissued);
-    this.time = Math.min(this.time, time);
     this.waiting = Math.max(this.waiting, waiting);
   }
 
   /** The owner at most of the nodes; after a split vote, one of several; none while nodes free what they granted. */
   private busy(): Busy {
-    const [most] = [...this.refusals].toSorted(([, a], [, b]) => b.votes - a.votes);
+    const [most] = [...(this.refusals ?? [])].toSorted(([, a], [, b]) => b.votes - a.votes);
     if (!most) return { status: 'busy', owner: '', remaining: WAITER_TTL };
     const [owner, { name, remaining }] = most;
     return { status: 'busy', owner, name, remaining };
   }
-}
-
-/** The grant as callers see it. */
-export function grantedAnswer({ waiting }: MajorityGrant, tokens: TokenRange, ttl: number): AcquireAnswer {
-  return { status: 'granted', tokens, remaining: ttl, waiting };
 }

@@ -4,7 +4,14 @@ import { ask, type Tally } from './round.js';
 
 /** Sends a command to all nodes that may be asked; resolves when a majority has carried it out. */
 export async function onMajority(quorum: Quorum, send: (node: RedlockNode) => Promise<unknown>): Promise<void> {
-  await ask(quorum, new CountTally(quorum), (node) => (quorum.skips(node) ? undefined : send(node)));
+  await ask(quorum, new CountTally(quorum), (node, call) => {
+    if (quorum.skips(node)) return 'away';
+    send(node).then(
+      (reply) => call.settle(reply),
+      (error: unknown) => call.fail(error),
+    );
+    return undefined;
+  });
 }
 
 class CountTally implements Tally<unknown, true> {

@@ -1,4 +1,5 @@
 import type { ReleaseAnswer } from '../../../contracts/lock-backend.js';
+import type { RedisInteger } from '../../redis/scripting/redis-replies.js';
 import type { RedlockNode } from '../nodes/redlock-node.js';
 import type { ReleaseKeys } from '../nodes/unsettled-tickets.js';
 import type { Acquisition } from './acquisition.js';
@@ -6,7 +7,8 @@ import type { Quorum } from './quorum.js';
 import type { Tally } from './round.js';
 
 /** Counts the answers to a release: 1 when the node held the ticket, 0 when a name was free, -1 when it was taken. */
-export class ReleaseTally implements Tally<number, ReleaseAnswer> {
+export class ReleaseTally implements Tally<RedisInteger, ReleaseAnswer> {
+  private readonly disconnects: number;
   private released = 0;
   private gone = 0;
   private taken = 0;
@@ -16,19 +18,21 @@ export class ReleaseTally implements Tally<number, ReleaseAnswer> {
     private readonly ticket: string,
     /** Absent for a request that is not repeated at a node that failed. */
     private readonly keys: ReleaseKeys | undefined,
-    private readonly resent: () => boolean,
     /** The request for this ticket that not all nodes have answered. */
     private readonly acquisition: Acquisition | undefined,
-  ) {}
+  ) {
+    this.disconnects = quorum.disconnects;
+  }
 
-  add(answer: number, node: RedlockNode): void {
+  add(reply: RedisInteger, node: RedlockNode): void {
+    const answer = Number(reply);
     this.acquisition?.releasedAt(node);
     if (answer === 1) this.released += 1;
     else if (answer === 0) this.gone += 1;
     else this.taken += 1;
   }
 
-  late(_: number, node: RedlockNode): void {
+  late(_: RedisInteger, node: RedlockNode): void {
     this.acquisition?.releasedAt(node);
   }
 
@@ -43,9 +47,14 @@ export class ReleaseTally implements Tally<number, ReleaseAnswer> {
   outcome(open: number): ReleaseAnswer | undefined {
     const { nodes, size, spare } = this.quorum;
     const without = this.gone + this.taken;
-    if (without > spare) return { status: this.taken > 0 ? 'taken' : 'gone', resent: this.resent() };
+    if (without > spare) return { status: this.taken > 0 ? 'taken' : 'gone', resent: this.resent };
     const failed = nodes.length - open - this.released - without;
     const done = this.released >= size || (open === 0 && failed <= spare);
-    return done ? { status: 'released', resent: this.resent() } : undefined;
+    return done ? { status: 'released', resent: this.resent } : undefined;
+  }
+
+  /** Whether a connection was lost meanwhile, after which its client sends requests again. */
+  private get resent(): boolean {
+    return this.quorum.disconnects !== this.disconnects;
   }
 }

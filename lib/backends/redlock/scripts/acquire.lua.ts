@@ -1,10 +1,9 @@
 import { fencingScript } from '../../redis/fencing/fencing-script.js';
 import { callsOf } from './calls-of.lua.js';
+import { WAIT_FOR, WAITER_TTL } from './wait-for.lua.js';
 
 /** How many fencing tokens come with a grant. */
 export const GRANT_TOKENS = 128;
-/** A waiter that has not asked for this time (ms) loses its place before the others. */
-export const WAITER_TTL = 150;
 /**
  * How far (µs) a proposed token may differ from the clock of the node, or from the last one, at most. A quarter of the
  * life of the counter, so that two processes whose tokens differ by twice that never meet an expired counter.
@@ -16,46 +15,39 @@ const WINDOW = 'math.min(60000000, fence_ttl * 250)';
  * taken under one token.
  *
  * KEYS, for each name: lock, fence, wanted.
- * ARGV, for each call: number of names, ticket, lease in ms, first token proposed, 1 for a ticket that waits and asks
- * again.
+ * ARGV, for each call: number of names, ticket, lease in ms, first token after those proposed, 1 for a ticket that
+ * waits and asks again.
  * Returns for each call
  * - 1 or the time of the node in µs, when the names were free, the tokens are reserved and nobody else waits;
  * - {1, time, first token not yet issued or 0 when the proposed tokens are reserved, number of other waiters};
- * - {0, index of the first name that is taken, its owner, its PTTL}. The owner is empty where the name is free and a
- *   ticket that came before this one waits for it.
+ * - {0, index of the first name that is taken, its owner, its PTTL, time}. The owner is empty where the name is free
+ *   and a ticket that came before this one waits for it.
  *
- * The hash \`wanted\` has for each waiting ticket when it came (the token that it proposed first, so that all nodes
- * agree on the order) and until when (ms of Redis TIME) it counts as waiting. A waiter that is granted the name leaves
- * the hash: one that does not get a majority comes after the others at its next try.
+ * A waiter that is granted the name leaves the hash \`wanted\`: one that does not get a majority comes after the others
+ * at its next try.
  *
  * The window keeps the tokens near the clock, so that they rise even when all counters have expired. The clock is read
  * only where the counter does not show that the tokens are near it: TIME costs as much as the rest of the usual path.
  */
 export const ACQUIRE = fencingScript(`
+local call = redis.call
 if #KEYS == 3 then
   ${takeIfFree('1', '2')}
 end
-local time = redis.call('TIME')
+local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
-local whole = function(number) return string.format('%.0f', number) end
-
-local wait_for = function(wanted, me, proposed)
-  local entry = redis.call('HGET', wanted, me)
-  local since = entry and string.match(entry, '^%d+') or proposed
-  redis.call('HSET', wanted, me, since .. ':' .. whole(now + ${WAITER_TTL}))
-  redis.call('PEXPIRE', wanted, ${WAITER_TTL})
-end
+${WAIT_FOR}
 
 -- Returns how many other tickets wait, and whether one of them came before this one.
 local others = function(wanted, me)
-  local entries, count, mine, earliest = redis.call('HGETALL', wanted), 0, math.huge, math.huge
+  local entries, count, mine, earliest = call('HGETALL', wanted), 0, math.huge, math.huge
   for i = 1, #entries, 2 do
     local since, alive = string.match(entries[i + 1], '^(%d+):(%d+)$')
     if entries[i] == me then
       mine = tonumber(since)
     elseif tonumber(alive) < now then
-      redis.call('HDEL', wanted, entries[i])
+      call('HDEL', wanted, entries[i])
     else
       count = count + 1
       earliest = math.min(earliest, tonumber(since))
@@ -68,30 +60,30 @@ local acquire = function(first, last, arg)
   if last == first + 2 and #KEYS > 3 then
     ${takeIfFree('first', 'arg')}
   end
-  local me, ttl, proposed, waits = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3] == '1'
+  local me, ttl, after, waits = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3] == '1'
   local waiting, unissued = 0, 0
   for i = first, last, 3 do
-    local owner = redis.call('GET', KEYS[i])
+    local owner = call('GET', KEYS[i])
     if owner ~= me then
       local overtakes = false
-      if not owner and redis.call('EXISTS', KEYS[i + 2]) == 1 then
+      if not owner and call('EXISTS', KEYS[i + 2]) == 1 then
         local count
         count, overtakes = others(KEYS[i + 2], me)
         waiting = waiting + count
       end
       if owner or overtakes then
-        if waits then wait_for(KEYS[i + 2], me, proposed) end
-        return {0, (i - first) / 3 + 1, owner or '', owner and redis.call('PTTL', KEYS[i]) or ${WAITER_TTL}}
+        if waits then wait_for(KEYS[i + 2], me, after, now) end
+        return {0, (i - first) / 3 + 1, owner or '', owner and call('PTTL', KEYS[i]) or ${WAITER_TTL}, micros}
       end
     end
-    unissued = math.max(unissued, tonumber(redis.call('GET', KEYS[i + 1]) or '0'))
+    unissued = math.max(unissued, tonumber(call('GET', KEYS[i + 1]) or '0'))
   end
-  local token = tonumber(proposed)
+  local token = after - ${GRANT_TOKENS}
   local reserved = token >= unissued and math.abs(token - micros) <= ${WINDOW}
   for i = first, last, 3 do
-    redis.call('SET', KEYS[i], me, 'PX', ttl)
-    if reserved then redis.call('SET', KEYS[i + 1], token + ${GRANT_TOKENS}, 'PX', fence_ttl) end
-    if waits then redis.call('HDEL', KEYS[i + 2], me) end
+    call('SET', KEYS[i], me, 'PX', ttl)
+    if reserved then call('SET', KEYS[i + 1], after, 'PX', fence_ttl) end
+    if waits then call('HDEL', KEYS[i + 2], me) end
   end
   if reserved and waiting == 0 then return micros end
   return {1, micros, reserved and 0 or math.max(unissued, 1), waiting}
@@ -104,23 +96,22 @@ ${callsOf('acquire', { keys: 3, args: 4 })}`);
  */
 function takeIfFree(key: string, arg: string): string {
   return `
-if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then
-  if redis.call('EXISTS', KEYS[${key} + 2]) == 0 then
-    local token = tonumber(ARGV[${arg} + 2])
-    local unissued = redis.call('SET', KEYS[${key} + 1], token + ${GRANT_TOKENS}, 'PX', fence_ttl, 'GET')
-    local known = tonumber(unissued or 0)
+if call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then
+  if call('EXISTS', KEYS[${key} + 2]) == 0 then
+    local unissued = call('SET', KEYS[${key} + 1], ARGV[${arg} + 2], 'PX', fence_ttl, 'GET')
+    local token, known = ARGV[${arg} + 2] - ${GRANT_TOKENS}, tonumber(unissued or 0)
     if known <= token and token - known <= ${WINDOW} then return 1 end
-    local time = redis.call('TIME')
+    local time = call('TIME')
     local micros = time[1] * 1000000 + time[2]
     if known <= token and math.abs(token - micros) <= ${WINDOW} then return micros end
     if unissued then
-      redis.call('SET', KEYS[${key} + 1], unissued, 'PX', fence_ttl)
+      call('SET', KEYS[${key} + 1], unissued, 'PX', fence_ttl)
     else
-      redis.call('DEL', KEYS[${key} + 1])
+      call('DEL', KEYS[${key} + 1])
     end
     return {1, micros, math.max(known, 1), 0}
   end
-  redis.call('DEL', KEYS[${key}])
+  call('DEL', KEYS[${key}])
 end
 `;
 }

@@ -4,19 +4,23 @@ import { callsOf } from './calls-of.lua.js';
 /**
  * Reserves the proposed fencing tokens at this node, if the ticket owns all names here.
  *
- * KEYS, for each name: lock, fence. ARGV: number of names, ticket, first token proposed, number of tokens.
- * Returns 0 when they are reserved, -1 when the ticket does not own a name, else the first token not yet issued.
+ * KEYS, for each name: lock, fence, wanted. ARGV: number of names, ticket, first token proposed, number of tokens.
+ * Returns {0, number of tickets that wait} when they are reserved, {-1} when the ticket does not own a name, else
+ * {first token not yet issued}.
  */
 export const MINT = fencingScript(`
 local mint = function(first, last, arg)
-  local token, unissued = tonumber(ARGV[arg + 1]), 0
-  for i = first, last, 2 do
-    if redis.call('GET', KEYS[i]) ~= ARGV[arg] then return -1 end
+  local token, unissued, waiting = tonumber(ARGV[arg + 1]), 0, 0
+  for i = first, last, 3 do
+    if redis.call('GET', KEYS[i]) ~= ARGV[arg] then return {-1} end
     unissued = math.max(unissued, tonumber(redis.call('GET', KEYS[i + 1]) or '0'))
   end
-  if token < unissued then return unissued end
+  if token < unissued then return {unissued} end
   local after = string.format('%.0f', token + ARGV[arg + 2])
-  for i = first, last, 2 do redis.call('SET', KEYS[i + 1], after, 'PX', fence_ttl) end
-  return 0
+  for i = first, last, 3 do
+    redis.call('SET', KEYS[i + 1], after, 'PX', fence_ttl)
+    waiting = waiting + redis.call('HLEN', KEYS[i + 2])
+  end
+  return {0, waiting}
 end
-${callsOf('mint', { keys: 2, args: 3 })}`);
+${callsOf('mint', { keys: 3, args: 3 })}`);

@@ -1,0 +1,81 @@
+import { Command, Redis } from 'ioredis';
+import type { RedisClient } from '../redis-client.js';
+import type { RedisScript } from './redis-script.js';
+
+const DECODED = { replyEncoding: 'utf8' } as const;
+
+/** What becomes of one call of a script: one of its functions is called, once. */
+export interface ScriptCall {
+  settle(reply: unknown): void;
+  fail(error: unknown): void;
+}
+
+/** A call of a script that goes to several servers: encoded once for all of them. */
+export class SharedCall {
+  private parts: string[] | undefined;
+  private text = '';
+
+  constructor(
+    readonly script: RedisScript,
+    readonly keys: readonly string[],
+    readonly args: readonly (string | number)[],
+  ) {}
+
+  /** The command for one of the servers, which settles `call`. */
+  command(call: ScriptCall): Command {
+    this.parts ??= this.encode();
+    return new EncodedCommand(this.parts, this.text, call);
+  }
+
+  private encode(): string[] {
+    const { script, keys, args } = this;
+    const parts = [script.sha1, String(keys.length)];
+    for (const key of keys) parts.push(key);
+    for (const arg of args) parts.push(String(arg));
+    let text = `*${parts.length + 1}\r\n$7\r\nevalsha\r\n`;
+    for (const part of parts) text += `$${Buffer.byteLength(part)}\r\n${part}\r\n`;
+    this.text = text;
+    return parts;
+  }
+}
+
+/** Whether the client sends commands as they are, so that it can send one that is encoded already. */
+export function sendsEncoded(client: RedisClient): client is RedisClient & Redis {
+  if (!(client instanceof Redis)) return false;
+  const { keyPrefix, enableAutoPipelining, showFriendlyErrorStack } = client.options;
+  return !keyPrefix && !enableAutoPipelining && !showFriendlyErrorStack;
+}
+
+/** Makes no promise for its reply: with `AsyncLocalStorage`, each promise on the path of every lock costs time. */
+class EncodedCommand extends Command {
+  constructor(
+    parts: string[],
+    private readonly text: string,
+    private call: ScriptCall | undefined,
+  ) {
+    super('evalsha', [], DECODED);
+    // For those who look at the commands of a client; the constructor would encode each of them again.
+    this.args = parts;
+    const { resolve, reject } = this;
+    this.resolve = (reply) => {
+      resolve(reply);
+      this.takeCall()?.settle(this.transformReply(reply as Buffer));
+    };
+    this.reject = (reason) => {
+      reject(reason);
+      // Later: the client may refuse the command while it is being sent.
+      this.promise.catch((error: unknown) => this.takeCall()?.fail(error));
+    };
+  }
+
+  override toWritable(): string {
+    return this.text;
+  }
+
+  /** The client may keep the command for longer than what waits for its reply. */
+  private takeCall(): ScriptCall | undefined {
+    const { call } = this;
+    this.call = undefined;
+    return call;
+  }
+}
