@@ -7,6 +7,7 @@ import type {
   LockBackend,
   LockQueue,
   LockTraits,
+  Minted,
   MintRequest,
   QueueAnswer,
   QueueListener,
@@ -16,7 +17,6 @@ import type {
   RenewRequest,
   RequeueRequest,
   TicketRequest,
-  TokenRange,
   WaiterRequest,
 } from '../../lib/contracts/lock-backend.js';
 import { eventually } from './eventually.js';
@@ -29,7 +29,7 @@ interface Commands {
   enqueue: { request: EnqueueRequest; answer: QueueAnswer };
   beat: { request: WaiterRequest; answer: QueueAnswer | { status: 'gone' } };
   requeue: { request: RequeueRequest; answer: QueueAnswer | { status: 'not-owner'; resent: boolean } };
-  mint: { request: MintRequest; answer: TokenRange | null };
+  mint: { request: MintRequest; answer: Minted | null };
   downgrade: { request: RenewRequest; answer: void };
 }
 
@@ -111,7 +111,7 @@ export class ScriptedBackend implements LockBackend {
     return this.send('release', request);
   }
 
-  mint(request: MintRequest): Promise<TokenRange | null> {
+  mint(request: MintRequest): Promise<Minted | null> {
     return this.send('mint', request);
   }
 

@@ -6,10 +6,10 @@ import type {
   ListedNames,
   ListRequest,
   LockState,
+  Minted,
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
-  TokenRange,
 } from '../../contracts/lock-requests.js';
 import type { Pending } from '../../contracts/pending.js';
 import type { StartRequest } from '../../contracts/start-request.js';
@@ -66,7 +66,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     names: readonly [string],
     ticket: string,
     leastToken: number,
-    answered: (tokens: TokenRange | null) => void,
+    answered: (tokens: Minted | null) => void,
     failed: (error: LockBackendError) => void,
     limit?: number,
   ): void {

@@ -39,8 +39,9 @@ export class PolledQueue implements LockQueue {
     prefix,
     name,
     ticket,
+    again,
   }: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const { status, resent } = await this.backend.release({ prefix, names: [name], ticket });
+    const { status, resent } = await this.backend.release({ prefix, names: [name], ticket, again });
     if (status !== 'released') return { status: 'not-owner', resent };
     return { status: 'busy', owner: '', remaining: Infinity };
   }

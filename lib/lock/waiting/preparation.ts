@@ -1,4 +1,4 @@
-import type { TokenRange } from '../../contracts/lock-requests.js';
+import type { Minted } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/instant.js';
 import type { Grant } from '../lease/grant.js';
@@ -9,6 +9,8 @@ export interface PreparedTurn {
   readonly grant: Grant | undefined;
   /** Admits the next caller. */
   serve(grant: Grant): void;
+  /** Another process waits for the name that the ticket owns. */
+  wantedElsewhere(ticket: string): void;
   /** The process has lost the name: the backend said so, or the lease has ended. */
   disowned(grant: Grant): void;
   /** Releases a grant that no caller waits for. */
@@ -39,12 +41,13 @@ export class Preparation {
     );
   }
 
-  private minted(grant: Grant, tokens: TokenRange | null): void {
+  private minted(grant: Grant, tokens: Minted | null): void {
     const { turn } = this;
     this.minting = false;
     if (turn.grant !== grant) return this.serveAnother();
     if (!tokens) return turn.disowned(grant);
     grant.addTokens(tokens);
+    if (tokens.waiting) turn.wantedElsewhere(grant.ticket);
     if (!grant.holder) turn.serve(grant);
   }
 

@@ -16,6 +16,8 @@ import { grantedTooLate } from './refusals.js';
 /** While another process waits, a turn ends after this number of holders, or of ms. */
 const MOST_HOLDERS = 64;
 const LONGEST_TURN = 50;
+/** Where waiters poll, the lock is free for some ms after a turn: as many holders as are served in that time. */
+const MOST_HOLDERS_WHERE_POLLED = 512;
 /** A caller is admitted with at least this share of its claim left; a shorter lease is renewed first. */
 const LEAST_SHARE = 1 / 4;
 /** Reserves tokens when fewer are left; outside a turn, which ends soon, also when half of the last range is used. */
@@ -41,6 +43,10 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     private readonly contention: Contention,
     private readonly attempts: Attempts,
   ) {}
+
+  private get mostHolders(): number {
+    return this.contention.place.queue.pace ? MOST_HOLDERS_WHERE_POLLED : MOST_HOLDERS;
+  }
 
   /** It owns the name for the rest of a tick, with neither holder nor caller. */
   get available(): boolean {
@@ -77,7 +83,7 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     if (grant.inMinHold) return this.releaseInMinHold(grant);
     this.holders += 1;
     const turnEnds =
-      this.wanted && (this.holders >= MOST_HOLDERS || performance.now() - this.grantedAt >= LONGEST_TURN);
+      this.wanted && (this.holders >= this.mostHolders || performance.now() - this.grantedAt >= LONGEST_TURN);
     const next = this.contention.callers.first;
     if (next) {
       if (turnEnds) return this.requeue(grant, next);

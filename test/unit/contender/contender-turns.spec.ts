@@ -172,6 +172,28 @@ describe('a turn', () => {
     expect(backend.releases).toEqual([]);
   });
 
+  it('ends after 512 holders where waiters poll', async () => {
+    backend.queue.pace = () => 10;
+    const { lock, others } = await holding({ waiting: 1, count: 2_000 }, { behind: 600 });
+    const turn = rush(others);
+    await lock.release();
+    await backend.take('requeue');
+    await quiet();
+    expect(turn.entered).toBe(511);
+  });
+
+  it('ends when further tokens come with the word that others wait', async () => {
+    const { lock, others, ticket } = await holding({ count: 65 }, { behind: 200 });
+    const turn = rush(others);
+    await lock.release();
+    const mint = await backend.take('mint');
+    await clock.eventually(() => turn.entered === 64);
+    await mint.answer({ first: 5_000, count: 500, waiting: 1 });
+    expect((await backend.take('requeue')).ticket).toBe(ticket);
+    // The one that had waited for a token.
+    expect(turn.entered).toBe(65);
+  });
+
   it.each(['a message', 'a renewal', 'the grant'])(
     'ends after 50 ms when %s says that others wait (R11)',
     async (how) => {
