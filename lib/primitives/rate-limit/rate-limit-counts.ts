@@ -102,9 +102,9 @@ export class RateLimitCounts {
     failed: Failed,
   ): void {
     if (this.runtime.isStopped) return failed(this.calls.failure(operation, key, 'the application has ended'));
-    const without = (error: PrimitiveBackendError) => {
-      if (onFailure === 'closed') failed(error);
-      else this.without(onFailure, error, ask, answered).catch(failed);
+    const without = (why: PrimitiveBackendError) => {
+      if (onFailure === 'closed') failed(why);
+      else this.without(onFailure, why, ask, answered).catch(failed);
     };
     this.calls.ask(
       operation,

@@ -10,7 +10,7 @@ it('opens one session where those who learn of the end of the last one ask at on
   let again: ReturnType<typeof acquire> | undefined;
   try {
     await acquire('lost');
-    backend.onLost?.(() => (again ??= acquire('again')));
+    backend.onLost?.(() => void (again ??= acquire('again')));
     // A freeze beyond the session: its end is noticed by the next call.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_100);
     expect(await acquire('next')).toMatchObject({ status: 'granted' });

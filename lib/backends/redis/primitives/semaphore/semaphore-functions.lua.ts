@@ -154,8 +154,8 @@ end`,
   local reached = redis.pcall('PUBLISH', string.sub(ARGV[1], 2) .. process, text)
   return string.sub(ARGV[1], 1, 1) ~= '1' or (type(reached) == 'number' and reached > 0)
 end`,
-  // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script, and so do
-  // those of the process of the ticket `sender`: `told` lists them, each with its token.
+  // Grants free permits to the waiters in order. Those in `asking` learn of it from the answer of this script, and so
+  // do those of the process of the ticket `sender`: `told` lists them, each with its token.
   // A process that no message reaches, or that is silent, is passed over and keeps its place; so is a ticket that wants
   // more than all permits. Behind too many waiters of silent processes, the others wait until those are dropped.
   // Returns how many permits are free then, and whether a waiter waits for more of them; nothing if nobody waited.
