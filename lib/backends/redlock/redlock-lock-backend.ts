@@ -22,7 +22,7 @@ import type { RedisConnection } from '../../options/redis-connection.js';
 import type { RedlockNode } from './nodes/redlock-node.js';
 import type { RedisScript } from '../redis/scripting/redis-script.js';
 import type { ScriptArgument } from '../redis/scripting/script-runner.js';
-import { SharedCall } from '../redis/scripting/shared-call.js';
+import { EncodedCall } from '../redis/scripting/encoded-call.js';
 import { redlockScripts, type RedlockScripts } from './nodes/redlock-scripts.js';
 import { TokenClock } from './nodes/token-clock.js';
 import { acquireKeys, redlockKeys, releaseKeys } from './redlock-keys.js';
@@ -108,7 +108,7 @@ class RedlockLockBackend implements LockBackend {
     const keys = releaseKeys(request);
     const tally = new ReleaseTally(quorum, ticket, keys, this.cancel(ticket));
     const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
-    const shared = new SharedCall(RELEASE, keys, [names.length, ticket]);
+    const shared = new EncodedCall(RELEASE, keys, [names.length, ticket]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) {
         node.owes(ticket, keys);
@@ -188,7 +188,7 @@ class RedlockLockBackend implements LockBackend {
     const { quorum } = this;
     const { names, ticket, ttl, waits } = request;
     const args = [names.length, ticket, ttl, grant.propose(), waits ? 1 : 0];
-    const shared = new SharedCall(this.scripts.acquire, acquireKeys(request), args);
+    const shared = new EncodedCall(this.scripts.acquire, acquireKeys(request), args);
     beginRound<AcquireReply, MajorityGrant | Busy>(quorum, acquisition, grant, (node, call) => {
       if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
@@ -224,7 +224,7 @@ class RedlockLockBackend implements LockBackend {
       if (this.renewals.get(ticket) === tally) this.renewals.delete(ticket);
     });
     this.renewals.set(ticket, tally);
-    const shared = new SharedCall(RENEW, releaseKeys(request), [names.length, ticket, ttl]);
+    const shared = new EncodedCall(RENEW, releaseKeys(request), [names.length, ticket, ttl]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';

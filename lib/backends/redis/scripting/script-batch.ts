@@ -2,7 +2,7 @@ import type { Pending } from '../../../contracts/pending.js';
 import { BatchedCall } from '../../batching/batched-call.js';
 import type { ScriptArgument, ScriptRunner } from './script-runner.js';
 import type { RedisScript } from './redis-script.js';
-import type { ScriptCall, SharedCall } from './shared-call.js';
+import type { ScriptCall, EncodedCall } from './encoded-call.js';
 
 /**
  * The most calls in one run of a script: the server works on one run while the next is gathered. 24 measured 1.2 times
@@ -52,12 +52,12 @@ export class ScriptBatch {
   }
 
   /** As `run` without `shared`, for a call that other servers get, too. */
-  runShared(sharedCall: SharedCall, call: ScriptCall): void {
+  runEncoded(sharedCall: EncodedCall, call: ScriptCall): void {
     if (this.underWay > 0 || this.calls.length > 0) {
       return this.gather(undefined, sharedCall.keys, sharedCall.args, call);
     }
     this.underWay = 1;
-    this.scripts.sendShared(sharedCall, {
+    this.scripts.sendEncoded(sharedCall, {
       settle: (reply) => {
         this.underWay -= 1;
         call.settle(reply);

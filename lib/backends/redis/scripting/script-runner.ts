@@ -5,7 +5,7 @@ import type { RedisClient } from '../redis-client.js';
 import { RefusedForNow } from './refused-for-now.js';
 import type { RedisScript, RunScript } from './redis-script.js';
 import { isTryAgain, scriptClient } from './script-client.js';
-import { sendsEncoded, type ScriptCall, type SharedCall } from './shared-call.js';
+import { EncodedCall, sendsEncoded, type ScriptCall } from './encoded-call.js';
 import type { Traffic } from '../connection/silence-guard.js';
 
 export type ScriptArgument = string | number | Buffer;
@@ -137,6 +137,10 @@ export class ScriptRunner implements Traffic {
     ) {
       return;
     }
+    const { encoding } = this;
+    if (encoding?.status === 'ready' && !bytes && isText(args)) {
+      return this.askEncoded(encoding, new EncodedCall(script, keys, args), answered, failed);
+    }
     const sent = bytes
       ? client.callBuffer('EVALSHA', [script.sha1, keys.length, ...keys, ...args])
       : client.evalsha(script.sha1, keys.length, ...keys, ...args);
@@ -149,26 +153,33 @@ export class ScriptRunner implements Traffic {
     });
   }
 
-  /** As `send`, for a call that other servers get, too. */
-  sendShared(shared: SharedCall, call: ScriptCall): void {
+  /** As `send`, for a call that other servers may get, too. */
+  sendEncoded(encoded: EncodedCall, call: ScriptCall): void {
     const { encoding } = this;
-    const { script, keys, args } = shared;
     const answered = (reply: unknown) => call.settle(reply);
     const failed = (error: unknown) => call.fail(error);
-    if (encoding?.status !== 'ready') return this.send(script, keys, args, answered, failed);
+    const send = () => this.send(encoded.script, encoded.keys, encoded.args, answered, failed);
+    if (encoding?.status !== 'ready') return send();
+    this.askEncoded(encoding, encoded, answered, (error) => (RefusedForNow.is(error) ? send() : failed(error)));
+  }
+
+  private askEncoded(
+    client: Redis,
+    encoded: EncodedCall,
+    answered: (reply: unknown) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const { script, keys, args } = encoded;
+    const wholeIfUnknown = (error: unknown) => {
+      if (isUnknownScript(error)) this.ask(client.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
+      else failed(error);
+    };
     this.sent += 1;
-    const command = shared.command({
+    const command = encoded.command({
       settle: (reply) => this.replied(reply, answered, failed),
-      fail: (error) => {
-        this.erred(error, (reason) => {
-          if (isUnknownScript(reason)) {
-            this.ask(encoding.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
-          } else if (RefusedForNow.is(reason)) this.send(script, keys, args, answered, failed);
-          else failed(reason);
-        });
-      },
+      fail: (error) => this.erred(error, wholeIfUnknown),
     });
-    void encoding.sendCommand(command);
+    void client.sendCommand(command);
   }
 
   /**
@@ -229,4 +240,9 @@ export class ScriptRunner implements Traffic {
 
 function isUnknownScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('NOSCRIPT');
+}
+
+function isText(args: readonly ScriptArgument[]): args is readonly (string | number)[] {
+  for (const arg of args) if (typeof arg === 'object') return false;
+  return true;
 }

@@ -4,7 +4,7 @@ import { RedisLink } from '../../redis/redis-link.js';
 import type { RedisScript } from '../../redis/scripting/redis-script.js';
 import { ScriptBatch } from '../../redis/scripting/script-batch.js';
 import type { ScriptArgument, ScriptRunner } from '../../redis/scripting/script-runner.js';
-import type { ScriptCall, SharedCall } from '../../redis/scripting/shared-call.js';
+import type { ScriptCall, EncodedCall } from '../../redis/scripting/encoded-call.js';
 import { nodeOption } from '../redlock-options.js';
 import { RELEASE } from '../scripts/release.lua.js';
 import { RENEW } from '../scripts/renew.lua.js';
@@ -60,17 +60,17 @@ export class RedlockNode {
     return this.unsettled.has(ticket);
   }
 
-  acquire(shared: SharedCall, call: ScriptCall): void {
-    this.acquires.runShared(shared, call);
+  acquire(shared: EncodedCall, call: ScriptCall): void {
+    this.acquires.runEncoded(shared, call);
   }
 
-  renew(shared: SharedCall, call: ScriptCall): void {
-    this.renewals.runShared(shared, call);
+  renew(shared: EncodedCall, call: ScriptCall): void {
+    this.renewals.runEncoded(shared, call);
   }
 
   /** Frees the names of a ticket that is not asked for again. */
-  release(shared: SharedCall, call: ScriptCall): void {
-    this.releases.runShared(shared, call);
+  release(shared: EncodedCall, call: ScriptCall): void {
+    this.releases.runEncoded(shared, call);
   }
 
   run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[], call: ScriptCall): void {

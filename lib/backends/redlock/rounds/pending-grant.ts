@@ -1,6 +1,6 @@
 import type { AcquireAnswer, AcquireRequest, Busy, TokenRange } from '../../../contracts/lock-backend.js';
 import { BatchedCall } from '../../batching/batched-call.js';
-import type { ScriptCall } from '../../redis/scripting/shared-call.js';
+import type { ScriptCall } from '../../redis/scripting/encoded-call.js';
 import type { TokenClock } from '../nodes/token-clock.js';
 import { GRANT_TOKENS } from '../scripts/acquire.lua.js';
 import type { Acquisition, MajorityGrant } from './acquisition.js';

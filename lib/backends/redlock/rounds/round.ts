@@ -1,7 +1,7 @@
 import type { Pending } from '../../../contracts/pending.js';
 import type { Expiring, Timeout } from '../../../timing/timeouts.js';
 import { BatchedCall } from '../../batching/batched-call.js';
-import type { ScriptCall } from '../../redis/scripting/shared-call.js';
+import type { ScriptCall } from '../../redis/scripting/encoded-call.js';
 import type { RedlockNode } from '../nodes/redlock-node.js';
 import { NoQuorum, type NodeFailure } from './no-quorum.js';
 import type { Quorum } from './quorum.js';

@@ -10,8 +10,8 @@ export interface ScriptCall {
   fail(error: unknown): void;
 }
 
-/** A call of a script that goes to several servers: encoded once for all of them. */
-export class SharedCall {
+/** A call of a script, encoded once for all servers that it goes to. */
+export class EncodedCall {
   private parts: string[] | undefined;
   private text = '';
 
