@@ -108,14 +108,14 @@ class RedlockLockBackend implements LockBackend {
     const keys = releaseKeys(request);
     const tally = new ReleaseTally(quorum, ticket, keys, this.cancel(ticket));
     const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
-    const shared = new EncodedCall(RELEASE, keys, [names.length, ticket]);
+    const encoded = new EncodedCall(RELEASE, keys, [names.length, ticket]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) {
         node.owes(ticket, keys);
         return 'away';
       }
       if (requeue) node.run(REQUEUE, keys, requeue, call);
-      else node.release(shared, call);
+      else node.release(encoded, call);
       return undefined;
     });
   }
@@ -188,11 +188,11 @@ class RedlockLockBackend implements LockBackend {
     const { quorum } = this;
     const { names, ticket, ttl, waits } = request;
     const args = [names.length, ticket, ttl, grant.propose(), waits ? 1 : 0];
-    const shared = new EncodedCall(this.scripts.acquire, acquireKeys(request), args);
+    const encoded = new EncodedCall(this.scripts.acquire, acquireKeys(request), args);
     beginRound<AcquireReply, MajorityGrant | Busy>(quorum, acquisition, grant, (node, call) => {
       if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
-      node.acquire(shared, call);
+      node.acquire(encoded, call);
       return undefined;
     });
   }
@@ -224,11 +224,11 @@ class RedlockLockBackend implements LockBackend {
       if (this.renewals.get(ticket) === tally) this.renewals.delete(ticket);
     });
     this.renewals.set(ticket, tally);
-    const shared = new EncodedCall(RENEW, releaseKeys(request), [names.length, ticket, ttl]);
+    const encoded = new EncodedCall(RENEW, releaseKeys(request), [names.length, ticket, ttl]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
-      node.renew(shared, call);
+      node.renew(encoded, call);
       return undefined;
     });
   }

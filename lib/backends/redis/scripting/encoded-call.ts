@@ -59,7 +59,14 @@ class EncodedCommand extends Command {
     const { resolve, reject } = this;
     this.resolve = (reply) => {
       resolve(reply);
-      this.takeCall()?.settle(this.transformReply(reply as Buffer));
+      try {
+        this.takeCall()?.settle(this.transformReply(reply as Buffer));
+      } catch (error) {
+        // Not here: the client would lose its place among the replies, and give the next ones to other commands.
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
     };
     this.reject = (reason) => {
       reject(reason);

@@ -60,17 +60,17 @@ export class RedlockNode {
     return this.unsettled.has(ticket);
   }
 
-  acquire(shared: EncodedCall, call: ScriptCall): void {
-    this.acquires.runEncoded(shared, call);
+  acquire(encoded: EncodedCall, call: ScriptCall): void {
+    this.acquires.runEncoded(encoded, call);
   }
 
-  renew(shared: EncodedCall, call: ScriptCall): void {
-    this.renewals.runEncoded(shared, call);
+  renew(encoded: EncodedCall, call: ScriptCall): void {
+    this.renewals.runEncoded(encoded, call);
   }
 
   /** Frees the names of a ticket that is not asked for again. */
-  release(shared: EncodedCall, call: ScriptCall): void {
-    this.releases.runEncoded(shared, call);
+  release(encoded: EncodedCall, call: ScriptCall): void {
+    this.releases.runEncoded(encoded, call);
   }
 
   run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[], call: ScriptCall): void {
