@@ -1,0 +1,36 @@
+// Takes permits of one semaphore and gives them back with several callers.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SemaphoreService } from 'nest-redis-lock';
+import { app, count, give, id, names, note, oneIn, takePart, whole } from './part.mjs';
+
+const [CALLERS, PERMITS, WAIT] = [8, 5, 40_000];
+const [name] = names;
+const semaphores = app.get(SemaphoreService);
+let holds = 0;
+
+/** Shows until when this process trusts the permit: by then its count is inside, and not longer. */
+async function show(holder, permit, begins) {
+  const until = Math.floor(Date.now() + permit.remaining());
+  await give('enter', ['inside'], name, holder, until, permit.count, begins);
+}
+
+async function cycle() {
+  const permits = oneIn(8) ? whole(2, PERMITS) : 1;
+  const hold = oneIn(150) ? whole(10, 1_500) : whole(0, 3);
+  const started = performance.now();
+  const options = { permits: PERMITS, count: permits, wait: WAIT, ttl: whole(500, 1_000) };
+  try {
+    await semaphores.withPermit(name, options, async (permit) => {
+      const holder = `${id}-${(holds += 1)}:${permits}`;
+      await show(holder, permit, 1);
+      if (hold > 0) await sleep(hold);
+      if (permit.held) await show(holder, permit, 0);
+      await give('leave', ['inside'], holder);
+    });
+  } catch (error) {
+    if (error.code !== 'PERMIT_LOST') await note(`after ${Math.round(performance.now() - started)} ms: ${error.stack}`);
+    await count(error.code ?? error.name);
+  }
+}
+
+await takePart(Array.from({ length: CALLERS }, () => cycle));
