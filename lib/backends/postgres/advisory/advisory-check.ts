@@ -1,6 +1,6 @@
 import { PostgresFailure } from '../connection/diagnosis.js';
 import type { Migration } from '../connection/migration.js';
-import type { Statement } from '../connection/postgres-link.js';
+import { statementOf } from '../connection/statement.js';
 
 /** The oldest version that knows `MATERIALIZED`. */
 const LEAST_VERSION = 120_000;
@@ -14,9 +14,9 @@ const LEAST_VERSION = 120_000;
 export async function checkAdvisory(migration: Migration, server: string, schema: string): Promise<void> {
   const sequence = `'${schema}.tokens'`;
   const table = `'${schema}.holders'`;
-  const check: Statement = {
-    name: `${schema}.advisory_start_v1`,
-    text: `
+  const check = statementOf(
+    'advisory_start',
+    `
 SELECT current_setting('server_version_num'), current_setting('transaction_read_only'), current_user,
   CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN
     has_sequence_privilege(${sequence}, 'USAGE') AND has_sequence_privilege(${sequence}, 'SELECT')
@@ -24,7 +24,7 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
     AND has_table_privilege(${table}, 'SELECT') AND has_table_privilege(${table}, 'INSERT')
     AND has_table_privilege(${table}, 'UPDATE') AND has_table_privilege(${table}, 'DELETE')
   END`,
-  };
+  );
   const { rows } = await migration.query(check, []);
   const [version, readOnly, user, allowed] = (rows[0] ?? []).map(String);
   const refuse = (why: string) => new PostgresFailure(`${server}${why}`);

@@ -1,4 +1,4 @@
-import type { Statement } from '../connection/postgres-link.js';
+import { statementOf, type Statement } from '../connection/statement.js';
 
 /** How many fencing tokens one value of the sequence stands for. */
 export const TOKENS = 1_024;
@@ -53,10 +53,9 @@ export function advisoryStatements(schema: string): AdvisoryStatements {
   // would otherwise undo what they draw after it has read the sequence.
   const gate = `hashtext('nest_redis_lock'), hashtext(${sequence})`;
   const draw = `(SELECT nextval(${sequence}) FROM pg_advisory_xact_lock_shared(${gate}))`;
-  const of = (name: string, text: string): Statement => ({ name: `${schema}.advisory_${name}_v1`, text });
   return {
-    take: of(
-      'take',
+    take: statementOf(
+      'advisory_take',
       `
 WITH taken AS MATERIALIZED (
   SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN ${draw} END AS token
@@ -67,30 +66,30 @@ WITH taken AS MATERIALIZED (
 )
 SELECT pg_backend_pid(), token FROM taken`,
     ),
-    free: of(
-      'free',
+    free: statementOf(
+      'advisory_free',
       `
 WITH forgotten AS (DELETE FROM ${schema}.holders WHERE key = $1::bigint AND pid = pg_backend_pid())
 SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)`,
     ),
-    unlock: of('unlock', 'SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)'),
-    mint: of(
-      'mint',
+    unlock: statementOf('advisory_unlock', 'SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)'),
+    mint: statementOf(
+      'advisory_mint',
       `
 WITH next AS MATERIALIZED (SELECT ${draw} AS token), noted AS (
   UPDATE ${schema}.holders SET unissued = next.token + ${TOKENS} FROM next WHERE key = $1::bigint
 )
 SELECT pg_backend_pid(), token FROM next`,
     ),
-    raise: of(
-      'raise',
+    raise: statementOf(
+      'advisory_raise',
       `
 SELECT pg_backend_pid(), CASE WHEN pg_advisory_xact_lock(${gate}) IS NOT NULL
   THEN setval(${sequence}, greatest($1::bigint, (SELECT last_value FROM ${schema}.tokens))) END`,
     ),
-    check: of('check', 'SELECT pg_backend_pid()'),
-    holder: of(
-      'holder',
+    check: statementOf('advisory_check', 'SELECT pg_backend_pid()'),
+    holder: statementOf(
+      'advisory_holder',
       `
 SELECT l.pid, h.ticket, h.unissued
 FROM pg_locks AS l LEFT JOIN ${schema}.holders AS h ON h.key = $1::bigint AND h.pid = l.pid
@@ -98,8 +97,8 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND (l.classid::bigint << 32 | l.objid::bigint) = $1::bigint`,
     ),
-    forget: of(
-      'forget',
+    forget: statementOf(
+      'advisory_forget',
       `
 DELETE FROM ${schema}.holders AS h
 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity AS a WHERE a.pid = h.pid)`,

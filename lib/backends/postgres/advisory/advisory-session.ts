@@ -4,7 +4,8 @@ import type { Client } from 'pg';
 import type { TokenRange } from '../../../contracts/lock-backend.js';
 import type { StoreSession } from '../../sessions/store-session.js';
 import { PostgresFailure } from '../connection/diagnosis.js';
-import type { PostgresLink, Row, Statement } from '../connection/postgres-link.js';
+import type { PostgresLink, Row } from '../connection/postgres-link.js';
+import type { Statement } from '../connection/statement.js';
 import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
 import { SETTINGS } from './session-settings.js';
 

@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { Socket } from 'node:net';
 import type { Client, PoolConfig } from 'pg';
 import { backoff } from '../../../timing/backoff.js';
-import type { PostgresLink, Statement } from './postgres-link.js';
+import type { PostgresLink } from './postgres-link.js';
+import { statementOf } from './statement.js';
 
 /** How often (ms) the connection is checked. A broken one is noticed within twice this time. */
 const HEARTBEAT = 1_000;
@@ -11,7 +12,7 @@ const PROBE_PATIENCE = 1_000;
 /** The longest pause (ms) before the next attempt to connect. */
 const LONGEST_PAUSE = 10_000;
 
-const NOTIFY: Statement = { name: 'nest_redis_lock.notify_v1', text: 'SELECT pg_notify($1, $2)' };
+const NOTIFY = statementOf('notify', 'SELECT pg_notify($1, $2)');
 
 /** What uses the messages. */
 export interface MessageListener {

@@ -1,5 +1,6 @@
 import { codeOf, PostgresFailure } from './diagnosis.js';
-import type { PostgresLink, Reply, Statement } from './postgres-link.js';
+import type { PostgresLink, Reply } from './postgres-link.js';
+import type { Statement } from './statement.js';
 
 /** A schema, a table or a function that does not exist. */
 const MISSING = new Set(['3F000', '42P01', '42883']);

@@ -7,14 +7,9 @@ import { queryOutsideTransactions } from './foreign-transaction.js';
 import { KeptConnection, type Done, type Row } from './kept-connection.js';
 import { isPool, optionsOf, type PostgresConnection } from './postgres-connection.js';
 import { serverOf } from './server-address.js';
+import type { Statement } from './statement.js';
 
 export type { Row };
-
-/** One SQL statement. Connections prepare it under its name, once each. */
-export interface Statement {
-  readonly name: string;
-  readonly text: string;
-}
 
 /** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
 const PATIENCE = 5_000;

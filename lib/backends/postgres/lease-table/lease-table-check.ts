@@ -1,6 +1,6 @@
 import type { Notice } from '../../../contracts/start-request.js';
 import { PostgresFailure } from '../connection/diagnosis.js';
-import type { Statement } from '../connection/postgres-link.js';
+import { statementOf } from '../connection/statement.js';
 import type { LeaseTable } from './lease-table.js';
 import { LAST_FUNCTION } from './sql/lease-table.sql.js';
 
@@ -19,16 +19,16 @@ export async function checkLeaseTable(
   report: (notice: Notice) => void,
 ): Promise<void> {
   const { server } = table.link;
-  const settings: Statement = {
-    name: `${schema}.check_v1`,
-    text: `
+  const settings = statementOf(
+    'check',
+    `
 SELECT current_setting('server_version_num'), current_setting('transaction_read_only'),
   current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_user,
   EXISTS (
     SELECT 1 FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname = '${schema}' AND p.proname = '${LAST_FUNCTION}'
   )`,
-  };
+  );
   const { rows } = await table.link.query(settings, []);
   const [version, readOnly, isolation, durability, user, complete] = (rows[0] ?? []).map(String);
   const refuse = (why: string) => new PostgresFailure(`${server} ${why}`);
@@ -46,14 +46,14 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
 }
 
 async function checkRights(table: LeaseTable, schema: string, user: string): Promise<void> {
-  const rights: Statement = {
-    name: `${schema}.rights_v1`,
-    text: `
+  const rights = statementOf(
+    'rights',
+    `
 SELECT CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
   SELECT bool_and(has_table_privilege('${schema}.' || name, 'SELECT') AND has_table_privilege('${schema}.' || name, 'INSERT')
     AND has_table_privilege('${schema}.' || name, 'UPDATE') AND has_table_privilege('${schema}.' || name, 'DELETE'))
   FROM unnest(ARRAY['locks', 'waiters', 'labels']) AS name) END`,
-  };
+  );
   const { rows } = await table.link.query(rights, []);
   if (String(rows[0]?.[0]) === 'true') return;
   throw new PostgresFailure(

@@ -1,5 +1,6 @@
 import { Migration } from '../connection/migration.js';
-import type { PostgresLink, Reply, Row, Statement } from '../connection/postgres-link.js';
+import type { PostgresLink, Reply, Row } from '../connection/postgres-link.js';
+import type { Statement } from '../connection/statement.js';
 import { leaseStatements, type LeaseStatements } from './sql/lease-statements.js';
 import { leaseTableSql } from './sql/lease-table.sql.js';
 

@@ -1,4 +1,5 @@
-import type { Row, Statement } from '../../connection/postgres-link.js';
+import type { Row } from '../../connection/postgres-link.js';
+import type { Statement } from '../../connection/statement.js';
 import type { LeaseTable } from '../lease-table.js';
 import { inOrder } from '../lock-key.js';
 

@@ -1,10 +1,10 @@
 import { MOST_WAITERS } from '../../../../contracts/lock-requests.js';
-import type { Statement } from '../../connection/postgres-link.js';
+import { statementOf, type Statement } from '../../connection/statement.js';
 import { fromNow, microsOf, millisecondsOf } from './queue.sql.js';
 
 const NOW = 'clock_timestamp()';
 
-/** The statements of a lease table. Their names carry a version: other versions may use the same connections. */
+/** The statements of a lease table. */
 export interface LeaseStatements {
   /** Takes a free name that nobody waits for: $1 key, $2 ticket, $3 ttl. No row: ask `enqueue`. */
   readonly take: Statement;
@@ -45,7 +45,7 @@ export interface LeaseStatements {
 }
 
 export function leaseStatements(schema: string): LeaseStatements {
-  const statement = (name: keyof LeaseStatements, text: string): Statement => ({ name: `${schema}.${name}_v1`, text });
+  const statement: (does: keyof LeaseStatements, text: string) => Statement = statementOf;
   return {
     take: statement(
       'take',
