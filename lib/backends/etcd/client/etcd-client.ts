@@ -59,7 +59,10 @@ export class EtcdClient {
             for (const listener of this.doubtListeners) listener();
           }
           this.leave(endpoint, error);
-        } else throw error;
+        } else {
+          if (error instanceof EtcdRefusal) error.resent = uncertain;
+          throw error;
+        }
       }
     }
     throw new EtcdUnavailable(this.failures() ?? 'no endpoint answers');

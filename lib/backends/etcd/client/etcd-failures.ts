@@ -1,10 +1,16 @@
 /** gRPC codes, as the JSON gateway reports them. */
+const CANCELLED = 1;
+const DEADLINE_EXCEEDED = 4;
 const UNAVAILABLE = 14;
 const UNAUTHENTICATED = 16;
+/** A server that is being stopped answers `CANCELLED`, too. */
+const OF_MEMBER = new Set([CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE]);
 
 /** A server answered that it does not carry out the request. */
 export class EtcdRefusal extends Error {
   override readonly name = 'EtcdRefusal';
+  /** Whether an earlier send of the request may have been carried out. */
+  resent = false;
 
   constructor(
     message: string,
@@ -13,9 +19,9 @@ export class EtcdRefusal extends Error {
     super(message);
   }
 
-  /** Whether another member may serve the request. */
+  /** Whether another member may serve the request. A proxy that finds no server answers no JSON. */
   get isOfMember(): boolean {
-    return this.code === UNAVAILABLE;
+    return OF_MEMBER.has(this.code) || this.message.startsWith('HTTP 5');
   }
 
   /** Whether the cluster may have carried out the request all the same. */

@@ -95,8 +95,13 @@ export class EtcdTransactions {
     } catch (error) {
       if (!(error instanceof EtcdRefusal)) return group.map(() => error as Error);
       // One of them may be the reason: each has its own answer.
-      return Promise.all(group.map(({ txn }) => this.run(txn).catch((each: Error) => each)));
+      return Promise.all(group.map(({ txn }) => this.runAgain(txn, error.resent).catch((each: Error) => each)));
     }
+  }
+
+  private async runAgain(txn: Txn, resent: boolean): Promise<Outcome> {
+    const outcome = await this.run(txn);
+    return resent ? outcome.asResent() : outcome;
   }
 }
 
