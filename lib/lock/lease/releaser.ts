@@ -1,4 +1,5 @@
 import type { Warnings } from '../../errors/limited-log.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import type { BackendCalls, Ticketed } from '../backend/backend-calls.js';
 import type { Grant } from './grant.js';
 import type { ReleaseOutcome } from './release-outcome.js';
@@ -14,6 +15,8 @@ export class Releaser {
   private readonly retries: ReleaseRetries<UnansweredRelease & Ticketed>;
   /** Tickets in their minimum hold, and when (monotonic, ms) that ends: a late message or answer must not free them. */
   private readonly minHolds = new Map<string, number>();
+  /** The requests under way that end a grant, by its ticket. */
+  private readonly endings = new BriefMap<string, Promise<unknown>>();
   private sweepAt = FEWEST_TO_SWEEP;
 
   constructor(
@@ -34,18 +37,32 @@ export class Releaser {
   release(grant: Grant): Promise<ReleaseOutcome> {
     this.watchdog.unwatch(grant);
     if (grant.inMinHold) this.rememberMinHold(grant);
-    return new Promise((resolve) => {
+    return this.ending(grant, (ended) => {
       this.calls.sendRelease(
         grant,
         releaseLimit(grant.remaining(), this.calls.commandTimeout),
         // The first request may have freed the name, and another process may own it since.
-        ({ status, resent }) => resolve(resent ? 'released' : status),
+        ({ status, resent }) => ended(resent ? 'released' : status),
         () => {
           this.repeatUntilConfirmed(grant);
-          resolve('unconfirmed');
+          ended('unconfirmed');
         },
       );
     });
+  }
+
+  /** Sends the request that ends a grant; resolves to its outcome. Until then its ticket is not released once more. */
+  ending({ ticket }: Grant, send: (ended: (outcome: ReleaseOutcome) => void) => void): Promise<ReleaseOutcome> {
+    let over = false;
+    const outcome = new Promise<ReleaseOutcome>((resolve) => {
+      send((answer) => {
+        over = true;
+        this.endings.delete(ticket);
+        resolve(answer);
+      });
+    });
+    if (!over) this.endings.add(ticket, outcome);
+    return outcome;
   }
 
   /** Repeats the release of the ticket's names until the backend confirms it or the lease ends. */
@@ -57,9 +74,16 @@ export class Releaser {
 
   /**
    * Releases what the ticket may own: its grant was never used, or its lease was lost. Repeats the release until the
-   * backend answers, for at most `ttl` ms.
+   * backend answers, for at most `ttl` ms. Waits for a request under way that ends its grant: where requests travel on
+   * several connections, this one could overtake it, and that one would be answered that the lock was lost.
    */
-  abandon({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
+  abandon(owned: Ticketed, ttl: number): void {
+    const ending = this.endings.get(owned.ticket);
+    if (ending) this.track(ending.then(() => this.abandonNow(owned, ttl)));
+    else this.abandonNow(owned, ttl);
+  }
+
+  private abandonNow({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
     const until = this.endOf(ttl);
     const abandoned = { names, ticket, minHoldUntil };
     if (minHoldUntil > 0) this.rememberMinHold(abandoned);

@@ -36,11 +36,7 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
   /** The grant that is renewed before its first caller enters. */
   private prepared: Grant | undefined;
 
-  constructor(
-    private readonly contention: Contention,
-    /** The grant is released by a request under way. */
-    private readonly ends: (grant: Grant, outcome: Promise<ReleaseOutcome>) => void,
-  ) {}
+  constructor(private readonly contention: Contention) {}
 
   /** The grant that callers join now. */
   get grant(): Grant | undefined {
@@ -169,7 +165,6 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     const outcome = this.releaser.release(grant);
-    this.ends(grant, outcome);
     this.contention.forgetIfIdle();
     return outcome;
   }

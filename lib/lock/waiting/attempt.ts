@@ -29,8 +29,6 @@ export interface Attempt {
   /** A message with a fencing token below this reports an earlier grant. */
   unissued: number;
   heartbeat: NodeJS.Timeout | undefined;
-  /** Settles when the request that ends its grant was answered; `undefined` before that request. */
-  ending: Promise<unknown> | undefined;
   /** Readers of this process keep what it was granted, and release it. */
   leftToReaders: boolean;
 }
@@ -45,7 +43,6 @@ export function newAttempt(ticket: string, queues: boolean, ttl: number): Attemp
     base: currentInstant(),
     unissued: 0,
     heartbeat: undefined,
-    ending: undefined,
     leftToReaders: false,
   };
 }

@@ -52,38 +52,32 @@ export class Attempts {
   requeue(grant: Grant, claim: number): Promise<ReleaseOutcome> {
     const { contention } = this;
     const attempt = this.begin(true, claim);
-    const outcome = new Promise<ReleaseOutcome>((resolve) => {
+    const { releaser } = contention.place.backend;
+    return releaser.ending(grant, (ended) => {
       sendRequeue(
         contention,
         { ticket: grant.ticket, again: attempt.ticket, claim },
         (answer) => {
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
-            return resolve('released');
+            return ended('released');
           }
           // The backend carried out an earlier send of this request, and the message of the grant has arrived.
-          if (this.owns(attempt)) return resolve('released');
+          if (this.owns(attempt)) return ended('released');
           if (answer.resent) this.abandon(attempt);
           if (this.current === attempt) {
             this.end(attempt);
             contention.goOn();
           }
-          resolve(answer.resent ? 'released' : 'taken');
+          ended(answer.resent ? 'released' : 'taken');
         },
         (error) => {
-          contention.place.backend.releaser.repeatUntilConfirmed(grant);
+          releaser.repeatUntilConfirmed(grant);
           this.failed(attempt, error);
-          resolve('unconfirmed');
+          ended('unconfirmed');
         },
       );
     });
-    this.ends(grant, outcome);
-    return outcome;
-  }
-
-  /** The grant is released or handed over by a request under way. */
-  ends({ ticket }: Grant, outcome: Promise<ReleaseOutcome>): void {
-    if (this.granted?.ticket === ticket) this.granted.ending = outcome;
   }
 
   /** The readers of this process keep the grant, and release it. */
@@ -137,24 +131,13 @@ export class Attempts {
     place.backend.releaser.abandon({ names, ticket }, ttl);
   }
 
-  /**
-   * The ticket was granted the name before this answer: it is released once more when the request that ends its grant
-   * was answered. Where requests travel on several connections, an earlier release would overtake that one, which would
-   * then be answered that the name was lost.
-   */
-  private abandonOnceEnded(attempt: Attempt): void {
-    const { ending } = attempt;
-    if (!ending) return this.abandon(attempt);
-    this.contention.place.backend.releaser.track(ending.then(() => this.abandon(attempt)));
-  }
-
   /** `sentAt` is when the request was first sent, even if the client library has resent it since. */
   private answered(attempt: Attempt, sentAt: Instant, answer: QueueAnswer): void {
     if (this.current !== attempt) {
       // The message of the grant arrived before this answer; or the attempt was given up, and its release may have
       // overtaken the request.
       if (this.owns(attempt)) return;
-      if (answer.status === 'granted' || attempt.queues) this.abandonOnceEnded(attempt);
+      if (answer.status === 'granted' || attempt.queues) this.abandon(attempt);
       return;
     }
     this.contention.succeeded();

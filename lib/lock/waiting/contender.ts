@@ -48,9 +48,7 @@ export class Contender implements CallerHost, Contention {
   ) {
     this.names = [name];
     this.attempts = new Attempts(this);
-    this.turn = reads
-      ? new SharedTurn(this, (grant, outcome) => this.attempts.ends(grant, outcome))
-      : new Turn(this, this.attempts);
+    this.turn = reads ? new SharedTurn(this) : new Turn(this, this.attempts);
   }
 
   join(caller: Caller): void {

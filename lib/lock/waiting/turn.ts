@@ -231,9 +231,7 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     this.contention.forgetIfIdle();
-    const outcome = this.releaser.release(grant);
-    this.attempts.ends(grant, outcome);
-    return outcome;
+    return this.releaser.release(grant);
   }
 
   private get releaser(): Releaser {

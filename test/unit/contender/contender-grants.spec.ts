@@ -39,6 +39,21 @@ describe('a grant of a ticket that is not current', () => {
     expect(backend.releases).toEqual([ticket, ticket]);
   });
 
+  it('whose release is under way is released once more only after that, which it could overtake (R13)', async () => {
+    const { lock, ticket } = await holding();
+    delete backend.atOnce.release;
+    const released = lock.release();
+    const first = await backend.take('release');
+    expect(contenders()).toBe(0);
+    await backend.tell(grantMessage(ticket, NAME));
+    await quiet();
+    expect(backend.releases).toEqual([ticket]);
+    await first.answer({ status: 'released', resent: false });
+    await released;
+    await (await backend.take('release')).answer({ status: 'gone', resent: false });
+    expect(backend.releases).toEqual([ticket, ticket]);
+  });
+
   it('does not disturb the one that is (R12)', async () => {
     const { lock, ticket } = await holding();
     await backend.tell({ kind: 'wanted', ticket: `${ticket}0`, name: NAME });
