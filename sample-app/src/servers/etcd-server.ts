@@ -3,6 +3,7 @@ import getPort from 'get-port';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
 import { ServerProcess } from './server-process.js';
+import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface EtcdServer extends AsyncDisposable {
@@ -82,7 +83,7 @@ async function startMember(program: string, { name, url, peer }: Place, more: st
     removeDirectory(directory);
   };
   const restart = async () => {
-    current = await start();
+    current = await startAgain(start);
   };
   return {
     url,

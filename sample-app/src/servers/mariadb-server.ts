@@ -5,6 +5,7 @@ import { createConnection } from 'mysql2/promise';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
 import { ServerProcess, spawnGuarded } from './server-process.js';
+import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface MariadbServer extends AsyncDisposable {
@@ -66,7 +67,7 @@ export async function startMariadbServer(
         },
         restart: async () => {
           await server.stop();
-          server = await launch(port);
+          server = await startAgain(() => launch(port));
         },
         stop,
         [Symbol.asyncDispose]: stop,

@@ -4,6 +4,7 @@ import getPort from 'get-port';
 import pg from 'pg';
 import { postgresUser, preparePostgresBinaries } from './postgres-binaries.js';
 import { ServerProcess, spawnGuarded, type ServerProcessOptions } from './server-process.js';
+import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface PostgresServer extends AsyncDisposable {
@@ -58,7 +59,7 @@ export async function startPostgresServer(settings: Readonly<Record<string, stri
       };
       const restart = async () => {
         await server.stop();
-        server = await startAt(port);
+        server = await startAgain(() => startAt(port));
       };
       return {
         url: urlAt(port),

@@ -5,6 +5,7 @@ import getPort from 'get-port';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
 import { ServerProcess } from './server-process.js';
+import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface ZooKeeperServer extends AsyncDisposable {
@@ -91,15 +92,7 @@ class StartedServer implements ZooKeeperServer {
 
   async restart(): Promise<void> {
     await this.process.stop();
-    for (let attempt = 1; ; attempt++) {
-      try {
-        this.process = await this.start();
-        return;
-      } catch (error) {
-        // A connection of another program has the port for a moment, as its own.
-        if (attempt === 5) throw error;
-      }
-    }
+    this.process = await startAgain(this.start);
   }
 
   ask(word: string): Promise<string> {
