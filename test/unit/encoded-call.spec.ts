@@ -1,5 +1,20 @@
 import { jest } from '@jest/globals';
+import { Command } from 'ioredis';
 import { EncodedCall } from '../../lib/backends/redis/scripting/encoded-call.js';
+
+const SCRIPT = { lua: 'return 1', sha1: 'e0e1f9fabfc9d4800c877a703b823ac0578ff8db' };
+const IGNORED = { settle: () => {}, fail: () => {} };
+
+it.each(['name', 'Straße', '名前', '🔒'])('encodes %s as the client does', (name) => {
+  const encoded = new EncodedCall(SCRIPT, [`{${name}}`, 'key'], [name, 1.5, 1_760_000_000_000_128]).command(IGNORED);
+  const usual = new Command('evalsha', [SCRIPT.sha1, 2, `{${name}}`, 'key', name, 1.5, 1_760_000_000_000_128]);
+  expect(encoded.toWritable({})).toBe(usual.toWritable({}));
+});
+
+it('encodes the arguments for a call that is alone', () => {
+  const encoded = new EncodedCall(SCRIPT, ['key'], ['ticket', 1], ['ticket']).command(IGNORED);
+  expect(encoded.toWritable({})).toBe(new Command('evalsha', [SCRIPT.sha1, 1, 'key', 'ticket']).toWritable({}));
+});
 
 it('keeps an error of those who wait for the reply out of the client that reads it', () => {
   const later = jest.spyOn(globalThis, 'queueMicrotask').mockImplementation(() => {});
@@ -8,7 +23,7 @@ it('keeps an error of those who wait for the reply out of the client that reads 
     const settle = () => {
       throw failure;
     };
-    const call = new EncodedCall({ lua: 'return 1', sha1: 'e0e1f9fabfc9d4800c877a703b823ac0578ff8db' }, [], []);
+    const call = new EncodedCall(SCRIPT, [], []);
     const command = call.command({ settle, fail: () => {} });
     expect(() => command.resolve(Buffer.from('reply'))).not.toThrow();
     expect(later.mock.calls).toHaveLength(1);

@@ -19,6 +19,8 @@ export class EncodedCall {
     readonly script: RedisScript,
     readonly keys: readonly string[],
     readonly args: readonly (string | number)[],
+    /** What a call that is not one of several in one run of the script may have instead of `args`. */
+    private readonly aloneArgs = args,
   ) {}
 
   /** The command for one of the servers, which settles `call`. */
@@ -28,15 +30,29 @@ export class EncodedCall {
   }
 
   private encode(): string[] {
-    const { script, keys, args } = this;
+    const { script, keys, aloneArgs } = this;
     const parts = [script.sha1, String(keys.length)];
     for (const key of keys) parts.push(key);
-    for (const arg of args) parts.push(String(arg));
-    let text = `*${parts.length + 1}\r\n$7\r\nevalsha\r\n`;
-    for (const part of parts) text += `$${Buffer.byteLength(part)}\r\n${part}\r\n`;
-    this.text = text;
+    for (const arg of aloneArgs) parts.push(String(arg));
+    const text = textOf(parts, lengthOfAscii);
+    this.text = Buffer.byteLength(text) === text.length ? text : textOf(parts, lengthInBytes);
     return parts;
   }
+}
+
+function textOf(parts: readonly string[], lengthOf: (part: string) => number): string {
+  let text = `*${parts.length + 1}\r\n$7\r\nevalsha\r\n`;
+  for (const part of parts) text += `$${lengthOf(part)}\r\n${part}\r\n`;
+  return text;
+}
+
+function lengthInBytes(part: string): number {
+  return Buffer.byteLength(part);
+}
+
+/** Asking for the length in bytes is slow: once for the whole text is enough where it is ASCII. */
+function lengthOfAscii(part: string): number {
+  return part.length;
 }
 
 /** Whether the client sends commands as they are, so that it can send one that is encoded already. */

@@ -57,16 +57,12 @@ export class ScriptBatch {
       return this.gather(undefined, encoded.keys, encoded.args, call);
     }
     this.underWay = 1;
-    this.scripts.sendEncoded(encoded, {
-      settle: (reply) => {
-        this.underWay -= 1;
-        call.settle(reply);
-      },
-      fail: (error) => {
-        this.underWay -= 1;
-        call.fail(error);
-      },
-    });
+    this.scripts.sendEncoded(encoded, new CallAlone(this, call));
+  }
+
+  /** A run is over that was sent for one call. */
+  landed(): void {
+    this.underWay -= 1;
   }
 
   private gather(
@@ -113,5 +109,23 @@ export class ScriptBatch {
         for (const call of calls) call.fail(error);
       },
     );
+  }
+}
+
+/** A call that is a run of its own. */
+class CallAlone implements ScriptCall {
+  constructor(
+    private readonly batch: ScriptBatch,
+    private readonly call: ScriptCall,
+  ) {}
+
+  settle(reply: unknown): void {
+    this.batch.landed();
+    this.call.settle(reply);
+  }
+
+  fail(error: unknown): void {
+    this.batch.landed();
+    this.call.fail(error);
   }
 }

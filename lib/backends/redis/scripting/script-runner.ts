@@ -5,6 +5,7 @@ import type { RedisClient } from '../redis-client.js';
 import { RefusedForNow } from './refused-for-now.js';
 import type { RedisScript, RunScript } from './redis-script.js';
 import { isTryAgain, scriptClient } from './script-client.js';
+import { EncodedAttempt, isUnknownScript } from './encoded-attempt.js';
 import { EncodedCall, sendsEncoded, type ScriptCall } from './encoded-call.js';
 import type { Traffic } from '../connection/silence-guard.js';
 
@@ -139,7 +140,8 @@ export class ScriptRunner implements Traffic {
     }
     const { encoding } = this;
     if (encoding?.status === 'ready' && !bytes && isText(args)) {
-      return this.askEncoded(encoding, new EncodedCall(script, keys, args), answered, failed);
+      const call = { settle: answered, fail: failed };
+      return this.askEncoded(encoding, new EncodedCall(script, keys, args), call, false);
     }
     const sent = bytes
       ? client.callBuffer('EVALSHA', [script.sha1, keys.length, ...keys, ...args])
@@ -156,30 +158,18 @@ export class ScriptRunner implements Traffic {
   /** As `send`, for a call that other servers may get, too. */
   sendEncoded(encoded: EncodedCall, call: ScriptCall): void {
     const { encoding } = this;
-    const answered = (reply: unknown) => call.settle(reply);
-    const failed = (error: unknown) => call.fail(error);
-    const send = () => this.send(encoded.script, encoded.keys, encoded.args, answered, failed);
-    if (encoding?.status !== 'ready') return send();
-    this.askEncoded(encoding, encoded, answered, (error) => (RefusedForNow.is(error) ? send() : failed(error)));
+    if (encoding?.status === 'ready') this.askEncoded(encoding, encoded, call, true);
+    else this.sendCall(encoded, call);
   }
 
-  private askEncoded(
-    client: Redis,
-    encoded: EncodedCall,
-    answered: (reply: unknown) => void,
-    failed: (error: unknown) => void,
-  ): void {
-    const { script, keys, args } = encoded;
-    const wholeIfUnknown = (error: unknown) => {
-      if (isUnknownScript(error)) this.ask(client.eval(script.lua, keys.length, ...keys, ...args), answered, failed);
-      else failed(error);
-    };
+  sendCall({ script, keys, args }: EncodedCall, call: ScriptCall): void {
+    const answered = (reply: unknown) => call.settle(reply);
+    this.send(script, keys, args, answered, (error) => call.fail(error));
+  }
+
+  private askEncoded(client: Redis, encoded: EncodedCall, call: ScriptCall, persists: boolean): void {
     this.sent += 1;
-    const command = encoded.command({
-      settle: (reply) => this.replied(reply, answered, failed),
-      fail: (error) => this.erred(error, wholeIfUnknown),
-    });
-    void client.sendCommand(command);
+    void client.sendCommand(encoded.command(new EncodedAttempt(this, client, encoded, call, persists)));
   }
 
   /**
@@ -208,21 +198,23 @@ export class ScriptRunner implements Traffic {
   ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
     this.sent += 1;
     command.then(
-      (reply) => this.replied(reply, answered, failed),
-      (error: unknown) => this.erred(error, failed),
+      (reply) => this.replied(reply, { settle: answered, fail: failed }),
+      (error: unknown) => {
+        this.erred(error);
+        failed(error);
+      },
     );
   }
 
-  private replied<T>(reply: T, answered: (reply: T) => void, failed: (error: unknown) => void): void {
+  replied(reply: unknown, call: ScriptCall): void {
     this.replies += 1;
-    if (reply === 'QUEUED') failed(new Error(QUEUED));
-    else answered(reply);
+    if (reply === 'QUEUED') call.fail(new Error(QUEUED));
+    else call.settle(reply);
   }
 
-  private erred(error: unknown, failed: (error: unknown) => void): void {
+  erred(error: unknown): void {
     this.replies += 1;
     if (error instanceof Error) this.refused(error);
-    failed(error);
   }
 
   /** Notes an error that Redis answered, alone or within a reply. */
@@ -236,10 +228,6 @@ export class ScriptRunner implements Traffic {
       for (const event of CONNECT_EVENTS) this.client.off(event, listener);
     }
   }
-}
-
-function isUnknownScript(error: unknown): boolean {
-  return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }
 
 function isText(args: readonly ScriptArgument[]): args is readonly (string | number)[] {
