@@ -108,7 +108,7 @@ class RedlockLockBackend implements LockBackend {
     const keys = releaseKeys(request);
     const tally = new ReleaseTally(quorum, ticket, keys, this.cancel(ticket));
     const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
-    const encoded = new EncodedCall(RELEASE, keys, [names.length, ticket]);
+    const encoded = new EncodedCall(RELEASE, keys, [ticket, names.length], names.length === 1 ? [ticket] : undefined);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) {
         node.owes(ticket, keys);
@@ -124,7 +124,7 @@ class RedlockLockBackend implements LockBackend {
     const { ticket, names, rest, prefix } = request;
     const keys = names.map((name) => redlockKeys({ prefix, name }).lock);
     const tally = new ReleaseTally(this.quorum, ticket, undefined, this.cancel(ticket));
-    return this.askAll(tally, KEEP, keys, [names.length, ticket, rest]);
+    return this.askAll(tally, KEEP, keys, [ticket, rest, names.length]);
   }
 
   mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<Minted | null> {
@@ -187,8 +187,9 @@ class RedlockLockBackend implements LockBackend {
   private askToGrant(request: AcquireRequest, acquisition: Acquisition, grant: PendingGrant): void {
     const { quorum } = this;
     const { names, ticket, ttl, waits } = request;
-    const args = [names.length, ticket, ttl, grant.propose(), waits ? 1 : 0];
-    const encoded = new EncodedCall(this.scripts.acquire, acquireKeys(request), args);
+    const args = [ticket, ttl, grant.propose(), waits ? 1 : 0, names.length];
+    const alone = waits && names.length === 1 ? args.slice(0, 3) : args;
+    const encoded = new EncodedCall(this.scripts.acquire, acquireKeys(request), args, alone);
     beginRound<AcquireReply, MajorityGrant | Busy>(quorum, acquisition, grant, (node, call) => {
       if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
@@ -224,7 +225,7 @@ class RedlockLockBackend implements LockBackend {
       if (this.renewals.get(ticket) === tally) this.renewals.delete(ticket);
     });
     this.renewals.set(ticket, tally);
-    const encoded = new EncodedCall(RENEW, releaseKeys(request), [names.length, ticket, ttl]);
+    const encoded = new EncodedCall(RENEW, releaseKeys(request), [ticket, ttl, names.length]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';

@@ -28,7 +28,7 @@ export async function reserveTokens(
   const keys = acquireKeys(request);
   let first = clock.propose(least);
   for (let tries = 0; tries < MOST_TRIES; tries++) {
-    const args = [names.length, ticket, first, count];
+    const args = [ticket, first, count, names.length];
     const send: Ask = (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';

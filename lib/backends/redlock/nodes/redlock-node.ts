@@ -170,7 +170,7 @@ export class RedlockNode {
   }
 
   private free(ticket: string, keys: ReleaseKeys): void {
-    this.releases.run(undefined, keys, [keys.length / 2, ticket], Number).then(
+    this.releases.run(undefined, keys, [ticket, keys.length / 2], Number).then(
       () => this.unsettled.delete(ticket),
       // It stays to be freed at the next connection.
       () => {},

@@ -34,9 +34,10 @@ export class Restarts {
     const { start } = node;
     // Its user may not run INFO, so that restarts go unnoticed.
     if (!start) return undefined;
-    const twin = this.nodes.find((other) => other !== node && other.start?.runId === start.runId);
-    if (twin && twin.index < node.index) {
-      return `is the same server as connections[${twin.index}]; give one connection for each independent Redis`;
+    for (const { index, start: other } of this.nodes) {
+      if (index >= node.index) break;
+      if (other?.runId !== start.runId) continue;
+      return `is the same server as connections[${index}]; give one connection for each independent Redis`;
     }
     const left = start.startedAt + this.delay - performance.now();
     if (left <= 0) {
@@ -48,6 +49,8 @@ export class Restarts {
   }
 
   private firstStart(): number {
-    return Math.min(...this.nodes.map(({ start }) => start?.startedAt ?? Infinity));
+    let first = Infinity;
+    for (const { start } of this.nodes) if (start && start.startedAt < first) first = start.startedAt;
+    return first;
   }
 }

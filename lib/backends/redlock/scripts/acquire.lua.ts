@@ -15,8 +15,8 @@ const WINDOW = 'math.min(60000000, fence_ttl * 250)';
  * taken under one token.
  *
  * KEYS, for each name: lock, fence, wanted.
- * ARGV, for each call: number of names, ticket, lease in ms, first token after those proposed, 1 for a ticket that
- * waits and asks again.
+ * ARGV, for each call: ticket, lease in ms, first token after those proposed, 0 for a ticket that does not wait and ask
+ * again (a single call for one name leaves out what follows, if it waits), number of names.
  * Returns for each call
  * - 1 or the time of the node in µs, when the names were free, the tokens are reserved and nobody else waits;
  * - {1, time, first token not yet issued or 0 when the proposed tokens are reserved, number of other waiters};
@@ -32,7 +32,7 @@ const WINDOW = 'math.min(60000000, fence_ttl * 250)';
 export const ACQUIRE = fencingScript(`
 local call = redis.call
 if #KEYS == 3 then
-  ${takeIfFree('1', '2')}
+  ${takeIfFree('1', '1')}
 end
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -60,7 +60,7 @@ local acquire = function(first, last, arg)
   if last == first + 2 and #KEYS > 3 then
     ${takeIfFree('first', 'arg')}
   end
-  local me, ttl, after, waits = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3] == '1'
+  local me, ttl, after, waits = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3] ~= '0'
   local waiting, unissued = 0, 0
   for i = first, last, 3 do
     local owner = call('GET', KEYS[i])

@@ -2,7 +2,7 @@
 interface CallLayout {
   /** Keys for each name. */
   readonly keys: number;
-  /** Arguments beside the number of names, which comes first. */
+  /** Arguments beside the number of names, which comes last and is left out where a single call is for one name. */
   readonly args: number;
 }
 
@@ -15,8 +15,8 @@ export function callsOf(each: string, { keys, args }: CallLayout): string {
   return `
 local answers, first, arg = {}, 1, 1
 while arg <= #ARGV do
-  local last = first + ${keys} * ARGV[arg] - 1
-  local fine, answer = pcall(${each}, first, last, arg + 1)
+  local last = first + ${keys} * (ARGV[arg + ${args}] or 1) - 1
+  local fine, answer = pcall(${each}, first, last, arg)
   if not fine and type(answer) ~= 'table' then answer = {err = answer} end
   answers[#answers + 1] = answer
   first, arg = last + 1, arg + ${1 + args}

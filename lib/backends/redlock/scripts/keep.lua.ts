@@ -4,7 +4,7 @@ import { callsOf } from './calls-of.lua.js';
 /**
  * Cuts the lease of those of the names that hold the ticket to \`rest\` ms; never lengthens one.
  *
- * KEYS: lock of each name. ARGV: number of names, ticket, rest in ms.
+ * KEYS: lock of each name. ARGV: ticket, rest in ms, number of names.
  * Returns 1 when all names held the ticket, 0 when one was free, -1 when one holds another ticket.
  */
 export const KEEP = redisScript(`

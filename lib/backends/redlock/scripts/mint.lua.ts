@@ -4,7 +4,7 @@ import { callsOf } from './calls-of.lua.js';
 /**
  * Reserves the proposed fencing tokens at this node, if the ticket owns all names here.
  *
- * KEYS, for each name: lock, fence, wanted. ARGV: number of names, ticket, first token proposed, number of tokens.
+ * KEYS, for each name: lock, fence, wanted. ARGV: ticket, first token proposed, number of tokens, number of names.
  * Returns {0, number of tickets that wait} when they are reserved, {-1} when the ticket does not own a name, else
  * {first token not yet issued}.
  */

@@ -4,12 +4,12 @@ import { callsOf } from './calls-of.lua.js';
 /**
  * Frees those of the names that hold the ticket. A ticket that waits for a name leaves the waiters.
  *
- * KEYS, for each name: lock, wanted. ARGV, for each call: number of names, ticket.
+ * KEYS, for each name: lock, wanted. ARGV, for each call: ticket, number of names.
  * Returns for each call 1 when all names held the ticket, 0 when one was free, -1 when one holds another ticket.
  */
 export const RELEASE = redisScript(`
 -- The usual path; an owner is not among the waiters.
-if #KEYS == 2 and redis.pcall('GET', KEYS[1]) == ARGV[2] then
+if #KEYS == 2 and redis.pcall('GET', KEYS[1]) == ARGV[1] then
   redis.call('DEL', KEYS[1])
   return 1
 end

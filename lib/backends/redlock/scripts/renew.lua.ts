@@ -5,7 +5,7 @@ import { callsOf } from './calls-of.lua.js';
  * Renews leases, each for at least its ttl from now, if all its names hold its ticket at this node. A name that is gone
  * stays gone.
  *
- * KEYS, for each name: lock, wanted. ARGV, for each call: number of names, ticket, ttl in ms.
+ * KEYS, for each name: lock, wanted. ARGV, for each call: ticket, ttl in ms, number of names.
  * Returns for each call {ms left, number of tickets that wait}; {-1} when another ticket has one of the names; {0} when
  * one is free and none has another ticket.
  */
