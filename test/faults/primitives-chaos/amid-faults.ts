@@ -71,12 +71,15 @@ export async function runAmidFaults({ program, names, scripts, stays, atLast }: 
       for (const key of (await admin.eval(WITHOUT_EXPIRY, 0)) as string[]) {
         await evidence.note(`without an expiry: ${key}`);
       }
-      if ((await evidence.findings()).length > 0) break;
       cycles = (await evidence.cycles(names)).reduce((sum, each) => sum + each, 0);
+      if ((await evidence.findings()).length > 0) break;
     }
-    await crew.dismiss();
-    await noteLeftovers(admin, evidence, stays);
-    await atLast?.(store.url);
+    // Who is stuck would not end.
+    if ((await evidence.findings()).length === 0) {
+      await crew.dismiss();
+      await noteLeftovers(admin, evidence, stays);
+      await atLast?.(store.url);
+    }
     const [tally, findings] = [await evidence.tally(), await evidence.findings()];
     const report = { seed: SEED, cycles, longestPause, faults: done, tally, findings };
     if (process.env['CHAOS_CYCLES']) console.log(program, report);

@@ -7,7 +7,8 @@ const PERMITS = 5;
 const SEMAPHORE: Primitive = {
   program: 'semaphore.mjs',
   names: ['hot'],
-  stays: /:(state|processes)$/,
+  // The places of killed processes in the queue, too: nobody is left to pass over them, until `atLast`.
+  stays: /:(state|processes|queue)$/,
   scripts: {
     /**
      * Notes a finding if more permits are trusted at this moment than there are. KEYS: 4 who is inside. ARGV: 1 the

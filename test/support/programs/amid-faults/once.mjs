@@ -8,11 +8,14 @@ const WAIT = 20_000;
 const ALLOWED = new Set(['LOCK_LOST', 'LOCK_BACKEND', 'PRIMITIVE_BACKEND']);
 const service = app.get(IdempotencyService);
 
-/** Usually quick, sometimes long enough for a renewal and for a standstill to hit it; fails now and then. */
+/**
+ * Usually quick, sometimes long enough for a renewal and for a standstill to hit it, and more often while an earlier
+ * attempt may still run; fails now and then.
+ */
 async function body({ key, attempt, lock }, lease, fingerprint) {
   const run = new FencedHold(`run:${key}`, lock.fencingToken, () => lock.held);
   await run.step('began', attempt, fingerprint);
-  if (oneIn(10)) await run.last(whole(1, lease * 1.5));
+  if (oneIn(attempt > 1 ? 2 : 10)) await run.last(whole(1, lease * 1.5));
   if (oneIn(20)) throw new Error('failed');
   await run.step('ended');
   return { run: run.holder, more: oneIn(50) ? Buffer.alloc(50_000) : undefined };

@@ -14,9 +14,15 @@ async function show(holder, permit, begins) {
   await give('enter', ['inside'], name, holder, until, permit.count, begins);
 }
 
+/** Usually short, sometimes long enough that all permits are held at once, rarely so that it is renewed. */
+function holdTime() {
+  if (oneIn(400)) return whole(10, 1_500);
+  return oneIn(4) ? whole(5, 30) : whole(0, 3);
+}
+
 async function cycle() {
   const permits = oneIn(8) ? whole(2, PERMITS) : 1;
-  const hold = oneIn(150) ? whole(10, 1_500) : whole(0, 3);
+  const hold = holdTime();
   const started = performance.now();
   const options = { permits: PERMITS, count: permits, wait: WAIT, ttl: whole(500, 1_000) };
   try {
