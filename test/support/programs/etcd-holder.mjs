@@ -13,8 +13,9 @@ const { locks } = await startLockApp({
 const client = new pg.Client(database);
 await client.connect();
 const lock = await locks.acquire(name);
-say('held', { fencingToken: lock.fencingToken });
+// Before it says so: it may be stopped at once.
 let last = performance.now();
+say('held', { fencingToken: lock.fencingToken });
 for (;;) {
   await sleep(5);
   const pause = performance.now() - last;

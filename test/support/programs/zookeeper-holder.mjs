@@ -12,8 +12,8 @@ const backend = zookeeper({ servers, sessionTimeout: 1_000 });
 const module = { module: Root, imports: [RedisLockModule.forRoot({ backend })] };
 const app = await NestFactory.createApplicationContext(module, { logger: false });
 const lock = await app.get(LockService).acquire(name);
-say('held', { fencingToken: lock.fencingToken });
 let last = performance.now();
+say('held', { fencingToken: lock.fencingToken });
 await new Promise((resolve) => {
   const timer = setInterval(() => {
     const pause = performance.now() - last;
