@@ -16,7 +16,7 @@ export async function start() {
 }
 
 export const peers = {
-  /** The two transactions that a lock needs at least, on one lease: it neither waits nor renews. */
+  /** The two transactions that a lock needs at least, on one lease, by `node:http`: it neither waits nor renews. */
   bare: async ({ server }) => {
     const gateway = new EtcdGateway(server.url);
     const lease = await gateway.lease(10 * SECONDS);

@@ -1,7 +1,9 @@
-import http from 'node:http';
-import https from 'node:https';
-import { onceRead } from '../../../timing/once-read.js';
+import { connect as connectTcp, isIP } from 'node:net';
+import { StringDecoder } from 'node:string_decoder';
+import { connect as connectTls } from 'node:tls';
+import { Timeouts } from '../../../timing/timeouts.js';
 import { EtcdRefusal, EtcdSilence } from './etcd-failures.js';
+import { HttpConnection } from './http-connection.js';
 
 /** Certificates in PEM. */
 export interface EtcdTls {
@@ -20,33 +22,39 @@ export interface StreamListener {
   onEnd(why: Error): void;
 }
 
-/** A member that has no leader refuses a request with this header at once, and ends its streams. */
-const NEEDS_LEADER = { 'Grpc-Metadata-hasleader': 'true' };
+/** How many connections without a request stay open. */
+const MOST_IDLE = 256;
 
 /** The JSON gateway of one member, over connections that stay open. */
 export class EtcdEndpoint {
   /** Why the last request failed; `undefined` after one that was answered. */
   failure: Error | undefined;
-  private readonly agent: http.Agent;
-  private readonly options: http.RequestOptions;
-  private readonly send: typeof http.request;
-  private readonly streams = new Map<http.ClientRequest, StreamListener>();
+  private readonly path: string;
+  private readonly headers: string;
+  private readonly connect: (closed: () => void) => HttpConnection;
+  private readonly connections = new Set<HttpConnection>();
+  /** Those without a request, that which was used last at the end. */
+  private readonly idle: HttpConnection[] = [];
+  private readonly streams = new Map<HttpConnection, StreamListener>();
+  private readonly timeouts = new Timeouts();
 
   constructor(
     readonly url: string,
     tls: EtcdTls | undefined,
   ) {
-    const { protocol, hostname, port, pathname } = new URL(url);
-    const secure = protocol === 'https:';
-    const settings = { keepAlive: true, noDelay: true };
-    this.send = secure ? https.request : http.request;
-    this.agent = secure ? new https.Agent({ ...settings, ...tls }) : new http.Agent(settings);
-    this.options = {
-      host: hostname.replace(/^\[|\]$/g, ''),
-      port: port || (secure ? 443 : 80),
-      path: pathname.replace(/\/$/, ''),
-      agent: this.agent,
-    };
+    const { protocol, host: authority, hostname, port, pathname } = new URL(url);
+    this.path = pathname.replace(/\/$/, '');
+    // By the last one, a member that has no leader refuses a request at once, and ends its streams.
+    this.headers = `Host: ${authority}\r\nContent-Type: application/json\r\nGrpc-Metadata-hasleader: true\r\n`;
+    const host = hostname.replace(/^\[|\]$/g, '');
+    if (protocol === 'https:') {
+      const servername = isIP(host) ? '' : host;
+      const options = { host, port: Number(port || 443), servername, ALPNProtocols: ['http/1.1'], ...tls };
+      this.connect = (closed) => new HttpConnection(connectTls(options), 'secureConnect', closed);
+    } else {
+      const options = { host, port: Number(port || 80) };
+      this.connect = (closed) => new HttpConnection(connectTcp(options), 'connect', closed);
+    }
   }
 
   /**
@@ -55,111 +63,108 @@ export class EtcdEndpoint {
    */
   post<Answer>(path: string, body: string, token: string | undefined, limit: number): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      const request = this.open(path, body, token);
-      let connected = false;
-      const fail = (error: Error) => {
-        clearTimeout(timer);
-        reject(new EtcdSilence(connected, error));
-      };
-      const giveUp = () => {
-        const error = new Error(`no answer within ${limit} ms`);
-        // A request whose response has begun may report no error when it is destroyed.
-        fail(error);
-        request.destroy(error);
-      };
-      const timer = setTimeout(() => onceRead(giveUp), limit).unref();
-      request.on('socket', (socket) => {
-        if (!socket.connecting) connected = true;
-        else socket.once('connect', () => (connected = true));
+      const connection = this.idle.pop() ?? this.newConnection();
+      const parts: Buffer[] = [];
+      const timeout = this.timeouts.start(limit, {
+        expire: () => connection.close(new Error(`no answer within ${limit} ms`)),
       });
-      request.on('error', fail);
-      request.on('response', (response) => {
-        response.on('close', () => {
-          if (!response.complete) fail(new Error('the connection was closed in the middle of the answer'));
-        });
-        readAll(response, (text) => {
-          clearTimeout(timer);
+      connection.send(this.request(path, body, token), true, {
+        onBody: (part) => parts.push(part),
+        onEnd: (status) => {
+          timeout.leave();
+          this.release(connection);
+          const [only] = parts;
+          const text = (parts.length === 1 && only ? only : Buffer.concat(parts)).toString();
           try {
-            resolve(answerIn(text, response.statusCode) as Answer);
+            resolve(answerIn(text, status) as Answer);
           } catch (error) {
             reject(error);
           }
-        });
+        },
+        onFailure: (error, sent) => {
+          timeout.leave();
+          reject(new EtcdSilence(sent, error));
+        },
       });
-      request.end(body);
     });
   }
 
   /** Opens a stream of messages, which never keeps the process alive. Returns what closes it. */
   stream(path: string, body: string, token: string | undefined, listener: StreamListener): () => void {
-    const request = this.open(path, body, token);
-    this.streams.set(request, listener);
+    const connection = this.newConnection();
+    this.streams.set(connection, listener);
     const end = (why: Error) => {
-      if (!this.streams.delete(request)) return;
-      request.destroy();
+      if (!this.streams.delete(connection)) return;
+      connection.close(why);
       listener.onEnd(why);
     };
-    request.on('socket', (socket) => socket.unref());
-    request.on('error', (error) => end(new EtcdSilence(true, error)));
-    request.on('response', (response) => {
-      readLines(response, (line) => {
-        if (!this.streams.has(request)) return;
-        try {
-          listener.onMessage((answerIn(line, response.statusCode) as { result: unknown }).result);
-        } catch (error) {
-          end(error as Error);
+    const lines = new Lines();
+    connection.send(this.request(path, body, token), false, {
+      onBody: (part, status) => {
+        for (const line of lines.read(part)) {
+          if (!this.streams.has(connection)) return;
+          try {
+            listener.onMessage((answerIn(line, status) as { result: unknown }).result);
+          } catch (error) {
+            end(error as Error);
+          }
         }
-      });
-      response.on('close', () => end(new EtcdSilence(true, new Error('the stream was closed'))));
+      },
+      onEnd: () => end(new EtcdSilence(true, new Error('the stream was closed'))),
+      onFailure: (error) => end(new EtcdSilence(true, error)),
     });
-    request.end(body);
     return () => {
-      this.streams.delete(request);
-      request.destroy();
+      this.streams.delete(connection);
+      connection.close(new Error('the stream was closed'));
     };
   }
 
   /** Ends all streams, because the endpoint does not answer. */
   endStreams(why: Error): void {
-    for (const [request, listener] of this.streams) {
-      this.streams.delete(request);
-      request.destroy();
+    for (const [connection, listener] of this.streams) {
+      this.streams.delete(connection);
+      connection.close(why);
       listener.onEnd(why);
     }
   }
 
   close(): void {
-    for (const request of this.streams.keys()) request.destroy();
     this.streams.clear();
-    this.agent.destroy();
+    for (const connection of this.connections) connection.close(new Error('The backend is closed'));
   }
 
-  private open(path: string, body: string, token: string | undefined): http.ClientRequest {
-    const headers: http.OutgoingHttpHeaders = {
-      'Content-Type': 'application/json',
-      'Content-Length': Buffer.byteLength(body),
-      ...NEEDS_LEADER,
-    };
-    if (token !== undefined) headers['Authorization'] = token;
-    return this.send({ ...this.options, method: 'POST', path: `${this.options.path}${path}`, headers });
+  private newConnection(): HttpConnection {
+    const connection = this.connect(() => {
+      this.connections.delete(connection);
+      const place = this.idle.indexOf(connection);
+      if (place >= 0) this.idle.splice(place, 1);
+    });
+    this.connections.add(connection);
+    return connection;
+  }
+
+  private release(connection: HttpConnection): void {
+    if (this.idle.length >= MOST_IDLE) connection.close(new Error('there are enough idle connections'));
+    else if (connection.idle) this.idle.push(connection);
+  }
+
+  private request(path: string, body: string, token: string | undefined): string {
+    const login = token === undefined ? '' : `Authorization: ${token}\r\n`;
+    const length = Buffer.byteLength(body);
+    return `POST ${this.path}${path} HTTP/1.1\r\n${this.headers}${login}Content-Length: ${length}\r\n\r\n${body}`;
   }
 }
 
-function readAll(response: http.IncomingMessage, done: (text: string) => void): void {
-  let text = '';
-  response.setEncoding('utf8');
-  response.on('data', (chunk: string) => (text += chunk));
-  response.on('end', () => done(text));
-}
+/** Cuts a stream into lines. */
+class Lines {
+  private rest = '';
+  private readonly decoder = new StringDecoder();
 
-function readLines(response: http.IncomingMessage, onLine: (line: string) => void): void {
-  let rest = '';
-  response.setEncoding('utf8');
-  response.on('data', (chunk: string) => {
-    const lines = (rest + chunk).split('\n');
-    rest = lines.pop() as string;
-    for (const line of lines) if (line) onLine(line);
-  });
+  read(part: Buffer): readonly string[] {
+    const lines = (this.rest + this.decoder.write(part)).split('\n');
+    this.rest = lines.pop() as string;
+    return lines.filter((line) => line !== '');
+  }
 }
 
 interface ErrorAnswer {

@@ -1,0 +1,243 @@
+import { connect, createServer, type AddressInfo, type LookupFunction, type Server, type Socket } from 'node:net';
+import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
+import { HttpConnection } from '../../lib/backends/etcd/client/http-connection.js';
+
+const LIMIT = 60_000;
+
+let server: Server;
+let endpoint: EtcdEndpoint;
+let connections: number;
+/** What the server does with a request. */
+let serve: (socket: Socket, request: string) => void;
+
+beforeEach(async () => {
+  connections = 0;
+  server = createServer({ noDelay: true }, (socket) => {
+    connections += 1;
+    socket.on('data', (data) => serve(socket, data.toString()));
+    socket.on('error', () => {});
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()));
+  endpoint = new EtcdEndpoint(`http://127.0.0.1:${(server.address() as AddressInfo).port}/under/`, undefined);
+});
+afterEach(async () => {
+  endpoint.close();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+const post = (body = '{}', token?: string, limit = LIMIT) => endpoint.post('/v3/path', body, token, limit);
+const withLength = (body: string, more = '') =>
+  `HTTP/1.1 200 OK\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
+
+it('sends a request in one piece, with the length of its body in bytes', async () => {
+  let received = '';
+  serve = (socket, request) => {
+    received = request;
+    socket.write(withLength('{}'));
+  };
+  await post('{"name":"ü"}', 'the token');
+  expect(received.split('\r\n')).toEqual([
+    'POST /under/v3/path HTTP/1.1',
+    `Host: 127.0.0.1:${(server.address() as AddressInfo).port}`,
+    'Content-Type: application/json',
+    'Grpc-Metadata-hasleader: true',
+    'Authorization: the token',
+    'Content-Length: 13',
+    '',
+    '{"name":"ü"}',
+  ]);
+});
+
+const ANSWERS: Record<string, string> = {
+  'of a stated length': withLength('{"name":"ü"}', 'content-type: application/json\r\n'),
+  'in chunks':
+    'HTTP/1.1 200 OK\r\nTRANSFER-ENCODING: Chunked\r\n\r\n9\r\n{"name":"\r\n00004;some=more\r\nü"}\r\n0\r\nTrailer: 1\r\n\r\n',
+  'after an announcement': `HTTP/1.1 100 Continue\r\nSome: more\r\n\r\n${withLength('{"name":"ü"}')}`,
+  'that ends with the connection': 'HTTP/1.0 200 OK\r\n\r\n{"name":"ü"}',
+};
+
+it.each(Object.entries(ANSWERS))('reads an answer %s, wherever it is cut in two', async (_, answer) => {
+  const bytes = Buffer.from(answer);
+  for (let cut = 0; cut < bytes.length; cut++) {
+    serve = (socket) => {
+      socket.write(bytes.subarray(0, cut), () =>
+        setImmediate(() => {
+          socket.write(bytes.subarray(cut));
+          if (answer.startsWith('HTTP/1.0')) socket.end();
+        }),
+      );
+    };
+    expect(await post()).toEqual({ name: 'ü' });
+  }
+  expect(connections).toBe(answer.startsWith('HTTP/1.0') ? bytes.length : 1);
+});
+
+it('gives each of several requests at one time a connection, and uses those again', async () => {
+  const waiting: Socket[] = [];
+  serve = (socket, request) => {
+    waiting.push(socket);
+    if (waiting.length < 3) return;
+    for (const each of waiting.splice(0)) each.write(withLength(request.slice(request.indexOf('{'))));
+  };
+  for (let round = 0; round < 3; round++) await Promise.all([post(), post(), post()]);
+  expect(connections).toBe(3);
+});
+
+it.each([
+  ['says that it closes it', withLength('{}', 'Connection: close\r\n')],
+  ['speaks HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}'],
+  ['sends more than the answer', `${withLength('{}')}HTTP/1.1 200 OK\r\n`],
+])('leaves a connection whose server %s', async (_, answer) => {
+  serve = (socket) => socket.write(answer);
+  await post();
+  await post();
+  expect(connections).toBe(2);
+});
+
+it.each([
+  ['closes', (socket: Socket) => socket.end()],
+  ['answers nothing that was asked on', (socket: Socket) => socket.write(withLength('{"to":"nobody"}'))],
+])('leaves a connection that the server %s while it is idle', async (_, disturb) => {
+  const sockets: Socket[] = [];
+  serve = (socket) => {
+    sockets.push(socket);
+    socket.write(withLength('{}'));
+  };
+  await post();
+  const closed = new Promise((resolve) => sockets[0]?.once('close', resolve));
+  disturb(sockets[0] as Socket);
+  await closed;
+  expect(await post()).toEqual({});
+  expect(connections).toBe(2);
+});
+
+it.each([
+  ['is no HTTP', 'SSH-2.0-server\r\n\r\n', 'not an answer of HTTP: SSH-2.0-server'],
+  ['is compressed', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n', 'the answer is coded as gzip'],
+  ['has a chunk without a size', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n', 'has the size -1'],
+  ['has a chunk of no plain size', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2x\r\n', 'has the size 2x'],
+  ['has a head without an end', 'a'.repeat(70_000), 'the head of the answer has no end'],
+])('fails a request whose answer %s', async (_, answer, message) => {
+  serve = (socket) => socket.write(answer);
+  await expect(post()).rejects.toMatchObject({ isUncertain: true, message: expect.stringContaining(message) });
+});
+
+it.each([
+  ['before the answer', ''],
+  ['in its head', 'HTTP/1.1 200 OK\r\nContent-Le'],
+  ['in its body', 'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}'],
+  ['between two chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n'],
+])('fails a request whose connection ends %s', async (_, answer) => {
+  serve = (socket) => socket.end(answer);
+  await expect(post()).rejects.toMatchObject({
+    isUncertain: true,
+    message: 'the connection was closed before the end of the answer',
+  });
+});
+
+it('gives up a request without an answer, and its connection', async () => {
+  let closed: Promise<unknown> | undefined;
+  serve = (socket) => {
+    closed = new Promise((resolve) => socket.once('close', resolve));
+  };
+  await expect(post('{}', undefined, 50)).rejects.toMatchObject({
+    isUncertain: true,
+    message: 'no answer within 50 ms',
+  });
+  await closed;
+  serve = (socket) => socket.write(withLength('{}'));
+  expect(await post()).toEqual({});
+});
+
+it('says that nothing was sent where there was no connection', async () => {
+  const nowhere = new EtcdEndpoint('http://127.0.0.1:1', undefined);
+  await expect(nowhere.post('/', '{}', undefined, LIMIT)).rejects.toMatchObject({ isUncertain: false });
+});
+
+const running = () => process.getActiveResourcesInfo().filter((each) => each === 'TCPSocketWrap').length;
+
+it('keeps the process running for a request only', async () => {
+  let during = -1;
+  serve = (socket) => {
+    // That of the server counts as well.
+    socket.unref();
+    during = running();
+    socket.write(withLength('{}'));
+  };
+  await post();
+  await post();
+  expect(during).toBe(1);
+  expect(running()).toBe(0);
+  const opened = new Promise<void>((resolve) => {
+    serve = (socket) => {
+      socket.unref();
+      resolve();
+    };
+  });
+  const close = endpoint.stream('/v3/watch', '{}', undefined, { onMessage: () => {}, onEnd: () => {} });
+  await opened;
+  expect(running()).toBe(0);
+  close();
+});
+
+it('does not keep the process running for a stream whose host answers at its second address', async () => {
+  const opened = new Promise<void>((resolve) => {
+    serve = (socket) => {
+      socket.unref();
+      resolve();
+    };
+  });
+  const addresses = [
+    { address: '::1', family: 6 },
+    { address: '127.0.0.1', family: 4 },
+  ];
+  const lookup: LookupFunction = (_host, _options, found) => setImmediate(() => found(null, addresses));
+  const { port } = server.address() as AddressInfo;
+  const socket = connect({ host: 'two.example', port, lookup, autoSelectFamily: true });
+  const connection = new HttpConnection(socket, 'connect', () => {});
+  connection.send('GET / HTTP/1.1\r\n\r\n', false, { onBody: () => {}, onEnd: () => {}, onFailure: () => {} });
+  await opened;
+  expect(running()).toBe(0);
+  connection.close(new Error('over'));
+});
+
+it('ends the requests under way when it is closed', async () => {
+  serve = () => endpoint.close();
+  await expect(post()).rejects.toMatchObject({ isUncertain: true });
+});
+
+it('passes on the messages of a stream as they come, cut anywhere, and its end', async () => {
+  const lines = Buffer.from('{"result":"ü"}\n{"result":2}\n');
+  serve = (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+    for (const byte of lines) socket.write(Buffer.concat([Buffer.from('1\r\n'), Buffer.of(byte), Buffer.from('\r\n')]));
+    socket.end();
+  };
+  const messages: unknown[] = [];
+  const why = await new Promise<Error>((onEnd) => {
+    endpoint.stream('/v3/watch', '{}', undefined, { onMessage: (message) => messages.push(message), onEnd });
+  });
+  expect(messages).toEqual(['ü', 2]);
+  expect(why.message).toContain('closed');
+});
+
+it('tells nothing more of a stream that was closed here', async () => {
+  const heard: unknown[] = [];
+  let closed: Promise<unknown> | undefined;
+  serve = (socket) => {
+    closed = new Promise((resolve) => socket.once('close', resolve));
+    socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1c\r\n{"result":1}\n{"result":2}\n\n\n\r\n');
+  };
+  await new Promise<void>((resolve) => {
+    const close = endpoint.stream('/v3/watch', '{}', undefined, {
+      onMessage: (message) => {
+        heard.push(message);
+        close();
+        resolve();
+      },
+      onEnd: (why) => heard.push(why),
+    });
+  });
+  await closed;
+  expect(heard).toEqual([1]);
+});
