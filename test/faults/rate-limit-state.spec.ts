@@ -76,6 +76,15 @@ it('every key has an expiry, which ends when all units are back', async () => {
   await eventually(async () => (await client.exists('rate:{short}:10/1000/10')) === 0);
 });
 
+it('a key lasts for a second at least', async () => {
+  // Each call takes 1 ms of the limit, and is under way for about as long.
+  const lasts = async () => {
+    await limiter.take('short', { limit: 1_000, per: '1s' });
+    return (await client.pttl('rate:{short}:1000/1000/1000')) > 500;
+  };
+  await eventually(lasts);
+});
+
 it('a window or a block that lost its expiry ends nevertheless', async () => {
   const key = 'rate:{throttler:default:key}:hits';
   const count = (blockDuration: number) =>

@@ -6,12 +6,14 @@ import type {
   TakeAnswer,
   TakeRequest,
 } from '../../../../contracts/primitives/rate-limit-store.js';
+import type { RedisScript } from '../../scripting/redis-script.js';
 import { integerOf, type RedisInteger } from '../../scripting/redis-replies.js';
 import { ScriptBatch } from '../../scripting/script-batch.js';
 import type { ScriptRunner } from '../../scripting/script-runner.js';
 import { primitiveKey } from '../primitive-key.js';
 import { HIT } from './hit.lua.js';
 import { PEEK } from './peek.lua.js';
+import { takeShareScript } from './take-share.lua.js';
 import { takeScript } from './take.lua.js';
 
 /**
@@ -19,26 +21,21 @@ import { takeScript } from './take.lua.js';
  * slot.
  */
 export class RedisRateLimitStore implements RateLimitStore {
-  /** By the number of limits of a call. */
-  private readonly takes = new Map<number, ScriptBatch>();
+  private readonly takes: BatchesByLimits;
+  private readonly shares: BatchesByLimits;
   private readonly hits: ScriptBatch;
 
   constructor(
     private readonly scripts: ScriptRunner,
     private readonly prefix: string | undefined,
   ) {
+    this.takes = new BatchesByLimits(scripts, takeScript);
+    this.shares = new BatchesByLimits(scripts, takeShareScript);
     this.hits = new ScriptBatch(scripts, HIT);
   }
 
   take(request: TakeRequest): Pending<TakeAnswer> {
-    const { limits, least, most } = request;
-    const args = [least, most];
-    for (const { interval, capacity } of limits) args.push(interval, capacity);
-    return this.takesOf(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
-      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply as RedisInteger)] };
-      const [granted = 0, ...used] = (reply as RedisInteger[]).map(integerOf);
-      return { granted, used };
-    });
+    return request.least === request.most ? this.takeAll(request) : this.takeShare(request);
   }
 
   async peek(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<readonly number[]> {
@@ -55,13 +52,25 @@ export class RedisRateLimitStore implements RateLimitStore {
     return this.hits.run(undefined, [this.keyOf(key, 'hits')], [window, limit, block], hitAnswer);
   }
 
-  private takesOf(limits: number): ScriptBatch {
-    let batch = this.takes.get(limits);
-    if (!batch) {
-      batch = new ScriptBatch(this.scripts, takeScript(limits));
-      this.takes.set(limits, batch);
-    }
-    return batch;
+  private takeAll(request: TakeRequest): Pending<TakeAnswer> {
+    const { limits, most } = request;
+    const args: number[] = [];
+    for (const { interval, capacity } of limits) args.push(most * interval, capacity);
+    return this.takes.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply as RedisInteger)] };
+      const [taken, ...used] = (reply as RedisInteger[]).map(integerOf);
+      return { granted: taken === 1 ? most : 0, used };
+    });
+  }
+
+  private takeShare(request: TakeRequest): Pending<TakeAnswer> {
+    const { limits, least, most } = request;
+    const args = [least, most];
+    for (const { interval, capacity } of limits) args.push(interval, capacity);
+    return this.shares.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+      const [granted = 0, ...used] = (reply as RedisInteger[]).map(integerOf);
+      return { granted, used };
+    });
   }
 
   private keysOf({ key, limits }: Pick<TakeRequest, 'key' | 'limits'>): string[] {
@@ -76,4 +85,18 @@ export class RedisRateLimitStore implements RateLimitStore {
 function hitAnswer(reply: unknown): HitAnswer {
   const [hits = 0, left = 0, blocked] = (reply as RedisInteger[]).map(integerOf);
   return { hits, left, blocked: blocked === 1 };
+}
+
+/** The batches of a script that differs by the number of limits of a call. */
+class BatchesByLimits {
+  private readonly batches: (ScriptBatch | undefined)[] = [];
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly scriptFor: (limits: number) => RedisScript,
+  ) {}
+
+  of(limits: number): ScriptBatch {
+    return (this.batches[limits] ??= new ScriptBatch(this.scripts, this.scriptFor(limits)));
+  }
 }

@@ -1,50 +1,51 @@
 import { batchOf, redisScript, type RedisScript } from '../../scripting/redis-script.js';
 
 /**
- * Takes units of one or several limits of a key, of all or of none, by the Generic Cell Rate Algorithm: the key holds
- * the time at which all units are back (its "theoretical arrival time", ITU-T I.371), in µs of Redis TIME.
+ * Takes what a call costs of one or several limits of a key, of all or of none, by the Generic Cell Rate Algorithm: the
+ * key holds the time at which all units are back (its "theoretical arrival time", ITU-T I.371), in µs of Redis TIME.
  *
  * KEYS, for each call: one for each limit.
- * ARGV, for each call: the least and the most units; then for each limit its interval and its capacity in µs.
- * Returns for each call a list of the units taken, and for each limit the µs until all of its units are back; of one
- * limit whose most units were taken, the µs alone, because most calls are of this kind, and a list takes time.
+ * ARGV, for each call: for each limit the cost and the capacity in µs.
+ * Returns for each call a list of 1 if it took, otherwise 0, and for each limit the µs until all of its units are back;
+ * of one limit that it took of, the µs alone, because most calls are of this kind, and a list takes time. So do loops
+ * over the limits, which are written out here.
  *
  * A call that is sent twice counts twice. Where the clock has stepped back, the time in the key is more than a capacity
  * ahead: it counts as one capacity from now on, so that the key is free again after that.
  */
 export function takeScript(limits: number): RedisScript {
+  const each = (text: (key: string, cost: string, capacity: string, after: string) => string, separator = '\n  ') =>
+    Array.from({ length: limits }, (_, i) =>
+      text(`KEYS[key + ${i}]`, `ARGV[arg + ${2 * i}]`, `ARGV[arg + ${2 * i + 1}]`, `after_${i}`),
+    ).join(separator);
   return redisScript(`
-local time = redis.call('TIME')
+local call = redis.call
+local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Redis writes whole numbers out in full: formatting them here would take as long as a command.
+-- Redis writes whole numbers out in full: formatting them here would take as long as a command. Lets the key last for
+-- a second at least: one that comes and goes with each call takes longer.
 local function keep(key, used)
-  redis.call('SET', key, math.floor(now + used + 0.5), 'PX', math.ceil(used / 1000) + 1)
+  call('SET', key, now + used, 'PX', used < 999000 and '1000' or math.ceil(used / 1000) + 1)
+end
+
+local function used_of(key, capacity)
+  local used = (tonumber(call('GET', key) or 0) or 0) - now
+  if used <= 0 then return 0 end
+  if used <= tonumber(capacity) then return used end
+  keep(key, tonumber(capacity))
+  return tonumber(capacity)
 end
 
 local function take(key, arg)
-  local most, answer = tonumber(ARGV[arg + 1]), {0}
-  local units = most
-  for i = 0, ${limits - 1} do
-    local interval, capacity = tonumber(ARGV[arg + 2 + 2 * i]), tonumber(ARGV[arg + 3 + 2 * i])
-    local used = math.max(0, (tonumber(redis.call('GET', KEYS[key + i]) or 0) or 0) - now)
-    if used > capacity then
-      used = capacity
-      keep(KEYS[key + i], used)
-    end
-    units = math.min(units, math.floor((capacity - used) / interval))
-    answer[i + 2] = used
+  ${each((key, cost, capacity, after) => `local ${after} = used_of(${key}, ${capacity}) + ${cost}`)}
+  if ${each((_, __, capacity, after) => `${after} > tonumber(${capacity})`, ' or ')} then
+    return {0, ${each((_, cost, __, after) => `${after} - ${cost}`, ', ')}}
   end
-  if units < tonumber(ARGV[arg]) then return answer end
-  answer[1] = units
-  for i = 0, ${limits - 1} do
-    answer[i + 2] = answer[i + 2] + units * ARGV[arg + 2 + 2 * i]
-    keep(KEYS[key + i], answer[i + 2])
-  end
-  if units == most and ${limits} == 1 then return answer[2] end
-  return answer
+  ${each((key, _, __, after) => `keep(${key}, ${after})`)}
+  return ${limits === 1 ? 'after_0' : `{1, ${each((_, __, ___, after) => after, ', ')}}`}
 end
 
-${batchOf('take', { keys: limits, args: 2 + 2 * limits, shared: 0 })}
+${batchOf('take', { keys: limits, args: 2 * limits, shared: 0 })}
 `);
 }
