@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { SemaphoreService, type Permit } from 'nest-redis-lock';
-import { ACQUIRE_PERMITS } from '../../lib/backends/redis/primitives/semaphore/acquire.lua.js';
-import { RELEASE_PERMITS } from '../../lib/backends/redis/primitives/semaphore/release.lua.js';
+import { EXCHANGE_PERMITS } from '../../lib/backends/redis/primitives/semaphore/exchange.lua.js';
 import { RENEW_PERMITS } from '../../lib/backends/redis/primitives/semaphore/renew.lua.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
@@ -118,7 +117,7 @@ describe('a script that is sent twice, because its reply was lost', () => {
 
   it('takes permits once', async () => {
     await (await there.acquire('twice', { permits: 5 })).release();
-    const lost = proxy.lose(ACQUIRE_PERMITS.sha1, true);
+    const lost = proxy.lose(EXCHANGE_PERMITS.sha1, true);
     const permit = await there.acquire('twice', { permits: 5, count: 2, wait: '1m' });
     await lost;
     await taken(2);
@@ -132,7 +131,7 @@ describe('a script that is sent twice, because its reply was lost', () => {
     await sleep(3_100);
     expect(permit.held).toBe(true);
     await taken(3);
-    const lost = proxy.lose(RELEASE_PERMITS.sha1, true);
+    const lost = proxy.lose(EXCHANGE_PERMITS.sha1, true);
     await permit.release();
     await lost;
     await eventually(async () => (await here.available('twice', { permits: 5 })) === 5);

@@ -102,6 +102,7 @@ describe('the permits of a semaphore at Redis', () => {
     new Promise<PermitReleaseAnswer>((resolve, reject) => {
       stores.semaphores.release({ name, ticket, count: 1 }).then(resolve, reject);
     });
+  const runs = async () => Number(/cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1]);
 
   it('are kept for the longest of their leases, also when the last one was given back meanwhile', async () => {
     await request('kept', 'a:1', { ttl: 1_000 });
@@ -170,6 +171,30 @@ describe('the permits of a semaphore at Redis', () => {
       await Promise.all(tickets.map((ticket) => release('many', ticket)));
     }
     expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));
+  });
+
+  it('are taken and given back in one run, of several semaphores, as if one call came after the other', async () => {
+    for (const ticket of ['a:1', 'a:2']) await request('mixed', ticket, { permits: 1 });
+    await request('beside', 'b:1', { permits: 1 });
+    const before = await runs();
+    const answers = await Promise.all([
+      request('alone', 'a:9', { permits: 1 }),
+      // The last one of the queue leaves it, and another one enters.
+      release('mixed', 'a:2'),
+      request('mixed', 'a:3', { permits: 1 }),
+      release('beside', 'b:1'),
+      request('beside', 'b:2', { permits: 1 }),
+      // The permit goes to the one that entered the queue in this run.
+      release('mixed', 'a:1'),
+      request('mixed', 'a:4', { permits: 1 }),
+      request('mixed', 'a:5', { permits: 1 }),
+    ]);
+    expect((await runs()) - before).toBe(2);
+    const outcomes = answers.map((answer) => ('status' in answer ? answer.status : answer.live));
+    expect(outcomes).toEqual(['granted', false, 'busy', true, 'granted', true, 'busy', 'busy']);
+    expect(await admin.zrange('semaphore:{mixed}', '0', '-1')).toEqual(['a:3:1']);
+    expect(await admin.zrange('semaphore:{mixed}:queue', '0', '-1')).toEqual(['a:4:1', 'a:5:1']);
+    expect(await admin.zrange('semaphore:{beside}', '0', '-1')).toEqual(['b:2:1']);
   });
 
   it('of one semaphore stay right where the call before, in the same run, has failed', async () => {

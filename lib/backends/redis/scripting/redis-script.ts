@@ -29,9 +29,9 @@ export function redisScript(text: string): RedisScript {
 
 /** How the keys and arguments of several calls are laid out in KEYS and ARGV. */
 interface BatchLayout {
-  /** Keys of one call. */
-  readonly keys: number;
-  /** Arguments of one call. */
+  /** Keys of one call; 'numbered' where the first argument of a call is the index of its first key. */
+  readonly keys: number | 'numbered';
+  /** Arguments of one call, without that index. */
   readonly args: number;
   /** Arguments that all calls share, before those of the first call. */
   readonly shared: 0 | 1;
@@ -43,12 +43,17 @@ interface BatchLayout {
  * around it.
  */
 export function batchOf(each: string, { keys, args, shared }: BatchLayout): string {
+  const [key, arg] =
+    keys === 'numbered'
+      ? [`tonumber(ARGV[${args + 1} * i + ${1 + shared}])`, `${args + 1} * i + ${2 + shared}`]
+      : [`${keys} * i + 1`, `${args} * i + ${1 + shared}`];
+  const calls = keys === 'numbered' ? `(#ARGV - ${shared}) / ${args + 1}` : `#KEYS / ${keys}`;
   return `
-local answers = {}
-for i = 0, #KEYS / ${keys} - 1 do
-  local fine, answer = pcall(${each}, ${keys} * i + 1, ${args} * i + ${1 + shared})
+local answers, calls = {}, ${calls}
+for i = 0, calls - 1 do
+  local fine, answer = pcall(${each}, ${key}, ${arg})
   if not fine and type(answer) ~= 'table' then answer = {err = answer} end
-  if #KEYS == ${keys} then return answer end
+  if calls == 1 then return answer end
   answers[i + 1] = answer
 end
 return answers

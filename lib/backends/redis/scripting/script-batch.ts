@@ -21,6 +21,8 @@ export class ScriptBatch {
   private keys: string[] = [];
   private args: ScriptArgument[] = [];
   private calls: ScriptCall[] = [];
+  private lastKeys: readonly string[] | undefined;
+  private firstKey = 0;
   private shared: string | undefined;
   private underWay = 0;
   private gathering = false;
@@ -32,6 +34,8 @@ export class ScriptBatch {
   constructor(
     private readonly scripts: ScriptRunner,
     private readonly script: RedisScript,
+    /** 'numbered': a call whose list of keys is that of the call before shares them, see `batchOf`. */
+    private readonly keysOfCalls: 'own' | 'numbered' = 'own',
   ) {}
 
   /**
@@ -74,7 +78,12 @@ export class ScriptBatch {
     if (this.shared !== shared) this.flush();
     this.shared = shared;
     if (this.calls.length === 0 && shared !== undefined) this.args.push(shared);
-    for (const key of keys) this.keys.push(key);
+    if (this.keysOfCalls === 'own' || keys !== this.lastKeys) {
+      this.lastKeys = keys;
+      this.firstKey = this.keys.length + 1;
+      for (const key of keys) this.keys.push(key);
+    }
+    if (this.keysOfCalls === 'numbered') this.args.push(this.firstKey);
     for (const arg of args) this.args.push(arg);
     this.calls.push(call);
     if (this.underWay === 0 || this.calls.length >= MOST_CALLS || this.scripts.client.isCluster) this.flush();
@@ -88,6 +97,7 @@ export class ScriptBatch {
     const { keys, args, calls } = this;
     if (calls.length === 0) return;
     this.keys = [];
+    this.lastKeys = undefined;
     this.args = [];
     this.calls = [];
     this.underWay += 1;

@@ -4,8 +4,8 @@ import { semaphoreScript } from './semaphore-script.js';
  * The heartbeat of a process with waiters: grants permits whose leases have ended, and answers what became of its
  * tickets, whose messages may have been lost. Never queues a ticket.
  *
- * KEYS, for each call: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the process, the
- * number of permits if none is stored, and the tickets, separated by spaces.
+ * KEYS, for each semaphore: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the index of
+ * its first key, the process, the number of permits if none is stored, and the tickets, separated by spaces.
  * Returns for each call the ms until the next lease ends or -1, the last fencing token, then two numbers for each
  * ticket: the ms left of its grant, 0 if it waits, -1 if it is gone; and the fencing token of its grant, otherwise 0.
  */

@@ -17,23 +17,24 @@ import { leaseOf, type RedisInteger } from '../../scripting/redis-replies.js';
 import { ScriptBatch } from '../../scripting/script-batch.js';
 import { primitiveChannels, primitiveKey } from '../primitive-key.js';
 import type { RedisPrimitiveChannel } from '../redis-primitive-channel.js';
-import { ACQUIRE_PERMITS } from './acquire.lua.js';
 import { SEMAPHORE_BEAT } from './beat.lua.js';
-import { RELEASE_PERMITS } from './release.lua.js';
+import { EXCHANGE_PERMITS, GIVE_BACK, QUEUE, TRY } from './exchange.lua.js';
 import { RENEW_PERMITS } from './renew.lua.js';
 import { CLAIM } from './semaphore-functions.lua.js';
 import { SEMAPHORE_USE } from './use.lua.js';
 
 /** Semaphores on Redis: four keys for each, described at `semaphoreScript`. */
 export class RedisSemaphoreStore implements SemaphoreStore {
-  private readonly acquires: ScriptBatch;
+  /** Of permits that are taken and given back. */
+  private readonly exchanges: ScriptBatch;
   private readonly renewals: ScriptBatch;
-  private readonly releases: ScriptBatch;
   private readonly beats: ScriptBatch;
   private readonly uses: ScriptBatch;
   private readonly listeners = new Map<string, SemaphoreListener>();
   /** See `publishArgument`. */
   private readonly publishing: string;
+  private lastName: string | undefined;
+  private lastKeys: readonly string[] = [];
 
   constructor(
     private readonly link: RedisLink,
@@ -41,18 +42,17 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     private readonly channel: RedisPrimitiveChannel,
   ) {
     const { scripts, client } = link;
-    this.acquires = new ScriptBatch(scripts, ACQUIRE_PERMITS);
-    this.renewals = new ScriptBatch(scripts, RENEW_PERMITS);
-    this.releases = new ScriptBatch(scripts, RELEASE_PERMITS);
-    this.beats = new ScriptBatch(scripts, SEMAPHORE_BEAT);
-    this.uses = new ScriptBatch(scripts, SEMAPHORE_USE);
+    this.exchanges = new ScriptBatch(scripts, EXCHANGE_PERMITS, 'numbered');
+    this.renewals = new ScriptBatch(scripts, RENEW_PERMITS, 'numbered');
+    this.beats = new ScriptBatch(scripts, SEMAPHORE_BEAT, 'numbered');
+    this.uses = new ScriptBatch(scripts, SEMAPHORE_USE, 'numbered');
     this.publishing = `${client.isCluster ? 0 : 1}${primitiveChannels(prefix)}`;
   }
 
   acquire(request: AcquirePermitsRequest): Pending<AcquirePermitsAnswer> {
     const { name, permits, ttl, queues } = request;
-    const args = [memberOf(request), permits, ttl, queues ? 1 : 0];
-    return this.acquires.run(this.publishing, this.keysOf(name), args, (reply) => {
+    const args = [memberOf(request), queues ? QUEUE : TRY, permits, ttl];
+    return this.exchanges.run(this.publishing, this.keysOf(name), args, (reply) => {
       const [granted, ...numbers] = reply as RedisInteger[];
       if (Number(granted) === 0) return { status: 'busy', nextEnd: leaseOf(numbers[0]), lastToken: Number(numbers[1]) };
       return { status: 'granted', fencingToken: Number(numbers[0]), remaining: Number(numbers[1]) };
@@ -70,7 +70,8 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   release(request: PermitRequest): Pending<PermitReleaseAnswer> {
     const { scripts } = this.link;
     const { disconnects } = scripts;
-    return this.releases.run(this.publishing, this.keysOf(request.name), [memberOf(request)], (reply) => {
+    const args = [memberOf(request), GIVE_BACK, 0, 0];
+    return this.exchanges.run(this.publishing, this.keysOf(request.name), args, (reply) => {
       const [live, ...granted] = reply as [RedisInteger, ...(string | RedisInteger)[]];
       for (let index = 0; index < granted.length; index += 2) {
         this.grant(String(granted[index]), granted[index + 1], CLAIM);
@@ -118,9 +119,14 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     listener?.onGrant(ticket, { fencingToken: Number(token), remaining: Number(claim) });
   }
 
-  private keysOf(name: string): string[] {
-    const key = primitiveKey('semaphore', { prefix: this.prefix, name });
-    return [key, `${key}:queue`, `${key}:processes`, `${key}:state`];
+  /** The same list for one call after the other: they share its keys. */
+  private keysOf(name: string): readonly string[] {
+    if (name !== this.lastName) {
+      const key = primitiveKey('semaphore', { prefix: this.prefix, name });
+      this.lastKeys = [key, `${key}:queue`, `${key}:processes`, `${key}:state`];
+      this.lastName = name;
+    }
+    return this.lastKeys;
   }
 }
 

@@ -5,8 +5,9 @@ import { semaphoreScript } from './semaphore-script.js';
  * Makes the lease of permits last for at least `ttl` from now, if the ticket still has them. Never shortens a lease,
  * and never brings back permits that are gone.
  *
- * KEYS, for each call: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the ticket and the
- * ttl in ms. Returns for each call the ms left, or -1 if the ticket has no permits any more.
+ * KEYS, for each semaphore: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the index of
+ * its first key, the ticket and the ttl in ms.
+ * Returns for each call the ms left, or -1 if the ticket has no permits any more.
  */
 export const RENEW_PERMITS = semaphoreScript(
   `

@@ -18,9 +18,6 @@ const QUEUE_EXPIRY = 4 * DROPPED;
 /** How long (ms) the number of permits is kept beyond the last lease. */
 export const MEMORY = 60_000;
 
-/** How many keys a semaphore has: see `semaphoreScript`. */
-export const SEMAPHORE_KEYS = 4;
-
 /**
  * The Lua functions of the scripts, each with those that it uses before it. A script gets the text of those that it
  * names, because Redis makes each function anew in every run: 25 of them took as long as four commands.
@@ -50,12 +47,19 @@ end`,
   return redis.call(unpack(all))
 end`,
 
+  // The permit whose lease ends first: a member and the end, or nothing.
+  first_of: `function(s)
+  s.first = s.first or redis.call('ZRANGE', s.permits, 0, 0, 'WITHSCORES')
+  return s.first
+end`,
   // Removes the permits whose leases have ended. Asks first: once a script has written, Redis refuses it no memory.
   purge: `function(s)
   if s.purged then return end
   s.purged = true
-  if redis.call('ZCOUNT', s.permits, '-inf', now_text) > 0 then
+  local first = first_of(s)
+  if first[2] and tonumber(first[2]) <= now then
     redis.call('ZREMRANGEBYSCORE', s.permits, '-inf', now_text)
+    s.first = false
   end
 end`,
   taken: `function(s)
@@ -68,6 +72,7 @@ end`,
   purge(s)
   local removed = with_members('ZREM', s, ticket, count_of(ticket))
   if s.taken then s.taken = s.taken - removed end
+  if s.first and s.first[1] == ticket then s.first = false end
   return removed > 0
 end`,
   left_of: `function(s, ticket)
@@ -76,7 +81,7 @@ end`,
 end`,
   next_end: `function(s)
   purge(s)
-  local first = redis.call('ZRANGE', s.permits, 0, 0, 'WITHSCORES')
+  local first = first_of(s)
   return first[2] and tonumber(first[2]) - now or -1
 end`,
   beat_of: `function(s, process)
@@ -88,6 +93,11 @@ end`,
   last_of: `function(s)
   s.last = s.last or redis.call('ZRANGE', s.queue, -1, -1, 'WITHSCORES')
   return s.last
+end`,
+  // The ticket leaves the queue.
+  leave: `function(s, ticket)
+  redis.call('ZREM', s.queue, ticket)
+  if s.last and s.last[1] == ticket then s.last = false end
 end`,
 
   remember: `function(s)
@@ -113,7 +123,7 @@ end`,
   mint: `function(s, lease)
   s.token = math.max(s.token + 1, micros)
   if s.token > s.written then
-    s.written = s.token + #KEYS / ${SEMAPHORE_KEYS} - 1
+    s.written = s.token + calls - 1
     redis.call('HSET', s.state, 'token', whole(s.written))
   end
   last_for(s, lease + ${MEMORY})
@@ -125,6 +135,7 @@ end`,
   local added = with_members('ZADD', s, ticket, count, s.ends)
   -- Otherwise the ticket had them already: counted again when asked for.
   s.taken = added == count and before + count
+  if added ~= count or not (s.first and s.first[2] and tonumber(s.first[2]) <= now + lease) then s.first = false end
   if before == 0 then redis.call('PEXPIRE', s.permits, whole(math.max(s.kept - now, lease))) end
   return mint(s, lease)
 end`,
@@ -163,7 +174,6 @@ end`,
   local entries = redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')
   if not entries[1] then return end
   remember(s)
-  s.last = false
   local place, read, silent = 0, 1, 0
   local free = s.limit - taken(s)
   while free > 0 and entries[1] do
@@ -181,7 +191,7 @@ end`,
         if silent > ${MOST_SILENT} then return free, true end
       end
       if quiet > ${DROPPED} then
-        redis.call('ZREM', s.queue, ticket)
+        leave(s, ticket)
       elseif count > s.limit or (not answered and (deaf or quiet > ${SILENCE})) then
         place = place + 1
       elseif count > free then
@@ -189,13 +199,14 @@ end`,
       else
         -- The state is written before the message is sent: a server without memory refuses the write alone.
         local token = hold(s, ticket, count, ${CLAIM})
-        redis.call('ZREM', s.queue, ticket)
+        leave(s, ticket)
         if answered or tell(process, ticket, token) then
           free = free - count
           if with_sender then told[#told + 1], told[#told + 2] = ticket, token end
         else
           take_back(s, ticket)
           redis.call('ZADD', s.queue, entries[i + 1], ticket)
+          s.last = false
           redis.call('PEXPIRE', s.queue, ${QUEUE_EXPIRY})
           redis.call('ZADD', s.processes, beat + 1, process)
           s.beats[process] = beat + 1

@@ -1,5 +1,5 @@
 import { batchOf, redisScript, type RedisScript } from '../../scripting/redis-script.js';
-import { SEMAPHORE_FUNCTIONS, SEMAPHORE_KEYS } from './semaphore-functions.lua.js';
+import { SEMAPHORE_FUNCTIONS } from './semaphore-functions.lua.js';
 
 /** The functions that a text names, with those that these name, in the order in which they are defined. */
 function functionsIn(text: string): string {
@@ -45,6 +45,7 @@ local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 local now_text = string.format('%.0f', now)
+local calls = (#ARGV - 1) / ${args + 1}
 ${functionsIn(each)}
 local call = function(s, arg)
 ${each}
@@ -55,7 +56,7 @@ local each = function(key, arg)
   local s = known[name] or {
     permits = name, queue = KEYS[key + 1], processes = KEYS[key + 2], state = KEYS[key + 3],
     -- Room for what will be read.
-    limit = false, token = false, written = false, kept = false, taken = false, purged = false, last = false, lease = false, ends = false,
+    limit = false, token = false, written = false, kept = false, taken = false, purged = false, first = false, last = false, lease = false, ends = false,
     beats = {},
   }
   -- What a call that fails had read or written may not be true.
@@ -64,6 +65,6 @@ local each = function(key, arg)
   known[name] = s
   return answer
 end
-${batchOf('each', { keys: SEMAPHORE_KEYS, args, shared: 1 })}
+${batchOf('each', { keys: 'numbered', args, shared: 1 })}
 `);
 }
