@@ -1,7 +1,7 @@
 import { join } from 'node:path';
-import getPort from 'get-port';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
+import { freePort } from './free-port.js';
 import { ServerProcess } from './server-process.js';
 import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
@@ -48,7 +48,7 @@ export async function startEtcdCluster(
   const program = requireEtcdProgram();
   const places: Place[] = [];
   for (let index = 0; index < members; index++) {
-    const [client, peer] = [await getPort(), await getPort()];
+    const [client, peer] = [await freePort(), await freePort()];
     places.push({ name: `member${index}`, url: `${scheme}://127.0.0.1:${client}`, peer: `http://127.0.0.1:${peer}` });
   }
   const cluster = places.map(({ name, peer }) => `${name}=${peer}`).join(',');

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { join } from 'node:path';
-import getPort from 'get-port';
 import { createConnection } from 'mysql2/promise';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
+import { freePort } from './free-port.js';
 import { ServerProcess, spawnGuarded } from './server-process.js';
 import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
@@ -52,7 +52,7 @@ export async function startMariadbServer(
       ready: () => answersQuery(port, directory),
     });
   for (let attempt = 1; ; attempt++) {
-    const port = options.port ?? (await getPort());
+    const port = options.port ?? (await freePort());
     try {
       let server = await launch(port);
       const stop = async () => {

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
-import getPort from 'get-port';
 import pg from 'pg';
+import { freePort } from './free-port.js';
 import { postgresUser, preparePostgresBinaries } from './postgres-binaries.js';
 import { ServerProcess, spawnGuarded, type ServerProcessOptions } from './server-process.js';
 import { startAgain } from './start-again.js';
@@ -49,7 +49,7 @@ export async function startPostgresServer(settings: Readonly<Record<string, stri
     });
   };
   for (let attempt = 1; ; attempt++) {
-    const port = await getPort();
+    const port = await freePort();
     try {
       let server = await startAt(port);
       const stop = async () => {

@@ -1,7 +1,7 @@
-import getPort from 'get-port';
 import { Redis } from 'ioredis';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
+import { freePort } from './free-port.js';
 import { ServerProcess } from './server-process.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
@@ -37,7 +37,7 @@ export async function startRedisServer(options: { args?: string[]; port?: number
   const program = requireRedisServerProgram();
   const directory = temporaryDirectory();
   for (let attempt = 1; ; attempt++) {
-    const port = options.port ?? (await getPort());
+    const port = options.port ?? (await freePort());
     try {
       const server = await ServerProcess.start({
         command: program,

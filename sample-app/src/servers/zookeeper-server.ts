@@ -1,9 +1,9 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import getPort from 'get-port';
 import { requireServer, type NeededServer } from './debian-packages.js';
 import { findProgram } from './find-program.js';
+import { freePort } from './free-port.js';
 import { ServerProcess } from './server-process.js';
 import { startAgain } from './start-again.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
@@ -46,7 +46,7 @@ export async function startZooKeeperServer({ tickTime = 500 } = {}): Promise<Zoo
   const jar = requireServer(ZOOKEEPER);
   const directory = temporaryDirectory();
   for (let attempt = 1; ; attempt++) {
-    const port = await getPort();
+    const port = await freePort();
     const configuration = join(directory, 'zoo.cfg');
     writeFileSync(configuration, configurationOf(directory, port, tickTime));
     const start = () =>

@@ -1,9 +1,9 @@
 import { chownSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import getPort from 'get-port';
 import pg from 'pg';
 import { requireServer } from '../../../sample-app/src/servers/debian-packages.js';
 import { findProgram } from '../../../sample-app/src/servers/find-program.js';
+import { freePort } from '../../../sample-app/src/servers/free-port.js';
 import { postgresUser } from '../../../sample-app/src/servers/postgres-binaries.js';
 import { ServerProcess } from './server-process.js';
 import type { PostgresServer } from './postgres-server.js';
@@ -27,7 +27,7 @@ export async function startPgBouncer(to: PostgresServer, mode: PoolMode, size: n
   });
   const user = postgresUser();
   const directory = temporaryDirectory(user);
-  const port = await getPort();
+  const port = await freePort();
   const settings = {
     listen_addr: '127.0.0.1',
     listen_port: port,

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import getPort from 'get-port';
 import { requireServer } from '../../../sample-app/src/servers/debian-packages.js';
 import { findProgram } from '../../../sample-app/src/servers/find-program.js';
+import { freePort } from '../../../sample-app/src/servers/free-port.js';
 import { ServerProcess } from './server-process.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
@@ -28,7 +28,7 @@ export function requirePromtool(): string {
 export async function startPrometheus(target: string, rules: string): Promise<PrometheusServer> {
   requirePromtool();
   const directory = temporaryDirectory();
-  const url = `http://127.0.0.1:${await getPort()}`;
+  const url = `http://127.0.0.1:${await freePort()}`;
   const config = {
     global: { scrape_interval: '1s', evaluation_interval: '1s' },
     rule_files: ['rules.yml'],

@@ -1,5 +1,5 @@
-import getPort from 'get-port';
 import { Cluster, Redis } from 'ioredis';
+import { freePort } from '../../../sample-app/src/servers/free-port.js';
 import { startRedisServer, type RedisServer } from './redis-server.js';
 import { eventually } from '../eventually.js';
 
@@ -23,7 +23,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   ];
   const servers = await Promise.all(
     [1, 2, 3].map(async () => {
-      const bus = ['--cluster-port', String(await getPort())];
+      const bus = ['--cluster-port', String(await freePort())];
       return startRedisServer({ args: [...settings, ...bus] });
     }),
   );

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import getPort from 'get-port';
 import { Redis, type RedisOptions } from 'ioredis';
+import { freePort } from '../../../sample-app/src/servers/free-port.js';
 import { requireRedisServerProgram, startRedisServer, type RedisServer } from './redis-server.js';
 import { ServerProcess } from './server-process.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
@@ -25,7 +25,7 @@ const PROMPT = ['--repl-diskless-sync-delay', '0', '--repl-ping-replica-period',
 export async function startRedisSentinel(): Promise<RedisSentinel> {
   const master = await startRedisServer({ args: PROMPT });
   const replica = await startRedisServer({ args: ['--replicaof', HOST, String(master.port), ...PROMPT] });
-  const port = await getPort();
+  const port = await freePort();
   const directory = temporaryDirectory();
   const settings = join(directory, 'sentinel.conf');
   writeFileSync(
