@@ -73,7 +73,7 @@ it('points to no source map, of which it has none', async () => {
 });
 
 const OF_USERS = ['@nestjs/common', '@nestjs/core', 'ioredis', 'rxjs'];
-const CLIENTS_OF_STORES = ['@redis/client', 'mysql2', 'node-zookeeper-client', 'pg'];
+const CLIENTS_OF_STORES = ['@redis/client', 'mysql2', 'node-zookeeper-client', 'pg', 'undici'];
 const OF_OPERATION = ['@nestjs/terminus', '@opentelemetry/api', 'prom-client'];
 const OPTIONAL = [...CLIENTS_OF_STORES, ...OF_OPERATION];
 const OF_OURS = ['cluster-key-slot', 'lru-cache', 'ms'];
@@ -135,6 +135,12 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
     const reached = await index('backends/mysql/index.js');
     expect(reached).toEqual(['@nestjs/common', 'ms', 'mysql2', 'node:crypto', 'node:http']);
     expect(await index('backends/mysql/index.d.ts')).toEqual(['mysql2', 'mysql2/promise']);
+  });
+
+  it('is undici for etcd, and no Redis client, and none for the types', async () => {
+    const reached = await index('backends/etcd/index.js');
+    expect(reached).toEqual(['@nestjs/common', 'ms', 'node:crypto', 'node:http', 'node:string_decoder', 'undici']);
+    expect(await index('backends/etcd/index.d.ts')).toEqual([]);
   });
 
   it('is node-zookeeper-client for ZooKeeper, and no Redis client, and none for the types', async () => {

@@ -22,7 +22,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/bad certificate|certificate required/i, 'it asks for a certificate: give tls: { cert, key }'],
   [/wrong version number|EPROTO|ERR_SSL/, 'it does not speak TLS there: give an http:// URL'],
   [
-    /HTTP request to an HTTPS server|closed before the end of the answer|not an answer of HTTP|ECONNRESET|EPIPE/,
+    /HTTP request to an HTTPS server|other side closed|HPE_|ECONNRESET|EPIPE/,
     'check host and port, and whether it asks for https://',
   ],
   [/HTTP 404|Not Found/, 'it has no JSON gateway under /v3: etcd 3.4 or newer is needed, with --enable-grpc-gateway'],

@@ -38,8 +38,8 @@ const MOST_NAMES = 40;
 const NAMES_AT_ONCE = 60;
 
 /**
- * Locks on etcd 3.4 or newer, over the JSON gateway of its members. The locks of a process live with one lease of etcd,
- * which the backend keeps alive; when the process dies, etcd frees them after `ttl`. No client library is needed.
+ * Locks on etcd 3.4 or newer, over the JSON gateway of its members, by `undici`. The locks of a process live with one
+ * lease of etcd, which the backend keeps alive; when the process dies, etcd frees them after `ttl`.
  *
  * @throws LockConfigError for options that it cannot take
  */

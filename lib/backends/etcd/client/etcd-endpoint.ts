@@ -1,9 +1,8 @@
-import { connect as connectTcp, isIP } from 'node:net';
 import { StringDecoder } from 'node:string_decoder';
-import { connect as connectTls } from 'node:tls';
+import { buildConnector, Client, Pool, type Dispatcher } from 'undici';
 import { Timeouts } from '../../../timing/timeouts.js';
+import { EtcdExchange } from './etcd-exchange.js';
 import { EtcdRefusal, EtcdSilence } from './etcd-failures.js';
-import { HttpConnection } from './http-connection.js';
 
 /** Certificates in PEM. */
 export interface EtcdTls {
@@ -22,39 +21,36 @@ export interface StreamListener {
   onEnd(why: Error): void;
 }
 
-/** How many connections without a request stay open. */
-const MOST_IDLE = 256;
+/** How long (ms) a connection may take to open. */
+const CONNECT_TIMEOUT = 5_000;
+/** How long (ms) a connection without a request stays open. */
+const IDLE = 60_000;
+/** How long (ms) a connection is silent before the operating system asks whether the other side lives. */
+const SILENCE = 1_000;
+/** An answer has the limit of its call, and a watch has none. */
+const LIMITS = { headersTimeout: 0, bodyTimeout: 0, keepAliveTimeout: IDLE };
 
 /** The JSON gateway of one member, over connections that stay open. */
 export class EtcdEndpoint {
   /** Why the last request failed; `undefined` after one that was answered. */
   failure: Error | undefined;
+  private readonly origin: string;
   private readonly path: string;
-  private readonly headers: string;
-  private readonly connect: (closed: () => void) => HttpConnection;
-  private readonly connections = new Set<HttpConnection>();
-  /** Those without a request, that which was used last at the end. */
-  private readonly idle: HttpConnection[] = [];
-  private readonly streams = new Map<HttpConnection, StreamListener>();
+  private readonly pool: Pool;
+  private readonly connectStream: buildConnector.connector;
+  private readonly streams = new Map<Client, StreamListener>();
   private readonly timeouts = new Timeouts();
 
   constructor(
     readonly url: string,
     tls: EtcdTls | undefined,
   ) {
-    const { protocol, host: authority, hostname, port, pathname } = new URL(url);
+    const { origin, pathname } = new URL(url);
+    this.origin = origin;
     this.path = pathname.replace(/\/$/, '');
-    // By the last one, a member that has no leader refuses a request at once, and ends its streams.
-    this.headers = `Host: ${authority}\r\nContent-Type: application/json\r\nGrpc-Metadata-hasleader: true\r\n`;
-    const host = hostname.replace(/^\[|\]$/g, '');
-    if (protocol === 'https:') {
-      const servername = isIP(host) ? '' : host;
-      const options = { host, port: Number(port || 443), servername, ALPNProtocols: ['http/1.1'], ...tls };
-      this.connect = (closed) => new HttpConnection(connectTls(options), 'secureConnect', closed);
-    } else {
-      const options = { host, port: Number(port || 80) };
-      this.connect = (closed) => new HttpConnection(connectTcp(options), 'connect', closed);
-    }
+    const connect = { ...tls, timeout: CONNECT_TIMEOUT, keepAlive: true, keepAliveInitialDelay: SILENCE };
+    this.pool = new Pool(origin, { ...LIMITS, connect });
+    this.connectStream = unrefAll(buildConnector(connect));
   }
 
   /**
@@ -63,46 +59,45 @@ export class EtcdEndpoint {
    */
   post<Answer>(path: string, body: string, token: string | undefined, limit: number): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      const connection = this.idle.pop() ?? this.newConnection();
-      const parts: Buffer[] = [];
-      const timeout = this.timeouts.start(limit, {
-        expire: () => connection.close(new Error(`no answer within ${limit} ms`)),
-      });
-      connection.send(this.request(path, body, token), true, {
-        onBody: (part) => parts.push(part),
-        onEnd: (status) => {
+      const exchange = new EtcdExchange(
+        (text, status) => {
           timeout.leave();
-          this.release(connection);
-          const [only] = parts;
-          const text = (parts.length === 1 && only ? only : Buffer.concat(parts)).toString();
           try {
             resolve(answerIn(text, status) as Answer);
           } catch (error) {
             reject(error);
           }
         },
-        onFailure: (error, sent) => {
+        (error, sent) => {
           timeout.leave();
           reject(new EtcdSilence(sent, error));
         },
-      });
+      );
+      const expire = () => exchange.giveUp(new Error(`no answer within ${limit} ms`));
+      const timeout = this.timeouts.start(limit, { expire });
+      this.pool.dispatch(this.request(path, body, token), exchange);
     });
   }
 
   /** Opens a stream of messages, which never keeps the process alive. Returns what closes it. */
   stream(path: string, body: string, token: string | undefined, listener: StreamListener): () => void {
-    const connection = this.newConnection();
-    this.streams.set(connection, listener);
+    const client = new Client(this.origin, { ...LIMITS, connect: this.connectStream });
+    this.streams.set(client, listener);
     const end = (why: Error) => {
-      if (!this.streams.delete(connection)) return;
-      connection.close(why);
+      if (!this.streams.delete(client)) return;
+      closeNow(client);
       listener.onEnd(why);
     };
     const lines = new Lines();
-    connection.send(this.request(path, body, token), false, {
-      onBody: (part, status) => {
+    let status = 0;
+    client.dispatch(this.request(path, body, token), {
+      onRequestStart: () => {},
+      onResponseStart: (_, answered) => {
+        status = answered;
+      },
+      onResponseData: (_, part) => {
         for (const line of lines.read(part)) {
-          if (!this.streams.has(connection)) return;
+          if (!this.streams.has(client)) return;
           try {
             listener.onMessage((answerIn(line, status) as { result: unknown }).result);
           } catch (error) {
@@ -110,49 +105,50 @@ export class EtcdEndpoint {
           }
         }
       },
-      onEnd: () => end(new EtcdSilence(true, new Error('the stream was closed'))),
-      onFailure: (error) => end(new EtcdSilence(true, error)),
+      onResponseEnd: () => end(new EtcdSilence(true, new Error('the stream was closed'))),
+      onResponseError: (_, error) => end(new EtcdSilence(true, error)),
     });
     return () => {
-      this.streams.delete(connection);
-      connection.close(new Error('the stream was closed'));
+      this.streams.delete(client);
+      closeNow(client);
     };
   }
 
   /** Ends all streams, because the endpoint does not answer. */
   endStreams(why: Error): void {
-    for (const [connection, listener] of this.streams) {
-      this.streams.delete(connection);
-      connection.close(why);
+    for (const [client, listener] of this.streams) {
+      this.streams.delete(client);
+      closeNow(client);
       listener.onEnd(why);
     }
   }
 
   close(): void {
+    for (const client of this.streams.keys()) closeNow(client);
     this.streams.clear();
-    for (const connection of this.connections) connection.close(new Error('The backend is closed'));
+    closeNow(this.pool);
   }
 
-  private newConnection(): HttpConnection {
-    const connection = this.connect(() => {
-      this.connections.delete(connection);
-      const place = this.idle.indexOf(connection);
-      if (place >= 0) this.idle.splice(place, 1);
+  private request(path: string, body: string, token: string | undefined): Dispatcher.DispatchOptions {
+    // By the second one, a member that has no leader refuses a request at once, and ends its streams.
+    const headers = ['Content-Type', 'application/json', 'Grpc-Metadata-hasleader', 'true'];
+    if (token !== undefined) headers.push('Authorization', token);
+    return { method: 'POST', path: this.path + path, headers, body };
+  }
+}
+
+/** Ends the requests that are under way, too. */
+function closeNow(dispatcher: Dispatcher): void {
+  void dispatcher.destroy(new Error('The backend is closed')).catch(() => {});
+}
+
+/** Makes connections that never keep the process alive. */
+function unrefAll(connector: buildConnector.connector): buildConnector.connector {
+  return (options, callback) =>
+    connector(options, (...connected) => {
+      connected[1]?.unref();
+      callback(...connected);
     });
-    this.connections.add(connection);
-    return connection;
-  }
-
-  private release(connection: HttpConnection): void {
-    if (this.idle.length >= MOST_IDLE) connection.close(new Error('there are enough idle connections'));
-    else if (connection.idle) this.idle.push(connection);
-  }
-
-  private request(path: string, body: string, token: string | undefined): string {
-    const login = token === undefined ? '' : `Authorization: ${token}\r\n`;
-    const length = Buffer.byteLength(body);
-    return `POST ${this.path}${path} HTTP/1.1\r\n${this.headers}${login}Content-Length: ${length}\r\n\r\n${body}`;
-  }
 }
 
 /** Cuts a stream into lines. */
