@@ -33,6 +33,8 @@ const BETWEEN_LOOKS = 8;
 export class Mischief {
   readonly done: Record<string, number>;
   private planned: string[] = [];
+  /** The last of each kind of the store's own: a server that restarts cannot be restarted. */
+  private readonly last = new Map<string, Promise<unknown>>();
 
   constructor(
     private readonly random: Random,
@@ -87,7 +89,9 @@ export class Mischief {
       await sleep(standstill);
       this.crew.resume(victim);
     } else if (kind !== 'drop') {
-      await this.store.faults[kind]?.();
+      const fault = (this.last.get(kind) ?? Promise.resolve()).then(() => this.store.faults[kind]?.());
+      this.last.set(kind, fault);
+      await fault;
     } else {
       const { proxies } = this.crew;
       this.drop(proxies[place % proxies.length] as FaultProxy, way);

@@ -7,8 +7,9 @@ import type { Store } from './store.js';
 
 const NODES = 3;
 /**
- * How long (ms) a node grants nothing after its start; see `contending/stores.mjs`. Nodes restart one after the other,
- * with this time and the longest lease between them, lest two of three have forgotten a lock.
+ * How long (ms) a node grants nothing after its start; see `contending/stores.mjs`. One node fails at a time: they
+ * restart with this time and the longest lease between them, lest two of three have forgotten a lock, and none stands
+ * still then, because a lock that it did not take meanwhile is on two alone.
  */
 const RESTART_DELAY = 2_000;
 
@@ -18,7 +19,8 @@ export async function startRedlockStore(): Promise<Store> {
   for (const admin of admins) admin.on('error', () => {});
   const onlooker = new RedisOnlooker(admins);
   let turn = 0;
-  let restarting: Promise<unknown> = Promise.resolve();
+  let failing: Promise<unknown> = Promise.resolve();
+  const afterOthers = (fail: () => Promise<void>) => () => (failing = failing.then(fail));
   const restartNext = async () => {
     const index = turn++ % NODES;
     const { port, stop } = servers[index] as RedisServer;
@@ -31,13 +33,14 @@ export async function startRedlockStore(): Promise<Store> {
     request: 'eval',
     lease: RESTART_DELAY + SETTINGS.ttl.most,
     faults: {
-      nodeStop: async () => {
+      nodeStop: afterOthers(async () => {
         const { process } = servers[turn++ % NODES] as RedisServer;
         process.pause();
         await sleep(STANDSTILL);
         process.resume();
-      },
-      nodeRestart: () => (restarting = restarting.then(restartNext)),
+        await sleep(SETTINGS.ttl.most);
+      }),
+      nodeRestart: afterOthers(restartNext),
     },
     leftovers: () => onlooker.leftovers(),
     endless: () => onlooker.endless(),
