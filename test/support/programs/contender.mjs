@@ -157,9 +157,10 @@ async function call() {
   while (!stop.signal.aborted) await cycle();
 }
 
+const drains = once(process, 'SIGTERM');
 say('ready');
 const calls = Array.from({ length: callers }, call);
-await once(process, 'SIGTERM');
+await drains;
 const told = once(process, 'SIGTERM');
 stop.abort();
 await Promise.all(calls);

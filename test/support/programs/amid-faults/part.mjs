@@ -68,12 +68,13 @@ export const stop = stopping.signal;
 
 /** Repeats each of `calls` until SIGTERM. */
 export async function takePart(calls) {
+  const told = once(process, 'SIGTERM');
   say('ready');
   const repeat = async (call) => {
     while (!stop.aborted) await call();
   };
   const ended = Promise.all(calls.map(repeat));
-  await once(process, 'SIGTERM');
+  await told;
   stopping.abort();
   await ended;
   await app.close();
