@@ -16,7 +16,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/too many operations/, 'raise its --max-txn-ops to 128, the default'],
   [/ECONNREFUSED/, 'nothing listens there: start etcd, or correct host and port'],
   [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
-  [/no answer within/, 'check host, port and firewall'],
+  [/no answer within|Connect Timeout/, 'check host, port and firewall'],
   [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/, 'nothing answers there: check host, port and firewall'],
   [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
   [/bad certificate|certificate required/i, 'it asks for a certificate: give tls: { cert, key }'],
