@@ -1,5 +1,7 @@
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { Client } from 'undici';
+import { EtcdExchange } from '../../lib/backends/etcd/client/etcd-exchange.js';
 import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
 
 const LIMIT = 60_000;
@@ -122,6 +124,27 @@ it('says that nothing was sent where there was no connection', async () => {
   await expect(nowhere.post('/', '{}', undefined, LIMIT)).rejects.toMatchObject({ isUncertain: false });
 });
 
+it('sends nothing of a request that was given up before there was a connection, and says so', async () => {
+  const received: string[] = [];
+  serve = (socket, request) => {
+    received.push(request);
+    socket.end();
+  };
+  const closed = new Promise((resolve) => server.once('connection', (socket) => socket.once('close', resolve)));
+  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const sent: boolean[] = [];
+  const exchange = new EtcdExchange(
+    () => {},
+    (_, uncertain) => sent.push(uncertain),
+  );
+  client.dispatch({ method: 'POST', path: '/', body: '{}' }, exchange);
+  exchange.giveUp(new Error('too late'));
+  await closed;
+  expect(received).toEqual([]);
+  expect(new Set(sent)).toEqual(new Set([false]));
+  await client.destroy();
+});
+
 const running = () => process.getActiveResourcesInfo().filter((each) => each === 'TCPSocketWrap').length;
 
 it('keeps the process running for a request only', async () => {
@@ -147,6 +170,50 @@ it('keeps the process running for a request only', async () => {
   await opened;
   expect(running()).toBe(0);
   close();
+});
+
+const request = (to: EtcdEndpoint) => to.post('/', '{}', undefined, LIMIT);
+const watch = (to: EtcdEndpoint) =>
+  new Promise<never>((_, onEnd) => to.stream('/', '{}', undefined, { onMessage: () => {}, onEnd }));
+
+describe.each([
+  ['a request', request],
+  ['a stream', watch],
+])('a connection for %s', (_, open) => {
+  let secure: EtcdEndpoint;
+  beforeEach(() => {
+    secure = new EtcdEndpoint(`https://127.0.0.1:${(server.address() as AddressInfo).port}`, undefined);
+  });
+
+  /** What the client says first; it gets no answer. */
+  const greeting = () =>
+    new Promise<string>((resolve) => {
+      serve = (socket, hello) => {
+        socket.unref();
+        resolve(hello);
+      };
+    });
+
+  it('ends when the endpoint is closed, even if it is not open yet', async () => {
+    const greeted = greeting();
+    const ended = open(secure).catch(() => {});
+    await greeted;
+    expect(running()).toBe(1);
+    secure.close();
+    await ended;
+    // Node.js closes what is destroyed within a few turns.
+    for (let turns = 0; turns < 10; turns++) await turnOfTheLoop();
+    expect(running()).toBe(0);
+  });
+
+  it('offers HTTP/1.1 and nothing else', async () => {
+    const greeted = greeting();
+    const ended = open(secure).catch(() => {});
+    // The length of the list, and of the name.
+    expect(await greeted).toContain('\0\t\bhttp/1.1');
+    secure.close();
+    await ended;
+  });
 });
 
 it('ends the requests under way when it is closed', async () => {

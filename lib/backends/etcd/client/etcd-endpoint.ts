@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { StringDecoder } from 'node:string_decoder';
 import { buildConnector, Client, Pool, type Dispatcher } from 'undici';
 import { Timeouts } from '../../../timing/timeouts.js';
@@ -21,14 +22,14 @@ export interface StreamListener {
   onEnd(why: Error): void;
 }
 
-/** How long (ms) a connection may take to open. */
-const CONNECT_TIMEOUT = 5_000;
 /** How long (ms) a connection without a request stays open. */
 const IDLE = 60_000;
-/** How long (ms) a connection is silent before the operating system asks whether the other side lives. */
-const SILENCE = 1_000;
+/** undici 8 would take HTTP/2, where a watch keeps the process alive and one connection has all requests. */
+const HTTP_1 = { allowH2: false };
 /** An answer has the limit of its call, and a watch has none. */
-const LIMITS = { headersTimeout: 0, bodyTimeout: 0, keepAliveTimeout: IDLE };
+const LIMITS = { ...HTTP_1, headersTimeout: 0, bodyTimeout: 0, keepAliveTimeout: IDLE };
+/** Times (ms): to open, and of silence before the operating system asks whether the other side lives. */
+const CONNECTION = { ...HTTP_1, timeout: 5_000, keepAlive: true, keepAliveInitialDelay: 1_000 };
 
 /** The JSON gateway of one member, over connections that stay open. */
 export class EtcdEndpoint {
@@ -40,6 +41,8 @@ export class EtcdEndpoint {
   private readonly connectStream: buildConnector.connector;
   private readonly streams = new Map<Client, StreamListener>();
   private readonly timeouts = new Timeouts();
+  /** Ends connections that are being opened, too, which undici would leave until their time limit. */
+  private readonly closing = new AbortController();
 
   constructor(
     readonly url: string,
@@ -48,7 +51,9 @@ export class EtcdEndpoint {
     const { origin, pathname } = new URL(url);
     this.origin = origin;
     this.path = pathname.replace(/\/$/, '');
-    const connect = { ...tls, timeout: CONNECT_TIMEOUT, keepAlive: true, keepAliveInitialDelay: SILENCE };
+    const { signal } = this.closing;
+    setMaxListeners(0, signal);
+    const connect = { ...tls, ...CONNECTION, signal };
     this.pool = new Pool(origin, { ...LIMITS, connect });
     this.connectStream = unrefAll(buildConnector(connect));
   }
@@ -127,6 +132,7 @@ export class EtcdEndpoint {
     for (const client of this.streams.keys()) closeNow(client);
     this.streams.clear();
     closeNow(this.pool);
+    this.closing.abort();
   }
 
   private request(path: string, body: string, token: string | undefined): Dispatcher.DispatchOptions {
