@@ -1,7 +1,5 @@
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
-import { Client } from 'undici';
-import { EtcdExchange } from '../../lib/backends/etcd/client/etcd-exchange.js';
 import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
 
 const LIMIT = 60_000;
@@ -122,27 +120,6 @@ it('gives up a request without an answer, and its connection', async () => {
 it('says that nothing was sent where there was no connection', async () => {
   const nowhere = new EtcdEndpoint('http://127.0.0.1:1', undefined);
   await expect(nowhere.post('/', '{}', undefined, LIMIT)).rejects.toMatchObject({ isUncertain: false });
-});
-
-it('sends nothing of a request that was given up before there was a connection, and says so', async () => {
-  const received: string[] = [];
-  serve = (socket, request) => {
-    received.push(request);
-    socket.end();
-  };
-  const closed = new Promise((resolve) => server.once('connection', (socket) => socket.once('close', resolve)));
-  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
-  const sent: boolean[] = [];
-  const exchange = new EtcdExchange(
-    () => {},
-    (_, uncertain) => sent.push(uncertain),
-  );
-  client.dispatch({ method: 'POST', path: '/', body: '{}' }, exchange);
-  exchange.giveUp(new Error('too late'));
-  await closed;
-  expect(received).toEqual([]);
-  expect(new Set(sent)).toEqual(new Set([false]));
-  await client.destroy();
 });
 
 const running = () => process.getActiveResourcesInfo().filter((each) => each === 'TCPSocketWrap').length;

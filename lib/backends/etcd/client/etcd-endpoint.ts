@@ -177,15 +177,21 @@ interface ErrorAnswer {
 }
 
 /** @throws EtcdRefusal */
-function answerIn(text: string, status: number | undefined): unknown {
-  let answer: ErrorAnswer;
-  try {
-    answer = JSON.parse(text) as ErrorAnswer;
-  } catch {
-    throw new EtcdRefusal(`HTTP ${status}: ${text.slice(0, 200).trim()}`, 0);
-  }
-  const { error } = answer;
-  if (error === undefined && status === 200) return answer;
+function answerIn(text: string, status: number): unknown {
+  const answer = objectIn(text);
+  const error = answer?.error ?? undefined;
+  if (answer && error === undefined && status === 200) return answer;
   const of = typeof error === 'object' ? { message: error.message, code: error.grpc_code } : answer;
-  throw new EtcdRefusal(of.message ?? `HTTP ${status}`, of.code ?? 0);
+  // Without a code it is not the answer of a member, but that of a proxy.
+  if (of?.code === undefined) throw new EtcdRefusal(`HTTP ${status}: ${text.slice(0, 200).trim()}`, 0);
+  throw new EtcdRefusal(of.message ?? `HTTP ${status}`, of.code);
+}
+
+function objectIn(text: string): ErrorAnswer | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
 }

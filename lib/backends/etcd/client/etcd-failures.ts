@@ -19,7 +19,7 @@ export class EtcdRefusal extends Error {
     super(message);
   }
 
-  /** Whether another member may serve the request. A proxy that finds no server answers no JSON. */
+  /** Whether another member may serve the request, as where a proxy finds no server. */
   get isOfMember(): boolean {
     return OF_MEMBER.has(this.code) || this.message.startsWith('HTTP 5');
   }
