@@ -29,8 +29,11 @@ async function stand(name) {
         // A term that was lost: it stands again by itself.
         if (signal.aborted || stop.aborted) return;
         if (oneIn(40)) throw 'fails';
-        if (oneIn(40)) await candidacy.resign();
-        else await candidacy.leave();
+        if (oneIn(40)) {
+          await candidacy.resign();
+          return;
+        }
+        await candidacy.leave();
         stop.removeEventListener('abort', left);
         left();
       },
