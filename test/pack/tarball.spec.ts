@@ -139,7 +139,7 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
 
   it('is undici for etcd, and no Redis client, and none for the types', async () => {
     const reached = await index('backends/etcd/index.js');
-    const ofNode = ['node:events', 'node:http', 'node:string_decoder'];
+    const ofNode = ['node:http', 'node:string_decoder'];
     expect(reached).toEqual(['@nestjs/common', 'ms', ...ofNode, 'undici']);
     expect(await index('backends/etcd/index.d.ts')).toEqual([]);
   });

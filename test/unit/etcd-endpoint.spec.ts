@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
@@ -86,6 +87,26 @@ it.each([
   await closed;
   expect(await post()).toEqual({});
   expect(connections).toBe(2);
+});
+
+it('leaves nothing of a connection that is closed', async () => {
+  const listened = new Set<EventTarget>();
+  const target = Object.getPrototypeOf(AbortSignal.prototype) as EventTarget;
+  const { addEventListener } = target;
+  target.addEventListener = function noting(this: EventTarget, ...added) {
+    if (added[0] === 'abort') listened.add(this);
+    addEventListener.apply(this, added);
+  };
+  serve = (socket) => socket.end(withLength('{}', 'Connection: close\r\n'));
+  try {
+    for (let request = 0; request < 20; request++) await post();
+  } finally {
+    target.addEventListener = addEventListener;
+  }
+  const listeners = [...listened].map((signal) => getEventListeners(signal, 'abort').length);
+  expect(connections).toBe(20);
+  expect(listeners).toHaveLength(20);
+  expect(Math.max(...listeners)).toBe(1);
 });
 
 it('fails a request whose answer is no HTTP', async () => {

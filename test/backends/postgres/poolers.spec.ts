@@ -72,6 +72,19 @@ describe('behind a pooler in transaction mode', () => {
     expect(two.logger.lines).toEqual([]);
   });
 
+  it('advisory locks are refused, though it uses its connections of the server in turn', async () => {
+    await using pooler = await startPgBouncer(server, 'transaction', 2, { server_round_robin: 1 });
+    const pool = new pg.Pool({ connectionString: pooler.url, max: 2 });
+    const clients = await Promise.all([pool.connect(), pool.connect()]);
+    for (const client of clients) await client.query('BEGIN');
+    for (const client of clients) await client.query('COMMIT');
+    for (const client of clients) client.release();
+    await pool.end();
+    const backend = advisory(pooler.url);
+    await expect(backend.start?.({ commandTimeout: 10_000, report: () => {} })).rejects.toThrow(REFUSED);
+    await backend.close?.();
+  });
+
   it.each([1, 3])('advisory locks are refused, with %i connections of the server', async (size) => {
     await using pooler = await startPgBouncer(server, 'transaction', size);
     await using app = await startLockApp({ backend: advisory(pooler.url) });

@@ -16,8 +16,13 @@ export interface PgBouncer extends AsyncDisposable {
 /** How long a connection of the server belongs to one client: to the end of its session, transaction or statement. */
 export type PoolMode = 'session' | 'transaction' | 'statement';
 
-/** Starts a PgBouncer that shares `size` connections to the server. */
-export async function startPgBouncer(to: PostgresServer, mode: PoolMode, size: number): Promise<PgBouncer> {
+/** Starts a PgBouncer that shares `size` connections to the server; `more` are settings of pgbouncer.ini. */
+export async function startPgBouncer(
+  to: PostgresServer,
+  mode: PoolMode,
+  size: number,
+  more: Readonly<Record<string, number>> = {},
+): Promise<PgBouncer> {
   const program = requireServer({
     name: 'PgBouncer',
     kind: 'pooler',
@@ -36,6 +41,7 @@ export async function startPgBouncer(to: PostgresServer, mode: PoolMode, size: n
     pool_mode: mode,
     default_pool_size: size,
     ignore_startup_parameters: 'extra_float_digits',
+    ...more,
   };
   const lines = Object.entries(settings).map(([name, value]) => `${name} = ${value}`);
   const database = `* = host=127.0.0.1 port=${to.port} user=postgres`;

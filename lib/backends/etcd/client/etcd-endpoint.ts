@@ -1,4 +1,3 @@
-import { setMaxListeners } from 'node:events';
 import { StringDecoder } from 'node:string_decoder';
 import { buildConnector, Client, Pool, type Dispatcher } from 'undici';
 import { Timeouts } from '../../../timing/timeouts.js';
@@ -38,24 +37,19 @@ export class EtcdEndpoint {
   private readonly origin: string;
   private readonly path: string;
   private readonly pool: Pool;
-  private readonly connectStream: buildConnector.connector;
   private readonly streams = new Map<Client, StreamListener>();
   private readonly timeouts = new Timeouts();
-  /** Ends connections that are being opened, too, which undici would leave until their time limit. */
-  private readonly closing = new AbortController();
+  /** The connections that are being opened, which undici would leave until their time limit. */
+  private readonly opening = new Set<AbortController>();
 
   constructor(
     readonly url: string,
-    tls: EtcdTls | undefined,
+    private readonly tls: EtcdTls | undefined,
   ) {
     const { origin, pathname } = new URL(url);
     this.origin = origin;
     this.path = pathname.replace(/\/$/, '');
-    const { signal } = this.closing;
-    setMaxListeners(0, signal);
-    const connect = { ...tls, ...CONNECTION, signal };
-    this.pool = new Pool(origin, { ...LIMITS, connect });
-    this.connectStream = unrefAll(buildConnector(connect));
+    this.pool = new Pool(origin, { ...LIMITS, connect: this.connector(true) });
   }
 
   /**
@@ -86,7 +80,7 @@ export class EtcdEndpoint {
 
   /** Opens a stream of messages, which never keeps the process alive. Returns what closes it. */
   stream(path: string, body: string, token: string | undefined, listener: StreamListener): () => void {
-    const client = new Client(this.origin, { ...LIMITS, connect: this.connectStream });
+    const client = new Client(this.origin, { ...LIMITS, connect: this.connector(false) });
     this.streams.set(client, listener);
     const end = (why: Error) => {
       if (!this.streams.delete(client)) return;
@@ -132,7 +126,24 @@ export class EtcdEndpoint {
     for (const client of this.streams.keys()) closeNow(client);
     this.streams.clear();
     closeNow(this.pool);
-    this.closing.abort();
+    for (const opening of this.opening) opening.abort();
+  }
+
+  /**
+   * `keepsAlive`: whether its connections keep the process alive. Each has a signal of its own: Node.js
+   * leaves the listener of a socket on its signal when the socket is closed.
+   */
+  private connector(keepsAlive: boolean): buildConnector.connector {
+    return (options, callback) => {
+      const opening = new AbortController();
+      this.opening.add(opening);
+      const connect = buildConnector({ ...this.tls, ...CONNECTION, signal: opening.signal });
+      connect(options, (...connected) => {
+        this.opening.delete(opening);
+        if (!keepsAlive) connected[1]?.unref();
+        callback(...connected);
+      });
+    };
   }
 
   private request(path: string, body: string, token: string | undefined): Dispatcher.DispatchOptions {
@@ -146,15 +157,6 @@ export class EtcdEndpoint {
 /** Ends the requests that are under way, too. */
 function closeNow(dispatcher: Dispatcher): void {
   void dispatcher.destroy(new Error('The backend is closed')).catch(() => {});
-}
-
-/** Makes connections that never keep the process alive. */
-function unrefAll(connector: buildConnector.connector): buildConnector.connector {
-  return (options, callback) =>
-    connector(options, (...connected) => {
-      connected[1]?.unref();
-      callback(...connected);
-    });
 }
 
 /** Cuts a stream into lines. */

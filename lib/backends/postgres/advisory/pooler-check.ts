@@ -15,10 +15,12 @@ export async function refuseSharedSessions(link: PostgresLink): Promise<void> {
   try {
     await Promise.all([one.connect(), two.connect()]);
     const before = await pidOf(one);
+    // A pooler that uses its sessions in turn is at the next one now.
+    const next = await pidOf(one);
     await two.query('BEGIN');
     const other = await pidOf(two);
     // Where the pooler has one session alone, the transaction keeps it from answering the first connection.
-    const shared = other === before || (await pidOf(one)) !== before;
+    const shared = next !== before || other === before || (await pidOf(one)) !== before;
     await two.query('ROLLBACK');
     if (shared) throw new PostgresFailure(`${link.server}: ${THROUGH_POOLER}`);
     for (const client of [one, two]) void client.end().catch(() => {});
