@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { redlock } from 'nest-redis-lock/redlock';
-import type { LockBackend } from 'nest-redis-lock';
+import type { LockBackend, RenewAnswer } from 'nest-redis-lock';
 import { eventually } from '../../support/eventually.js';
 import { startRedlockNodes, type RedlockNodes } from '../../support/servers/redlock-nodes.js';
 
@@ -58,6 +58,13 @@ async function passesOn(backend: LockBackend, ticket: string, again?: string) {
   });
 }
 
+async function renews(backend: LockBackend, ticket: string) {
+  const [renewal] = backend.renew([{ names: [NAME], ticket, ttl: TTL }]);
+  return new Promise<RenewAnswer>((resolve, reject) => {
+    renewal?.then(resolve, reject);
+  });
+}
+
 /** Resolves when these tickets wait, as each node has it: the last of them may answer later than their majority. */
 async function waitersBecome(expected: readonly string[][]): Promise<void> {
   await eventually(async () => {
@@ -104,6 +111,38 @@ it('tells an owner that reserves further tokens who waits', async () => {
   expect(await first.mint({ name: NAME, ticket: owner, leastToken: 0 })).toMatchObject({ waiting: 0 });
   await asks(second, ticketOf());
   expect(await first.mint({ name: NAME, ticket: owner, leastToken: 0 })).toMatchObject({ waiting: 1 });
+});
+
+describe('an owner that some nodes had refused', () => {
+  /** The ticket owns the name at all nodes; the last two have a mark of its wait, which does not end. */
+  async function grantedLate(backend: LockBackend, ticket: string): Promise<void> {
+    const minority = clients.slice(3);
+    await Promise.all(minority.map((client) => client.set(`lock:{${NAME}}`, 'another:1', 'PX', TTL)));
+    expect(await asks(backend, ticket)).toMatchObject({ status: 'granted' });
+    await Promise.all(minority.map((client) => client.set(`lock:{${NAME}}`, ticket, 'PX', TTL)));
+    for (const client of minority) {
+      await client.hset(`lock:{${NAME}}:wanted`, ticket, '1:9999999999999');
+      await client.persist(`lock:{${NAME}}:wanted`);
+    }
+    // A majority needs the nodes with the mark.
+    await Promise.all(clients.slice(0, 2).map((client) => client.set(`lock:{${NAME}}`, 'another:1', 'PX', TTL)));
+  }
+
+  it('is not among those who wait when it renews its lease', async () => {
+    const backend = open();
+    const ticket = ticketOf();
+    await grantedLate(backend, ticket);
+    expect(await renews(backend, ticket)).toMatchObject({ status: 'renewed', waiting: 0 });
+    await waitersBecome([[], [], [], [], []]);
+  });
+
+  it('is not among those who wait when it reserves further tokens', async () => {
+    const backend = open();
+    const ticket = ticketOf();
+    await grantedLate(backend, ticket);
+    expect(await backend.mint({ name: NAME, ticket, leastToken: 0 })).toMatchObject({ waiting: 0 });
+    await waitersBecome([[], [], [], [], []]);
+  });
 });
 
 it('keeps the order of arrival between processes of which the clock of one is ahead', async () => {

@@ -5,7 +5,7 @@ import { callsOf } from './calls-of.lua.js';
  * Reserves the proposed fencing tokens at this node, if the ticket owns all names here.
  *
  * KEYS, for each name: lock, fence, wanted. ARGV: ticket, first token proposed, number of tokens, number of names.
- * Returns {0, number of tickets that wait} when they are reserved, {-1} when the ticket does not own a name, else
+ * Returns {0, number of other tickets that wait} when they are reserved, {-1} when the ticket does not own a name, else
  * {first token not yet issued}.
  */
 export const MINT = fencingScript(`
@@ -19,6 +19,7 @@ local mint = function(first, last, arg)
   local after = string.format('%.0f', token + ARGV[arg + 2])
   for i = first, last, 3 do
     redis.call('SET', KEYS[i + 1], after, 'PX', fence_ttl)
+    redis.call('HDEL', KEYS[i + 2], ARGV[arg])
     waiting = waiting + redis.call('HLEN', KEYS[i + 2])
   end
   return {0, waiting}

@@ -8,7 +8,7 @@ import { callsOf } from './calls-of.lua.js';
  * Returns for each call 1 when all names held the ticket, 0 when one was free, -1 when one holds another ticket.
  */
 export const RELEASE = redisScript(`
--- The usual path; an owner is not among the waiters.
+-- The usual path; where the owner is still among the waiters, its mark ends within moments.
 if #KEYS == 2 and redis.pcall('GET', KEYS[1]) == ARGV[1] then
   redis.call('DEL', KEYS[1])
   return 1

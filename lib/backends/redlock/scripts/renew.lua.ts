@@ -6,7 +6,7 @@ import { callsOf } from './calls-of.lua.js';
  * stays gone.
  *
  * KEYS, for each name: lock, wanted. ARGV, for each call: ticket, ttl in ms, number of names.
- * Returns for each call {ms left, number of tickets that wait}; {-1} when another ticket has one of the names; {0} when
+ * Returns for each call {ms left, number of other tickets that wait}; {-1} when another ticket has one of the names; {0} when
  * one is free and none has another ticket.
  */
 export const RENEW = redisScript(`
@@ -27,6 +27,8 @@ local renew = function(first, last, arg)
     end
     -- A key without an expiry (somebody called PERSIST) is ours until the next renewal.
     least = math.min(least, left < 0 and ttl or left)
+    -- A node that refused the ticket, and had the name free later, has the owner among the waiters.
+    redis.pcall('HDEL', KEYS[i + 1], me)
     local length = redis.pcall('HLEN', KEYS[i + 1])
     if type(length) == 'number' then waiting = waiting + length end
   end
