@@ -1,6 +1,8 @@
 import { BackendCalls } from '../../lib/lock/backend/backend-calls.js';
+import { Grant } from '../../lib/lock/lease/grant.js';
 import { Releaser } from '../../lib/lock/lease/releaser.js';
 import { Watchdog } from '../../lib/lock/lease/watchdog.js';
+import { currentInstant } from '../../lib/timing/instant.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { ScriptedBackend } from '../support/scripted-backend.js';
 
@@ -19,4 +21,22 @@ it('forgets the minimum holds that have ended, even behind one that lasts', asyn
     await clock.pass(1);
   }
   expect(releaser.minHoldCount).toBeLessThan(100);
+});
+
+it('waits, before the backend closes, for the answers to the releases of holders', async () => {
+  const logger = { warn: () => {} };
+  const backend = new ScriptedBackend(clock);
+  backend.atOnce = {};
+  const calls = new BackendCalls(backend, undefined, 1_000);
+  const releaser = new Releaser(calls, new Watchdog(calls, logger), logger);
+  const released = releaser.release(new Grant(['job'], 'held', currentInstant(), 10_000, { first: 1, count: 1 }));
+  let stopped = false;
+  const stopping = releaser.stop(1_000).then(() => (stopped = true));
+  await clock.pass(10);
+  expect(stopped).toBe(false);
+  const release = await backend.take('release');
+  await release.answer({ status: 'released', resent: false });
+  expect(stopped).toBe(true);
+  expect(await released).toBe('released');
+  await stopping;
 });

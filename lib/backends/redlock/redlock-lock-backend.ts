@@ -106,7 +106,8 @@ class RedlockLockBackend implements LockBackend {
     const { quorum } = this;
     const { ticket, names, again } = request;
     const keys = releaseKeys(request);
-    const tally = new ReleaseTally(quorum, ticket, keys, this.cancel(ticket));
+    const acquisition = this.cancel(ticket);
+    const tally = new ReleaseTally(quorum, ticket, keys, acquisition);
     const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
     const encoded = new EncodedCall(RELEASE, keys, [ticket, names.length], names.length === 1 ? [ticket] : undefined);
     return ask(quorum, tally, (node, call) => {
@@ -114,6 +115,7 @@ class RedlockLockBackend implements LockBackend {
         node.owes(ticket, keys);
         return 'away';
       }
+      if (acquisition?.undecided) node.sendAcquires();
       if (requeue) node.run(REQUEUE, keys, requeue, call);
       else node.release(encoded, call);
       return undefined;

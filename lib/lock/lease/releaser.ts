@@ -117,11 +117,16 @@ export class Releaser {
     this.sweepAt = Math.max(FEWEST_TO_SWEEP, 2 * this.minHolds.size);
   }
 
-  /** Resolves when all tracked work is done, after `limit` ms at the latest; then stops all repetitions. */
+  /**
+   * Resolves when all tracked work is done and each release is answered, after `limit` ms at the latest; then stops all
+   * repetitions.
+   */
   async stop(limit: number): Promise<void> {
     const timeUp = new Promise((resolve) => setTimeout(resolve, limit).unref());
     const settled = (async () => {
-      while (this.underWay.size > 0) await Promise.all(this.underWay);
+      while (this.underWay.size > 0 || this.endings.size > 0) {
+        await Promise.all([...this.underWay, ...this.endings.values()]);
+      }
     })();
     await Promise.race([settled, timeUp]);
     this.retries.stop();

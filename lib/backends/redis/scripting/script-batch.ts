@@ -64,6 +64,11 @@ export class ScriptBatch {
     this.scripts.sendEncoded(encoded, new CallAlone(this, call));
   }
 
+  /** Sends the calls of this turn that have been gathered, so that what is sent now comes after them. */
+  sendGathered(): void {
+    this.flush();
+  }
+
   /** A run is over that was sent for one call. */
   landed(): void {
     this.underWay -= 1;

@@ -41,7 +41,8 @@ export class RedlockNode {
     readonly index: number,
     scripts: RedlockScripts,
   ) {
-    this.link = new RedisLink(connection, nodeOption(index));
+    // A node that refuses for now fails with its answer: the others decide without it.
+    this.link = new RedisLink(connection, nodeOption(index), { persists: false });
     this.scripts = this.link.scripts;
     this.acquires = new ScriptBatch(this.scripts, scripts.acquire);
     this.releases = new ScriptBatch(this.scripts, RELEASE);
@@ -71,6 +72,11 @@ export class RedlockNode {
   /** Frees the names of a ticket that is not asked for again. */
   release(encoded: EncodedCall, call: ScriptCall): void {
     this.releases.runEncoded(encoded, call);
+  }
+
+  /** Sends the acquires of this turn, before a release of one of them that nobody waits for any more. */
+  sendAcquires(): void {
+    this.acquires.sendGathered();
   }
 
   run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[], call: ScriptCall): void {

@@ -46,6 +46,8 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
   private reserved = 0;
   private unissued = 0;
   private waiting = 0;
+  /** Whether the nodes have yet to decide. */
+  undecided = true;
   private givenUp = false;
   private released = false;
   /** Nodes that answered the release before the request itself, which was sent again after it. */
@@ -136,6 +138,7 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
   }
 
   decided(answer: MajorityGrant | Busy | undefined, round: Decided): void {
+    this.undecided = false;
     if (answer?.status === 'granted') return;
     this.giveUp();
     for (const node of round.unanswered()) node.doubt(this.request.ticket, this.keys);
