@@ -5,7 +5,7 @@ import { allowListeners } from './connection/allow-listeners.js';
 import { createRedisClient } from './connection/own-client.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { Reporters } from '../reporting/reporters.js';
-import { ScriptRunner } from './scripting/script-runner.js';
+import { ScriptRunner, type ConnectionCare } from './scripting/script-runner.js';
 import { SilenceGuard } from './connection/silence-guard.js';
 import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection/connection-options.js';
 import { ConnectionState, type RedisFailure } from './connection/connection-state.js';
@@ -34,7 +34,11 @@ export class RedisLink {
   private closed = false;
 
   /** @throws the option's ConfigError for a value that is not a connection */
-  constructor(connection: RedisConnection, option: ConnectionOption) {
+  constructor(
+    connection: RedisConnection,
+    option: ConnectionOption,
+    { persists }: Pick<ConnectionCare, 'persists'> = {},
+  ) {
     requireRedisConnection(option, connection);
     const { client, own } = clientOf(connection);
     this.lowerLimit = allowListeners(client, LISTENERS);
@@ -44,6 +48,7 @@ export class RedisLink {
     this.queue = queuesForLong(client) ? new ReadyQueue(client, () => this.diagnose()) : undefined;
     this.scripts = new ScriptRunner(client, {
       ...(this.queue && { queue: this.queue }),
+      ...(persists !== undefined && { persists }),
       seeker: new PrimarySeeker(client, this.reporters.report),
     });
     if (own) this.guard = new SilenceGuard(this.scripts, (why) => own.stream?.destroy(why));

@@ -76,7 +76,7 @@ export function requireNodes(connections: readonly unknown[], { anyCount }: Redl
   const least = anyCount ? 1 : FEWEST_NODES;
   if (length >= least && (anyCount || length % 2 === 1)) return;
   throw lockOption.conflict(
-    `Option "connections" has ${length} nodes; give an odd number of at least ${FEWEST_NODES}, or allow any number with { anyCount: true }`,
+    `Option "connections" has ${length} ${length === 1 ? 'node' : 'nodes'}; give an odd number of at least ${FEWEST_NODES}, or allow any number with { anyCount: true }`,
   );
 }
 

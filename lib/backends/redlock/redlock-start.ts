@@ -5,6 +5,10 @@ import { rightsOfRedlock } from './redlock-rights.js';
 import { NoQuorum, type NodeFailure } from './rounds/no-quorum.js';
 import type { Quorum } from './rounds/quorum.js';
 
+const UNIDENTIFIED =
+  'does not tell which server it is: that it restarts, or is listed twice, goes unnoticed, and a second holder may get in; ' +
+  'grant its ACL user +info';
+
 /**
  * Checks every node: whether it takes writes, may evict locks, and grants the rights needed. Reports the nodes that
  * fail while a majority serves.
@@ -15,6 +19,9 @@ export async function startNodes(quorum: Quorum, request: StartRequest): Promise
   const { commandTimeout, report } = request;
   const checked = await Promise.all(quorum.nodes.map((node) => checkNode(node, request)));
   await quorum.meeting;
+  for (const { identified, start, server } of quorum.nodes) {
+    if (identified && !start) report({ level: 'warn', message: `${server} ${UNIDENTIFIED}` });
+  }
   const failures = quorum.nodes.flatMap((node, index): readonly NodeFailure[] => {
     const error = checked[index];
     return error !== undefined || !quorum.restarts.mayGrant(node) ? [{ node, error }] : [];

@@ -16,6 +16,10 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/MISCONF/, 'it cannot write to its disk: see its log'],
   [/NOREPLICAS/, 'too few replicas follow it: see min-replicas-to-write'],
   [/LOADING/, 'it still reads its data set: wait'],
+  [
+    /MOVED/,
+    'it is a node of a Redis Cluster and serves a part of the names: give a client of the Cluster, or to redlock() a Redis that serves all',
+  ],
   [/CLUSTERDOWN/, 'the Cluster does not serve all slots: see CLUSTER INFO'],
   [
     /ECONNRESET|EPIPE|Connection is closed|closed the connection/,

@@ -20,6 +20,11 @@ const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
 /** Looks after the connection of a client. */
 export interface ConnectionCare {
+  /**
+   * Whether what the server refuses for now is sent again for a while.
+   * @default true
+   */
+  readonly persists?: boolean;
   readonly queue?: ReadyQueue;
   readonly seeker?: PrimarySeeker;
 }
@@ -34,6 +39,7 @@ export class ScriptRunner implements Traffic {
   private readonly scriptClient: RedisClient;
   /** The client, where it takes commands that are encoded before. */
   private readonly encoding: Redis | undefined;
+  private readonly persists: boolean;
   private readonly countDisconnect = () => {
     this.disconnectCount += 1;
     this.disconnectTime = performance.now();
@@ -43,6 +49,7 @@ export class ScriptRunner implements Traffic {
     readonly client: RedisClient,
     private readonly care: ConnectionCare = {},
   ) {
+    this.persists = care.persists ?? true;
     this.scriptClient = scriptClient(client);
     this.encoding = sendsEncoded(client) ? client : undefined;
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
@@ -95,7 +102,7 @@ export class ScriptRunner implements Traffic {
       args,
       answered,
       (error) => {
-        if (!RefusedForNow.is(error)) return failed(error);
+        if (!this.persists || !RefusedForNow.is(error)) return failed(error);
         const again = (refused: (error: unknown) => void) => {
           const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
           this.sendOnce(script, keys, args, answered, stepwise, bytes);
@@ -158,7 +165,7 @@ export class ScriptRunner implements Traffic {
   /** As `send`, for a call that other servers may get, too. */
   sendEncoded(encoded: EncodedCall, call: ScriptCall): void {
     const { encoding } = this;
-    if (encoding?.status === 'ready') this.askEncoded(encoding, encoded, call, true);
+    if (encoding?.status === 'ready') this.askEncoded(encoding, encoded, call, this.persists);
     else this.sendCall(encoded, call);
   }
 
@@ -183,7 +190,7 @@ export class ScriptRunner implements Traffic {
         this.ask(send(this.client), resolve, failed);
       };
       ask((error) => {
-        if (RefusedForNow.is(error)) new RefusedForNow(ask, reject).again(error);
+        if (this.persists && RefusedForNow.is(error)) new RefusedForNow(ask, reject).again(error);
         else reject(error);
       });
     });

@@ -4,6 +4,9 @@ import { PROBE } from './probe.lua.js';
 import type { Rights } from './rights.js';
 
 const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
+const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
+/** A client of a Cluster follows these. */
+const ELSEWHERE = /MOVED|CLUSTERDOWN/;
 
 /**
  * Tries what a part of the library needs, and collects the rights that an ACL user lacks and other refusals of Redis.
@@ -17,6 +20,8 @@ export class MissingRights {
   constructor(
     private readonly node: RedisNode,
     private readonly rights: Rights,
+    /** Whether the node belongs to a client of a Cluster. */
+    private readonly inCluster: boolean,
   ) {}
 
   /** Whether nothing works without these rights. Without messages, waiters only get their lock later. */
@@ -45,7 +50,7 @@ export class MissingRights {
 
   note(command: string, text: string): void {
     if (!REFUSED.test(text)) {
-      if (/READONLY|OOM|MISCONF|NOREPLICAS/.test(text)) this.other.add(text);
+      if (NO_WRITES.test(text) || (!this.inCluster && ELSEWHERE.test(text))) this.other.add(text);
     } else if (/channel/.test(text)) this.channels = true;
     else if (/\bkeys?\b/.test(text)) this.keys = true;
     else this.commands.add(command.toLowerCase());

@@ -11,6 +11,12 @@ import type { Rights } from './rights.js';
 /** How many names are tried at most to find one in a slot of the node. */
 const MOST_NAMES = 2_000;
 
+interface ServerCheck {
+  readonly rights: Rights;
+  readonly report: (notice: Notice) => void;
+  readonly inCluster: boolean;
+}
+
 /**
  * Checks a server, or each master of a Cluster, before it is used: whether it takes writes, whether it may evict what
  * must stay, and whether its user has the rights needed.
@@ -27,7 +33,7 @@ export async function checkServers(
   await Promise.all(
     mastersOf(client).map((node) => {
       const keys = isCluster(client) ? keysOn(client, node, rights) : rights.keys();
-      return checkServer(node, keys, rights, report);
+      return checkServer(node, keys, { rights, report, inCluster: isCluster(client) });
     }),
   );
 }
@@ -43,13 +49,12 @@ export async function evictionHazards({ client }: ScriptRunner): Promise<readonl
 async function checkServer(
   node: RedisNode,
   keys: readonly string[] | undefined,
-  rights: Rights,
-  report: (notice: Notice) => void,
+  { rights, report, inCluster }: ServerCheck,
 ): Promise<void> {
   const server = serverOf(node);
   if (!rights.evictable) await checkEviction(node, server, report);
   if (!keys) return;
-  const missing = new MissingRights(node, rights);
+  const missing = new MissingRights(node, rights, inCluster);
   await missing.look(keys);
   const [refusal] = missing.other;
   if (refusal !== undefined) {

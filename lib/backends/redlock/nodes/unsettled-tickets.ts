@@ -1,7 +1,7 @@
 /** The keys of one ticket, as RELEASE takes them: lock and wanted of each name. */
 export type ReleaseKeys = readonly string[];
 
-const MOST = 1_000;
+const MOST = 10_000;
 
 /**
  * The tickets that a node may hold although their locks were given up or released: the node is to free them. The oldest
