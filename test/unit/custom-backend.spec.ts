@@ -129,6 +129,43 @@ it('is asked for one name after the other, in order, if it cannot take several i
   await again.release();
 });
 
+describe('that cannot take several names in one step', () => {
+  const oneByOne = (inner: LockBackend): Partial<LockBackend> => ({ traits: { ...inner.traits, severalKeys: false } });
+
+  it('has one wait for all of them, and gives back those it had got', async () => {
+    const backend = backendWith(oneByOne);
+    await using app = await startLockServices({ backend });
+    await using other = await startLockServices({ backend });
+    const [a, b] = [await other.locks.acquire('a'), await other.locks.acquire('b')];
+    const start = performance.now();
+    const taking = app.locks.acquire(['a', 'b'], { wait: 1_000 });
+    setTimeout(() => void a.release(), 700);
+    await expect(taking).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    // A wait for each name would be over 1,700 ms after the start.
+    expect(performance.now() - start).toBeLessThan(1_600);
+    await eventually(async () => !(await app.locks.isLocked('a')));
+    await b.release();
+  });
+
+  it('has all of them freed although the release of one fails', async () => {
+    let failures = 0;
+    const backend = backendWith((inner) => ({
+      ...oneByOne(inner),
+      release: (request) => {
+        if (request.names[0] !== 'a' || failures === 2) return inner.release(request);
+        failures += 1;
+        return Promise.reject(new Error('not now'));
+      },
+    }));
+    await using app = await startLockServices({ backend });
+    const both = await app.locks.acquire(['a', 'b']);
+    await both.release();
+    expect(await app.locks.isLocked('b')).toBe(false);
+    await eventually(async () => !(await app.locks.isLocked('a')));
+    expect(failures).toBe(2);
+  });
+});
+
 it('refuses a ttl below the shortest lease that its store can grant', async () => {
   const backend = backendWith((inner) => ({ traits: { ...inner.traits, leastLease: 2_000 } }));
   await using app = await startLockServices({ backend });
