@@ -82,6 +82,23 @@ describe('takes as connections', () => {
   });
 });
 
+it('asks a node again which server it is, when the client of the application gave the question up', async () => {
+  const clients = nodes.proxies.slice(0, 3).map(({ port }) => new Redis(port, { commandTimeout: 100 }));
+  closing.push(() => clients.forEach((client) => client.disconnect()));
+  await Promise.all(clients.map((client) => client.ping()));
+  nodes.proxies[0]?.hold('reply');
+  const { backend, locks } = open(clients);
+  await locks.withLock('before', async () => {});
+  nodes.proxies[0]?.heal();
+  await plain[1]?.set('lock:{order}', 'another:1', 'PX', 60_000);
+  await eventually(async () => {
+    const lock = await locks.tryAcquire('order').catch(() => null);
+    await lock?.release();
+    return lock;
+  });
+  expect(backend.diagnose?.()).toBeUndefined();
+});
+
 describe('refuses', () => {
   it.each([
     ['no nodes', 0, 'has 0 nodes'],

@@ -12,8 +12,8 @@ import type { RedlockScripts } from './redlock-scripts.js';
 import { serverStart, startAfter, type ServerStart } from './server-start.js';
 import { UnsettledTickets, type ReleaseKeys } from './unsettled-tickets.js';
 
-/** Milliseconds between two PINGs to a silent node whose client gave the PING up. */
-const PROBE_PAUSE = 500;
+/** Milliseconds until a node is asked again, by PING or INFO, whose client gave the question up. */
+const ASK_AGAIN = 500;
 
 /** One of the independent Redis: its connection, whether it is worth asking now, and what it may have to free. */
 export class RedlockNode {
@@ -153,8 +153,8 @@ export class RedlockNode {
     try {
       start = serverStart(await this.scripts.command((client) => client.info('server')));
     } catch (error) {
-      // Refused, as its user may not run INFO; otherwise the next connection asks again.
-      if (!(error instanceof Error && error.name === 'ReplyError')) return;
+      // A refusal is an answer: its user may not run INFO.
+      if (!(error instanceof Error && error.name === 'ReplyError')) return this.identifyLater(disconnects);
     }
     if (this.scripts.disconnects !== disconnects) return;
     if (this.start && start && this.start.runId !== start.runId) this.restarted = true;
@@ -162,12 +162,19 @@ export class RedlockNode {
     this.identified = true;
   }
 
+  /** The client gave the question up; a connection that is lost since has asked it again. */
+  private identifyLater(disconnects: number): void {
+    setTimeout(() => {
+      if (!this.closed && this.scripts.disconnects === disconnects) void this.identify();
+    }, ASK_AGAIN).unref();
+  }
+
   private probe(): void {
     this.scripts
       .command((client) => client.ping())
       .then(
         () => this.answered(),
-        () => setTimeout(() => this.silent && !this.closed && this.probe(), PROBE_PAUSE).unref(),
+        () => setTimeout(() => this.silent && !this.closed && this.probe(), ASK_AGAIN).unref(),
       );
   }
 
