@@ -2,7 +2,6 @@ import { Redis } from 'ioredis';
 import type { LockBackend, LockService } from 'nest-redis-lock';
 import { redlock } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
-import { freePort } from '../../../sample-app/src/servers/free-port.js';
 import { eventually } from '../../support/eventually.js';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 
@@ -55,12 +54,7 @@ const WAYS: readonly [string, (node: Redis) => Promise<unknown>, string, string]
     'it is a replica: give the address of the primary',
   ],
   ['has no memory left', (node) => node.config('SET', 'maxmemory', '1'), 'OOM', 'its memory is full'],
-  [
-    'denies the scripts',
-    (node) => node.acl('SETUSER', 'default', '-evalsha', '-eval'),
-    'NOPERM',
-    'grant the ACL user',
-  ],
+  ['denies the scripts', (node) => node.acl('SETUSER', 'default', '-evalsha', '-eval'), 'NOPERM', 'grant the ACL user'],
 ];
 
 describe.each(WAYS)('a node that %s', (_, refuse, answer, remedy) => {
@@ -111,9 +105,7 @@ it('goes on while single nodes forget the scripts again and again', async () => 
 describe('a node of a Redis Cluster', () => {
   let member: RedisServer;
   beforeAll(async () => {
-    const bus = String(await freePort());
-    const args = ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf', '--cluster-port', bus];
-    member = await startRedisServer({ args });
+    member = await startRedisServer({ args: ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf'] });
   });
   afterAll(() => member.stop());
 
