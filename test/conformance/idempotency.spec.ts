@@ -90,6 +90,11 @@ eachIdempotency(() => {
     });
   });
 
+  it('has no functions of a result for repeats', async () => {
+    expect(await service.run(key, {}, async () => ({ total: 1, print: () => {} }))).toHaveProperty('print');
+    expect(await repeat()).toEqual({ total: 1, print: undefined });
+  });
+
   describe('a result that cannot be kept', () => {
     it.each([
       ['a stream', () => Readable.from([])],
@@ -131,9 +136,21 @@ eachIdempotency(() => {
       const keepErrors = (each: unknown) => each instanceof HttpException;
       await expect(service.run(key, { keepErrors }, failing(error))).rejects.toBe(error);
       const repeated = (await repeat().catch((each: unknown) => each)) as HttpException;
-      expect(repeated).toBeInstanceOf(HttpException);
+      expect(repeated).toBeInstanceOf(ConflictException);
       expect([repeated.getStatus(), repeated.getResponse()]).toEqual([409, { message: 'out of stock', sku: 'a' }]);
       expect([repeated.name, repeated.message]).toEqual(['ConflictException', 'out of stock']);
+    });
+
+    it.each([
+      new HttpException('text', 409),
+      new (class OutOfStock extends ConflictException {})('none left'),
+      Object.assign(new HttpException('text', 409), { name: 'ConflictException' }),
+    ])('of HTTP of another class is an HttpException for repeats: %p', async (error) => {
+      await expect(service.run(key, { keepErrors: () => true }, failing(error))).rejects.toBe(error);
+      const repeated = (await repeat().catch((each: unknown) => each)) as HttpException;
+      expect(repeated.constructor).toBe(HttpException);
+      expect([repeated.getStatus(), repeated.getResponse()]).toEqual([409, error.getResponse()]);
+      expect([repeated.name, repeated.message]).toEqual([error.name, error.message]);
     });
 
     it.each([

@@ -1,3 +1,6 @@
+/** The value of a response header. */
+type HeaderValue = number | string | readonly string[];
+
 /** The common part of Express responses and Fastify replies. */
 export interface HttpResponse {
   readonly statusCode: number;
@@ -5,7 +8,9 @@ export interface HttpResponse {
   readonly headersSent?: boolean;
   /** In Fastify. */
   readonly sent?: boolean;
-  getHeader(name: string): number | string | readonly string[] | undefined;
+  getHeader(name: string): HeaderValue | undefined;
+  /** A copy, with names in lower case. */
+  getHeaders(): Readonly<Record<string, HeaderValue | undefined>>;
   header(name: string, value: string | string[]): unknown;
   status(code: number): unknown;
 }

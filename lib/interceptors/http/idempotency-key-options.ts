@@ -34,7 +34,7 @@ export interface IdempotencyKeyOptions extends Omit<IdempotencyOptions, 'seriali
   methods?: readonly string[];
   /**
    * The response headers that are kept and repeated.
-   * @default ['Location', 'Link', 'ETag', 'Content-Type', 'Content-Language']
+   * @default those that the handler sets, but not `Set-Cookie`
    */
   headers?: readonly string[];
   /**
@@ -57,14 +57,13 @@ export interface IdempotencyKeyRules {
   readonly scope: OfRequest<unknown>;
   readonly required: boolean;
   readonly methods: ReadonlySet<string>;
-  readonly headers: readonly string[];
+  /** `undefined` for those that the handler sets. */
+  readonly headers: readonly string[] | undefined;
   readonly fingerprint: OfRequest<unknown>;
   readonly run: IdempotentRunOptions;
 }
 
 const METHODS = ['POST', 'PATCH'];
-
-const HEADERS = ['Location', 'Link', 'ETag', 'Content-Type', 'Content-Language'];
 
 /** After these the client is meant to send the request again, perhaps with other credentials. */
 const TRANSIENT = new Set([401, 408, 423, 425, 429]);
@@ -77,7 +76,7 @@ const names = instance(
 /** @throws PrimitiveConfigError with the option, the value and the remedy */
 export function idempotencyKeyRules(options: IdempotencyKeyOptions): IdempotencyKeyRules {
   primitiveOption.object('options', options, 'an object of options with a scope');
-  const { scope, required = false, methods = METHODS, headers = HEADERS, fingerprint = queryAndBody, ...run } = options;
+  const { scope, required = false, methods = METHODS, headers, fingerprint = queryAndBody, ...run } = options;
   callable('a function of the request that identifies the client')(scope, 'scope', primitiveOption);
   callable()(fingerprint, 'fingerprint', primitiveOption);
   if ('serializer' in run || 'signal' in run) {
@@ -89,7 +88,7 @@ export function idempotencyKeyRules(options: IdempotencyKeyOptions): Idempotency
     scope,
     required: trueOrFalse(required, 'required', primitiveOption),
     methods: new Set(names(methods, 'methods', primitiveOption).map((method) => method.toUpperCase())),
-    headers: names(headers, 'headers', primitiveOption),
+    headers: headers === undefined ? undefined : names(headers, 'headers', primitiveOption),
     fingerprint,
     run: {
       onRunning: 'throw',

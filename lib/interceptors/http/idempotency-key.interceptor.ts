@@ -23,12 +23,12 @@ import {
   type IdempotencyKeyRules,
   type IdempotentRequest,
 } from './idempotency-key-options.js';
-import { keptResponse, markAsRepeated, repeatResponse, type KeptResponse } from './kept-response.js';
+import { headersSince, keptResponse, markAsRepeated, repeatResponse, type KeptResponse } from './kept-response.js';
 
 /**
  * Makes an interceptor that answers requests with the same `Idempotency-Key` once:
  * `@UseInterceptors(idempotencyKey({ scope: (request) => request.user.id }))`. A repeat gets the status, body and
- * chosen headers of the first answer, and `Idempotent-Replayed: true`. For Express and Fastify, after
+ * headers of the first answer, and `Idempotent-Replayed: true`. For Express and Fastify, after
  * draft-ietf-httpapi-idempotency-key-header-07.
  *
  * Answers 400 for a missing (`required`) or invalid header, 409 while the first request runs, and 422 for a key that
@@ -83,13 +83,15 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const { headers, fingerprint, run } = this.rules;
     // Kept results have a digest of this form.
     const identity = [pathOf(request), fingerprint(request)].filter((part) => part !== undefined);
+    const before = response.getHeaders();
     let ran = false;
     try {
       const answer = await this.service.run(key, { ...run, fingerprint: identity }, async () => {
         ran = true;
         const body = await bodyOf(next);
         // A stream stands for itself, so that the service refuses it.
-        return streamKindOf(body) ? (body as KeptResponse) : keptResponse(response, headers, body);
+        if (streamKindOf(body)) return body as KeptResponse;
+        return keptResponse(response, headers ?? headersSince(before, response), body);
       });
       if (!ran) repeatResponse(response, answer);
       return answer.body;

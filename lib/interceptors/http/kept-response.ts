@@ -41,6 +41,17 @@ export class WrittenBody {
   }
 }
 
+type Headers = ReturnType<HttpResponse['getHeaders']>;
+
+/**
+ * The headers that the handler has set: those that differ from what they were before it. Cookies are left out: they may
+ * be of a session that has ended since.
+ */
+export function headersSince(before: Headers, response: HttpResponse): string[] {
+  const now = response.getHeaders();
+  return Object.keys(now).filter((name) => name !== 'set-cookie' && String(now[name]) !== String(before[name]));
+}
+
 /** The answer of a handler: its body, and status and headers as they are set on the response. */
 export function keptResponse(response: HttpResponse, names: readonly string[], body: unknown): KeptResponse {
   const headers: Record<string, string | string[]> = {};

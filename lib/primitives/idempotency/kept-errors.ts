@@ -1,8 +1,16 @@
-import { HttpException } from '@nestjs/common';
+import { HttpException, type Type } from '@nestjs/common';
+import { HttpErrorByCode } from '@nestjs/common/utils/http-error-by-code.util.js';
+
+interface KeptHttpError {
+  readonly status: number;
+  readonly body: string | object;
+  readonly name: string;
+  readonly message: string;
+}
 
 /** What is kept of an error. */
 type KeptError =
-  | { readonly status: number; readonly body: string | object; readonly name: string; readonly message: string }
+  | KeptHttpError
   | { readonly name: string; readonly message: string; readonly code?: string | number }
   | { readonly thrown: unknown };
 
@@ -15,10 +23,23 @@ export function keptErrorOf(error: unknown): KeptError {
   return { name, message, ...((typeof code === 'string' || typeof code === 'number') && { code }) };
 }
 
-/** The error for repeats. Its class is `HttpException` or `Error`, whatever it was. */
+/** Nest's own classes by their status. */
+const CLASSES: Readonly<Record<number, Type | undefined>> = HttpErrorByCode;
+
+/**
+ * The error for repeats. Its class is `HttpException` or `Error`, whatever it was; for an error of a class of Nest, such
+ * as `NotFoundException`, it is that one, so that exception filters answer repeats, too.
+ */
 export function errorOf(kept: KeptError): unknown {
   if ('thrown' in kept) return kept.thrown;
   const { name, message } = kept;
-  if ('status' in kept) return Object.assign(new HttpException(kept.body, kept.status), { name, message });
+  if ('status' in kept) return Object.assign(httpErrorOf(kept), { name, message });
   return Object.assign(new Error(message), { name, ...(kept.code !== undefined && { code: kept.code }) });
+}
+
+function httpErrorOf({ status, body, name }: KeptHttpError): HttpException {
+  const Class = CLASSES[status];
+  // A class of Nest makes an object of a text.
+  if (Class?.name !== name || typeof body !== 'object') return new HttpException(body, status);
+  return new Class(body) as HttpException;
 }

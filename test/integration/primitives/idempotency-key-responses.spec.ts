@@ -1,12 +1,17 @@
 import 'reflect-metadata';
 import {
+  Catch,
   ClassSerializerInterceptor,
   Controller,
   HttpCode,
+  NotFoundException,
   Post,
   Redirect,
   Res,
+  UseFilters,
   UseInterceptors,
+  type ArgumentsHost,
+  type ExceptionFilter,
   type INestApplication,
 } from '@nestjs/common';
 import { NestFactory, Reflector } from '@nestjs/core';
@@ -32,6 +37,14 @@ interface Headers {
 }
 
 let runs = 0;
+
+@Catch(NotFoundException)
+class NotFoundFilter implements ExceptionFilter {
+  catch(error: NotFoundException, host: ArgumentsHost): void {
+    const response = host.switchToHttp().getResponse<{ status(code: number): { send(body: object): void } }>();
+    response.status(410).send({ gone: error.message });
+  }
+}
 
 @Controller()
 class Answers {
@@ -72,6 +85,14 @@ class Answers {
   async failing(): Promise<void> {
     runs += 1;
     throw new RangeError('out of stock');
+  }
+
+  @Post('filtered')
+  @UseFilters(NotFoundFilter)
+  @UseInterceptors(idempotencyKey({ scope }))
+  async filtered(): Promise<void> {
+    runs += 1;
+    throw new NotFoundException('sold out');
   }
 
   @Post('unread')
@@ -152,6 +173,11 @@ describe.each([
   it('is the same failure where an error of any class is kept', async () => {
     const { first } = await twice('failing');
     expect(first.status).toBe(500);
+  });
+
+  it('is made by the same exception filter', async () => {
+    const { first } = await twice('filtered');
+    expect([first.status, JSON.parse(first.body)]).toEqual([410, { gone: 'sold out' }]);
   });
 
   it('is that of the same path where the request has no fingerprint', async () => {

@@ -7,6 +7,7 @@ import {
   ConflictException,
   Controller,
   Get,
+  Header,
   HttpCode,
   HttpException,
   Inject,
@@ -59,11 +60,14 @@ class Orders {
   constructor(@Inject(IdempotencyService) private readonly service: IdempotencyService) {}
 
   @Post('orders')
+  @Header('X-Fixed', 'always')
   async create(@Body() body: { sku: string }, @Res({ passthrough: true }) response: PassThrough): Promise<unknown> {
     runs.push(body.sku);
     response.status(202);
     response.header('Location', `/orders/${runs.length}`);
     response.header('X-Request', String(runs.length));
+    response.header('Set-Cookie', `run=${runs.length}`);
+    response.header('X-Powered-By', 'orders');
     const { attempt } = this.service.current() ?? {};
     return { order: runs.length, at: new Date(0), price: new Money(), attempt };
   }
@@ -190,15 +194,21 @@ describe.each([
   };
   const replayed = ({ headers }: { headers: Headers }) => headers.get('Idempotent-Replayed');
 
-  it('runs the handler once, and repeats status, body and the chosen headers', async () => {
+  it('runs the handler once, and repeats status, body and the headers that it set, but no cookies', async () => {
     const first = await post('orders', { sku: 'a' });
     const second = await post('orders', { sku: 'a' });
     expect(runs).toEqual(['a']);
     expect([first.status, second.status]).toEqual([202, 202]);
     expect(second.body).toBe(first.body);
     expect(JSON.parse(first.body)).toMatchObject({ order: 1, price: '500 cents', attempt: 1 });
-    for (const name of ['Location', 'Content-Type']) expect(second.headers.get(name)).toBe(first.headers.get(name));
-    expect([first, second].map(({ headers }) => headers.get('X-Request'))).toEqual(['1', null]);
+    for (const { headers } of [first, second]) {
+      expect(headers.get('Location')).toBe('/orders/1');
+      expect(headers.get('X-Request')).toBe('1');
+      expect(headers.get('X-Fixed')).toBe('always');
+      expect(headers.get('X-Powered-By')).toBe('orders');
+      expect(headers.get('Content-Type')).toBe('application/json; charset=utf-8');
+    }
+    expect([first, second].map(({ headers }) => headers.getSetCookie())).toEqual([['run=1'], []]);
     expect([first, second].map(replayed)).toEqual([null, 'true']);
   });
 
