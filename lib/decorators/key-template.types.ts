@@ -18,6 +18,11 @@ export type YieldsOneKey<Template extends string> = [
   ? unknown
   : { keyTemplateYieldsOneKeyForEachElement: Template };
 
+/** `unknown` for a name without a placeholder, otherwise a type whose property states the problem. */
+export type IsFixedName<Name extends string> = Name extends `${string}<${'' | '#'}${Digit}${string}>${string}`
+  ? { nothingReplacesAPlaceholderInThisName: Name }
+  : unknown;
+
 type TextOf<Templates> = Templates extends readonly (infer Text)[] ? Text : Templates;
 
 type Problem<Arguments extends readonly unknown[], Template> = Template extends string

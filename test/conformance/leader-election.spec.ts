@@ -301,7 +301,7 @@ eachLockBackend(() => {
     expect(here.candidacy(name)).toBeUndefined();
   });
 
-  it.each(['', null])('refuses %p as a name', (wrong) => {
+  it.each(['', null, 'shop:<0>'])('refuses %p as a name', (wrong) => {
     expect(() => here.join(wrong as string)).toThrow(PrimitiveKeyError);
   });
 });

@@ -27,6 +27,10 @@ export class Refused {
   @ScheduledLock('nightly', SCHEDULE)
   sync(): void {}
 
+  // @ts-expect-error the name is fixed
+  @ScheduledLock('nightly:<0>', SCHEDULE)
+  async named(_tenant: string): Promise<void> {}
+
   // @ts-expect-error a skipped run resolves to undefined
   @ScheduledLock('nightly', SCHEDULE)
   async result(): Promise<number> {
@@ -52,6 +56,10 @@ export class Refused {
   // @ts-expect-error callbacks belong to LeaderElection.join
   @OnlyLeader('restock', { onElected: () => {} })
   async callback(): Promise<void> {}
+
+  // @ts-expect-error the name is fixed
+  @OnlyLeader('restock:<#0>')
+  async ledNamed(_shop: object): Promise<void> {}
 
   // @ts-expect-error a sync method would become async
   @OnlyLeader('restock')

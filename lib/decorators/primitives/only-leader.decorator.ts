@@ -7,6 +7,7 @@ import { oneOf, text, timer } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import { leaderLockName, type CandidateOptions } from '../../primitives/leader/leader-options.js';
+import type { IsFixedName } from '../key-template.types.js';
 import type { MayResolveToUndefined, PromiseMethod } from '../method.types.js';
 import { methodName, refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
 
@@ -56,13 +57,16 @@ type MayBeSkipped<Method extends PromiseMethod, Options> = Options extends { els
  * @throws LockLostError when the lease was lost before the method ended
  * @throws PrimitiveNotWiredError when Nest did not create the instance
  */
-export function OnlyLeader<const Options extends OnlyLeaderOptions = OnlyLeaderOptions>(
-  name: string,
+export function OnlyLeader<
+  const Name extends string,
+  const Options extends OnlyLeaderOptions = OnlyLeaderOptions,
+>(
+  name: Name,
   options?: Options,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> & MayBeSkipped<Method, Options>,
+  descriptor: TypedPropertyDescriptor<Method> & IsFixedName<Name> & MayBeSkipped<Method, Options>,
 ) => void;
 export function OnlyLeader(
   name: string,

@@ -4,6 +4,7 @@ import { JOBS } from '../../interceptors/wiring/injected-services.js';
 import { injectProperty } from '../../interceptors/wiring/package-copy.js';
 import { withTemplate } from '../../options/key-template-mark.js';
 import { scheduleOf, type ScheduleOptions } from '../../primitives/schedule/schedule-options.js';
+import type { IsFixedName } from '../key-template.types.js';
 import type { MayResolveToUndefined, PromiseMethod } from '../method.types.js';
 import { refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
 
@@ -21,13 +22,14 @@ const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
  * @throws LockBackendError when the backend fails: the method did not run
  * @throws PrimitiveNotWiredError when Nest did not create the instance
  */
-export function ScheduledLock(
-  name: string,
+export function ScheduledLock<const Name extends string>(
+  name: Name,
   options: ScheduleOptions,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,
   descriptor: TypedPropertyDescriptor<Method> &
+    IsFixedName<Name> &
     MayResolveToUndefined<Method, { aSkippedRunResolvesToUndefined: never }>,
 ) => void {
   scheduleOf(name, options);

@@ -1,9 +1,8 @@
-import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
-import { whyNotAName } from '../../keys/key-part.js';
 import { callable, text, timer } from '../../options/checks.js';
 import type { Duration } from '../../options/duration.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
+import { requireFixedName } from '../fixed-name.js';
 import type { LeaderCallbacks } from './leadership.js';
 
 /** How a process stands for a leadership. All candidates of a name should give the same. */
@@ -52,7 +51,6 @@ export function candidateSettings(options: CandidateOptions): CandidateSettings 
  * @throws PrimitiveKeyError
  */
 export function leaderLockName(name: string): string {
-  const why = whyNotAName(name);
-  if (why) throw new PrimitiveKeyError(`The name of the leadership is ${why}; give a string of one character or more`);
+  requireFixedName(name, 'leadership', 'LeaderElection.join()');
   return `leader:${name}`;
 }

@@ -1,11 +1,10 @@
-import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
-import { whyNotAName } from '../../keys/key-part.js';
 import type { LockOptions } from '../../lock/options/lock-options.js';
 import { text, timer } from '../../options/checks.js';
 import type { Duration } from '../../options/duration.js';
 import { templateOf, withTemplate } from '../../options/key-template-mark.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
+import { requireFixedName } from '../fixed-name.js';
 
 /** How long a scheduled job has its name. Both durations count from the begin of the run. */
 export interface ScheduleOptions {
@@ -105,15 +104,6 @@ export function scheduleOf(name: string, options: ScheduleOptions): Schedule {
  * @throws PrimitiveKeyError
  */
 export function scheduleLockName(name: string): string {
-  const why = whyNotAName(name);
-  if (why)
-    throw new PrimitiveKeyError(`The name of the scheduled job is ${why}; give a string of one character or more`);
-  if (/<#?\d[^>]*>/.test(name)) {
-    throw new PrimitiveKeyError(
-      `The name of the scheduled job is "${name}", but it is fixed: nothing replaces a placeholder in it. For a name of the ` +
-        'arguments, call ScheduledJobs.run()',
-      [name],
-    );
-  }
+  requireFixedName(name, 'scheduled job', 'ScheduledJobs.run()');
   return `schedule:${name}`;
 }

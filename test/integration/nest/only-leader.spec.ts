@@ -207,6 +207,8 @@ it('refuses at decoration what it cannot take', () => {
     return Jobs;
   };
   expect(decorate('', {})).toThrow(PrimitiveKeyError);
+  expect(decorate('report:<0>', {})).toThrow(PrimitiveKeyError);
+  expect(decorate('report:<#0.id>', {})).toThrow('call LeaderElection.join()');
   expect(decorate('report', { ttl: 1 })).toThrow('Unknown option of @OnlyLeader "ttl"');
   expect(decorate('report', { elsewhere: 'wait' })).toThrow(
     new PrimitiveConfigError(`Option "elsewhere" is "wait"; give 'skip' or 'throw'`),
