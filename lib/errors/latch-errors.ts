@@ -8,12 +8,12 @@ export class LatchTimeoutError extends PrimitiveError<'LATCH_TIMEOUT'> {
   readonly remaining: number | undefined;
 
   constructor(key: string, { waited, remaining }: { waited: number; remaining: number | undefined }) {
-    const state = remaining === undefined ? 'was not defined, or its ttl is over' : `missed ${remaining} arrivals`;
+    const why = remaining === undefined ? 'was not defined, or its ttl is over' : `missed ${remaining} arrivals`;
     super({
       code: 'LATCH_TIMEOUT',
       status: 503,
       publicMessage: 'The service is busy. Try again later.',
-      message: `Latch "${key}" ${state} after a wait of ${Math.round(waited)} ms`,
+      message: `Latch "${key}" was not open after a wait of ${Math.round(waited)} ms: it ${why}`,
       keys: [key],
     });
     this.waited = waited;
