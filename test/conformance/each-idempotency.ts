@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { IdempotencyService, memory, type RedisLockModuleOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+import { IdempotencyService, type RedisLockModuleOptions } from 'nest-redis-lock';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
+import { PRIMITIVE_WORLDS, type PrimitiveWorld } from './worlds/primitive-worlds.js';
 
 export let one: LockApp;
 
@@ -20,16 +20,11 @@ export let key: string;
 
 /** Runs the cases on every store that keeps results. */
 export function eachIdempotency(cases: () => void): void {
-  let server: RedisServer;
-  beforeAll(async () => {
-    server = await startRedisServer();
-  });
-  afterAll(() => server.stop());
-  describe.each(['redis', 'memory'] as const)('IdempotencyService on %s', (kind) => {
+  describe.each(Object.entries(PRIMITIVE_WORLDS))('IdempotencyService on %s', (_, start) => {
+    let world: PrimitiveWorld;
     beforeAll(async () => {
-      const shared = memory();
-      const store = kind === 'redis' ? { redis: server.url } : { backend: shared };
-      startAnother = (options) => startLockApp({ ...store, ...options });
+      world = await start();
+      startAnother = (options) => startLockApp({ ...world.options(), ...options });
       [one, two] = await Promise.all([startAnother({}), startAnother({})]);
       [service, others] = [one.app.get(IdempotencyService), two.app.get(IdempotencyService)];
     });
@@ -39,6 +34,7 @@ export function eachIdempotency(cases: () => void): void {
     afterAll(async () => {
       await one.close();
       await two.close();
+      await world.stop();
     });
     cases();
   });

@@ -1,51 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { memory, RateLimiter, redis, type LockBackend, type RateLimitOptions } from 'nest-redis-lock';
+import { RateLimiter, type RateLimitOptions } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
-import { startRedisCluster } from '../support/servers/redis-cluster.js';
-import { startRedisServer } from '../support/servers/redis-server.js';
-
-interface Opened {
-  readonly backend: LockBackend;
-  close(): Promise<unknown>;
-}
-
-const BACKENDS: readonly { readonly name: string; open(): Promise<Opened> }[] = [
-  { name: 'memory', open: async () => ({ backend: memory(), close: async () => {} }) },
-  {
-    name: 'Redis',
-    open: async () => {
-      const server = await startRedisServer();
-      return { backend: redis(server.url), close: () => server.stop() };
-    },
-  },
-  {
-    name: 'a Redis Cluster',
-    open: async () => {
-      const cluster = await startRedisCluster();
-      const client = cluster.client();
-      const close = async () => {
-        client.disconnect();
-        await cluster.stop();
-      };
-      return { backend: redis(client), close };
-    },
-  },
-];
+import { PRIMITIVE_WORLDS, type PrimitiveWorld } from './worlds/primitive-worlds.js';
 
 /** No unit comes back while a test runs. */
 const TEN: RateLimitOptions = { limit: 10, per: '10h' };
 
-describe.each(BACKENDS)('rate limits on $name', ({ open }) => {
-  let opened: Opened;
+describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_, start) => {
+  let world: PrimitiveWorld;
   let app: LockApp;
   let limiter: RateLimiter;
   let key: string;
 
   beforeAll(async () => {
-    opened = await open();
-    app = await startLockApp({ backend: opened.backend, prefix: 'shop' });
+    world = await start();
+    app = await startLockApp({ ...world.options(), prefix: 'shop' });
     limiter = app.app.get(RateLimiter);
   });
   beforeEach(() => {
@@ -53,7 +24,7 @@ describe.each(BACKENDS)('rate limits on $name', ({ open }) => {
   });
   afterAll(async () => {
     await app.close();
-    await opened.close();
+    await world.stop();
   });
 
   const allowedOf = async (calls: number, options: RateLimitOptions) => {
