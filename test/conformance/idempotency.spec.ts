@@ -145,12 +145,12 @@ eachIdempotency(() => {
       new HttpException('text', 409),
       new (class OutOfStock extends ConflictException {})('none left'),
       Object.assign(new HttpException('text', 409), { name: 'ConflictException' }),
-    ])('of HTTP of another class is an HttpException for repeats: %p', async (error) => {
-      await expect(service.run(key, { keepErrors: () => true }, failing(error))).rejects.toBe(error);
+    ])('of HTTP of another class is an HttpException for repeats: %p', async (thrown) => {
+      await expect(service.run(key, { keepErrors: () => true }, failing(thrown))).rejects.toBe(thrown);
       const repeated = (await repeat().catch((each: unknown) => each)) as HttpException;
       expect(repeated.constructor).toBe(HttpException);
-      expect([repeated.getStatus(), repeated.getResponse()]).toEqual([409, error.getResponse()]);
-      expect([repeated.name, repeated.message]).toEqual([error.name, error.message]);
+      expect([repeated.getStatus(), repeated.getResponse()]).toEqual([409, thrown.getResponse()]);
+      expect([repeated.name, repeated.message]).toEqual([thrown.name, thrown.message]);
     });
 
     it.each([

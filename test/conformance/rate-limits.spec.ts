@@ -8,7 +8,7 @@ import { PRIMITIVE_WORLDS, type PrimitiveWorld } from './worlds/primitive-worlds
 /** No unit comes back while a test runs. */
 const TEN: RateLimitOptions = { limit: 10, per: '10h' };
 
-describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_, start) => {
+describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_name, start) => {
   let world: PrimitiveWorld;
   let app: LockApp;
   let limiter: RateLimiter;

@@ -57,10 +57,7 @@ type MayBeSkipped<Method extends PromiseMethod, Options> = Options extends { els
  * @throws LockLostError when the lease was lost before the method ended
  * @throws PrimitiveNotWiredError when Nest did not create the instance
  */
-export function OnlyLeader<
-  const Name extends string,
-  const Options extends OnlyLeaderOptions = OnlyLeaderOptions,
->(
+export function OnlyLeader<const Name extends string, const Options extends OnlyLeaderOptions = OnlyLeaderOptions>(
   name: Name,
   options?: Options,
 ): <Method extends PromiseMethod>(
