@@ -27,8 +27,8 @@ export function keptErrorOf(error: unknown): KeptError {
 const CLASSES: Readonly<Record<number, Type | undefined>> = HttpErrorByCode;
 
 /**
- * The error for repeats. Its class is `HttpException` or `Error`, whatever it was; for an error of a class of Nest, such
- * as `NotFoundException`, it is that one, so that exception filters answer repeats, too.
+ * The error for repeats: an `HttpException` or an `Error`, whatever its class was. An error of a class of Nest, such as
+ * `NotFoundException`, keeps it, so that exception filters answer repeats, too.
  */
 export function errorOf(kept: KeptError): unknown {
   if ('thrown' in kept) return kept.thrown;
