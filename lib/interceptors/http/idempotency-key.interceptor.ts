@@ -89,8 +89,8 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
       const answer = await this.service.run(key, { ...run, fingerprint: identity }, async () => {
         ran = true;
         const body = await bodyOf(next);
-        // A stream stands for itself, so that the service refuses it.
-        if (streamKindOf(body)) return body as KeptResponse;
+        // What is no data stands for itself, so that the service refuses it.
+        if (streamKindOf(body) || typeof body === 'function') return body as KeptResponse;
         return keptResponse(response, headers ?? headersSince(before, response), body);
       });
       if (!ran) repeatResponse(response, answer);

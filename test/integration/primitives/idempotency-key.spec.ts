@@ -95,6 +95,8 @@ class Orders {
         return NaN;
       case 'stream':
         return new StreamableFile(Readable.from(['file']));
+      case 'function':
+        return () => {};
       case 'unauthorized':
         throw new UnauthorizedException();
       case 'conflict':
@@ -256,12 +258,12 @@ describe.each([
     expect(runs).toEqual(['place']);
   });
 
-  it('refuses a stream, and does not run the handler again', async () => {
+  it.each(['stream', 'function'])('refuses a %s, and does not run the handler again', async (kind) => {
     for (let time = 1; time <= 2; time++) {
-      const { status, body } = await post('kinds', { kind: 'stream' });
+      const { status, body } = await post('kinds', { kind });
       expect([status, JSON.parse(body)]).toEqual([500, expect.objectContaining({ code: 'IDEMPOTENCY_RESULT' })]);
     }
-    expect(runs).toEqual(['stream']);
+    expect(runs).toEqual([kind]);
   });
 
   it('answers 422 for another body or query, and does not run the handler', async () => {
