@@ -16,7 +16,7 @@ export type MysqlOptions =
 
 /** Locks on MySQL or MariaDB: `leaseTable(connection, options)`, or `getLock(connection, options)` with that `kind`. */
 export function mysql(connection: MysqlConnection, options: MysqlOptions = {}): LockBackend {
-  const { kind, ...rest } = options;
+  const { kind, ...rest }: MysqlOptions = lockOption.object('options', options, 'an object of options');
   if (kind === 'getLock') return getLock(connection, rest);
   if (kind === undefined || kind === 'leaseTable') return leaseTable(connection, rest);
   throw lockOption.refused('kind', kind, "'leaseTable' or 'getLock'");

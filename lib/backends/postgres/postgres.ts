@@ -15,7 +15,7 @@ export type PostgresOptions =
 
 /** Locks on PostgreSQL: `leaseTable(connection, options)`, or `advisory(connection, options)` with that `kind`. */
 export function postgres(connection: PostgresConnection, options: PostgresOptions = {}): LockBackend {
-  const { kind, ...rest } = options;
+  const { kind, ...rest }: PostgresOptions = lockOption.object('options', options, 'an object of options');
   if (kind === 'advisory') return advisory(connection, rest);
   if (kind === undefined || kind === 'leaseTable') return leaseTable(connection, rest);
   throw lockOption.refused('kind', kind, "'leaseTable' or 'advisory'");

@@ -122,13 +122,19 @@ export class Releaser {
    * repetitions.
    */
   async stop(limit: number): Promise<void> {
-    const timeUp = new Promise((resolve) => setTimeout(resolve, limit).unref());
     const settled = (async () => {
       while (this.underWay.size > 0 || this.endings.size > 0) {
         await Promise.all([...this.underWay, ...this.endings.values()]);
       }
     })();
-    await Promise.race([settled, timeUp]);
+    await new Promise<void>((resolve) => {
+      // Not unref'd: a process without anything else to do would end here, before the rest of the shutdown has run.
+      const timer = setTimeout(resolve, limit);
+      void settled.finally(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
     this.retries.stop();
   }
 

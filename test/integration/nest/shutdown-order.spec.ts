@@ -2,6 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { Inject, Injectable, type BeforeApplicationShutdown, type OnApplicationShutdown } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { LockService, memory, RedisLockModule } from 'nest-redis-lock';
+import { Child } from '../../support/child.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 
 const happened: string[] = [];
@@ -54,4 +55,11 @@ it.each(['the root module', 'a module of it'])('ends work, then what %s has, the
   await app.close();
   expect(happened).toEqual(['a lock is held: true', 'the work has ended', 'the database closes; locks closed: false']);
   expect(service.closed).toBe(true);
+});
+
+it('runs to its end where no answer to a release came, and nothing else keeps the process alive', async () => {
+  const child = Child.start('ends-without-answers.mjs');
+  await child.says('refused');
+  expect(await child.exited).toBe(0);
+  await child.says('closed');
 });

@@ -201,6 +201,9 @@ it.each([
   [() => leaseTable({}, { schema: 'Bad Name' }), /Option "schema" is "Bad Name"; give a name/],
   [() => advisory({}, { sessions: 0 }), /Option "sessions" is 0; give a whole number/],
   [() => postgres({}, { kind: 'table' as 'leaseTable' }), /Option "kind" is "table"; give 'leaseTable' or 'advisory'/],
+  [() => postgres({}, null as never), /Option "options" is null; give an object of options/],
+  [() => leaseTable({ url: 'postgres://db' } as object), /Option "connection" has "url"; give "connectionString"/],
+  [() => advisory({ uri: 'postgres://db' } as object), /Option "connection" has "uri"; give "connectionString"/],
 ])('refuses bad options by name, case %#', (make, message) => {
   expect(make).toThrow(message);
 });

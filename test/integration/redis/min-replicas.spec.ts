@@ -113,6 +113,16 @@ it.each([-1, 0.5, '1', NaN])('refuses %p', (minReplicas) => {
   expect(make).toThrow('Option "minReplicas" is');
 });
 
+it.each([
+  [{ minReplica: 1 }, 'Unknown option of redis() "minReplica"; give any of fenceTtl, minReplicas'],
+  [null, 'Option "options" is null; give an object of options of redis()'],
+  [1, 'Option "options" is 1; give an object of options of redis()'],
+])('refuses the options %p, which would ask for no replica', (options, message) => {
+  const make = () => redis(master.url, options as object);
+  expect(make).toThrow(LockConfigError);
+  expect(make).toThrow(message);
+});
+
 it('refuses a Cluster', () => {
   const cluster = new Cluster([master.url], { lazyConnect: true });
   expect(() => redis(cluster, { minReplicas: 1 })).toThrow(LockConfigError);

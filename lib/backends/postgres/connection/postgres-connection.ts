@@ -1,4 +1,5 @@
 import type { Pool, PoolConfig } from 'pg';
+import { LockConfigError } from '../../../errors/lock-errors.js';
 import { lockOption } from '../../../options/option-checks.js';
 
 /**
@@ -20,6 +21,9 @@ export function requirePostgresConnection(
   const isUrl = typeof connection === 'string' && /^postgres(ql)?:\/\/|^socket:/.test(connection);
   const isObject = typeof connection === 'object' && connection !== null && !Array.isArray(connection);
   const isClient = isObject && 'query' in connection && !isPool(connection);
+  // pg passes over such an option, and would connect to its default server.
+  const notOfPg = isObject ? ['url', 'uri'].find((name) => name in connection) : undefined;
+  if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
   if (isUrl || (isObject && !isClient)) return;
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';
   // A URL may contain a password.

@@ -1,5 +1,6 @@
 import type { Duration } from '../../../options/duration.js';
 import { lockOption } from '../../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../../options/option-table.js';
 import { fenceTtlOf } from '../fencing/fence-ttl.js';
 
 /** The options of `redis()` beside the connection. */
@@ -27,10 +28,22 @@ export interface RedisBackendSettings {
   readonly minReplicas: number;
 }
 
-/** @throws LockConfigError */
-export function redisBackendSettings({ fenceTtl, minReplicas = 0 }: RedisBackendOptions): RedisBackendSettings {
-  if (!Number.isSafeInteger(minReplicas) || minReplicas < 0) {
-    throw lockOption.refused('minReplicas', minReplicas, 'a whole number from 0 on');
-  }
-  return { fenceTtl: fenceTtl === undefined ? undefined : fenceTtlOf(fenceTtl), minReplicas };
+const setting = settingOf<RedisBackendSettings>();
+
+const OPTIONS = new OptionTable<RedisBackendOptions, RedisBackendSettings>(
+  lockOption,
+  'option of redis()',
+  '',
+  { fenceTtl: undefined, minReplicas: 0 },
+  { fenceTtl: setting('fenceTtl', fenceTtlOf), minReplicas: setting('minReplicas', minReplicas) },
+);
+
+function minReplicas(value: unknown, option: string): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
+  throw lockOption.refused(option, value, 'a whole number from 0 on');
+}
+
+/** @throws LockConfigError with the option, the value and the remedy */
+export function redisBackendSettings(options: RedisBackendOptions): RedisBackendSettings {
+  return OPTIONS.settings(lockOption.object('options', options, 'an object of options of redis()'));
 }
