@@ -1,4 +1,5 @@
 import { lockChannels } from '../../events/lock-channels.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { LockLostError } from '../../errors/lock-errors.js';
 import type { LockBackends } from '../backend/lock-backends.js';
@@ -62,6 +63,7 @@ export class HoldTaker implements LossObserver, HoldObserver {
       lockChannels.attempt.publish({ call: wait.caller.call, wait: options.wait });
     }
     wait.place = this.waits.push(wait);
+    mustNotEnd();
     if (inside || names.length > 1 || options.minHold > 0 || options.retry) {
       return this.takeParts(wait, options);
     }
@@ -140,7 +142,7 @@ export class HoldTaker implements LossObserver, HoldObserver {
   }
 
   private settled(wait: Wait): void {
-    wait.place?.leave();
+    if (wait.place?.leave()) mayEnd();
     wait.caller.dispose();
   }
 

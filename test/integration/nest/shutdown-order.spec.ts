@@ -63,3 +63,11 @@ it('runs to its end where no answer to a release came, and nothing else keeps th
   expect(await child.exited).toBe(0);
   await child.says('closed');
 });
+
+it('keeps the process alive while a call waits, and no longer', async () => {
+  const child = Child.start('waits-in-vain.mjs');
+  expect(await child.exited).toBe(0);
+  expect(await child.says('refused')).toBe('LOCK_TIMEOUT');
+  expect(await child.says('also')).toBe('LOCK_TIMEOUT');
+  await child.says('ended');
+});
