@@ -5,6 +5,7 @@ import { LockTimeoutError } from 'nest-redis-lock';
 import { advisory, leaseTable, postgres } from 'nest-redis-lock/postgres';
 import { sequenceSql } from '../../../lib/backends/postgres/advisory/advisory-sequence.js';
 import { leaseTableSql } from '../../../lib/backends/postgres/lease-table/sql/lease-table.sql.js';
+import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { startPostgresServer, type PostgresServer } from '../../support/servers/postgres-server.js';
@@ -195,6 +196,17 @@ it('shares one wait among names that it takes one by one, and gives back those t
   await second.release();
   await Promise.all([one!.close(), two!.close()]);
 });
+
+it.each(['leaseTable', 'advisory'])(
+  'keeps a process alive that only uses locks of %s, until it has closed',
+  async (kind) => {
+    const child = Child.start('locks-on-postgres.mjs', [server.url, kind]);
+    expect(await child.exited).toBe(0);
+    expect(await child.says('refused')).toBe('LOCK_TIMEOUT');
+    await child.says('released');
+    await child.says('closed');
+  },
+);
 
 it.each([
   [() => leaseTable('secret'), /Option "connection" is "..."; give a Pool of pg/],

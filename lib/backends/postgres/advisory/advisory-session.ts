@@ -19,6 +19,8 @@ const ENDS_SESSION = /^(08|57P|XX)/;
 /** A connection of our own that has advisory locks. */
 export class AdvisorySession implements StoreSession {
   private closed = false;
+  /** How many statements are under way: an idle session does not keep the process alive. */
+  private asked = 0;
 
   private constructor(
     private readonly link: PostgresLink,
@@ -35,8 +37,6 @@ export class AdvisorySession implements StoreSession {
     const client = link.connection({ ...link.options, query_timeout: PATIENCE });
     try {
       await client.connect();
-      const { stream } = client.connection;
-      if (stream instanceof Socket) stream.unref();
       await client.query(SETTINGS);
       await client.query({ text: statements.forget.text });
       const { rows } = await client.query<Row[]>({ text: statements.check.text, rowMode: 'array' });
@@ -44,6 +44,7 @@ export class AdvisorySession implements StoreSession {
       let why = new Error('Connection terminated');
       client.on('error', (error) => (why = error));
       client.on('end', () => session.closed || ended(link.diagnose(why)));
+      session.socket?.unref();
       return session;
     } catch (error) {
       client.connection.stream.destroy();
@@ -85,6 +86,7 @@ export class AdvisorySession implements StoreSession {
 
   async close(): Promise<void> {
     this.closed = true;
+    this.socket?.ref();
     await this.client.end().catch(() => {});
   }
 
@@ -101,16 +103,24 @@ export class AdvisorySession implements StoreSession {
   /** The first row of the answer. After an error of the statement alone the session keeps its locks. */
   private async ask(statement: Statement, values: readonly unknown[]): Promise<Row> {
     let row: Row | undefined;
+    if (this.asked++ === 0) this.socket?.ref();
     try {
       const { rows } = await this.client.query<Row[]>({ ...statement, values: [...values], rowMode: 'array' });
       row = rows[0];
     } catch (error) {
       if (!isOfStatement(error)) this.end();
       throw error;
+    } finally {
+      if (--this.asked === 0 && !this.closed) this.socket?.unref();
     }
     if (row && Number(row[0]) === this.pid) return row;
     this.end();
     throw new PostgresFailure(`${this.link.server}: ${THROUGH_POOLER}`);
+  }
+
+  private get socket(): Socket | undefined {
+    const { stream } = this.client.connection;
+    return stream instanceof Socket ? stream : undefined;
   }
 
   /** Frees all of its locks: the server ends a session with its connection. */
