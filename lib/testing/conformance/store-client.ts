@@ -11,6 +11,8 @@ import type {
   TokenRange,
 } from '../../contracts/lock-backend.js';
 
+export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+
 /** One process at the store, which sends single requests. */
 export class StoreClient {
   readonly process = randomUUID();
@@ -98,7 +100,13 @@ export class StoreClient {
 
   /** Whether a message granted the name to this ticket. */
   isGranted(ticket: string): boolean {
-    return this.messages.some((message) => message.kind === 'grant' && message.ticket === ticket);
+    return this.grantOf(ticket) !== undefined;
+  }
+
+  /** The message that granted the name to this ticket. */
+  grantOf(ticket: string): GrantMessage | undefined {
+    return this.messages.find((message) => message.kind === 'grant' && message.ticket === ticket) as
+      GrantMessage | undefined;
   }
 }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { rule, type Rule } from '../case-list.js';
-import type { StoreClient } from '../store-client.js';
+import { promiseOf, type StoreClient } from '../store-client.js';
 
 /** What `acquire`, `renew` and `release` answer. */
 export const GRANT_RULES: readonly Rule[] = [
@@ -111,7 +111,8 @@ export const GRANT_RULES: readonly Rule[] = [
     await granted(client, names[0], own);
     await granted(client, names[1], foreign);
     await granted(client, names[2], own);
-    const answers = await Promise.all(names.map((name) => client.renew(name, own)));
+    const requests = names.map((name) => ({ names: [name], ticket: own, ttl: client.long }));
+    const answers = await Promise.all(client.backend.renew(requests).map(promiseOf));
     assert.deepEqual(
       answers.map(({ status }) => status),
       ['renewed', 'not-owner', 'renewed'],

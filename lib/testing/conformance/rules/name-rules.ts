@@ -56,5 +56,6 @@ export const NAME_RULES: readonly Rule[] = [
     const clients = [await stage.client('shop'), await stage.client('shop:a'), await stage.client()];
     const names = [`a:${stage.name}`, stage.name, `shop:a:${stage.name}`];
     for (const [index, client] of clients.entries()) await granted(client, names[index]!, client.ticket());
+    for (const client of clients) await granted(client, `${stage.name}:same`, client.ticket());
   }),
 ];

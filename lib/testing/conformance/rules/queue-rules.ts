@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { rule, type Rule } from '../case-list.js';
 import { granted } from './grant-rules.js';
 import type { Stage } from '../stage.js';
-import { promiseOf, type StoreClient } from '../store-client.js';
+import { promiseOf, type GrantMessage, type StoreClient } from '../store-client.js';
 
 /** The queue at the store; a store without one must refuse `order: 'fifo'`. */
 export const QUEUE_RULES: readonly Rule[] = [
@@ -23,11 +23,12 @@ export const QUEUE_RULES: readonly Rule[] = [
     assert.equal((await second.enqueue(stage.name, b)).status, 'busy');
     assert.equal((await third.enqueue(stage.name, c)).status, 'busy');
     await holder.release(stage.name, a);
-    await grantOf(stage, second, b);
+    const first = await tellsOf(stage, second, b);
     assert.equal(await holder.ownerOf(stage.name), b);
     await second.release(stage.name, b);
-    await grantOf(stage, third, c);
+    const next = await tellsOf(stage, third, c);
     assert.equal(await holder.ownerOf(stage.name), c);
+    assert(next.tokens.first > first.tokens.first + first.tokens.count - 1, `token ${next.tokens.first}`);
   }),
 
   rule('keeps the position of a ticket that is queued twice', async (stage) => {
@@ -158,4 +159,13 @@ async function grantOf(stage: Stage, client: StoreClient, ticket: string, name =
   await stage.until(`${ticket} is granted`, async () => {
     return client.isGranted(ticket) || (await client.beat(name, ticket)).status === 'granted';
   });
+}
+
+/** The message of a grant to a ticket whose process never asks. */
+async function tellsOf(stage: Stage, client: StoreClient, ticket: string): Promise<GrantMessage> {
+  await stage.until(`a message grants the name to ${ticket}`, () => client.isGranted(ticket));
+  const message = client.grantOf(ticket)!;
+  assert.equal(message.name, stage.name);
+  assert(message.claim > 0 && message.claim <= client.long, `claim ${message.claim} of ${client.long}`);
+  return message;
 }

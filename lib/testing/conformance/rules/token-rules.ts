@@ -85,14 +85,19 @@ export const TOKEN_RULES: readonly Rule[] = [
     }
   }),
 
-  rule('shows in inspect the newest token that it issued or reserved', async (stage) => {
-    const client = await stage.client();
-    const ticket = client.ticket();
-    const answer = await client.acquire(stage.name, ticket);
-    assert(answer.status === 'granted');
-    const locks = await stage.locks();
-    const info = await locks.inspect(stage.name);
-    assert.equal(info?.owner, ticket);
-    assert(info.fencingToken !== null && info.fencingToken >= answer.tokens.first, `${info.fencingToken}`);
-  }),
+  rule(
+    'shows in inspect the owner, the lease that is left, and the newest token that it issued or reserved',
+    async (stage) => {
+      const client = await stage.client();
+      const ticket = client.ticket();
+      const answer = await client.acquire(stage.name, ticket);
+      assert(answer.status === 'granted');
+      const locks = await stage.locks();
+      const info = await locks.inspect(stage.name);
+      assert.equal(info?.owner, ticket);
+      const longest = client.backend.traits.lease === 'session' ? Infinity : client.long;
+      assert(info.ttl > 0 && info.ttl <= longest, `${info.ttl} of ${longest} ms`);
+      assert(info.fencingToken !== null && info.fencingToken >= answer.tokens.first, `${info.fencingToken}`);
+    },
+  ),
 ];
