@@ -14,14 +14,19 @@ export class EtcdKeys {
     this.offset = `${root}first-token`;
   }
 
-  /** Its value is the ticket that owns the lock. */
-  lock({ prefix, name }: NameRequest): string {
-    return this.key('lock', prefix, name);
+  /** What the keys of the owner and of all waiters of a name begin with, and no others: one condition covers them. */
+  all({ prefix, name }: NameRequest): string {
+    return `${this.key('lock', prefix, name)}/`;
   }
 
-  /** What the keys of all waiters of a name begin with. The ticket follows, which is the value, too. */
-  waiters({ prefix, name }: NameRequest): string {
-    return `${this.key('wait', prefix, name)}/`;
+  /** Its value is the ticket that owns the lock. */
+  lock(request: NameRequest): string {
+    return `${this.all(request)}owner`;
+  }
+
+  /** What the keys of all waiters of a name begin with. The ticket follows. They have no value, unlike the owner's. */
+  waiters(request: NameRequest): string {
+    return `${this.all(request)}wait/`;
   }
 
   /** Where a process gets its messages. */
@@ -33,11 +38,12 @@ export class EtcdKeys {
     return this.key('label', prefix, process);
   }
 
-  /** The request for the name of a lock or of a waiter; `undefined` for another key. */
-  nameIn(key: string): (NameRequest & { readonly waits: boolean }) | undefined {
-    const [kind, prefix = '', name] = key.slice(this.root.length).split('/').map(unescaped);
-    if (!key.startsWith(this.root) || name === undefined || (kind !== 'lock' && kind !== 'wait')) return undefined;
-    return { ...(prefix !== '' && { prefix }), name, waits: kind === 'wait' };
+  /** The request for the name of a lock, or of the waiter with the ticket; `undefined` for another key. */
+  nameIn(key: string): (NameRequest & { readonly waiter: string | undefined }) | undefined {
+    const [kind, prefix = '', name, role, ...ticket] = key.slice(this.root.length).split('/');
+    if (!key.startsWith(this.root) || kind !== 'lock' || name === undefined) return undefined;
+    const waiter = role === 'wait' ? ticket.join('/') : undefined;
+    return { ...(prefix !== '' && { prefix: unescaped(prefix) }), name: unescaped(name), waiter };
   }
 
   private key(kind: string, prefix: string | undefined, name: string): string {

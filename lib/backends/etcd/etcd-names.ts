@@ -4,6 +4,7 @@ import {
   get,
   hasNone,
   hasValue,
+  haveOnly,
   isAbsent,
   isSince,
   oldest,
@@ -11,6 +12,7 @@ import {
   remove,
   touch,
   type Compare,
+  type KeyValue,
   type Operation,
   type Txn,
 } from './client/etcd-messages.js';
@@ -71,7 +73,7 @@ export class EtcdNames {
     return {
       owner: lock && { ticket: decode(lock.value), lease: lock.lease ?? '0', revision: Number(lock.mod_revision) },
       first: first && {
-        ticket: decode(first.value),
+        ticket: this.waiterIn(first),
         key: decode(first.key),
         since: first.create_revision,
         lease: first.lease ?? '0',
@@ -82,17 +84,17 @@ export class EtcdNames {
 
   /** The tickets that wait, in their order, as far as `reads` asked for them. */
   queueIn(outcome: Outcome): readonly string[] {
-    return outcome.all(1).map(({ value }) => decode(value));
+    return outcome.all(1).map((kv) => this.waiterIn(kv));
   }
 
   /** Nobody owns the name or waits for it. */
   isFree(request: NameRequest): readonly Compare[] {
-    return [isAbsent(this.keys.lock(request)), hasNone(this.keys.waiters(request)), this.offset.guard()];
+    return [hasNone(this.keys.all(request)), this.offset.guard()];
   }
 
-  /** The ticket owns the name, and nobody waits for it. */
-  isUnwanted(request: NameRequest, ticket: string): readonly Compare[] {
-    return [hasValue(this.keys.lock(request), ticket), hasNone(this.keys.waiters(request))];
+  /** The ticket owns the name, and nobody waits for it: the key of a waiter would have another value. */
+  isUnwanted(request: NameRequest, ticket: string): Compare {
+    return haveOnly(this.keys.all(request), ticket);
   }
 
   /**
@@ -192,5 +194,9 @@ export class EtcdNames {
       else boxes.set(key, { lease, messages: [message] });
     }
     return [...boxes].map(([key, { lease, messages }]) => put(key, mailOf(messages), lease));
+  }
+
+  private waiterIn({ key }: KeyValue): string {
+    return this.keys.nameIn(decode(key))?.waiter ?? '';
   }
 }

@@ -5,7 +5,7 @@ import type {
   TicketRequest,
   WaiterRequest,
 } from '../../contracts/lock-backend.js';
-import { hasNone, hasValue, remove } from './client/etcd-messages.js';
+import { remove } from './client/etcd-messages.js';
 import type { EtcdNames } from './etcd-names.js';
 
 /** How names become free, or pass to their first waiter. */
@@ -38,7 +38,7 @@ export class EtcdReleases {
       outcome = first
         ? await names.handOver(request, { ...state, first }, { mail })
         : await names.transactions.run({
-            compare: names.isUnwanted(request, owner.ticket),
+            compare: [names.isUnwanted(request, owner.ticket)],
             success: [remove(lock), ...names.post(request, [mail])],
             failure: names.reads(request),
           });
@@ -58,7 +58,7 @@ export class EtcdReleases {
     const lock = names.keys.lock(request);
     const waiters = names.keys.waiters(request);
     let outcome = await names.attempt(request, {
-      compare: names.isUnwanted(request, ticket),
+      compare: [names.isUnwanted(request, ticket)],
       success: [remove(lock)],
       failure: [remove(waiters + ticket)],
     });
@@ -72,7 +72,7 @@ export class EtcdReleases {
       outcome = first
         ? await names.handOver(request, { ...state, first })
         : await names.transactions.run({
-            compare: [hasValue(lock, ticket), hasNone(waiters)],
+            compare: [names.isUnwanted(request, ticket)],
             success: [remove(lock)],
             failure: names.reads(request),
           });

@@ -39,7 +39,7 @@ function startHolder(name: string): Child {
 async function leaseOfWaiter(): Promise<string> {
   return eventually(async () => {
     const keys = await keysOf(member.url);
-    return keys.find(({ key }) => key.startsWith('nest-redis-lock/wait/'))?.lease;
+    return keys.find(({ key }) => key.includes('/wait/'))?.lease;
   });
 }
 
@@ -82,7 +82,7 @@ it('does not take a session that has ended in the queue for a lock', async () =>
     entered = true;
     expect(held.held).toBe(false);
     const keys = await keysOf(member.url);
-    expect(keys.find(({ key }) => key === 'nest-redis-lock/lock//revoked waiter')?.value).toBe(lock.owner);
+    expect(keys.find(({ key }) => key === 'nest-redis-lock/lock//revoked waiter/owner')?.value).toBe(lock.owner);
     return lock.fencingToken;
   });
   const ID = await leaseOfWaiter();

@@ -52,8 +52,8 @@ it('releases what a request has taken that was carried out after it was given up
   const backend = etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: 2_000 });
   await using app = await startLockApp({ backend, cache: false });
   const held = await app.locks.acquire('held meanwhile');
-  const { lease, value } = (await keysOf(server.url)).find(({ key }) => key.endsWith('held meanwhile'))!;
-  const late = { key: 'nest-redis-lock/lock//late', value: value.replace(/\d+$/, '999'), lease };
+  const { lease, value } = (await keysOf(server.url)).find(({ key }) => key.endsWith('/held meanwhile/owner'))!;
+  const late = { key: 'nest-redis-lock/lock//late/owner', value: value.replace(/\d+$/, '999'), lease };
   await askEtcd(server.url, '/v3/kv/put', { ...late, key: btoa(late.key), value: btoa(late.value) });
   expect(await app.locks.isLocked('late')).toBe(true);
   const lost = proxy.lose('/v3/kv/txn', true);
@@ -75,7 +75,7 @@ it('trusts no grant that was made to an earlier session of its process', async (
     const ticket = 'two-sessions:1';
     await backend.acquire({ names: ['of this session'], ticket, ttl: 10_000 });
     const earlier = await askEtcd<{ ID: string }>(server.url, '/v3/lease/grant', { TTL: 10 });
-    const present = (await keysOf(server.url)).find(({ key }) => key.endsWith('of this session'))!;
+    const present = (await keysOf(server.url)).find(({ key }) => key.endsWith('/of this session/owner'))!;
     const grant = { kind: 'grant', ticket, name: 'name', waiting: 0, offset: 0 };
     for (const lease of [earlier.ID, present.lease]) {
       const mail = { key: btoa('nest-redis-lock/mail//two-sessions'), value: btoa(JSON.stringify([grant])), lease };

@@ -20,7 +20,7 @@ it('opens one session where those who learn of the end of the last one ask at on
       return leases.length === 1;
     });
     const locks = (await keysOf(server.url)).filter(({ key }) => key.includes('/lock/'));
-    expect(locks.map(({ key }) => key.split('/').at(-1))).toEqual(['again', 'next']);
+    expect(locks.map(({ key }) => key.split('/').at(-2))).toEqual(['again', 'next']);
     expect(new Set(locks.map(({ lease }) => lease)).size).toBe(1);
   } finally {
     await backend.close();

@@ -7,7 +7,8 @@ import { askEtcd, keysOf } from '../../support/etcd-requests.js';
 import { eventually } from '../../support/eventually.js';
 import { startEtcdServer, type EtcdServer } from '../../support/servers/etcd-server.js';
 
-const ROOT = 'nest-redis-lock/lock//';
+/** The key of the owner of a name. */
+const keyOf = (name: string) => `nest-redis-lock/lock//${name}/owner`;
 /** A process sweeps after a third of its session, in s. */
 const SESSION = 3;
 
@@ -20,6 +21,8 @@ let loseReply: string | undefined;
 let onList: () => Promise<void>;
 /** Runs before etcd gets a request that deletes a key. */
 let onDelete: () => Promise<void>;
+/** The last request that queues a ticket. */
+let queued: string | undefined;
 
 beforeAll(async () => {
   server = await startEtcdServer();
@@ -42,6 +45,7 @@ async function passOn(request: IncomingMessage, response: ServerResponse): Promi
   const { method = 'POST', url = '' } = request;
   const sent = await text(request);
   if (sent.includes('delete_range')) await onDelete();
+  if (/"failure":\[\{"request_put"/.test(sent)) queued = sent;
   const answer = await fetch(server.url + url, { method, body: sent });
   const body = await answer.text();
   if (url === loseReply) {
@@ -53,11 +57,11 @@ async function passOn(request: IncomingMessage, response: ServerResponse): Promi
   response.writeHead(answer.status).end(body);
 }
 
-const ownerOf = async (name: string) => (await keysOf(server.url)).find(({ key }) => key === ROOT + name);
+const ownerOf = async (name: string) => (await keysOf(server.url)).find(({ key }) => key === keyOf(name));
 
 /** Writes an owner as a request would that etcd carries out late. */
 const own = (name: string, ticket: string, lease: string | undefined) =>
-  askEtcd(server.url, '/v3/kv/put', { key: btoa(ROOT + name), value: btoa(ticket), lease });
+  askEtcd(server.url, '/v3/kv/put', { key: btoa(keyOf(name)), value: btoa(ticket), lease });
 
 it('keeps the ticket of a requeue that was sent twice', async () => {
   await backend.acquire({ names: ['requeued'], ticket: 'process:1', ttl: 10_000 });
@@ -110,4 +114,39 @@ it('leaves a name alone that is being released', async () => {
   await backend.ping();
   await eventually(async () => !(await ownerOf('unknown')));
   expect(await release).toEqual({ status: 'released', resent: false });
+});
+
+describe('a request that queues a ticket and is carried out a second time', () => {
+  /** Its ticket has been granted the name in the meantime. */
+  async function queuedAgain(name: string): Promise<string | undefined> {
+    await backend.acquire({ names: [name], ticket: 'process:1', ttl: 10_000 });
+    await backend.queue?.enqueue({ name, ticket: 'process:2', ttl: 10_000, claim: 1_000 });
+    await backend.release({ names: [name], ticket: 'process:1' });
+    const owner = await ownerOf(name);
+    expect(owner?.value).toBe('process:2');
+    await askEtcd(server.url, '/v3/kv/txn', JSON.parse(queued as string) as object);
+    return owner?.lease;
+  }
+
+  const keysAbout = async (name: string) => (await keysOf(server.url)).filter(({ key }) => key.includes(`/${name}/`));
+
+  it('leaves nothing behind when the ticket is released', async () => {
+    await queuedAgain('twice');
+    expect(await keysAbout('twice')).toHaveLength(2);
+    const released = await backend.release({ names: ['twice'], ticket: 'process:2' });
+    expect(released).toEqual({ status: 'released', resent: false });
+    expect(await keysAbout('twice')).toEqual([]);
+  });
+
+  it('has queued nobody for good when its process knows the ticket no more', async () => {
+    const lease = await queuedAgain('late');
+    await backend.release({ names: ['late'], ticket: 'process:2' });
+    await askEtcd(server.url, '/v3/kv/put', { key: btoa(keyOf('late')), value: btoa('other:1') });
+    await askEtcd(server.url, '/v3/kv/txn', JSON.parse(queued as string) as object);
+    expect(await keysAbout('late')).toMatchObject([{ value: 'other:1' }, { lease }]);
+    loseReply = '/v3/kv/txn';
+    await backend.ping();
+    await eventually(async () => (await keysAbout('late')).length === 1);
+    expect((await ownerOf('late'))?.value).toBe('other:1');
+  });
 });

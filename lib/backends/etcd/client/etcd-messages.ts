@@ -104,6 +104,12 @@ export function hasValue(key: string, value: string): Compare {
   return { target: 'VALUE', result: 'EQUAL', key: encode(key), value: encode(value) };
 }
 
+/** There are keys with the prefix, and all of them have the value. */
+export function haveOnly(prefix: string, value: string): Compare {
+  const range = { key: encode(prefix), range_end: endOf(prefix) };
+  return { target: 'VALUE', result: 'EQUAL', ...range, value: encode(value) };
+}
+
 /** The key was last written at the revision. */
 export function isUnchanged(key: string, revision: string): Compare {
   return { target: 'MOD', result: 'EQUAL', key: encode(key), mod_revision: revision };

@@ -71,7 +71,7 @@ export class EtcdLockQueue implements LockQueue {
       if (tries > 0) await names.offset.tryAgain(tries);
       const session = await names.sessions.current();
       names.sessions.tickets.add(ticket);
-      const queued = claim === undefined ? [] : [put(key, ticket, session.lease)];
+      const queued = claim === undefined ? [] : [put(key, '', session.lease)];
       let outcome: Outcome;
       try {
         outcome = await names.attempt(request, {
@@ -123,7 +123,7 @@ export class EtcdLockQueue implements LockQueue {
     const { ticket, again } = request;
     const session = await names.sessions.current();
     names.sessions.tickets.add(again);
-    const also = [put(names.keys.waiters(request) + again, again, session.lease)];
+    const also = [put(names.keys.waiters(request) + again, '', session.lease)];
     let resent = false;
     let state: NameState | undefined;
     for (let tries = 0; ; tries += 1) {
@@ -133,7 +133,7 @@ export class EtcdLockQueue implements LockQueue {
         state && first
           ? await names.handOver(request, { ...state, first }, { also })
           : await names.transactions.run({
-              compare: [...names.isUnwanted(request, ticket), names.offset.guard()],
+              compare: [names.isUnwanted(request, ticket), names.offset.guard()],
               success: [names.give(request, again, session.lease)],
               failure: names.reads(request),
             });

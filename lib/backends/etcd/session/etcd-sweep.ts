@@ -82,7 +82,7 @@ export class EtcdSweep {
         const request = kv && keys.nameIn(decode(kv.key));
         // The name may have passed to another process since its key was listed.
         if (!request || kv.lease !== lease) continue;
-        const ticket = decode(kv.value);
+        const ticket = request.waiter ?? decode(kv.value);
         if (!sessions.knows(ticket)) await this.releases.releaseOne({ ...request, ticket });
       }
     }
