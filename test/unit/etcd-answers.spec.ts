@@ -32,7 +32,17 @@ it.each([
   await expect(post()).rejects.toMatchObject({ isOfMember: true, isUncertain: true, message });
 });
 
-it.each(['<html>Welcome</html>', 'null', '"Welcome"'])('200 and %j are the answer of something else', async (body) => {
+it.each([
+  '<html>Welcome</html>',
+  'null',
+  '"Welcome"',
+  '[]',
+  '{}',
+  '{"status":"ok"}',
+  '{"header":null}',
+  '{"result":"Welcome"}',
+  '{"result":{"TTL":"10"}}',
+])('200 and %j are the answer of something else', async (body) => {
   answer = { status: 200, body };
   await expect(post()).rejects.toMatchObject({ isOfMember: false, message: `HTTP 200: ${body}` });
 });

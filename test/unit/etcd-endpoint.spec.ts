@@ -4,6 +4,8 @@ import { createServer, type AddressInfo, type Server, type Socket } from 'node:n
 import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
 
 const LIMIT = 60_000;
+/** What every answer of etcd has. */
+const ANSWER = '{"header":{}}';
 
 let server: Server;
 let endpoint: EtcdEndpoint;
@@ -26,7 +28,7 @@ afterEach(async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-const post = (body = '{}', token?: string, limit = LIMIT) => endpoint.post('/v3/path', body, token, limit);
+const post = (body = ANSWER, token?: string, limit = LIMIT) => endpoint.post('/v3/path', body, token, limit);
 const withLength = (body: string, more = '') =>
   `HTTP/1.1 200 OK\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
 
@@ -34,9 +36,9 @@ it('sends what etcd needs, and the length of the body in bytes', async () => {
   let received = '';
   serve = (socket, request) => {
     received = request;
-    socket.write(withLength('{"name":"ü"}'));
+    socket.write(withLength('{"header":{},"name":"ü"}'));
   };
-  expect(await post('{"name":"ü"}', 'the token')).toEqual({ name: 'ü' });
+  expect(await post('{"name":"ü"}', 'the token')).toEqual({ header: {}, name: 'ü' });
   const [first, ...others] = received.split('\r\n');
   expect(first).toBe('POST /under/v3/path HTTP/1.1');
   expect(others.map((line) => line.toLowerCase())).toEqual(
@@ -62,9 +64,9 @@ it('gives each of several requests at one time a connection, and uses those agai
 });
 
 it.each([
-  ['says that it closes it', withLength('{}', 'Connection: close\r\n')],
-  ['speaks HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}'],
-  ['sends more than the answer', `${withLength('{}')}HTTP/1.1 200 OK\r\n`],
+  ['says that it closes it', withLength(ANSWER, 'Connection: close\r\n')],
+  ['speaks HTTP/1.0', `HTTP/1.0 200 OK\r\nContent-Length: ${ANSWER.length}\r\n\r\n${ANSWER}`],
+  ['sends more than the answer', `${withLength(ANSWER)}HTTP/1.1 200 OK\r\n`],
 ])('leaves a connection whose server %s', async (_, answer) => {
   serve = (socket) => socket.write(answer);
   await post();
@@ -79,13 +81,13 @@ it.each([
   const sockets: Socket[] = [];
   serve = (socket) => {
     sockets.push(socket);
-    socket.write(withLength('{}'));
+    socket.write(withLength(ANSWER));
   };
   await post();
   const closed = new Promise((resolve) => sockets[0]?.once('close', resolve));
   disturb(sockets[0] as Socket);
   await closed;
-  expect(await post()).toEqual({});
+  expect(await post()).toEqual(JSON.parse(ANSWER));
   expect(connections).toBe(2);
 });
 
@@ -97,7 +99,7 @@ it('leaves nothing of a connection that is closed', async () => {
     if (added[0] === 'abort') listened.add(this);
     addEventListener.apply(this, added);
   };
-  serve = (socket) => socket.end(withLength('{}', 'Connection: close\r\n'));
+  serve = (socket) => socket.end(withLength(ANSWER, 'Connection: close\r\n'));
   try {
     for (let request = 0; request < 20; request++) await post();
   } finally {
@@ -134,8 +136,8 @@ it('gives up a request without an answer, and its connection', async () => {
     message: 'no answer within 50 ms',
   });
   await closed;
-  serve = (socket) => socket.write(withLength('{}'));
-  expect(await post()).toEqual({});
+  serve = (socket) => socket.write(withLength(ANSWER));
+  expect(await post()).toEqual(JSON.parse(ANSWER));
 });
 
 it('says that nothing was sent where there was no connection', async () => {
@@ -151,7 +153,7 @@ it('keeps the process running for a request only', async () => {
     // That of the server counts as well.
     socket.unref();
     during = running();
-    socket.write(withLength('{}'));
+    socket.write(withLength(ANSWER));
   };
   await post();
   await post();
@@ -220,7 +222,7 @@ it('ends the requests under way when it is closed', async () => {
 });
 
 it('passes on the messages of a stream as they come, cut anywhere, and its end', async () => {
-  const lines = Buffer.from('{"result":"ü"}\n{"result":2}\n');
+  const lines = Buffer.from('{"result":{"header":"ü"}}\n{"result":{"header":2}}\n');
   serve = (socket) => {
     socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
     for (const byte of lines) socket.write(Buffer.concat([Buffer.from('1\r\n'), Buffer.of(byte), Buffer.from('\r\n')]));
@@ -230,7 +232,7 @@ it('passes on the messages of a stream as they come, cut anywhere, and its end',
   const why = await new Promise<Error>((onEnd) => {
     endpoint.stream('/v3/watch', '{}', undefined, { onMessage: (message) => messages.push(message), onEnd });
   });
-  expect(messages).toEqual(['ü', 2]);
+  expect(messages).toEqual([{ header: 'ü' }, { header: 2 }]);
   expect(why.message).toContain('closed');
 });
 
@@ -239,7 +241,9 @@ it('tells nothing more of a stream that was closed here', async () => {
   let closed: Promise<unknown> | undefined;
   serve = (socket) => {
     closed = new Promise((resolve) => socket.once('close', resolve));
-    socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1c\r\n{"result":1}\n{"result":2}\n\n\n\r\n');
+    socket.write(
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n32\r\n{"result":{"header":1}}\n{"result":{"header":2}}\n\n\n\r\n',
+    );
   };
   await new Promise<void>((resolve) => {
     const close = endpoint.stream('/v3/watch', '{}', undefined, {
@@ -252,5 +256,5 @@ it('tells nothing more of a stream that was closed here', async () => {
     });
   });
   await closed;
-  expect(heard).toEqual([1]);
+  expect(heard).toEqual([{ header: 1 }]);
 });

@@ -18,6 +18,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
   [/no answer within|Connect Timeout/, 'check host, port and firewall'],
   [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/, 'nothing answers there: check host, port and firewall'],
+  [/ALTNAME_INVALID/, 'its certificate is for another host: give a host that it names, or one that names this host'],
   [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
   [/bad certificate|certificate required/i, 'it asks for a certificate: give tls: { cert, key }'],
   [/wrong version number|EPROTO|ERR_SSL/, 'it does not speak TLS there: give an http:// URL'],
@@ -25,6 +26,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
     /HTTP request to an HTTPS server|other side closed|HPE_|ECONNRESET|EPIPE/,
     'check host and port, and whether it asks for https://',
   ],
+  [/HTTP 200/, 'something other than etcd answers there: correct host, port and path'],
   [/HTTP 404|Not Found/, 'it has no JSON gateway under /v3: etcd 3.4 or newer is needed, with --enable-grpc-gateway'],
 ];
 

@@ -46,11 +46,16 @@ describe('a cluster that asks for certificates', () => {
   });
 
   it.each([
-    ['trusts no authority', {}, 'its certificate is not trusted: give its authority as tls: { ca }'],
-    ['speaks no TLS', { endpoints: 'http' }, 'check host and port, and whether it asks for https://'],
-  ])('says of a client that %s what to do', async (_, { endpoints }: { endpoints?: string }, remedy) => {
-    const url = endpoints ? server.url.replace('https:', 'http:') : server.url;
-    await expect(start({ endpoints: url })).rejects.toThrow(remedy);
+    ['trusts no authority', ['', ''], 'its certificate is not trusted: give its authority as tls: { ca }'],
+    ['speaks no TLS', ['https:', 'http:'], 'check host and port, and whether it asks for https://'],
+  ])('says of a client that %s what to do', async (_, [from, to]: string[], remedy) => {
+    await expect(start({ endpoints: server.url.replace(from!, to!) })).rejects.toThrow(remedy);
+  });
+
+  it('says of a URL with another host than the certificate that the hosts differ', async () => {
+    const ca = readFileSync(certificateFile);
+    const started = start({ endpoints: server.url.replace('127.0.0.1', 'localhost'), tls: { ca } });
+    await expect(started).rejects.toThrow(/Host: localhost\..*; its certificate is for another host: give a host that/);
   });
 });
 
@@ -138,7 +143,7 @@ describe('a server that cannot serve', () => {
   });
 
   it('is refused where its version is too old', async () => {
-    const old = createServer((_, response) => response.end('{"version":"3.3.27","leader":"1"}'));
+    const old = createServer((_, response) => response.end('{"header":{},"version":"3.3.27","leader":"1"}'));
     await new Promise<void>((resolve) => old.listen(0, '127.0.0.1', () => resolve()));
     const url = `http://127.0.0.1:${(old.address() as AddressInfo).port}`;
     try {
@@ -148,6 +153,23 @@ describe('a server that cannot serve', () => {
     } finally {
       old.closeAllConnections();
       old.close();
+    }
+  });
+
+  it('is named where something other than etcd answers in JSON', async () => {
+    const other = createServer((_, response) => response.end('{"status":"ok"}'));
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', () => resolve()));
+    const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
+    const remedy = 'something other than etcd answers there: correct host, port and path';
+    try {
+      await expect(start({ endpoints: url })).rejects.toThrow(`etcd: ${url}: HTTP 200: {"status":"ok"}; ${remedy}`);
+      await using app = await startLockApp({ backend: etcd({ endpoints: url }), cache: false, failFast: false });
+      const refused = await app.locks.acquire('elsewhere', { wait: 0 }).catch((error: unknown) => error);
+      expect(refused).toMatchObject({ code: 'LOCK_BACKEND' });
+      expect(String((refused as Error).cause)).toContain(remedy);
+    } finally {
+      other.closeAllConnections();
+      other.close();
     }
   });
 

@@ -171,7 +171,13 @@ class Lines {
   }
 }
 
-interface ErrorAnswer {
+/** What every answer of a member has, in a stream inside of `result`. */
+interface Headed {
+  readonly header?: unknown;
+}
+
+interface AnyAnswer extends Headed {
+  readonly result?: Headed;
   /** A text, or in a stream an object. */
   readonly error?: string | { readonly message?: string; readonly grpc_code?: number };
   readonly message?: string;
@@ -182,14 +188,14 @@ interface ErrorAnswer {
 function answerIn(text: string, status: number): unknown {
   const answer = objectIn(text);
   const error = answer?.error ?? undefined;
-  if (answer && error === undefined && status === 200) return answer;
+  if (answer && error === undefined && status === 200 && (answer.result ?? answer).header) return answer;
   const of = typeof error === 'object' ? { message: error.message, code: error.grpc_code } : answer;
-  // Without a code it is not the answer of a member, but that of a proxy.
+  // Without a header and a code it is not the answer of a member, but that of a proxy or of something else.
   if (of?.code === undefined) throw new EtcdRefusal(`HTTP ${status}: ${text.slice(0, 200).trim()}`, 0);
   throw new EtcdRefusal(of.message ?? `HTTP ${status}`, of.code);
 }
 
-function objectIn(text: string): ErrorAnswer | undefined {
+function objectIn(text: string): AnyAnswer | undefined {
   try {
     const value: unknown = JSON.parse(text);
     return typeof value === 'object' && value !== null ? value : undefined;
