@@ -13,9 +13,13 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-/** The files that were loaded by an application that takes one lock; V8 tells them. */
-async function filesLoaded(how: string, cache?: object | false): Promise<string> {
-  const args = [PROGRAM, how, ...(cache === undefined ? [] : [JSON.stringify(cache)])];
+/** The files that were loaded by an application that takes one lock. */
+function filesLoaded(how: string, cache?: object | false): Promise<string> {
+  return filesLoadedBy([PROGRAM, how, ...(cache === undefined ? [] : [JSON.stringify(cache)])]);
+}
+
+/** The files that Node.js loaded with these arguments; V8 tells them. */
+async function filesLoadedBy(args: readonly string[]): Promise<string> {
   await promisify(execFile)(process.execPath, args, { env: { ...process.env, NODE_V8_COVERAGE: folder } });
   const reports = await Promise.all((await readdir(folder)).map((file) => readFile(join(folder, file), 'utf8')));
   const scripts = reports.flatMap((report) => (JSON.parse(report) as { result: { url: string }[] }).result);
@@ -47,5 +51,60 @@ describe.each(['import', 'require'])('with %s', (how) => {
 
   it.each([{ l1: {} }, { memory: {} }])('a cache with %j loads it', async (cache) => {
     expect(await filesLoaded(how, cache)).toMatch('/lru-cache/');
+  });
+});
+
+type How = 'import' | 'require';
+interface Manifest {
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly peerDependencies: Readonly<Record<string, string>>;
+  readonly exports: Readonly<Record<string, string | Readonly<Record<How, { readonly default: string }>>>>;
+}
+
+const ROOT = new URL('../../../', import.meta.url);
+const NEST = ['@nestjs/common', 'ms', 'reflect-metadata', 'rxjs'];
+/** ioredis loads the first of them, too. */
+const IOREDIS = ['cluster-key-slot', 'ioredis'];
+
+/** What each subpath loads at its start, of the packages that package.json names. */
+const LOADED: readonly (readonly [subpath: string, packages: readonly string[]])[] = [
+  ['.', ['@nestjs/core', 'etag', 'fresh', ...IOREDIS, ...NEST]],
+  ['./memory', []],
+  ['./redlock', [...IOREDIS, ...NEST]],
+  ['./testing', ['@nestjs/core', ...IOREDIS, 'lru-cache', ...NEST]],
+  ['./mysql', ['mysql2', ...NEST]],
+  ['./postgres', ['pg', ...NEST]],
+  ['./etcd', ['undici', ...NEST]],
+  ['./zookeeper', ['node-zookeeper-client', ...NEST]],
+  ['./prometheus', NEST],
+  ['./terminus', ['@nestjs/core', '@nestjs/terminus', ...NEST]],
+  ['./opentelemetry', ['@opentelemetry/api', ...NEST]],
+  ['./admin', NEST],
+];
+
+describe('a subpath', () => {
+  let manifest: Manifest;
+  beforeAll(async () => {
+    manifest = JSON.parse(await readFile(new URL('package.json', ROOT), 'utf8')) as Manifest;
+  });
+
+  it('is in this table', () => {
+    const code = Object.entries(manifest.exports).filter(([, target]) => typeof target === 'object');
+    expect(LOADED.map(([subpath]) => subpath).toSorted()).toEqual(code.map(([subpath]) => subpath).toSorted());
+  });
+
+  it.each(
+    LOADED.flatMap(([subpath, packages]) =>
+      (['import', 'require'] as const).map((how) => ({ subpath, how, packages })),
+    ),
+  )('$subpath loads these and no other packages with $how: $packages', async ({ subpath, how, packages }) => {
+    const targets = manifest.exports[subpath] as Record<How, { default: string }>;
+    const file = JSON.stringify(fileURLToPath(new URL(targets[how].default, ROOT)));
+    const program =
+      how === 'import' ? ['--input-type=module', '-e', `await import(${file})`] : ['-e', `require(${file})`];
+    const loaded = await filesLoadedBy(program);
+    const named = Object.keys({ ...manifest.dependencies, ...manifest.peerDependencies });
+    expect(named.filter((name) => loaded.includes(`/node_modules/${name}/`)).toSorted()).toEqual(packages.toSorted());
+    expect(loaded).toMatch(targets[how].default.slice(1));
   });
 });
