@@ -66,6 +66,20 @@ it('releases what a request has taken that was carried out after it was given up
   await held.release();
 });
 
+it.each([
+  ['a call that does not wait', 0],
+  ['a call that waits', 100],
+])('gives a free name to who waits for it, and not to %s', async (_, wait) => {
+  await using app = await onEtcd();
+  const { ID: lease } = await askEtcd<{ ID: string }>(server.url, '/v3/lease/grant', { TTL: 60 });
+  const keys = 'nest-redis-lock/lock//waited for/';
+  await askEtcd(server.url, '/v3/kv/put', { key: btoa(`${keys}wait/other:1`), value: '', lease });
+  await expect(app.locks.acquire('waited for', { wait })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+  const owner = (await keysOf(server.url)).find(({ key }) => key === `${keys}owner`);
+  expect(owner).toMatchObject({ value: 'other:1', lease });
+  await askEtcd(server.url, '/v3/lease/revoke', { ID: lease });
+});
+
 it('trusts no grant that was made to an earlier session of its process', async () => {
   const backend = etcd({ endpoints: server.url });
   const messages: QueueMessage[] = [];

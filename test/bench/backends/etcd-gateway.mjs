@@ -1,4 +1,5 @@
 import { Agent, request } from 'node:http';
+import { Pool } from 'undici';
 
 export const base64 = (text) => Buffer.from(text).toString('base64');
 export const plain = (text) => Buffer.from(text, 'base64').toString();
@@ -59,6 +60,31 @@ export class EtcdGateway {
       );
       sent.on('error', reject);
       sent.end(text);
+    });
+  }
+}
+
+/** The same by `undici`, without its streams. */
+export class UndiciGateway extends EtcdGateway {
+  #pool;
+
+  constructor(url) {
+    super(url);
+    this.#pool = new Pool(url, { allowH2: false });
+  }
+
+  call(path, body) {
+    const request = { method: 'POST', path, headers: ['Content-Type', 'application/json'], body: JSON.stringify(body) };
+    return new Promise((resolve, reject) => {
+      let [status, text] = [0, ''];
+      this.#pool.dispatch(request, {
+        onRequestStart: () => {},
+        onResponseStart: (_, answered) => (status = answered),
+        onResponseData: (_, part) => (text += part),
+        onResponseEnd: () =>
+          status === 200 ? resolve(JSON.parse(text)) : reject(new Error(`${path}: ${text.trim()}`)),
+        onResponseError: (_, error) => reject(error),
+      });
     });
   }
 }

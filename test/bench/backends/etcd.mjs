@@ -1,7 +1,7 @@
 import { etcd } from 'nest-redis-lock/etcd';
 import { startEtcdServer } from '../../../dist-sample/servers/etcd-server.js';
 import { LEASE } from '../peers/patience.mjs';
-import { base64, endOf, EtcdGateway, plain } from './etcd-gateway.mjs';
+import { base64, endOf, EtcdGateway, plain, UndiciGateway } from './etcd-gateway.mjs';
 import { FREE_1, FREE_100, HOT_4_1, HOT_4_25 } from './loads.mjs';
 import { ours } from './ours.mjs';
 import { pause } from './pause.mjs';
@@ -17,22 +17,9 @@ export async function start() {
 
 export const peers = {
   /** The two transactions that a lock needs at least, on one lease, by `node:http`: it neither waits nor renews. */
-  bare: async ({ server }) => {
-    const gateway = new EtcdGateway(server.url);
-    const lease = await gateway.lease(10 * SECONDS);
-    let holds = 0;
-    return async (name, body) => {
-      const [key, value] = [base64(`bare/${name}`), base64(`${process.pid}:${holds++}`)];
-      const absent = { target: 'CREATE', result: 'EQUAL', key, create_revision: '0' };
-      const { succeeded } = await gateway.txn([absent], [{ request_put: { key, value, lease } }]);
-      if (!succeeded) throw new Error('busy');
-      try {
-        return await body();
-      } finally {
-        await gateway.txn([{ target: 'VALUE', result: 'EQUAL', key, value }], [{ request_delete_range: { key } }]);
-      }
-    };
-  },
+  bare: ({ server }) => barePair(new EtcdGateway(server.url)),
+  /** The same by the HTTP client that ours uses. */
+  'bare undici': ({ server }) => barePair(new UndiciGateway(server.url)),
   /** A lease for each hold, a key for each caller, and a watch of the key before it. */
   recipe: async ({ server }) => {
     const gateway = new EtcdGateway(server.url);
@@ -80,7 +67,7 @@ export const peers = {
   ours: async ({ server }) => ours(etcd({ endpoints: [server.url] })),
 };
 
-const ALL = ['bare', 'recipe', 'etcd3', 'ours'];
+const ALL = ['bare', 'bare undici', 'recipe', 'etcd3', 'ours'];
 const WAITING = ['recipe', 'etcd3', 'ours'];
 
 export const scenarios = [
@@ -89,3 +76,19 @@ export const scenarios = [
   { ...HOT_4_1, among: WAITING, targets: { recipe: 30, etcd3: 30 } },
   { ...HOT_4_25, among: WAITING, targets: { recipe: 30, etcd3: 30 } },
 ];
+
+async function barePair(gateway) {
+  const lease = await gateway.lease(10 * SECONDS);
+  let holds = 0;
+  return async (name, body) => {
+    const [key, value] = [base64(`bare/${name}`), base64(`${process.pid}:${holds++}`)];
+    const absent = { target: 'CREATE', result: 'EQUAL', key, create_revision: '0' };
+    const { succeeded } = await gateway.txn([absent], [{ request_put: { key, value, lease } }]);
+    if (!succeeded) throw new Error('busy');
+    try {
+      return await body();
+    } finally {
+      await gateway.txn([{ target: 'VALUE', result: 'EQUAL', key, value }], [{ request_delete_range: { key } }]);
+    }
+  };
+}
