@@ -74,10 +74,10 @@ export class UndiciGateway extends EtcdGateway {
   }
 
   call(path, body) {
-    const request = { method: 'POST', path, headers: ['Content-Type', 'application/json'], body: JSON.stringify(body) };
+    const post = { method: 'POST', path, headers: ['Content-Type', 'application/json'], body: JSON.stringify(body) };
     return new Promise((resolve, reject) => {
       let [status, text] = [0, ''];
-      this.#pool.dispatch(request, {
+      this.#pool.dispatch(post, {
         onRequestStart: () => {},
         onResponseStart: (_, answered) => (status = answered),
         onResponseData: (_, part) => (text += part),
