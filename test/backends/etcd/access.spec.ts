@@ -25,7 +25,7 @@ describe('a cluster that asks for certificates', () => {
   let server: EtcdServer;
   beforeAll(async () => {
     const request = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2'];
-    const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1'];
+    const subject = ['-subj', '/CN=etcd', '-addext', 'subjectAltName=IP:127.0.0.1'];
     execFileSync('openssl', [...request, '-keyout', keyFile, '-out', certificateFile, ...subject], { stdio: 'ignore' });
     const files = ['--cert-file', certificateFile, '--key-file', keyFile, '--trusted-ca-file', certificateFile];
     server = await startEtcdServer({ scheme: 'https', args: [...files, '--client-cert-auth'] });
