@@ -149,7 +149,7 @@ it('writes the start of its tokens again after its key was deleted', async () =>
 
 it('gives a request up that is refused again and again', async () => {
   const answers: Record<string, object> = {
-    '/v3/lease/grant': { ID: '1', TTL: '10' },
+    '/v3/lease/grant': { header: {}, ID: '1', TTL: '10' },
     '/v3/kv/txn': { header: { revision: '7' }, responses: [] },
   };
   const never = createServer((request, response) => response.end(JSON.stringify(answers[request.url ?? ''] ?? {})));
