@@ -1,8 +1,9 @@
 import { jest } from '@jest/globals';
 import { Command } from 'ioredis';
 import { EncodedCall } from '../../lib/backends/redis/scripting/encoded-call.js';
+import { redisScript } from '../../lib/backends/redis/scripting/redis-script.js';
 
-const SCRIPT = { lua: 'return 1', sha1: 'e0e1f9fabfc9d4800c877a703b823ac0578ff8db' };
+const SCRIPT = redisScript('return 1');
 const IGNORED = { settle: () => {}, fail: () => {} };
 
 it.each(['name', 'Straße', '名前', '🔒'])('encodes %s as the client does', (name) => {

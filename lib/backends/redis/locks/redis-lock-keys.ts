@@ -2,14 +2,18 @@ import type { NameRequest } from '../../../contracts/lock-backend.js';
 import { escapeGlob } from '../../../keys/redis-glob.js';
 import type { RedisClient } from '../redis-client.js';
 
-/**
- * The key of a lock: `lock:{<name>}`, after the prefix. The braces make the name the hash tag, so that all keys of a
- * lock share a Cluster slot; a name that begins with `{tag}` has that tag instead. A `}` at the beginning would close
- * the tag at once and is percent-encoded, and so is the `%` of text that looks like an encoded one (`%7D`, `%257D`).
- */
+/** The key of a lock: `lock:{<name>}`, after the prefix. */
 export function lockKey({ prefix, name }: NameRequest): string {
-  const tagged = name.startsWith('}') || name.startsWith('%') ? encodeBeginning(name) : name;
-  return `${beginningOf(prefix)}${tagged}}`;
+  return `${beginningOf(prefix)}${taggedName(name)}}`;
+}
+
+/**
+ * The name as it stands between braces, which make it the hash tag, so that all keys of a lock share a Cluster slot; a
+ * name that begins with `{tag}` has that tag instead. A `}` at the beginning would close the tag at once and is
+ * percent-encoded, and so is the `%` of text that looks like an encoded one (`%7D`, `%257D`).
+ */
+export function taggedName(name: string): string {
+  return name.startsWith('}') || name.startsWith('%') ? encodeBeginning(name) : name;
 }
 
 /** A glob that matches the key of every lock whose name matches `pattern`, and perhaps of others. */

@@ -1,15 +1,12 @@
 import type { NameRequest } from '../../../contracts/lock-backend.js';
-import { lockKey } from '../locks/redis-lock-keys.js';
-
-/** What precedes the name in the key of a lock. */
-const LOCK = 'lock:{';
+import { taggedName } from '../locks/redis-lock-keys.js';
 
 /**
  * The key of a primitive: `semaphore:{name}`, after the prefix; what follows it keeps all its keys in one Cluster slot.
  * Names are written as those of locks are.
  */
 export function primitiveKey(kind: string, { prefix, name }: NameRequest): string {
-  return `${prefix === undefined ? '' : `${prefix}:`}${kind}:{${lockKey({ name }).slice(LOCK.length)}`;
+  return `${prefix === undefined ? '' : `${prefix}:`}${kind}:{${taggedName(name)}}`;
 }
 
 /** The text with which the channel of every process begins; the id of the process follows. */

@@ -4,6 +4,8 @@ import type { RedisScript } from './redis-script.js';
 
 const DECODED = { replyEncoding: 'utf8' } as const;
 
+export type ScriptArgument = string | number | Buffer;
+
 /** What becomes of one call of a script: one of its functions is called, once. */
 export interface ScriptCall {
   settle(reply: unknown): void;
@@ -34,15 +36,26 @@ export class EncodedCall {
     const parts = [script.sha1, String(keys.length)];
     for (const key of keys) parts.push(key);
     for (const arg of aloneArgs) parts.push(String(arg));
-    const text = textOf(parts, lengthOfAscii);
-    this.text = Buffer.byteLength(text) === text.length ? text : textOf(parts, lengthInBytes);
+    const begin = `*${parts.length + 1}\r\n${script.encoded}`;
+    const text = begin + textOf(parts, lengthOfAscii);
+    this.text = Buffer.byteLength(text) === text.length ? text : begin + textOf(parts, lengthInBytes);
     return parts;
   }
 }
 
+/** Whether a call with these arguments can be encoded. */
+export function isText(args: readonly ScriptArgument[]): args is readonly (string | number)[] {
+  for (const arg of args) if (typeof arg === 'object') return false;
+  return true;
+}
+
+/** The parts after the digest. */
 function textOf(parts: readonly string[], lengthOf: (part: string) => number): string {
-  let text = `*${parts.length + 1}\r\n$7\r\nevalsha\r\n`;
-  for (const part of parts) text += `$${lengthOf(part)}\r\n${part}\r\n`;
+  let text = '';
+  for (let i = 1; i < parts.length; i++) {
+    const part = parts[i] as string;
+    text += `$${lengthOf(part)}\r\n${part}\r\n`;
+  }
   return text;
 }
 

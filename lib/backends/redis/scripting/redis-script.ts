@@ -5,6 +5,8 @@ import { PROTOCOL_VERSION } from './protocol-version.js';
 export interface RedisScript {
   readonly lua: string;
   readonly sha1: string;
+  /** The beginning of its call as it is sent, after the number of parts. */
+  readonly encoded: string;
   /** What to do instead while a Cluster migrates the slot of the keys; without it, the script waits for the end. */
   readonly stepwise?: Stepwise;
 }
@@ -24,7 +26,8 @@ export type RunScript = (
 /** Scripts of two protocol versions differ in their digest, also where their text is the same. */
 export function redisScript(text: string): RedisScript {
   const lua = `-- nest-redis-lock, protocol ${PROTOCOL_VERSION}\n${text}`;
-  return { lua, sha1: createHash('sha1').update(lua).digest('hex') };
+  const sha1 = createHash('sha1').update(lua).digest('hex');
+  return { lua, sha1, encoded: `$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}\r\n` };
 }
 
 /** How the keys and arguments of several calls are laid out in KEYS and ARGV. */

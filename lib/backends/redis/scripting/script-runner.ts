@@ -6,10 +6,8 @@ import { RefusedForNow } from './refused-for-now.js';
 import type { RedisScript, RunScript } from './redis-script.js';
 import { isTryAgain, scriptClient } from './script-client.js';
 import { EncodedAttempt, isUnknownScript } from './encoded-attempt.js';
-import { EncodedCall, sendsEncoded, type ScriptCall } from './encoded-call.js';
+import { EncodedCall, isText, sendsEncoded, type ScriptArgument, type ScriptCall } from './encoded-call.js';
 import type { Traffic } from '../connection/silence-guard.js';
-
-export type ScriptArgument = string | number | Buffer;
 
 const QUEUED =
   'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
@@ -235,9 +233,4 @@ export class ScriptRunner implements Traffic {
       for (const event of CONNECT_EVENTS) this.client.off(event, listener);
     }
   }
-}
-
-function isText(args: readonly ScriptArgument[]): args is readonly (string | number)[] {
-  for (const arg of args) if (typeof arg === 'object') return false;
-  return true;
 }
