@@ -50,13 +50,19 @@ export function batchOf(each: string, { keys, args, shared }: BatchLayout): stri
     keys === 'numbered'
       ? [`tonumber(ARGV[${args + 1} * i + ${1 + shared}])`, `${args + 1} * i + ${2 + shared}`]
       : [`${keys} * i + 1`, `${args} * i + ${1 + shared}`];
+  const first = keys === 'numbered' ? 2 + shared : 1 + shared;
   const calls = keys === 'numbered' ? `(#ARGV - ${shared}) / ${args + 1}` : `#KEYS / ${keys}`;
   return `
-local answers, calls = {}, ${calls}
+local calls = ${calls}
+if calls == 1 then
+  local fine, answer = pcall(${each}, 1, ${first})
+  if not fine and type(answer) ~= 'table' then return {err = answer} end
+  return answer
+end
+local answers = {}
 for i = 0, calls - 1 do
   local fine, answer = pcall(${each}, ${key}, ${arg})
   if not fine and type(answer) ~= 'table' then answer = {err = answer} end
-  if calls == 1 then return answer end
   answers[i + 1] = answer
 end
 return answers

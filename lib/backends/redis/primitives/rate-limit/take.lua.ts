@@ -22,17 +22,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local function take(key, arg)
-  ${each(
-    (i) => `local key_${i}, cost_${i}, capacity_${i} = KEYS[key + ${i}], ARGV[arg + ${2 * i}], ARGV[arg + ${2 * i + 1}] + 0
-  local used_${i} = (tonumber(call('GET', key_${i}) or 0) or 0) - now
-  if used_${i} < 0 then
-    used_${i} = 0
-  elseif used_${i} > capacity_${i} then
-    used_${i} = capacity_${i}
-    ${keep(`key_${i}`, `used_${i}`)}
-  end
-  local after_${i} = used_${i} + cost_${i}`,
-  )}
+  ${each(lookAt)}
   if ${each((i) => `after_${i} > capacity_${i}`, ' or ')} then return {0, ${each((i) => `used_${i}`, ', ')}} end
   ${each((i) => keep(`key_${i}`, `after_${i}`))}
   return ${limits === 1 ? 'after_0' : `{1, ${each((i) => `after_${i}`, ', ')}}`}
@@ -40,6 +30,20 @@ end
 
 ${batchOf('take', { keys: limits, args: 2 * limits, shared: 0 })}
 `);
+}
+
+/** What the call would leave of the limit `i`. */
+function lookAt(i: number): string {
+  return `local key_${i}, cost_${i} = KEYS[key + ${i}], ARGV[arg + ${2 * i}]
+  local capacity_${i} = ARGV[arg + ${2 * i + 1}] + 0
+  local used_${i} = (tonumber(call('GET', key_${i}) or 0) or 0) - now
+  if used_${i} < 0 then
+    used_${i} = 0
+  elseif used_${i} > capacity_${i} then
+    used_${i} = capacity_${i}
+    ${keep(`key_${i}`, `used_${i}`)}
+  end
+  local after_${i} = used_${i} + cost_${i}`;
 }
 
 /**
