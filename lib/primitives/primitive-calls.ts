@@ -43,15 +43,21 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     failed: (error: PrimitiveBackendError) => void,
     { late, limit = this.commandTimeout }: CallOptions<T> = {},
   ): void {
+    // The call first: the backend is at work while this process notes the time limit.
+    const pending = begun(call);
     const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);
-    try {
-      call().then(bounded.onAnswer, bounded.onError);
-    } catch (error) {
-      bounded.onError(error);
-    }
+    pending.then(bounded.onAnswer, bounded.onError);
   }
 
   failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {
     return new PrimitiveBackendError(`The ${operation} "${key}" failed: ${why}`, [key], cause);
+  }
+}
+
+function begun<T>(call: () => Pending<T>): Pending<T> {
+  try {
+    return call();
+  } catch (error) {
+    return Promise.reject<T>(error);
   }
 }
