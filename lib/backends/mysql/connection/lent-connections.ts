@@ -29,6 +29,11 @@ export class LentConnections {
     return this.given ?? this.own.pool;
   }
 
+  /** Whether all connections are of a pool of our own. */
+  get ownOnly(): boolean {
+    return this.given === undefined;
+  }
+
   /** Whether statements wait because all connections are in use; absent where they do not wait, or for the server. */
   shortage(waiting: number): string | undefined {
     if (waiting === 0 || !(this.given ? this.inLine : this.own.full)) return undefined;

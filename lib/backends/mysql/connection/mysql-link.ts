@@ -5,6 +5,7 @@ import { codeOf, diagnose, MysqlFailure } from './diagnosis.js';
 import { databaseOf, readConnection, serverOf } from './given-connection.js';
 import { LentConnections } from './lent-connections.js';
 import { cutOff } from './own-pool.js';
+import { PreparedStatements, type Statement } from './prepared-statements.js';
 
 /** A connection that has not answered for this long (ms) is closed: its network may be cut. */
 const LONGEST_ANSWER = 10_000;
@@ -24,6 +25,7 @@ export class MysqlLink {
   readonly options: PoolOptions;
   readonly reporters = new Reporters();
   private readonly connections: LentConnections;
+  private readonly prepared = new PreparedStatements();
   private readonly timeouts = new Timeouts();
   /** How many statements wait for a connection. */
   private waiting = 0;
@@ -41,10 +43,10 @@ export class MysqlLink {
   }
 
   /** Runs a statement that changes rows. */
-  async change(sql: string): Promise<ResultSetHeader> {
+  async change(statement: Statement): Promise<ResultSetHeader> {
     for (let tries = 1; ; tries += 1) {
       try {
-        return (await this.send(sql)) as ResultSetHeader;
+        return (await this.send(statement)) as ResultSetHeader;
       } catch (error) {
         if (codeOf(error) !== 'ER_LOCK_DEADLOCK' || tries === DEADLOCK_TRIES) throw error;
       }
@@ -71,9 +73,9 @@ export class MysqlLink {
     return this.connections.close();
   }
 
-  private async send(sql: string): Promise<unknown> {
+  private async send(statement: Statement): Promise<unknown> {
     if (this.closed) throw new Error('The backend is closed: the application has ended');
-    return this.ask(await this.connection(), sql);
+    return this.ask(await this.connection(), statement);
   }
 
   /** A connection of the pool. One that comes too late is released: a statement that nobody waits for is not sent. */
@@ -95,7 +97,9 @@ export class MysqlLink {
     });
   }
 
-  private ask(connection: PoolConnection, sql: string): Promise<unknown> {
+  private ask(connection: PoolConnection, statement: Statement): Promise<unknown> {
+    // On a pool of the application's, prepared statements would outlive the backend.
+    const prepared = this.connections.ownOnly && this.prepared.suits(statement) ? statement : undefined;
     return new Promise((resolve, reject) => {
       const expiry = this.timeouts.start(LONGEST_ANSWER, {
         expire: () => {
@@ -103,14 +107,20 @@ export class MysqlLink {
           reject(new Error(`the server did not answer within ${LONGEST_ANSWER} ms; the connection was closed`));
         },
       });
-      connection.query({ sql, ...ROWS }, (failure, answer) => {
+      const answered = (failure: Error | null, answer: unknown) => {
         if (!expiry.leave()) return;
+        if (failure && prepared && this.prepared.refused(failure, prepared, connection)) {
+          resolve(this.ask(connection, prepared.text()));
+          return;
+        }
         const mixed = failure ? undefined : foreignTransaction(answer);
         if (mixed || isReadOnly(failure)) cutOff(connection);
         else connection.release();
         if (failure ?? mixed) reject(failure ?? mixed);
         else resolve(answer);
-      });
+      };
+      if (prepared) connection.execute({ sql: prepared.sql, values: prepared.values, ...ROWS }, answered);
+      else connection.query({ sql: typeof statement === 'string' ? statement : statement.text(), ...ROWS }, answered);
     });
   }
 }

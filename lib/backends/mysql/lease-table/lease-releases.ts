@@ -4,8 +4,8 @@ import { TurnBatch } from '../../batching/turn-batch.js';
 import { isOfOneRow } from '../connection/diagnosis.js';
 import type { BatchStatements, EndedRow } from '../rows/batch-statements.js';
 import type { LockTable } from '../rows/lock-table.js';
-import { rowIdOf } from '../rows/row-id.js';
-import { insertIdOf, type RowStatements, type RowTicket } from '../rows/row-statements.js';
+import { rowIdOf, type RowTicket } from '../rows/row-id.js';
+import { insertIdOf, type RowStatements } from '../rows/row-statements.js';
 import { TOKENS } from '../rows/sql.js';
 import { LANES, MOST } from './batch-limits.js';
 

@@ -2,9 +2,9 @@ import type { RenewAnswer, RenewRequest } from '../../../contracts/lock-backend.
 import type { MysqlLink } from '../connection/mysql-link.js';
 import type { BatchStatements, HeldRow } from '../rows/batch-statements.js';
 import type { LockTable } from '../rows/lock-table.js';
-import { rowIdOf } from '../rows/row-id.js';
+import { rowIdOf, type RowTicket } from '../rows/row-id.js';
 import { processOf } from '../rows/waiting-marks.js';
-import type { RowStatements, RowTicket } from '../rows/row-statements.js';
+import type { RowStatements } from '../rows/row-statements.js';
 
 type Rows = readonly RowTicket[];
 

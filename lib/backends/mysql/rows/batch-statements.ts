@@ -12,7 +12,7 @@ import {
   TOKENS,
   until,
 } from './sql.js';
-import type { RowTicket } from './row-statements.js';
+import type { RowTicket } from './row-id.js';
 
 /** A row that a ticket is to take. */
 export interface RowTake extends RowTicket {

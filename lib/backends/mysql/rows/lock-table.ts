@@ -2,6 +2,7 @@ import type { ResultSetHeader } from 'mysql2';
 import type { StartRequest } from '../../../contracts/start-request.js';
 import { codeOf } from '../connection/diagnosis.js';
 import type { MysqlLink } from '../connection/mysql-link.js';
+import type { Statement } from '../connection/prepared-statements.js';
 
 /** The statements that every table needs. */
 export interface TableStatements {
@@ -27,7 +28,7 @@ const LONGEST_PAUSE = 600_000;
 /** The table of one backend: made at its first use, and swept of rows that nobody uses. */
 export class LockTable<Statements extends TableStatements> {
   private creating: Promise<void> | undefined;
-  private readonly sendByPool = (sql: string) => this.link.change(sql);
+  private readonly sendByPool = (statement: Statement) => this.link.change(statement);
   private timer: NodeJS.Timeout | undefined;
   /** Whether the last sweep failed, which was reported. */
   private failed = false;
@@ -39,16 +40,16 @@ export class LockTable<Statements extends TableStatements> {
   ) {}
 
   /** Runs a statement that changes rows, on any connection or by `send`; makes the table first where it is missing. */
-  async change(
-    sql: string,
-    send: (sql: string) => Promise<ResultSetHeader> = this.sendByPool,
+  async change<Sent extends Statement>(
+    statement: Sent,
+    send: (statement: Sent) => Promise<ResultSetHeader> = this.sendByPool,
   ): Promise<ResultSetHeader> {
     try {
-      return await send(sql);
+      return await send(statement);
     } catch (error) {
       if (codeOf(error) !== 'ER_NO_SUCH_TABLE' || !this.settings.createTable) throw error;
       await this.create();
-      return send(sql);
+      return send(statement);
     }
   }
 

@@ -1,5 +1,12 @@
 import { createHash } from 'node:crypto';
 
+/** A row, and the ticket that owns it or is to own it. */
+export interface RowTicket {
+  /** 64 hexadecimal digits. */
+  readonly id: string;
+  readonly ticket: string;
+}
+
 /**
  * The key of a name's row: 64 lower-case hexadecimal digits. Names differ in case, length and trailing blanks, all of
  * which a text column or `GET_LOCK` could ignore or refuse.

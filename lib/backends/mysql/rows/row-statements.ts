@@ -1,15 +1,11 @@
 import type { ResultSetHeader } from 'mysql2';
 import type { TokenRange } from '../../../contracts/lock-backend.js';
 import { after, bytes, characters, LEAST_TOKEN, NOW, oneOf, reserve, TOKENS, until, unusedFor } from './sql.js';
+import type { Statement } from '../connection/prepared-statements.js';
 import type { TableStatements } from './lock-table.js';
+import type { RowTicket } from './row-id.js';
+import { RowTemplate } from './row-template.js';
 import { markWaiting, othersWait } from './waiting-marks.js';
-
-/** A row, and the ticket that owns it or is to own it. */
-export interface RowTicket {
-  /** 64 hexadecimal digits. */
-  readonly id: string;
-  readonly ticket: string;
-}
 
 export interface StateRow {
   readonly id: Buffer;
@@ -29,7 +25,15 @@ export interface StateRow {
  * they were: the conditions and their order give the same in both.
  */
 export class RowStatements implements TableStatements {
-  constructor(private readonly table: string) {}
+  private readonly taking: RowTemplate;
+  private readonly freeing: RowTemplate;
+
+  constructor(private readonly table: string) {
+    this.taking = this.takingAbove(0);
+    this.freeing = new RowTemplate(
+      `UPDATE ${table} SET owner = '', expires_at = ${NOW} WHERE id = :id AND owner = :ticket AND expires_at > ${NOW}`,
+    );
+  }
 
   create(): string {
     return `CREATE TABLE IF NOT EXISTS ${this.table} (
@@ -46,15 +50,10 @@ export class RowStatements implements TableStatements {
   }
 
   /** Takes the name where its lease has ended or the ticket owns it. */
-  take({ id, ticket }: RowTicket, name: string, ttl: number, leastToken = 0): string {
-    const me = bytes(ticket);
-    const free = `(owner = ${me} OR expires_at <= ${NOW})`;
-    return `INSERT INTO ${this.table} (id, name, owner, expires_at, token)
-VALUES (x'${id}', ${characters(name)}, ${me}, ${after(ttl)}, ${reserve('0', leastToken, '0')})
-ON DUPLICATE KEY UPDATE
-token = IF(${free}, ${reserve('token', leastToken, othersWait(ticket))}, token + 0 * LAST_INSERT_ID(${until('expires_at')})),
-owner = IF(${free}, ${me}, owner),
-expires_at = IF(${free}, GREATEST(expires_at, ${after(ttl)}), expires_at)`;
+  take({ id, ticket }: RowTicket, name: string, ttl: number, leastToken?: number): Statement {
+    const values = { id, ticket, name, ttl };
+    // Each least token makes another statement, which the server is not to keep.
+    return leastToken === undefined ? this.taking.with(values) : this.takingAbove(leastToken).text(values);
   }
 
   /** Notes for a moment that the process of the ticket waits. */
@@ -63,8 +62,8 @@ expires_at = IF(${free}, GREATEST(expires_at, ${after(ttl)}), expires_at)`;
   }
 
   /** Frees the row: a row is affected where the ticket owned it. */
-  free({ id, ticket }: RowTicket): string {
-    return `UPDATE ${this.table} SET owner = '', expires_at = ${NOW} WHERE ${owned(id, ticket)}`;
+  free(row: RowTicket): Statement {
+    return this.freeing.with(row);
   }
 
   /** Lets the lease end `rest` ms from now, or earlier. */
@@ -105,6 +104,17 @@ ON DUPLICATE KEY UPDATE name = ${characters(text)}, expires_at = ${after(ttl)}`;
 
   delete(ids: readonly string[], age: number): string {
     return `DELETE FROM ${this.table} WHERE ${oneOf(ids)} AND ${unusedFor(age, 'expires_at')}`;
+  }
+
+  private takingAbove(leastToken: number): RowTemplate {
+    const free = `(owner = :ticket OR expires_at <= ${NOW})`;
+    const ends = `${NOW} + INTERVAL :ttl MICROSECOND`;
+    return new RowTemplate(`INSERT INTO ${this.table} (id, name, owner, expires_at, token)
+VALUES (:id, :name, :ticket, ${ends}, ${reserve('0', leastToken, '0')})
+ON DUPLICATE KEY UPDATE
+token = IF(${free}, ${reserve('token', leastToken, othersWait(':process'))}, token + 0 * LAST_INSERT_ID(${until('expires_at')})),
+owner = IF(${free}, :ticket, owner),
+expires_at = IF(${free}, GREATEST(expires_at, ${ends}), expires_at)`);
   }
 }
 

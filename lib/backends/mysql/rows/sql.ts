@@ -11,10 +11,14 @@ export const TOKENS = 128;
 
 /** Text as a literal that no mode of the server reads differently, such as NO_BACKSLASH_ESCAPES. */
 export function bytes(text: string): string {
-  return PLAIN.test(text) ? `'${text}'` : `x'${Buffer.from(text).toString('hex')}'`;
+  return isPlain(text) ? `'${text}'` : `x'${Buffer.from(text).toString('hex')}'`;
 }
 
-/** Text that is the same inside quotes in every mode and character set, and shorter than in hexadecimal digits. */
+/** Whether the text is the same inside quotes in every mode and character set. */
+export function isPlain(text: string): boolean {
+  return PLAIN.test(text);
+}
+
 const PLAIN = /^[\w:.-]*$/;
 
 /** The first 255 characters, which is what the column takes. */
@@ -24,7 +28,12 @@ export function characters(text: string): string {
 
 /** `ms` from now. */
 export function after(ms: number): string {
-  return `${NOW} + INTERVAL ${Math.min(ms, LONGEST)}000 MICROSECOND`;
+  return `${NOW} + INTERVAL ${intervalOf(ms)} MICROSECOND`;
+}
+
+/** Microseconds that can be added to a time. */
+export function intervalOf(ms: number): string {
+  return `${Math.min(ms, LONGEST)}000`;
 }
 
 /** The time in `column` as microseconds. */
@@ -36,7 +45,7 @@ export function microseconds(column: string): string {
 export function afterEach(rows: readonly { readonly id: string; readonly ttl: number }[]): string {
   const [{ ttl }] = rows as [(typeof rows)[number]];
   if (rows.every((row) => row.ttl === ttl)) return after(ttl);
-  return `${NOW} + INTERVAL CAST(${ofEach(rows, (row) => `${Math.min(row.ttl, LONGEST)}000`)} AS SIGNED) MICROSECOND`;
+  return `${NOW} + INTERVAL CAST(${ofEach(rows, (row) => intervalOf(row.ttl))} AS SIGNED) MICROSECOND`;
 }
 
 /** The value of that of the rows which has the key. */

@@ -9,9 +9,8 @@ export function processOf(ticket: string): string {
   return end < 0 ? ticket : ticket.slice(0, end);
 }
 
-/** Whether a process other than that of the ticket waits for the row's name: of two marks, it can own one only. */
-export function othersWait(ticket: string): string {
-  const me = bytes(processOf(ticket));
+/** Whether a process other than `me` waits for the row's name: of two marks, it can own one only. */
+export function othersWait(me: string): string {
   return `(waiter1 <> ${me} AND waiter1_until > ${NOW}) OR (waiter2 <> ${me} AND waiter2_until > ${NOW})`;
 }
 
