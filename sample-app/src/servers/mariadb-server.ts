@@ -42,7 +42,9 @@ export async function startMariadbServer(
   const program = requireServer(MARIADB);
   const directory = temporaryDirectory();
   const root = process.getuid?.() === 0 ? ['--user=root'] : [];
-  const common = ['--no-defaults', ...root, `--datadir=${join(directory, 'data')}`, '--skip-name-resolve'];
+  // A server that starts deletes the temporary tables of all others in its folder for them.
+  const places = [`--datadir=${join(directory, 'data')}`, `--tmpdir=${directory}`];
+  const common = ['--no-defaults', ...root, ...places, '--skip-name-resolve'];
   await initialize([...common, ...THROW_AWAY], directory);
   const launch = (port: number) =>
     ServerProcess.start({

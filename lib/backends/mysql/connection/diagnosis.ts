@@ -59,6 +59,16 @@ export function isOfOneRow(error: unknown): boolean {
   return OF_ONE_ROW.has(codeOf(error));
 }
 
+/** Whether the statement waited for a row that another transaction keeps locked. */
+export function isLockedRow(error: unknown): boolean {
+  return codeOf(error) === 'ER_LOCK_WAIT_TIMEOUT';
+}
+
+/** For a statement that is not sent, because so many others wait for its row. */
+export function rowStaysLocked(waiting: number): Error {
+  return Object.assign(new Error(`${waiting} statements wait for the row`), { code: 'ER_LOCK_WAIT_TIMEOUT' });
+}
+
 /** One line that names the server, the cause and the remedy. */
 export function diagnose(server: string, error: unknown): MysqlFailure {
   if (error instanceof MysqlFailure) return error;

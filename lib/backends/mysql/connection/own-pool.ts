@@ -4,10 +4,10 @@ import { Timeouts } from '../../../timing/timeouts.js';
 /** How long (ms) statements under way may take when the application ends. */
 const LONGEST_FAREWELL = 1_000;
 /**
- * Ends transactions at once, and lets no statement wait for a row lock of another client for longer than that of a
- * caller.
+ * Ends transactions at once, and lets no statement wait for a row that another client keeps locked for longer than a
+ * caller waits for its answer.
  */
-const OWN_SESSION = 'SET SESSION autocommit = 1, innodb_lock_wait_timeout = 3';
+const OWN_SESSION = 'SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1';
 
 /** A pool of the backend's own. It connects at its first use. */
 export class OwnPool {

@@ -13,7 +13,7 @@ const PATIENCE = 3_000;
 /** Seconds after which the server ends the session of a process that stands still; each lease ends before. */
 const WAIT_TIMEOUT = 30;
 
-const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 3, wait_timeout = ${WAIT_TIMEOUT}`;
+const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = ${WAIT_TIMEOUT}`;
 
 export const THROUGH_POOLER =
   'a proxy lets one connection run on several sessions of the server, in which locks are lost: give the address of ' +

@@ -8,6 +8,7 @@ import { rowIdOf, type RowTicket } from '../rows/row-id.js';
 import { insertIdOf, type RowStatements } from '../rows/row-statements.js';
 import { TOKENS } from '../rows/sql.js';
 import { LANES, MOST } from './batch-limits.js';
+import type { LockedRows } from './locked-rows.js';
 
 type Status = ReleaseAnswer['status'];
 
@@ -21,12 +22,16 @@ export class LeaseReleases {
   constructor(
     private readonly table: LockTable<RowStatements>,
     private readonly statements: BatchStatements,
+    private readonly locked: LockedRows,
   ) {
     this.batches = new TurnBatch((...batch) => this.send(...batch), MOST, LANES);
   }
 
   release(request: TicketRequest): Promise<ReleaseAnswer> {
-    return endEach(request, async (row) => (await this.batches.add(row)) ?? this.releaseAlone(row));
+    return endEach(request, async (row) => {
+      const together = this.locked.has(row.id) ? undefined : await this.batches.add(row);
+      return together ?? this.releaseAlone(row);
+    });
   }
 
   keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
@@ -47,7 +52,7 @@ export class LeaseReleases {
   }
 
   private async releaseAlone(row: RowTicket): Promise<ReleaseAnswer> {
-    const { affectedRows } = await this.table.change(this.table.statements.free(row));
+    const { affectedRows } = await this.locked.watch([row], () => this.table.change(this.table.statements.free(row)));
     return { status: affectedRows > 0 ? 'released' : await this.notOwned(row), resent: false };
   }
 
@@ -73,7 +78,7 @@ export class LeaseReleases {
   /** `undefined` where the server refused the statement for what may be the fault of one row: it freed none. */
   private async freeAll(rows: readonly RowTicket[]): Promise<ResultSetHeader | undefined> {
     try {
-      return await this.table.change(this.statements.freeAll(rows));
+      return await this.locked.watch(rows, () => this.table.change(this.statements.freeAll(rows)));
     } catch (error) {
       if (isOfOneRow(error)) return undefined;
       throw error;

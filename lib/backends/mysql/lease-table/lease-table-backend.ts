@@ -24,6 +24,7 @@ import { processOf } from '../rows/waiting-marks.js';
 import { LeaseReleases } from './lease-releases.js';
 import { LeaseRenewals } from './lease-renewals.js';
 import { LeaseTakes } from './lease-takes.js';
+import { LockedRows } from './locked-rows.js';
 
 /** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
 const TRIAL = 'nest-redis-lock:start';
@@ -45,9 +46,10 @@ export class LeaseTableBackend implements LockBackend {
   ) {
     this.table = new LockTable(link, new RowStatements(settings.table), settings);
     const statements = new BatchStatements(settings.table);
-    this.takes = new LeaseTakes(this.table, statements);
-    this.releases = new LeaseReleases(this.table, statements);
-    this.renewals = new LeaseRenewals(link, this.table, statements);
+    const locked = new LockedRows();
+    this.takes = new LeaseTakes(this.table, statements, locked);
+    this.releases = new LeaseReleases(this.table, statements, locked);
+    this.renewals = new LeaseRenewals(link, this.table, statements, locked);
   }
 
   acquire({ prefix, names, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {

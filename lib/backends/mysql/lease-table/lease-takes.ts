@@ -6,6 +6,7 @@ import type { LockTable } from '../rows/lock-table.js';
 import { insertIdOf, takenOf, type RowStatements, type StateRow } from '../rows/row-statements.js';
 import { TOKENS } from '../rows/sql.js';
 import { LANES, MOST } from './batch-limits.js';
+import type { LockedRows } from './locked-rows.js';
 
 /** Takes one name. */
 export interface TakeCall extends RowTake {
@@ -33,13 +34,15 @@ export class LeaseTakes {
   constructor(
     private readonly table: LockTable<RowStatements>,
     private readonly statements: BatchStatements,
+    private readonly locked: LockedRows,
   ) {
     this.batches = new TurnBatch((...batch) => this.send(...batch), MOST, LANES);
   }
 
   async take(call: TakeCall): Promise<AcquireAnswer> {
     // The tokens of one name must not make those of others run ahead of the clock.
-    const together = call.leastToken === undefined ? await this.batches.add(call) : undefined;
+    const alone = call.leastToken !== undefined || this.locked.has(call.id);
+    const together = alone ? undefined : await this.batches.add(call);
     if (together?.status === 'failed') throw together.error;
     return together ?? this.takeAlone(call);
   }
@@ -58,7 +61,9 @@ export class LeaseTakes {
     const { table } = this;
     const { statements } = table;
     const { name, shown, ttl, leastToken } = call;
-    const taken = takenOf(await table.change(statements.take(call, shown, ttl, leastToken)));
+    const taken = takenOf(
+      await this.locked.watch([call], () => table.change(statements.take(call, shown, ttl, leastToken))),
+    );
     if ('tokens' in taken) {
       // A process that waits is known by its tries only: without a mark, one may be between two of them.
       return { status: 'granted', remaining: ttl, tokens: taken.tokens, waiting: taken.waiting || undefined };
@@ -96,7 +101,7 @@ export class LeaseTakes {
   ): Promise<boolean> {
     if (calls.length === 0) return false;
     try {
-      const header = await this.table.change(this.statements[statement](calls));
+      const header = await this.locked.watch(calls, () => this.table.change(this.statements[statement](calls)));
       if (header.affectedRows !== calls.length) return true;
       const tokens = { first: insertIdOf(header), count: TOKENS };
       for (const call of calls) {
