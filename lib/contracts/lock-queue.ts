@@ -1,4 +1,4 @@
-import type { Busy, Granted, TokenRange, WaiterRequest } from './lock-requests.js';
+import type { Busy, Granted, NameRequest, TokenRange, WaiterRequest } from './lock-requests.js';
 import type { Pending } from './pending.js';
 
 /**
@@ -29,10 +29,13 @@ export interface LockQueue {
   requeue(request: RequeueRequest): Pending<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }>;
 
   /**
-   * For a queue that sends no messages: a waiter sends its next heartbeat after this many ms, or as soon as the owner's
-   * lease ends.
+   * For a queue that sends no messages: a waiter for the name sends its next heartbeat after this many ms, or as soon as
+   * the owner's lease ends.
    */
-  pace?(): number;
+  pace?(request: NameRequest): number;
+
+  /** For such a queue: a turn of this process has ended, and those that wait in others come before it. */
+  giveWay?(request: NameRequest): void;
 }
 
 /** The process that listens, and what it does with a message. */

@@ -3,6 +3,7 @@ import type { Busy } from '../../contracts/lock-requests.js';
 import type { Pending } from '../../contracts/pending.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant, type Instant } from '../../timing/instant.js';
+import type { Caller } from './caller.js';
 import type { Contention } from './contention.js';
 
 /** What a queue answers to one of its requests. */
@@ -67,6 +68,17 @@ export function nextBeat(
   if (unreached) return Math.min(near, UNREACHED_PERIOD);
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   return first && remaining < period ? remaining + 1 : period;
+}
+
+/** When a waiter asks again where the queue sends no messages: before its wait ends in any case. */
+export function paceOf({ place, names }: Contention, caller: Caller): number | undefined {
+  const pace = place.queue.pace?.({ prefix: place.backend.calls.prefix, name: names[0] });
+  return pace === undefined ? undefined : Math.min(pace, caller.remaining() / 2);
+}
+
+/** Callers of this process that come now ask after those of others, where no queue puts them in order. */
+export function giveWay({ place, names }: Contention): void {
+  place.queue.giveWay?.({ prefix: place.backend.calls.prefix, name: names[0] });
 }
 
 /** Sends a heartbeat of the attempt. */

@@ -3,7 +3,7 @@ import type { LockBackendError } from '../../errors/lock-errors.js';
 import { requestedTtl, type Grant } from '../lease/grant.js';
 import { currentInstant, type Instant } from '../../timing/instant.js';
 import type { ReleaseOutcome } from '../lease/release-outcome.js';
-import { claimOf, newAttempt, nextBeat, sendBeat, sendRequeue, type Attempt } from './attempt.js';
+import { claimOf, newAttempt, nextBeat, paceOf, sendBeat, sendRequeue, type Attempt } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { Contention, GrantedLease } from './contention.js';
 import type { LastOwner } from './refusals.js';
@@ -167,7 +167,7 @@ export class Attempts {
     contention.refuseIfOverdue();
     const caller = contention.callers.first;
     if (!caller) return contention.quit();
-    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer, contention.place.queue.pace?.()));
+    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer, paceOf(contention, caller)));
     const { channel } = contention.place;
     if (!channel.isOpen) void channel.open();
   }

@@ -28,7 +28,7 @@ export class HolderCheck {
     private readonly turn: CheckedTurn,
     private readonly contention: Contention,
   ) {
-    this.period = contention.place.queue.pace?.() === undefined ? PERIOD : PERIOD_WITHOUT_MESSAGES;
+    this.period = contention.place.queue.pace ? PERIOD_WITHOUT_MESSAGES : PERIOD;
   }
 
   start(): void {

@@ -5,7 +5,7 @@ import type { Instant } from '../../timing/instant.js';
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import type { Releaser } from '../lease/releaser.js';
 import { RELEASED, type ReleaseOutcome } from '../lease/release-outcome.js';
-import { claimOf, LONGEST_CLAIM } from './attempt.js';
+import { claimOf, giveWay, LONGEST_CLAIM } from './attempt.js';
 import type { Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
 import type { CallerTurn, Contention, GrantedLease } from './contention.js';
@@ -84,6 +84,8 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     this.holders += 1;
     const turnEnds =
       this.wanted && (this.holders >= this.mostHolders || performance.now() - this.grantedAt >= LONGEST_TURN);
+    const othersWait = this.wanted && this.informed;
+    if (turnEnds && othersWait) giveWay(this.contention);
     const next = this.contention.callers.first;
     if (next) {
       if (turnEnds) return this.requeue(grant, next);
@@ -93,7 +95,6 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
       this.serve(grant);
       return RELEASED;
     }
-    const othersWait = this.wanted && this.informed;
     if (atOnce || turnEnds || !othersWait || this.contention.single) return this.release(grant);
     this.releaseAfterThisTick(grant);
     return RELEASED;
