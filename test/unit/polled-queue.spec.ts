@@ -79,6 +79,12 @@ it('a grant says that others wait where another process had the name of late', a
   expect(await beat()).toMatchObject({ status: 'granted', waiting: undefined });
 });
 
+it('a turn that ended is no sign of another process', async () => {
+  queue.giveWay({ name: 'stock' });
+  now += 60;
+  expect(await beat()).toMatchObject({ status: 'granted', waiting: undefined });
+});
+
 it('what the store says of those that wait stays as it is', async () => {
   answers.push(BUSY, { ...GRANTED, waiting: 0 });
   await beat();

@@ -6,12 +6,12 @@ const AFTER_TURN = [30, 50] as const;
 const OTHERS_FIRST = 120;
 const AT_FIRST = [15, 25] as const;
 const AT_LAST = [5, 10] as const;
-/** How long (ms) a name counts as contended. Of more processes than have turns in this time, all try at the usual pace. */
+/** How long (ms) this is remembered. Of more processes than have turns in this time, all try at the usual pace. */
 const LATELY = 500;
 
 interface Contended {
-  /** When another process was last seen to have the name, or a turn of this one ended. */
-  at: number;
+  /** When another process was last seen to have the name. */
+  seen: number;
   /** When the last turn of this process ended, and until when it lets the others try. */
   turnEnded: number;
   waysUntil: number;
@@ -24,7 +24,8 @@ export class ContendedNames {
 
   /** Another process was seen to have the name. */
   taken(prefix: string | undefined, name: string): void {
-    this.note(prefix, name, performance.now());
+    const now = performance.now();
+    this.note(prefix, name, now).seen = now;
   }
 
   turnEnded(prefix: string | undefined, name: string): void {
@@ -35,20 +36,20 @@ export class ContendedNames {
   }
 
   has(prefix: string | undefined, name: string): boolean {
-    return this.get(prefix, name, performance.now()) !== undefined;
+    if (this.names.size === 0) return false;
+    const contended = this.names.get(keyOf(prefix, name));
+    return contended !== undefined && performance.now() - contended.seen < LATELY;
   }
 
   /** Whether those that wait in other processes come before a caller of this one. */
   givesWay(prefix: string | undefined, name: string): boolean {
-    const now = performance.now();
-    const contended = this.get(prefix, name, now);
-    return contended !== undefined && contended.waysUntil > now;
+    return this.names.size > 0 && (this.names.get(keyOf(prefix, name))?.waysUntil ?? 0) > performance.now();
   }
 
   /** Milliseconds until the next try. */
   pace(prefix: string | undefined, name: string): number {
     const now = performance.now();
-    const contended = this.get(prefix, name, now);
+    const contended = this.names.get(keyOf(prefix, name));
     if (!contended) return between(USUAL);
     if (contended.waysUntil > now) return contended.waysUntil - now;
     const waited = now - contended.turnEnded;
@@ -56,20 +57,14 @@ export class ContendedNames {
     return between(waited < OTHERS_FIRST ? AT_FIRST : AT_LAST);
   }
 
-  private get(prefix: string | undefined, name: string, now: number): Contended | undefined {
-    if (this.names.size === 0) return undefined;
-    const contended = this.names.get(keyOf(prefix, name));
-    return contended && now - contended.at < LATELY ? contended : undefined;
-  }
-
   private note(prefix: string | undefined, name: string, now: number): Contended {
     const key = keyOf(prefix, name);
-    const contended = this.names.get(key) ?? { at: now, turnEnded: -Infinity, waysUntil: -Infinity };
-    contended.at = now;
+    const contended = this.names.get(key) ?? { seen: -Infinity, turnEnded: -Infinity, waysUntil: -Infinity };
     this.names.delete(key);
     this.names.set(key, contended);
-    for (const [old, { at }] of this.names) {
-      if (now - at < LATELY) break;
+    // Each was noted after those before it.
+    for (const [old, { seen, turnEnded }] of this.names) {
+      if (old === key || now - Math.max(seen, turnEnded) < LATELY) break;
       this.names.delete(old);
     }
     return contended;

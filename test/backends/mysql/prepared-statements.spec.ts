@@ -130,6 +130,8 @@ describe('behind a proxy that', () => {
     const backend = leaseTable({ uri: proxy.url, connectionLimit: 1 });
     await cyclesOfOneName(backend, 10);
     expect(proxy.spoiled()).toBe(1);
+    // The statement that the server did not know by its number is not kept.
+    expect(await status('Prepared_stmt_count')).toBe(0);
     await backend.close();
     proxy.stop();
   });

@@ -119,7 +119,7 @@ export class MysqlLink {
         if (failure ?? mixed) reject(failure ?? mixed);
         else resolve(answer);
       };
-      if (prepared) connection.execute({ sql: prepared.sql, values: prepared.values, ...ROWS }, answered);
+      if (prepared) connection.execute(prepared.sql, prepared.values, answered);
       else connection.query({ sql: typeof statement === 'string' ? statement : statement.text(), ...ROWS }, answered);
     });
   }
