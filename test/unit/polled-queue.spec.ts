@@ -51,9 +51,9 @@ it('after its turn, a process asks later than those that wait try again', async 
   expect(await enqueue()).toMatchObject({ status: 'busy', remaining: Infinity });
   expect(asked).toEqual([]);
   // One that does not wait asks at once, as those for other names do.
-  queue.enqueue({ ...ticket, claim: undefined });
-  queue.enqueue({ ...ticket, name: 'other', claim: 1_000 });
-  queue.enqueue({ ...ticket, prefix: 'shop', claim: 1_000 });
+  void queue.enqueue({ ...ticket, claim: undefined });
+  void queue.enqueue({ ...ticket, name: 'other', claim: 1_000 });
+  void queue.enqueue({ ...ticket, prefix: 'shop', claim: 1_000 });
   expect(asked).toEqual(['stock', 'other', 'stock']);
   now += pause;
   expect(await enqueue()).toMatchObject({ status: 'granted' });

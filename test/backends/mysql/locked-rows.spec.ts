@@ -77,10 +77,10 @@ describe('a row that a transaction of somebody else keeps locked', () => {
     const id = await idOf(table, stuck);
     const key = id.toString('hex');
     const others = names.filter((name) => name !== stuck);
-    let over = false;
+    const over = new AbortController();
     // A ticket after the other wants the name, and is given up before it is answered.
     const want = async () => {
-      while (!over) {
+      while (!over.signal.aborted) {
         const ticket = newTicket();
         on.acquire({ names: [stuck], ticket, ttl: 500 }).then(
           () => {},
@@ -117,7 +117,7 @@ describe('a row that a transaction of somebody else keeps locked', () => {
       expect(sent.slice(begun).some((sql) => idsOf(sql).has(`x'${key}'`) && idsOf(sql).size === 1)).toBe(true);
       expect(onStuck.filter((sql) => idsOf(sql).size > 1)).toEqual([]);
       expect(longest).toBeLessThan(1_000);
-      over = true;
+      over.abort();
       await wanting;
       if (waitTimeout === 1) await first;
     });
