@@ -32,6 +32,10 @@ export class LinkedList<T> {
     return this.head?.value;
   }
 
+  get last(): T | undefined {
+    return this.tail?.value;
+  }
+
   get firstPlace(): Place<T> | undefined {
     return this.head;
   }

@@ -136,7 +136,8 @@ it('does not enter with a grant whose message arrived after its lease, and queue
       }),
   }));
   const { semaphores } = app;
-  const held = await semaphores.tryAcquire('message', { permits: 1 });
+  // With another `ttl`, so that it is not passed on within the process.
+  const held = await semaphores.tryAcquire('message', { permits: 1, ttl: '1m' });
   let entered = false;
   const waiting = semaphores.acquire('message', { permits: 1, wait: '1m' }).then((permit) => {
     entered = true;
@@ -175,7 +176,7 @@ it('sends no more heartbeats for a call that has asked twice, once it has left',
       }),
   }));
   const { semaphores } = app;
-  const held = await semaphores.tryAcquire('left', { permits: 1 });
+  const held = await semaphores.tryAcquire('left', { permits: 1, ttl: '1m' });
   const abort = new AbortController();
   const waiting = semaphores.acquire('left', { permits: 1, wait: '1m', signal: abort.signal });
   await eventually(() => asked === 1);
@@ -218,7 +219,8 @@ it('does not enter with the message of an earlier place in the queue, whose clai
   // With another waiter, the process listens to messages already.
   const other = await semaphores.tryAcquire('other', { permits: 1 });
   const listening = semaphores.acquire('other', { permits: 1, wait: '1m' });
-  const held = await semaphores.tryAcquire('message', { permits: 1 });
+  // With another `ttl`, so that it is not passed on within the process.
+  const held = await semaphores.tryAcquire('message', { permits: 1, ttl: '1m' });
   let entered = false;
   const waiting = semaphores.acquire('message', { permits: 1, wait: '1m' }).then((permit) => {
     entered = true;

@@ -34,6 +34,8 @@ export interface SemaphoreBeatRequest {
 export interface PermitsGranted {
   readonly status: 'granted';
   readonly fencingToken: number;
+  /** How many fencing tokens are reserved for it: `fencingToken` and those that follow. */
+  readonly tokens: number;
   /** Milliseconds of lease left. */
   readonly remaining: number;
 }
@@ -42,7 +44,7 @@ export interface PermitsGranted {
 export interface SemaphoreOutlook {
   /** Milliseconds until the next lease of a holder ends; `Infinity` if nobody holds a permit. */
   readonly nextEnd: number;
-  /** The last fencing token of the semaphore, or 0: each later grant has a higher one. */
+  /** The last fencing token of the semaphore that is reserved, or 0: each later grant has higher ones. */
   readonly lastToken: number;
 }
 

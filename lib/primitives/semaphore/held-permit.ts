@@ -1,27 +1,14 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { PermitRequest } from '../../contracts/primitives/semaphore-store.js';
 import { PermitLostError, type PermitLostReason } from '../../errors/semaphore-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import type { SemaphoreCall } from '../../events/semaphore-channels.js';
-import { driftOf } from '../../lock/lease/grant.js';
-import { elapsedSince, type Instant } from '../../timing/instant.js';
+import type { Instant } from '../../timing/instant.js';
 import type { Place } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
 import type { Permit } from './permit.js';
 import { callOf, heldFor, publishLost, publishReleased, type ObservedPermit } from './permit-events.js';
+import { trustedOf, type PermitTurn } from './permit-turn.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
-
-/** What the store granted, and the instant before the request was sent from which its lease counts. */
-export interface PermitGrant {
-  readonly sentAt: Instant;
-  readonly remaining: number;
-  readonly fencingToken: number;
-}
-
-/** A new object is written field by field on the path of every permit: V8 takes 2 µs to spread one into another. */
-export function grantOf(sentAt: Instant, { remaining, fencingToken }: Omit<PermitGrant, 'sentAt'>): PermitGrant {
-  return { sentAt, remaining, fencingToken };
-}
 
 const RELEASED = Promise.resolve();
 
@@ -31,18 +18,13 @@ export interface PermitHome {
   readonly source: LockSource;
   /**
    * Tells whether the store answered, within the `remaining` ms of lease, that the permit was gone already; at the end
-   * of the lease at the latest.
+   * of the lease at the latest. `mayStay`: nobody relies on it that the store has the permit back by then.
    */
-  takeBack(permit: HeldPermit, remaining: number, onTaken: (gone: boolean) => void): void;
+  takeBack(permit: HeldPermit, remaining: number, mayStay: boolean, onTaken: (gone: boolean) => void): void;
   permitLost(permit: HeldPermit): void;
 }
 
-/** Milliseconds of a grant that can be trusted; 0 or less when its deadline has passed. */
-export function trustedOf({ sentAt, remaining }: Pick<PermitGrant, 'sentAt' | 'remaining'>): number {
-  return remaining - driftOf(remaining) - elapsedSince(sentAt);
-}
-
-/** A permit of this process, with its local deadline. It ends once, by release or by loss. */
+/** One call's hold of the permits of a turn, with its local deadline. It ends once, by release or by loss. */
 export class HeldPermit implements Permit, ObservedPermit {
   readonly fencingToken: number;
   /** Its place in the list of the watchdog. */
@@ -54,7 +36,6 @@ export class HeldPermit implements Permit, ObservedPermit {
   /** Failed renewals since the last confirmed one. */
   failures = 0;
   grantedAt: number | undefined;
-  private lease: Pick<PermitGrant, 'sentAt' | 'remaining'>;
   private lostError: PermitLostError | undefined;
   private controller: AbortController | undefined;
   /** The async context in which `signal` was first read, for its listeners. */
@@ -63,20 +44,18 @@ export class HeldPermit implements Permit, ObservedPermit {
   private releasing: Promise<void> | undefined;
 
   constructor(
-    readonly request: PermitRequest,
+    readonly turn: PermitTurn,
     private readonly settings: SemaphoreSettings,
-    grant: PermitGrant,
     private readonly home: PermitHome,
     /** The call that took it, if that has published an event. */
     private recorded: SemaphoreCall | undefined,
   ) {
-    this.fencingToken = grant.fencingToken;
-    this.lease = grant;
+    this.fencingToken = turn.takeToken();
     this.dueAt = this.dueAfterGrant();
   }
 
   get key(): string {
-    return this.request.name;
+    return this.turn.request.name;
   }
 
   get ttl(): number {
@@ -88,11 +67,11 @@ export class HeldPermit implements Permit, ObservedPermit {
   }
 
   get count(): number {
-    return this.request.count;
+    return this.turn.request.count;
   }
 
   get owner(): string {
-    return this.request.ticket;
+    return this.turn.request.ticket;
   }
 
   get held(): boolean {
@@ -109,7 +88,7 @@ export class HeldPermit implements Permit, ObservedPermit {
 
   remaining(): number {
     if (this.isOver) return 0;
-    const left = trustedOf(this.lease);
+    const left = trustedOf(this.turn.lease);
     if (left > 0) return left;
     if (!this.renewing) this.lose('expired');
     return 0;
@@ -147,10 +126,9 @@ export class HeldPermit implements Permit, ObservedPermit {
     if (!this.isOver && this.remaining() === 0) this.lose('expired');
   }
 
-  /** Called when the store answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
+  /** Called when the store answered `remaining` ms to a request sent at `sentAt`. */
   renewed(sentAt: Instant, remaining: number): void {
-    const lease = { sentAt, remaining };
-    if (trustedOf(lease) > trustedOf(this.lease)) this.lease = lease;
+    this.turn.renewed(sentAt, remaining);
     this.dueAt = this.dueAfterGrant();
   }
 
@@ -175,22 +153,22 @@ export class HeldPermit implements Permit, ObservedPermit {
 
   /** Ends the hold after a body; rejects only if the permit had been taken away while the lease was trusted. */
   finish(lost: PermitLostError | undefined): Promise<void> {
-    return this.releasing ? RELEASED : (this.releasing = this.end(lost));
+    return this.releasing ? RELEASED : (this.releasing = this.end(lost, true));
   }
 
   private async releaseOrThrow(): Promise<void> {
-    await this.end(await this.lostOnceRead());
+    await this.end(await this.lostOnceRead(), false);
   }
 
-  private end(lost: PermitLostError | undefined): Promise<void> {
+  private end(lost: PermitLostError | undefined, mayStay: boolean): Promise<void> {
     this.ended = true;
     this.context = undefined;
     const held = heldFor(this);
     return new Promise((resolve, reject) => {
-      this.home.takeBack(this, trustedOf(this.lease), (gone) => {
+      this.home.takeBack(this, trustedOf(this.turn.lease), mayStay, (gone) => {
         if (lost) return reject(lost);
         // After the deadline, "gone" says nothing: the lease had ended.
-        const taken = gone && trustedOf(this.lease) > 0;
+        const taken = gone && trustedOf(this.turn.lease) > 0;
         if (taken) publishLost(this, 'taken', held);
         else if (!this.lostError) publishReleased(this, held);
         if (taken) reject(this.lossOf('taken'));
@@ -201,7 +179,7 @@ export class HeldPermit implements Permit, ObservedPermit {
 
   /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */
   private dueAfterGrant(): number {
-    const { sentAt, remaining } = this.lease;
+    const { sentAt, remaining } = this.turn.lease;
     return sentAt.monotonic + (remaining < this.ttl ? Math.min(remaining / 2, this.ttl / 3) : this.ttl / 3);
   }
 

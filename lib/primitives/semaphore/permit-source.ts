@@ -1,14 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Warnings } from '../../errors/limited-log.js';
-import type { PermitReleaseAnswer, PermitRequest, SemaphoreStore } from '../../contracts/primitives/semaphore-store.js';
+import type {
+  PermitReleaseAnswer,
+  PermitRequest,
+  SemaphoreStore,
+  SemaphoreUse,
+} from '../../contracts/primitives/semaphore-store.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/lease/release-retries.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls } from '../primitive-calls.js';
 import type { PrimitiveHome } from '../primitive-runtime.js';
-import { HeldPermit, type PermitGrant, type PermitHome } from './held-permit.js';
-import { PermitCall, type PermitDesk } from './permit-call.js';
+import { BriefMap } from '../../timing/brief-map.js';
+import { HeldPermit, type PermitHome } from './held-permit.js';
+import { PermitCall } from './permit-call.js';
+import { PermitLine, type LineDesk } from './permit-line.js';
+import type { PermitTurn } from './permit-turn.js';
 import { PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
@@ -16,7 +24,7 @@ import { SemaphoreQueues } from './semaphore-queues.js';
 const RELEASE = 'release of a permit of semaphore';
 
 /** The permits of this process at one backend: takes them, keeps them renewed, gives them back. */
-export class PermitSource implements PermitDesk, PermitHome {
+export class PermitSource implements LineDesk, PermitHome {
   readonly store: SemaphoreStore;
   readonly calls: PrimitiveCalls;
   readonly source: LockSource;
@@ -24,6 +32,7 @@ export class PermitSource implements PermitDesk, PermitHome {
   readonly process = randomUUID();
   readonly queues = new SemaphoreQueues(this);
   readonly timeouts = new Timeouts();
+  private readonly lines = new BriefMap<string, PermitLine[]>();
   private readonly watchdog: PermitWatchdog;
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
   private lastTicket = 0;
@@ -36,7 +45,7 @@ export class PermitSource implements PermitDesk, PermitHome {
     { stores, calls, source }: PrimitiveHome,
     logger: Warnings,
     /** Whether the application is shutting down: no call gets permits any more. */
-    private stopping: boolean,
+    public stopping: boolean,
   ) {
     this.store = stores.semaphores;
     this.calls = calls;
@@ -55,7 +64,8 @@ export class PermitSource implements PermitDesk, PermitHome {
   take(name: string, settings: SemaphoreSettings): Promise<HeldPermit> {
     return new Promise((resolve, reject) => {
       if (this.stopping) throw this.shuttingDown(name);
-      new PermitCall(this, name, settings, resolve, reject).begin();
+      settings.signal?.throwIfAborted();
+      new PermitCall(this.source, name, settings, resolve, reject).begin(this.lineOf(name, settings), this.timeouts);
     });
   }
 
@@ -64,28 +74,51 @@ export class PermitSource implements PermitDesk, PermitHome {
     return `${this.process}:${this.lastTicket}`;
   }
 
-  hold({ request, settings, recorded }: PermitCall, grant: PermitGrant): HeldPermit {
-    const permit = new HeldPermit(request, settings, grant, this, recorded);
+  /** How many permits of the semaphore are taken, without those that nobody of this process holds any more. */
+  use(name: string): Promise<SemaphoreUse> {
+    for (const line of this.lines.get(name) ?? []) line.giveBackKept();
+    return this.calls.run('reading of semaphore', name, () => this.store.use(name));
+  }
+
+  forget(line: PermitLine): void {
+    const lines = this.lines.get(line.name) ?? [];
+    const index = lines.indexOf(line);
+    if (index >= 0) lines.splice(index, 1);
+    if (lines.length === 0) this.lines.delete(line.name);
+  }
+
+  hold({ settings, recorded }: PermitCall, turn: PermitTurn): HeldPermit {
+    const permit = new HeldPermit(turn, settings, this, recorded);
     this.watchdog.watch(permit);
     return permit;
   }
 
-  takeBack(permit: HeldPermit, remaining: number, onTaken: (gone: boolean) => void): void {
+  takeBack(permit: HeldPermit, remaining: number, mayStay: boolean, onTaken: (gone: boolean) => void): void {
+    const { turn, ttl } = permit;
+    const { place, request } = turn;
     this.drop(permit);
     // `drain` has given it back.
     if (permit.lost?.reason === 'shutdown') return onTaken(false);
+    if (place.keeps(turn, mayStay)) {
+      onTaken(false);
+      return place.passOn(turn);
+    }
+    turn.over = true;
+    place.giveBackKept();
+    place.forgetIfIdle();
     if (remaining <= 0) {
-      this.giveBack(permit.request, permit.ttl, { held: true });
+      this.giveBack(request, ttl, { held: true });
       return onTaken(false);
     }
     const limit = releaseLimit(remaining, this.calls.commandTimeout);
-    this.giveBack(permit.request, permit.ttl, { held: true, limit }, (answer) =>
+    this.giveBack(request, ttl, { held: true, limit }, (answer) =>
       onTaken(answer !== undefined && !answer.live && !answer.resent),
     );
   }
 
   /** The permit stays taken at the store until the holder ends or its lease there does. */
   permitLost(permit: HeldPermit): void {
+    permit.turn.over = true;
     this.drop(permit);
   }
 
@@ -112,7 +145,7 @@ export class PermitSource implements PermitDesk, PermitHome {
   /** Lets holders finish for `grace` ms; then their permits are lost and given back. Waiting calls are refused. */
   async drain(grace: number): Promise<void> {
     this.stopping = true;
-    for (const call of this.queues.all()) call.giveUp(this.shuttingDown(call.name), 'shutdown');
+    for (const line of [...this.lines.values()].flat()) line.close((name) => this.shuttingDown(name));
     if (this.watchdog.watches) {
       const empty = new Promise<void>((resolve) => (this.emptied = resolve));
       const over = new AbortController();
@@ -121,13 +154,22 @@ export class PermitSource implements PermitDesk, PermitHome {
     }
     for (const permit of this.watchdog.held) {
       permit.lose('shutdown');
-      this.giveBack(permit.request, permit.ttl);
+      this.giveBack(permit.turn.request, permit.ttl);
     }
     if (this.releasing > 0) await new Promise<void>((resolve) => (this.released = resolve));
     this.retries.stop();
   }
 
+  private lineOf(name: string, settings: SemaphoreSettings): PermitLine {
+    let lines = this.lines.get(name);
+    if (!lines) this.lines.add(name, (lines = []));
+    let line = lines.find((each) => each.serves(settings));
+    if (!line) lines.push((line = new PermitLine(this, name, settings)));
+    return line;
+  }
+
   private drop(permit: HeldPermit): void {
+    if (permit.place) permit.turn.place.holderLeft();
     this.watchdog.unwatch(permit);
     if (!this.watchdog.watches) this.emptied?.();
   }

@@ -82,7 +82,8 @@ export class PermitWatchdog {
   }
 
   private renew(permit: HeldPermit): void {
-    const { request, ttl, key } = permit;
+    const { ttl, key } = permit;
+    const { request } = permit.turn;
     const sentAt = currentInstant();
     const limit = Math.min(this.calls.commandTimeout, ttl / 4, Math.max(1, permit.remaining() / 2));
     const answered = (remaining: number | undefined) => {

@@ -4,11 +4,15 @@ export interface Permit extends AsyncDisposable {
   readonly key: string;
   /** How many permits it stands for. */
   readonly count: number;
-  /** Identifies this grant at the store; never used again. */
+  /**
+   * What the store has of this grant. Holders of one process share it if the process passes the permit from one to the
+   * next without a request to the store; `fencingToken` distinguishes them.
+   */
   readonly owner: string;
   /**
-   * Rises with every grant of a semaphore. As several callers hold permits at once, a resource cannot refuse all tokens
-   * below the highest; use it to tell grants and their order apart.
+   * A number of its own for each holder. It rises with every grant of the store, which reserves some for the callers
+   * that hold the permit one after another. As several callers hold permits at once, a resource cannot refuse all tokens
+   * below the highest; use it to tell holders apart.
    */
   readonly fencingToken: number;
 
@@ -28,7 +32,7 @@ export interface Permit extends AsyncDisposable {
   assertHeld(): void;
 
   /**
-   * Gives the permit back. A second call settles as the first did. While the store does not confirm, the release is
+   * Gives the permit back, or passes it on to a call of this process that waits. A second call settles as the first did. While the store does not confirm, the release is
    * repeated in the background until the lease ends; this call waits only for the first attempt.
    *
    * @throws PermitLostError when it had been lost before

@@ -1,7 +1,7 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { currentInstant } from '../../timing/instant.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import type { PermitCall, PermitDesk } from './permit-call.js';
+import type { BidDesk, PermitBid } from './permit-bid.js';
 
 /** How often (ms) a process asks for its waiters at a semaphore: what a lost message costs. */
 const BEAT = 400;
@@ -11,45 +11,40 @@ const AFTER_END = 5;
 const [OLDEST, OTHERS] = [90, 10];
 
 /** What the queues use of their process. */
-interface WaitingDesk extends Pick<PermitDesk, 'store' | 'calls'> {
+interface WaitingDesk extends Pick<BidDesk, 'store' | 'calls'> {
   /** What the tickets of this process begin with. */
   readonly process: string;
 }
 
 /**
- * The calls of one process that wait, each with a ticket in the queue at the store. Sends one heartbeat for all
- * waiters at a semaphore, and delivers the messages.
+ * The bids of one process, each with a ticket at the store. Sends one heartbeat for all that wait in the queue of a
+ * semaphore, and delivers the messages.
  */
 export class SemaphoreQueues {
-  // By the number of the ticket. Not a Map, whose outgrown tables would keep ended calls: see `LinkedList`.
-  private readonly calls = Object.create(null) as Record<number, PermitCall>;
-  private readonly lines = new Map<string, Line>();
+  // By the number of the ticket. Not a Map, whose outgrown tables would keep ended bids: see `LinkedList`.
+  private readonly bids = Object.create(null) as Record<number, PermitBid>;
+  private readonly queues = new Map<string, Queue>();
   private listening = false;
 
   constructor(private readonly desk: WaitingDesk) {}
 
-  enter(call: PermitCall): void {
-    this.calls[numberOf(call.request.ticket)] = call;
+  enter(bid: PermitBid): void {
+    this.bids[numberOf(bid.request.ticket)] = bid;
   }
 
-  wait(call: PermitCall, nextEnd: number): void {
+  wait(bid: PermitBid, nextEnd: number): void {
     this.listen();
-    let line = this.lines.get(call.name);
-    if (!line) this.lines.set(call.name, (line = new Line(this.desk, call.name)));
-    line.add(call, nextEnd);
+    let queue = this.queues.get(bid.name);
+    if (!queue) this.queues.set(bid.name, (queue = new Queue(this.desk, bid.name)));
+    queue.add(bid, nextEnd);
   }
 
-  leave(call: PermitCall): void {
-    delete this.calls[numberOf(call.request.ticket)];
-    const line = this.lines.get(call.name);
-    if (!line?.remove(call)) return;
-    this.lines.delete(call.name);
-    if (this.lines.size === 0) this.close();
-  }
-
-  /** All calls that wait or ask. */
-  all(): readonly PermitCall[] {
-    return Object.values(this.calls);
+  leave(bid: PermitBid): void {
+    delete this.bids[numberOf(bid.request.ticket)];
+    const queue = this.queues.get(bid.name);
+    if (!queue?.remove(bid)) return;
+    this.queues.delete(bid.name);
+    if (this.queues.size === 0) this.close();
   }
 
   private listen(): void {
@@ -57,9 +52,9 @@ export class SemaphoreQueues {
     this.listening = true;
     this.desk.store.listen({
       process: this.desk.process,
-      onGrant: (ticket, grant) => this.calls[numberOf(ticket)]?.grantedByMessage(grant),
+      onGrant: (ticket, grant) => this.bids[numberOf(ticket)]?.grantedByMessage(grant),
       onConnected: () => {
-        for (const line of this.lines.values()) line.beatIn(0);
+        for (const queue of this.queues.values()) queue.beatIn(0);
       },
     });
   }
@@ -76,8 +71,8 @@ function numberOf(ticket: string): number {
 }
 
 /** The waiters of this process at one semaphore, in the order of their tickets. */
-class Line {
-  private readonly waiters = new LinkedList<PermitCall>();
+class Queue {
+  private readonly waiters = new LinkedList<PermitBid>();
   private timer: NodeJS.Timeout | undefined;
   private beatAt = Infinity;
   private beating = false;
@@ -89,16 +84,16 @@ class Line {
     private readonly name: string,
   ) {}
 
-  add(call: PermitCall, nextEnd: number): void {
-    // A call whose claim ended before it could confirm it asks again, and is a waiter already.
-    call.place ??= this.waiters.push(call);
+  add(bid: PermitBid, nextEnd: number): void {
+    // A bid whose claim ended before it could confirm it asks again, and is a waiter already.
+    bid.queuePlace ??= this.waiters.push(bid);
     this.beatIn(Math.min(BEAT, nextEnd + AFTER_END));
   }
 
   /** Returns whether nobody waits any more. */
-  remove(call: PermitCall): boolean {
-    call.place?.leave();
-    call.place = undefined;
+  remove(bid: PermitBid): boolean {
+    bid.queuePlace?.leave();
+    bid.queuePlace = undefined;
     if (this.waiters.first) return false;
     clearTimeout(this.timer);
     this.beatAt = Infinity;
@@ -120,7 +115,7 @@ class Line {
     const [first] = asked;
     this.beatAt = Infinity;
     if (!first) return;
-    const { permits } = first.settings;
+    const { permits } = first;
     const waiters = asked.map(({ request }) => request);
     const sentAt = currentInstant();
     this.beating = true;
@@ -129,17 +124,17 @@ class Line {
       .then(
         ({ states, nextEnd, lastToken }) => {
           this.beating = false;
-          for (const [index, call] of asked.entries()) {
+          for (const [index, bid] of asked.entries()) {
             const state = states[index];
-            // A call that has asked anew meanwhile has another ticket.
-            if (state && call.request.ticket === waiters[index]?.ticket) call.told(sentAt, state, lastToken);
+            // A bid that has asked anew meanwhile has another ticket.
+            if (state && bid.request.ticket === waiters[index]?.ticket) bid.told(sentAt, state, lastToken);
           }
           const lost = states.some(({ status }) => status === 'gone');
           this.next(lost ? 0 : Math.min(BEAT, nextEnd + AFTER_END));
         },
         (error: PrimitiveBackendError) => {
           this.beating = false;
-          for (const call of this.waiters.toArray()) call.beatFailed(error);
+          for (const bid of this.waiters.toArray()) bid.beatFailed(error);
           this.next(BEAT);
         },
       );
@@ -150,8 +145,8 @@ class Line {
   }
 
   /** Takes turns with the others: the oldest ones may all want more permits than there are by now. */
-  private askedFor(): PermitCall[] {
-    const asked: PermitCall[] = [];
+  private askedFor(): PermitBid[] {
+    const asked: PermitBid[] = [];
     const end = this.firstOther + OTHERS;
     let index = 0;
     for (let place = this.waiters.firstPlace; place && index < end; place = place.after) {

@@ -130,7 +130,7 @@ export class SemaphoreService {
   async available(key: string, options: SemaphoreLookup = {}): Promise<number | null> {
     const { permits, backend } = semaphoreLookup(options);
     const [name, source] = [nameOf(key), this.sourceOf(backend)];
-    const use = await source.calls.run('reading of semaphore', name, () => source.store.use(name));
+    const use = await source.use(name);
     const all = permits ?? use.permits;
     return all === undefined ? null : Math.max(0, all - use.taken);
   }

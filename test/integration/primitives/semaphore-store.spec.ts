@@ -1,7 +1,11 @@
 import { Redis } from 'ioredis';
 import { redis } from '../../../lib/backends/redis/locks/redis-lock-backend.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../../lib/contracts/primitives/primitive-stores.js';
-import type { AcquirePermitsAnswer, PermitReleaseAnswer } from '../../../lib/contracts/primitives/semaphore-store.js';
+import type {
+  AcquirePermitsAnswer,
+  PermitReleaseAnswer,
+  PermitsGranted,
+} from '../../../lib/contracts/primitives/semaphore-store.js';
 import { server, startRedis } from '../../support/one-redis.js';
 
 startRedis();
@@ -15,11 +19,13 @@ it('tells those who wait the last token, keeps leases, and frees what reaches no
     semaphores.acquire({ name: 'name', ticket, count: 1, permits: 1, ttl: 60_000, queues: true });
   try {
     const granted = await acquire('holder:1');
-    const { fencingToken } = granted as { fencingToken: number };
-    expect(await acquire('deaf:1')).toMatchObject({ status: 'busy', lastToken: fencingToken });
+    const { fencingToken, tokens } = granted as PermitsGranted;
+    const lastToken = fencingToken + tokens - 1;
+    expect(tokens).toBeGreaterThan(1);
+    expect(await acquire('deaf:1')).toMatchObject({ status: 'busy', lastToken });
     const waiters = [{ ticket: 'deaf:1', count: 1 }];
     const beat = await semaphores.beat({ name: 'name', process: 'deaf', permits: 1, waiters });
-    expect(beat).toMatchObject({ states: [{ status: 'waiting' }], lastToken: fencingToken });
+    expect(beat).toMatchObject({ states: [{ status: 'waiting' }], lastToken });
     const renewal = { name: 'name', ticket: 'holder:1', count: 1, ttl: 1_000 };
     expect(await semaphores.renew(renewal)).toBeGreaterThan(30_000);
     expect(await semaphores.release({ name: 'name', ticket: 'holder:1', count: 1 })).toMatchObject({ live: true });
@@ -160,6 +166,7 @@ describe('the permits of a semaphore at Redis', () => {
 
   it('that many calls of one run take have tokens that rise, also over runs, and are never too many', async () => {
     const tokens: number[] = [];
+    let last = 0;
     for (let run = 0; run < 20; run++) {
       const tickets = Array.from({ length: 12 }, (_, index) => `a:${100 * run + index}`);
       const answers = await Promise.all(
@@ -168,6 +175,11 @@ describe('the permits of a semaphore at Redis', () => {
       const granted = answers.filter((answer) => answer.status === 'granted');
       expect(granted).toHaveLength(5);
       tokens.push(...granted.map(({ fencingToken }) => fencingToken));
+      // Each grant has a range to itself.
+      for (const grant of granted) {
+        expect(grant.fencingToken).toBeGreaterThan(last);
+        last = grant.fencingToken + grant.tokens - 1;
+      }
       await Promise.all(tickets.map((ticket) => release('many', ticket)));
     }
     expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));

@@ -15,8 +15,11 @@ import type {
 } from '../../../contracts/primitives/semaphore-store.js';
 import { ExpiringMap } from '../expiring-map.js';
 
-/** As at Redis: the lease (ms) of a waiter that is granted permits, and how long the number of permits is kept. */
-const [CLAIM, MEMORY] = [2_000, 60_000];
+/**
+ * As at Redis: the lease (ms) of a waiter that is granted permits, how long the number of permits is kept, and how many
+ * fencing tokens a grant reserves.
+ */
+const [CLAIM, MEMORY, TOKENS] = [2_000, 60_000, 32];
 
 interface Held {
   readonly count: number;
@@ -47,13 +50,15 @@ class MemorySemaphore {
     return {
       status: 'granted',
       fencingToken: held.fencingToken,
+      tokens: TOKENS,
       remaining: Math.floor(held.endsAt - performance.now()),
     };
   }
 
   hold({ ticket, count }: Waiter, lease: number): void {
-    this.lastToken = Math.max(this.lastToken + 1, Date.now() * 1_000);
-    this.held.set(ticket, { count, endsAt: performance.now() + lease, fencingToken: this.lastToken });
+    const fencingToken = Math.max(this.lastToken + 1, Date.now() * 1_000);
+    this.lastToken = fencingToken + TOKENS - 1;
+    this.held.set(ticket, { count, endsAt: performance.now() + lease, fencingToken });
   }
 
   renew(ticket: string, ttl: number): number | undefined {

@@ -20,7 +20,7 @@ import type { RedisPrimitiveChannel } from '../redis-primitive-channel.js';
 import { SEMAPHORE_BEAT } from './beat.lua.js';
 import { EXCHANGE_PERMITS, GIVE_BACK, QUEUE, TRY } from './exchange.lua.js';
 import { RENEW_PERMITS } from './renew.lua.js';
-import { CLAIM } from './semaphore-functions.lua.js';
+import { CLAIM, TOKENS } from './semaphore-functions.lua.js';
 import { SEMAPHORE_USE } from './use.lua.js';
 
 /** Semaphores on Redis: four keys for each, described at `semaphoreScript`. */
@@ -55,7 +55,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     return this.exchanges.run(this.publishing, this.keysOf(name), args, (reply) => {
       const [granted, ...numbers] = reply as RedisInteger[];
       if (Number(granted) === 0) return { status: 'busy', nextEnd: leaseOf(numbers[0]), lastToken: Number(numbers[1]) };
-      return { status: 'granted', fencingToken: Number(numbers[0]), remaining: Number(numbers[1]) };
+      return { status: 'granted', fencingToken: Number(numbers[0]), tokens: TOKENS, remaining: Number(numbers[1]) };
     });
   }
 
@@ -74,7 +74,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     return this.exchanges.run(this.publishing, this.keysOf(request.name), args, (reply) => {
       const [live, ...granted] = reply as [RedisInteger, ...(string | RedisInteger)[]];
       for (let index = 0; index < granted.length; index += 2) {
-        this.grant(String(granted[index]), granted[index + 1], CLAIM);
+        this.grant(String(granted[index]), granted[index + 1], CLAIM, TOKENS);
       }
       return { live: Number(live) === 1, resent: scripts.disconnects !== disconnects };
     });
@@ -100,8 +100,9 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     this.listeners.set(listener.process, listener);
     this.channel.listen('semaphore', listener.process, {
       onMessage: (text) => {
-        const [member = '', token, claim] = text.split(' ');
-        this.grant(member, token, claim);
+        // Earlier versions reserve one token, and do not say so.
+        const [member = '', token, claim, tokens = 1] = text.split(' ');
+        this.grant(member, token, claim, tokens);
       },
       onConnected: () => listener.onConnected(),
     });
@@ -113,10 +114,15 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   }
 
   /** Tells the process of a waiter. */
-  private grant(member: string, token: RedisInteger | undefined, claim: RedisInteger | undefined): void {
+  private grant(
+    member: string,
+    token: RedisInteger | undefined,
+    claim: RedisInteger | undefined,
+    tokens: RedisInteger,
+  ): void {
     const ticket = ticketOf(member);
     const listener = this.listeners.get(ticket.slice(0, ticket.lastIndexOf(':')));
-    listener?.onGrant(ticket, { fencingToken: Number(token), remaining: Number(claim) });
+    listener?.onGrant(ticket, { fencingToken: Number(token), tokens: Number(tokens), remaining: Number(claim) });
   }
 
   /** The same list for one call after the other: they share its keys. */
@@ -141,6 +147,6 @@ function ticketOf(member: string): string {
 
 function waiterState(remaining: RedisInteger | undefined, token: RedisInteger | undefined): WaiterState {
   const left = Number(remaining);
-  if (left > 0) return { status: 'granted', fencingToken: Number(token), remaining: left };
+  if (left > 0) return { status: 'granted', fencingToken: Number(token), tokens: TOKENS, remaining: left };
   return { status: left === 0 ? 'waiting' : 'gone' };
 }

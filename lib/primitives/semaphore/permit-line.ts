@@ -1,0 +1,240 @@
+import type { PermitRequest } from '../../contracts/primitives/semaphore-store.js';
+import { semaphoreChannels } from '../../events/semaphore-channels.js';
+import { LinkedList } from '../../timing/linked-list.js';
+import type { HeldPermit } from './held-permit.js';
+import { PermitBid, type BidDesk, type Bidder } from './permit-bid.js';
+import type { CallHost, PermitCall } from './permit-call.js';
+import { PermitTurn, type PermitGrant, type TurnPlace } from './permit-turn.js';
+import type { SemaphoreSettings } from './semaphore-options.js';
+
+/** How long (ms) a call waits behind others of its line, which turns may serve soon, before it has a bid for itself. */
+const PATIENCE = 50;
+
+/** What a line uses of its process. */
+export interface LineDesk extends BidDesk {
+  /** Whether the application is shutting down. */
+  readonly stopping: boolean;
+  hold(call: PermitCall, turn: PermitTurn): HeldPermit;
+  giveBack(request: PermitRequest, lease: number, options?: { held?: boolean }): void;
+  forget(line: PermitLine): void;
+}
+
+/**
+ * The calls of this process that want the same of one semaphore, in order of arrival. Bids at the store ask for them:
+ * the first call gets whatever a bid is granted, and the next ones get it after that for the rest of the turn.
+ *
+ * While calls wait there is a bid for every second one at least, as far as there are permits. From `PATIENCE` on each call
+ * has one, so that processes get permits in the order in which their calls came.
+ */
+export class PermitLine implements CallHost, Bidder, TurnPlace {
+  asking = 0;
+  private readonly calls = new LinkedList<PermitCall>();
+  private waiting = 0;
+  /** The calls that try once; each has a bid of its own. */
+  private readonly tries = new LinkedList<PermitCall>();
+  private readonly bids = new LinkedList<PermitBid>();
+  private bidding = 0;
+  /** How many of the bids wait in the queue at the store. */
+  private queued = 0;
+  private holders = 0;
+  /** Turns that may have another holder within this tick. */
+  private kept: PermitTurn[] = [];
+  private tickEnds = false;
+  private patience: NodeJS.Timeout | undefined;
+  /** Why the last request failed; `undefined` once the store has answered. */
+  private failure: Error | undefined;
+  /** Whether the wait of some call is over, and it stays only for an answer that is under way. */
+  private overdue = false;
+  private readonly onTickEnd = () => this.endTick();
+
+  constructor(
+    private readonly desk: LineDesk,
+    readonly name: string,
+    readonly settings: Pick<SemaphoreSettings, 'permits' | 'count' | 'ttl'>,
+  ) {}
+
+  /** Whether calls with these settings want the same. */
+  serves({ permits, count, ttl }: SemaphoreSettings): boolean {
+    const own = this.settings;
+    return permits === own.permits && count === own.count && ttl === own.ttl;
+  }
+
+  join(call: PermitCall): void {
+    if (call.triesOnce) return this.tryOnce(call);
+    const turn = this.kept.pop();
+    if (turn) return void this.admit(call, turn);
+    call.place = this.calls.push(call);
+    this.waiting += 1;
+    if (this.queued > 0) call.meetContention();
+    this.haveBids(this.queued > 0 ? this.usualBids : this.mostBids);
+    if (this.bidding < this.waiting) this.haveBidsLater();
+  }
+
+  expired(call: PermitCall): void {
+    if (this.asking === 0) return call.refuse(this.failure ?? call.timedOut(), 'backend');
+    call.overdue = this.overdue = true;
+  }
+
+  left(call: PermitCall): void {
+    if (!call.place?.leave() || call.triesOnce) return;
+    this.waiting -= 1;
+    if (this.bidding > this.waiting) this.lookAtTickEnd();
+  }
+
+  granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined {
+    const { queued } = bid;
+    this.remove(bid);
+    this.failure = undefined;
+    const call = bid.call ?? this.calls.first;
+    if (!call) return undefined;
+    const turn = new PermitTurn(bid.request, this, grant);
+    this.admit(call, turn);
+    // After a grant at once, more permits may be free.
+    this.haveBids(queued ? this.usualBids : this.mostBids);
+    if (this.overdue) this.lookAtTickEnd();
+    return turn;
+  }
+
+  busy(bid: PermitBid): void {
+    this.failure = undefined;
+    if (bid.call) {
+      bid.call.meetContention();
+      // The store keeps nothing of a ticket that does not queue.
+      return this.refuse(bid, bid.call.timedOut(), false);
+    }
+    if (!bid.queued) this.queued += 1;
+    bid.queued = true;
+    if (semaphoreChannels.contended.hasSubscribers) for (const call of this.calls.toArray()) call.meetContention();
+    this.refuseOverdue();
+  }
+
+  asksAnew(bid: PermitBid): void {
+    if (bid.queued) this.queued -= 1;
+    bid.queued = false;
+    this.refuseOverdue();
+  }
+
+  failed(bid: PermitBid, error: Error): void {
+    if (bid.call) return this.refuse(bid, error, true);
+    this.failure = error;
+    this.refuseOverdue();
+  }
+
+  holderLeft(): void {
+    this.holders -= 1;
+  }
+
+  keeps(turn: PermitTurn, mayStay: boolean): boolean {
+    const wanted = this.calls.first !== undefined || (mayStay && this.holders > 0);
+    return wanted && turn.goesOn && !this.desk.stopping;
+  }
+
+  passOn(turn: PermitTurn): void {
+    const call = this.calls.first;
+    if (call) return this.admit(call, turn);
+    this.kept.push(turn);
+    this.lookAtTickEnd();
+  }
+
+  giveBackKept(): void {
+    for (const turn of this.kept) {
+      turn.over = true;
+      this.desk.giveBack(turn.request, this.settings.ttl, { held: true });
+    }
+    this.kept = [];
+  }
+
+  forgetIfIdle(): void {
+    if (this.calls.first || this.tries.first || this.bids.first || this.holders > 0 || this.kept.length > 0) return;
+    clearTimeout(this.patience);
+    this.desk.forget(this);
+  }
+
+  /** Refuses all calls, for a reason. */
+  close(error: (name: string) => Error): void {
+    for (const call of [...this.calls.toArray(), ...this.tries.toArray()]) call.refuse(error(this.name), 'shutdown');
+    this.endTick();
+  }
+
+  /** More bids than this cannot be granted at a time. */
+  private get mostBids(): number {
+    return Math.floor(this.settings.permits / this.settings.count);
+  }
+
+  /** Half of the calls can be served by the turns under way before a bid is one too many. */
+  private get usualBids(): number {
+    return Math.min(this.mostBids, Math.ceil(this.waiting / 2));
+  }
+
+  private tryOnce(call: PermitCall): void {
+    this.giveBackKept();
+    call.place = this.tries.push(call);
+    new PermitBid(this.desk, this, call).begin();
+  }
+
+  private admit(call: PermitCall, turn: PermitTurn): void {
+    this.holders += 1;
+    call.admit(this.desk.hold(call, turn));
+  }
+
+  private refuse(bid: PermitBid, error: Error, kept: boolean): void {
+    bid.giveUp({ kept });
+    bid.call?.refuse(error, 'backend');
+    this.forgetIfIdle();
+  }
+
+  private refuseOverdue(): void {
+    if (!this.overdue) return;
+    this.overdue = false;
+    for (const call of this.calls.toArray()) {
+      if (call.overdue) call.refuse(this.failure ?? call.timedOut(), 'backend');
+    }
+  }
+
+  /** Makes bids until there are `count`, or one for each call. */
+  private haveBids(count: number): void {
+    while (this.bidding < Math.min(count, this.waiting)) {
+      const bid = new PermitBid(this.desk, this);
+      bid.place = this.bids.push(bid);
+      this.bidding += 1;
+      bid.begin();
+    }
+  }
+
+  private haveBidsLater(): void {
+    this.patience ??= setTimeout(() => {
+      this.patience = undefined;
+      const before = performance.now() - PATIENCE;
+      let late = 0;
+      for (let place = this.calls.firstPlace; place && place.value.startedAt <= before; place = place.after) late += 1;
+      this.haveBids(late);
+      if (this.bidding < this.waiting) this.haveBidsLater();
+    }, PATIENCE).unref();
+  }
+
+  private remove(bid: PermitBid): void {
+    if (!bid.place?.leave()) return;
+    this.bidding -= 1;
+    if (bid.queued) this.queued -= 1;
+  }
+
+  private lookAtTickEnd(): void {
+    if (this.tickEnds) return;
+    this.tickEnds = true;
+    process.nextTick(this.onTickEnd);
+  }
+
+  /** A call that asks again within the tick gets what was kept, or needs the bid of the call before. */
+  private endTick(): void {
+    this.tickEnds = false;
+    this.giveBackKept();
+    while (this.bidding > this.waiting) {
+      const { last } = this.bids;
+      if (!last) break;
+      this.remove(last);
+      last.giveUp();
+    }
+    if (this.asking === 0) this.refuseOverdue();
+    this.forgetIfIdle();
+  }
+}
