@@ -24,6 +24,8 @@ export class PermitCall implements Expiring {
   recorded: SemaphoreCall | undefined;
   /** Its place among those that wait. */
   place: Place<PermitCall> | undefined;
+  /** What asks the store for it alone, where it tries once. */
+  bid: { giveUp(): void } | undefined;
   /** The wait is over, and the call stays only for an answer that is under way. */
   overdue = false;
   private over = false;

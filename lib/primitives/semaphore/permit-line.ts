@@ -76,7 +76,11 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   left(call: PermitCall): void {
-    if (!call.place?.leave() || call.triesOnce) return;
+    if (!call.place?.leave()) return;
+    if (call.triesOnce) {
+      call.bid?.giveUp();
+      return this.forgetIfIdle();
+    }
     this.waiting -= 1;
     if (this.bidding > this.waiting) this.lookAtTickEnd();
   }
@@ -100,11 +104,14 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     if (bid.call) {
       bid.call.meetContention();
       // The store keeps nothing of a ticket that does not queue.
-      return this.refuse(bid, bid.call.timedOut(), false);
+      bid.giveUp({ kept: false });
+      return bid.call.refuse(bid.call.timedOut(), 'backend');
     }
     if (!bid.queued) this.queued += 1;
+    if (!bid.queued && this.queued === 1 && semaphoreChannels.contended.hasSubscribers) {
+      for (const call of this.calls.toArray()) call.meetContention();
+    }
     bid.queued = true;
-    if (semaphoreChannels.contended.hasSubscribers) for (const call of this.calls.toArray()) call.meetContention();
     this.refuseOverdue();
   }
 
@@ -115,7 +122,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   failed(bid: PermitBid, error: Error): void {
-    if (bid.call) return this.refuse(bid, error, true);
+    if (bid.call) return bid.call.refuse(error, 'backend');
     this.failure = error;
     this.refuseOverdue();
   }
@@ -169,18 +176,14 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   private tryOnce(call: PermitCall): void {
     this.giveBackKept();
     call.place = this.tries.push(call);
-    new PermitBid(this.desk, this, call).begin();
+    const bid = new PermitBid(this.desk, this, call);
+    call.bid = bid;
+    bid.begin();
   }
 
   private admit(call: PermitCall, turn: PermitTurn): void {
     this.holders += 1;
     call.admit(this.desk.hold(call, turn));
-  }
-
-  private refuse(bid: PermitBid, error: Error, kept: boolean): void {
-    bid.giveUp({ kept });
-    bid.call?.refuse(error, 'backend');
-    this.forgetIfIdle();
   }
 
   private refuseOverdue(): void {

@@ -118,8 +118,10 @@ export class PermitSource implements LineDesk, PermitHome {
 
   /** The permit stays taken at the store until the holder ends or its lease there does. */
   permitLost(permit: HeldPermit): void {
-    permit.turn.over = true;
+    const { turn } = permit;
+    turn.over = true;
     this.drop(permit);
+    turn.place.forgetIfIdle();
   }
 
   /** A first attempt without an answer is repeated in the background for as long as the lease may last. */
