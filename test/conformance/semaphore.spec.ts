@@ -73,8 +73,7 @@ eachPrimitiveBackend('SemaphoreService', () => {
     const [permit] = await fill('order', 1);
     const order: number[] = [];
     const waiters: Promise<void>[] = [];
-    for (const index of [0, 1, 2, 3, 4, 5]) {
-      const service = index % 2 ? one : two;
+    for (const [index, service] of [two, two, two, one, one, two].entries()) {
       waiters.push(
         service.withPermit('order', { permits: 1, wait: '30s' }, async () => {
           order.push(index);
@@ -82,7 +81,7 @@ eachPrimitiveBackend('SemaphoreService', () => {
           await sleep(30);
         }),
       );
-      await sleep(150);
+      await sleep(80);
     }
     await permit?.release();
     await Promise.all(waiters);

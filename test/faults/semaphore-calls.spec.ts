@@ -1,36 +1,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { jest } from '@jest/globals';
-import type { LockBackend } from '../../lib/contracts/lock-backend.js';
-import type { PrimitiveStoreProvider } from '../../lib/contracts/primitives/primitive-stores.js';
-import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
-import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
-import { SemaphoreService } from '../../lib/primitives/semaphore/semaphore.service.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
-import { startLockServices } from '../support/lock-services.js';
-import type { RecordingLogger } from '../support/recording-logger.js';
-
-interface Semaphores extends AsyncDisposable {
-  readonly semaphores: SemaphoreService;
-  readonly logger: RecordingLogger;
-  close(): Promise<void>;
-}
-
-/** Semaphores in memory, with some calls of their store replaced. */
-async function semaphoresWith(
-  replace: (inner: SemaphoreStore) => Partial<SemaphoreStore> = () => ({}),
-  { commandTimeout = 300 } = {},
-): Promise<Semaphores> {
-  const backend = memory() as LockBackend & PrimitiveStoreProvider;
-  const inner = backend.openPrimitiveStores(undefined);
-  backend.openPrimitiveStores = () => ({ ...inner, semaphores: { ...inner.semaphores, ...replace(inner.semaphores) } });
-  const services = await startLockServices({ backend, commandTimeout, shutdownGrace: 100 });
-  const semaphores = new SemaphoreService(new PrimitiveRuntime(services.backends));
-  const { logger, close } = services;
-  return { semaphores, logger, close, [Symbol.asyncDispose]: close };
-}
+import { semaphoresWith } from '../support/semaphores-in-memory.js';
 
 it('waits for no answer to a release beyond the lease', async () => {
   const answer = new Gate();

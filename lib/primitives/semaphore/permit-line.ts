@@ -62,7 +62,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   join(call: PermitCall): void {
     if (call.triesOnce) return this.tryOnce(call);
     const turn = this.kept.pop();
-    if (turn) return void this.admit(call, turn);
+    if (turn) return this.admit(call, turn);
     call.place = this.calls.push(call);
     this.waiting += 1;
     if (this.queued > 0) call.meetContention();

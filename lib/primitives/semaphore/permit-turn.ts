@@ -77,9 +77,7 @@ export class PermitTurn {
 
   /** Whether another caller may hold the permits before they go back. */
   get goesOn(): boolean {
-    return (
-      !this.over && this.nextToken < this.endOfTokens && performance.now() < this.endsAt && isEnough(this.lease)
-    );
+    return !this.over && this.nextToken < this.endOfTokens && performance.now() < this.endsAt && isEnough(this.lease);
   }
 
   /** The store answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */

@@ -21,6 +21,7 @@ import {
   type EventStream,
   type RedisLockModuleOptions,
 } from 'nest-redis-lock';
+import type { PermitsGranted } from '../../../lib/contracts/primitives/semaphore-store.js';
 import { idempotencyChannels } from '../../../lib/events/idempotency-channels.js';
 import { latchChannels } from '../../../lib/events/latch-channels.js';
 import { leaderChannels } from '../../../lib/events/leader-channels.js';
@@ -159,12 +160,12 @@ describe('the events of a semaphore', () => {
   it('tell permits that the store took away, and a store that fails', async () => {
     let answer: () => Promise<unknown> = away;
     const release = async () => ({ live: false, resent: false });
-    const acquire = () => answer() as Promise<{ status: 'granted'; fencingToken: number; remaining: number }>;
+    const acquire = () => answer() as Promise<PermitsGranted>;
     await using app = await start({ backend: primitivesWith({ semaphores: { acquire, release } }) });
     const semaphores = app.of(SemaphoreService);
     using events = record(app.of(PrimitiveEvents).semaphores);
     await expect(semaphores.tryAcquire('a', { permits: 1 })).rejects.toThrow('Redis is away');
-    answer = async () => ({ status: 'granted', fencingToken: 3, remaining: 30_000 });
+    answer = async () => ({ status: 'granted', fencingToken: 3, tokens: 1, remaining: 30_000 });
     const permit = await semaphores.acquire('a', { permits: 1 });
     await expect(permit.release()).rejects.toMatchObject({ code: 'PERMIT_LOST' });
     expect(events.of('failed')).toMatchObject([{ reason: 'backend', error: { code: 'PRIMITIVE_BACKEND' } }]);

@@ -6,6 +6,7 @@ import type {
   PermitReleaseAnswer,
   PermitsGranted,
 } from '../../../lib/contracts/primitives/semaphore-store.js';
+import { eventually } from '../../support/eventually.js';
 import { server, startRedis } from '../../support/one-redis.js';
 
 startRedis();
@@ -229,6 +230,23 @@ describe('the permits of a semaphore at Redis', () => {
     const waiters = [{ ticket: 'b:1', count: 1 }];
     const beat = stores.semaphores.beat({ name: 'foreign', process: 'b', permits: 1, waiters });
     expect(await beat).toMatchObject({ states: [{ status: 'granted' }] });
+  });
+
+  it('are granted with one token by the message of an earlier version, which reserves no more', async () => {
+    const grants: unknown[] = [];
+    stores.semaphores.listen({
+      process: 'told',
+      onGrant: (...grant) => void grants.push(grant),
+      onConnected: () => {},
+    });
+    const told = async (text: string) => {
+      await eventually(async () => (await admin.publish('primitive:process:told', text)) > 0);
+      return eventually(() => grants.pop());
+    };
+    const grant = { fencingToken: 7, remaining: 2_000 };
+    expect(await told('semaphore told:1:1 7 2000')).toEqual(['told:1', { ...grant, tokens: 1 }]);
+    expect(await told('semaphore told:1:1 7 2000 32')).toEqual(['told:1', { ...grant, tokens: 32 }]);
+    stores.semaphores.unlisten('told');
   });
 
   it('are granted to waiters of the process that gives one back by the answer, to others by a message', async () => {

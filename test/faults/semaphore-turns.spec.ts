@@ -1,0 +1,202 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Permit, SemaphoreOptions } from 'nest-redis-lock';
+import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
+import { eventually } from '../support/eventually.js';
+import { Gate } from '../support/gate.js';
+import { semaphoresWith } from '../support/semaphores-in-memory.js';
+
+/** Semaphores in memory, and what they ask their store. */
+async function countedSemaphores(replace: (inner: SemaphoreStore) => Partial<SemaphoreStore> = () => ({})) {
+  const asked = { acquire: 0, release: 0 };
+  const app = await semaphoresWith((inner) => {
+    const store = { ...inner, ...replace(inner) };
+    return {
+      ...store,
+      acquire: (request) => {
+        asked.acquire += 1;
+        return store.acquire(request);
+      },
+      release: (request) => {
+        asked.release += 1;
+        return store.release(request);
+      },
+    };
+  });
+  return { semaphores: app.semaphores, asked, [Symbol.asyncDispose]: () => app.close() };
+}
+
+/** What a holder shows of its permit. */
+const shown = ({ owner, fencingToken }: Permit) => ({ owner, fencingToken });
+
+it('passes a permit from caller to caller without a request, each with a token of its own', async () => {
+  await using app = await countedSemaphores();
+  const { semaphores, asked } = app;
+  const holds: { owner: string; fencingToken: number }[] = [];
+  const calls = Array.from({ length: 20 }, () =>
+    semaphores.withPermit('pass', { permits: 1 }, async (permit) => void holds.push(shown(permit))),
+  );
+  await Promise.all(calls);
+  expect(holds).toHaveLength(20);
+  expect(new Set(holds.map(({ owner }) => owner)).size).toBe(1);
+  const tokens = holds.map(({ fencingToken }) => fencingToken);
+  expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));
+  await eventually(async () => (await semaphores.available('pass', { permits: 1 })) === 1);
+  // The ticket that waited for the others left the queue.
+  expect(asked).toEqual({ acquire: 2, release: 2 });
+});
+
+it('passes a permit on that is given back by hand, and tells each holder when it loses its own', async () => {
+  await using app = await countedSemaphores();
+  const { semaphores, asked } = app;
+  const first = await semaphores.acquire('by hand', { permits: 1 });
+  const waiting = semaphores.acquire('by hand', { permits: 1 });
+  const { signal } = first;
+  await first.release();
+  const second = await waiting;
+  expect(second.owner).toBe(first.owner);
+  expect(second.fencingToken).toBeGreaterThan(first.fencingToken);
+  expect([first.held, second.held, signal.aborted]).toEqual([false, true, false]);
+  await first.release();
+  expect(second.held).toBe(true);
+  await second.release();
+  expect(asked.release).toBe(2);
+  expect(await semaphores.available('by hand', { permits: 1 })).toBe(1);
+});
+
+it('gives a permit back to the store after a turn', async () => {
+  await using app = await countedSemaphores();
+  const owners: string[] = [];
+  const calls = Array.from({ length: 4 }, () =>
+    app.semaphores.withPermit('turn', { permits: 1 }, async ({ owner }) => {
+      owners.push(owner);
+      await sleep(12);
+    }),
+  );
+  await Promise.all(calls);
+  expect(new Set(owners).size).toBe(4);
+});
+
+it('gives a permit back whose reserved tokens are used up', async () => {
+  await using app = await countedSemaphores((inner) => ({
+    acquire: async (request) => {
+      const answer = await inner.acquire(request);
+      return answer.status === 'granted' ? { ...answer, tokens: 2 } : answer;
+    },
+    listen: (listener) =>
+      inner.listen({ ...listener, onGrant: (ticket, grant) => listener.onGrant(ticket, { ...grant, tokens: 2 }) }),
+  }));
+  const holds: { owner: string; fencingToken: number }[] = [];
+  const calls = Array.from({ length: 6 }, () =>
+    app.semaphores.withPermit('tokens', { permits: 1 }, async (permit) => void holds.push(shown(permit))),
+  );
+  await Promise.all(calls);
+  expect(new Set(holds.map(({ owner }) => owner)).size).toBe(3);
+  expect(new Set(holds.map(({ fencingToken }) => fencingToken)).size).toBe(6);
+});
+
+it.each<[string, SemaphoreOptions]>([
+  ['another lease', { permits: 2, ttl: '1m' }],
+  ['another number of permits', { permits: 3, count: 2 }],
+  ['several permits', { permits: 2, count: 2 }],
+])('passes no permit on to a call that wants %s', async (_what, options) => {
+  await using app = await countedSemaphores();
+  const { semaphores } = app;
+  const held = await Promise.all([1, 2].map(() => semaphores.acquire('other', { permits: 2 })));
+  const waiting = semaphores.acquire('other', options);
+  for (const permit of held) await permit.release();
+  const permit = await waiting;
+  expect(held.map(({ owner }) => owner)).not.toContain(permit.owner);
+  await permit.release();
+});
+
+it('keeps a permit for a call that comes within the tick, while other calls of the process hold some', async () => {
+  await using app = await countedSemaphores();
+  const { semaphores, asked } = app;
+  const options = { permits: 5 };
+  const end = new Gate();
+  const beside = semaphores.withPermit('tick', options, () => end.opened);
+  await eventually(async () => (await semaphores.available('tick')) === 4);
+  for (let call = 0; call < 10; call += 1) await semaphores.withPermit('tick', options, async () => {});
+  expect(asked.acquire).toBe(2);
+  // What nobody has come for is not counted.
+  expect(await semaphores.available('tick')).toBe(4);
+  expect(asked.release).toBe(1);
+  end.open();
+  await beside;
+  expect(await semaphores.available('tick')).toBe(5);
+});
+
+it('waits until the store has the permit back, where no other call of the process holds one', async () => {
+  const arrive = new Gate();
+  await using app = await countedSemaphores((inner) => ({
+    release: async (request) => {
+      await arrive.opened;
+      return inner.release(request);
+    },
+  }));
+  let ended = false;
+  const call = app.semaphores.withPermit('last', { permits: 2 }, async () => {}).then(() => (ended = true));
+  await eventually(() => app.asked.release === 1);
+  await new Promise(setImmediate);
+  expect(ended).toBe(false);
+  arrive.open();
+  await call;
+});
+
+it('asks the store for a call that tries once, also where a permit has been kept', async () => {
+  await using app = await countedSemaphores();
+  const { semaphores, asked } = app;
+  const held = await semaphores.acquire('once', { permits: 2 });
+  const [before, tried] = [asked.acquire, { owner: '' }];
+  await semaphores.withPermit('once', { permits: 2 }, async ({ owner }) => void (tried.owner = owner));
+  await using permit = await semaphores.tryAcquire('once', { permits: 2 });
+  expect(asked.acquire).toBe(before + 2);
+  expect(permit?.owner).not.toBe(tried.owner);
+  await held.release();
+});
+
+it('gives back what is granted to a call that tried once and left before the answer', async () => {
+  const arrive = new Gate();
+  await using app = await countedSemaphores((inner) => ({
+    acquire: async (request) => {
+      await arrive.opened;
+      return inner.acquire(request);
+    },
+  }));
+  const { semaphores, asked } = app;
+  const abort = new AbortController();
+  const trying = semaphores.tryAcquire('left', { permits: 1, signal: abort.signal });
+  abort.abort(new Error('enough'));
+  await expect(trying).rejects.toThrow('enough');
+  await eventually(() => asked.release === 1);
+  arrive.open();
+  await eventually(() => asked.release === 2);
+  expect(await semaphores.available('left', { permits: 1 })).toBe(1);
+});
+
+it('does not pass a lost permit on', async () => {
+  await using app = await countedSemaphores(() => ({ renew: () => Promise.reject(new Error('away')) }));
+  const { semaphores } = app;
+  const lost = await semaphores.acquire('lost', { permits: 1, ttl: 100 });
+  const waiting = semaphores.acquire('lost', { permits: 1, ttl: 100 });
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);
+  await expect(lost.release()).rejects.toMatchObject({ code: 'PERMIT_LOST' });
+  const next = await waiting;
+  expect(next.owner).not.toBe(lost.owner);
+  expect(next.held).toBe(true);
+  await next.release();
+});
+
+it('keeps no permit of an application that shuts down', async () => {
+  const app = await semaphoresWith();
+  const { semaphores } = app;
+  const options = { permits: 3 };
+  const end = new Gate();
+  const holders = [1, 2].map(() => semaphores.withPermit('end', options, () => end.opened));
+  await eventually(async () => (await semaphores.available('end')) === 1);
+  const closed = app.close();
+  end.open();
+  const began = performance.now();
+  await Promise.all([...holders, closed]);
+  expect(performance.now() - began).toBeLessThan(90);
+});
