@@ -1,9 +1,14 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { jest } from '@jest/globals';
 import type { Permit, SemaphoreOptions } from 'nest-redis-lock';
 import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
-import { eventually } from '../support/eventually.js';
+import { DrivenClock } from '../support/driven-clock.js';
 import { Gate } from '../support/gate.js';
 import { semaphoresWith } from '../support/semaphores-in-memory.js';
+
+const clock = new DrivenClock();
+const { eventually } = clock;
+beforeEach(() => clock.start());
+afterEach(() => clock.stop());
 
 /** Semaphores in memory, and what they ask their store. */
 async function countedSemaphores(replace: (inner: SemaphoreStore) => Partial<SemaphoreStore> = () => ({})) {
@@ -70,10 +75,10 @@ it('gives a permit back to the store after a turn', async () => {
   const calls = Array.from({ length: 4 }, () =>
     app.semaphores.withPermit('turn', { permits: 1 }, async ({ owner }) => {
       owners.push(owner);
-      await sleep(12);
+      await new Promise((resolve) => setTimeout(resolve, 12));
     }),
   );
-  await Promise.all(calls);
+  await clock.settle(Promise.all(calls));
   expect(new Set(owners).size).toBe(4);
 });
 
@@ -180,9 +185,10 @@ it('does not pass a lost permit on', async () => {
   const { semaphores } = app;
   const lost = await semaphores.acquire('lost', { permits: 1, ttl: 100 });
   const waiting = semaphores.acquire('lost', { permits: 1, ttl: 100 });
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);
+  // No timer has run when the holder ends.
+  jest.setSystemTime(Date.now() + 150);
   await expect(lost.release()).rejects.toMatchObject({ code: 'PERMIT_LOST' });
-  const next = await waiting;
+  const next = await clock.settle(waiting);
   expect(next.owner).not.toBe(lost.owner);
   expect(next.held).toBe(true);
   await next.release();
@@ -198,6 +204,6 @@ it('keeps no permit of an application that shuts down', async () => {
   const closed = app.close();
   end.open();
   const began = performance.now();
-  await Promise.all([...holders, closed]);
+  await clock.settle(Promise.all([...holders, closed]));
   expect(performance.now() - began).toBeLessThan(90);
 });
