@@ -102,7 +102,7 @@ it('gives a permit back whose reserved tokens are used up', async () => {
 
 it.each<[string, SemaphoreOptions]>([
   ['another lease', { permits: 2, ttl: '1m' }],
-  ['another number of permits', { permits: 3, count: 2 }],
+  ['another number of permits', { permits: 1 }],
   ['several permits', { permits: 2, count: 2 }],
 ])('passes no permit on to a call that wants %s', async (_what, options) => {
   await using app = await countedSemaphores();
@@ -127,6 +127,9 @@ it('keeps a permit for a call that comes within the tick, while other calls of t
   // What nobody has come for is not counted.
   expect(await semaphores.available('tick')).toBe(4);
   expect(asked.release).toBe(1);
+  // By hand it goes back at once.
+  await (await semaphores.acquire('tick', options)).release();
+  expect(asked).toEqual({ acquire: 3, release: 2 });
   end.open();
   await beside;
   expect(await semaphores.available('tick')).toBe(5);
@@ -191,6 +194,20 @@ it('does not pass a lost permit on', async () => {
   const next = await clock.settle(waiting);
   expect(next.owner).not.toBe(lost.owner);
   expect(next.held).toBe(true);
+  await next.release();
+});
+
+it('does not pass a permit on of whose lease too little is left', async () => {
+  await using app = await countedSemaphores();
+  const { semaphores } = app;
+  const late = await semaphores.acquire('late', { permits: 1 });
+  const waiting = semaphores.acquire('late', { permits: 1 });
+  // The machine was suspended, in which time its monotonic clock stood still.
+  jest.setSystemTime(Date.now() + 20_000);
+  expect(late.held).toBe(true);
+  await late.release();
+  const next = await clock.settle(waiting);
+  expect(next.owner).not.toBe(late.owner);
   await next.release();
 });
 

@@ -12,8 +12,6 @@ const PATIENCE = 50;
 
 /** What a line uses of its process. */
 export interface LineDesk extends BidDesk {
-  /** Whether the application is shutting down. */
-  readonly stopping: boolean;
   hold(call: PermitCall, turn: PermitTurn): HeldPermit;
   giveBack(request: PermitRequest, lease: number, options?: { held?: boolean }): void;
   forget(line: PermitLine): void;
@@ -132,8 +130,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
-    const wanted = this.calls.first !== undefined || (mayStay && this.holders > 0);
-    return wanted && turn.goesOn && !this.desk.stopping;
+    return turn.goesOn && (this.calls.first !== undefined || (mayStay && this.holders > 0));
   }
 
   passOn(turn: PermitTurn): void {

@@ -45,7 +45,7 @@ export class PermitSource implements LineDesk, PermitHome {
     { stores, calls, source }: PrimitiveHome,
     logger: Warnings,
     /** Whether the application is shutting down: no call gets permits any more. */
-    public stopping: boolean,
+    private stopping: boolean,
   ) {
     this.store = stores.semaphores;
     this.calls = calls;
