@@ -1,5 +1,7 @@
 import { jest } from '@jest/globals';
 import type { Permit, SemaphoreOptions } from 'nest-redis-lock';
+import { semaphoreChannels, type SemaphoreContended } from '../../lib/events/semaphore-channels.js';
+import { BriefMap } from '../../lib/timing/brief-map.js';
 import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { Gate } from '../support/gate.js';
@@ -223,4 +225,98 @@ it('keeps no permit of an application that shuts down', async () => {
   const began = performance.now();
   await clock.settle(Promise.all([...holders, closed]));
   expect(performance.now() - began).toBeLessThan(90);
+});
+
+it('tells each call once that it met contention, whether it has asked the store itself or not', async () => {
+  const contended: number[] = [];
+  const listener = (event: unknown) => void contended.push((event as SemaphoreContended).call.count);
+  semaphoreChannels.contended.subscribe(listener);
+  try {
+    await using app = await countedSemaphores();
+    const { semaphores, asked } = app;
+    const held = await semaphores.acquire('contended', { permits: 1 });
+    const waiting = [1, 2, 3].map(() => semaphores.acquire('contended', { permits: 1 }));
+    await eventually(() => contended.length === 3);
+    waiting.push(semaphores.acquire('contended', { permits: 1 }));
+    expect(contended).toHaveLength(4);
+    // One ticket for all four.
+    expect(asked.acquire).toBe(2);
+    await held.release();
+    for (const call of waiting) await (await clock.settle(call)).release();
+    expect(contended).toHaveLength(4);
+  } finally {
+    semaphoreChannels.contended.unsubscribe(listener);
+  }
+});
+
+it('asks the store for each call that waits for longer than others are served', async () => {
+  await using app = await countedSemaphores();
+  const { semaphores, asked } = app;
+  const held = await semaphores.acquire('patience', { permits: 1 });
+  const waiting = [1, 2, 3].map(() => semaphores.acquire('patience', { permits: 1 }));
+  await clock.pass(40);
+  expect(asked.acquire).toBe(2);
+  await clock.pass(20);
+  expect(asked.acquire).toBe(4);
+  await held.release();
+  for (const call of waiting) await (await clock.settle(call)).release();
+});
+
+it('decides by an answer under way on the calls whose wait is over meanwhile', async () => {
+  const [arrive, answers] = [new Gate(), { asked: 0, gone: false }];
+  await using app = await countedSemaphores((inner) => ({
+    acquire: async (request) => {
+      answers.asked += 1;
+      if (answers.gone) {
+        await arrive.opened;
+        return { status: 'granted', fencingToken: 7, tokens: 1, remaining: 30_000 };
+      }
+      return inner.acquire(request);
+    },
+    beat: async ({ waiters }) => {
+      // The store has forgotten the first ticket.
+      const states = waiters.map((_, index) => ({ status: index > 0 || answers.gone ? 'waiting' : 'gone' }) as const);
+      answers.gone = true;
+      return { states, nextEnd: Infinity, lastToken: 1 };
+    },
+    renew: async ({ ttl }) => ttl,
+  }));
+  const { semaphores } = app;
+  const held = await semaphores.acquire('overdue', { permits: 1 });
+  const waiting = [1, 2, 3].map(() => semaphores.acquire('overdue', { permits: 1, wait: 500 }));
+  const settled = waiting.map(() => false);
+  for (const [index, call] of waiting.entries()) call.catch(() => {}).finally(() => (settled[index] = true));
+  await eventually(() => answers.gone && answers.asked === 5);
+  await clock.pass(150);
+  expect(settled).toEqual([false, false, false]);
+  arrive.open();
+  const permit = await waiting[0];
+  expect(permit?.fencingToken).toBe(7);
+  for (const call of waiting.slice(1)) await expect(call).rejects.toMatchObject({ code: 'SEMAPHORE_TIMEOUT' });
+  await permit?.release().catch(() => {});
+  await held.release();
+});
+
+it('keeps nothing of a name whose calls have ended', async () => {
+  const [added, deleted] = [jest.spyOn(BriefMap.prototype, 'add'), jest.spyOn(BriefMap.prototype, 'delete')];
+  try {
+    await using app = await countedSemaphores(() => ({ renew: () => Promise.reject(new Error('away')) }));
+    const { semaphores } = app;
+    await semaphores.withPermit('served', { permits: 1 }, async () => {});
+    const held = await semaphores.acquire('tried', { permits: 1 });
+    expect(await semaphores.tryAcquire('tried', { permits: 1 })).toBeNull();
+    const waiting = semaphores.acquire('tried', { permits: 1, wait: 50 });
+    await expect(clock.settle(waiting)).rejects.toMatchObject({ code: 'SEMAPHORE_TIMEOUT' });
+    await held.release();
+    // A permit that is lost, and never given back.
+    const forgotten = await semaphores.acquire('lost', { permits: 1, ttl: 100 });
+    await clock.pass(200);
+    expect(forgotten.held).toBe(false);
+    const names = added.mock.calls.map(([name]) => name);
+    expect(new Set(names)).toEqual(new Set(['served', 'tried', 'lost']));
+    expect(deleted.mock.calls.map(([name]) => name)).toEqual(names);
+  } finally {
+    added.mockRestore();
+    deleted.mockRestore();
+  }
 });
