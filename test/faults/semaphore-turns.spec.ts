@@ -154,6 +154,29 @@ it('waits until the store has the permit back, where no other call of the proces
   await call;
 });
 
+it('gives back what it has kept before the last permit of the process', async () => {
+  const released: string[] = [];
+  await using app = await countedSemaphores((inner) => ({
+    release: (request) => {
+      released.push(request.ticket);
+      return inner.release(request);
+    },
+  }));
+  const end = new Gate();
+  const owners: string[] = [];
+  const hold = () =>
+    app.semaphores.withPermit('both', { permits: 2 }, async ({ owner }) => {
+      owners.push(owner);
+      await end.opened;
+    });
+  const calls = [hold(), hold()];
+  await eventually(() => owners.length === 2);
+  end.open();
+  await calls[1];
+  expect(released).toEqual(owners);
+  await Promise.all(calls);
+});
+
 it('asks the store for a call that tries once, also where a permit has been kept', async () => {
   await using app = await countedSemaphores();
   const { semaphores, asked } = app;
