@@ -1,6 +1,7 @@
 import { createClient, type Client } from 'node-zookeeper-client';
 import { zookeeper, type ZooKeeperOptions } from 'nest-redis-lock/zookeeper';
 import type { LockBackend } from 'nest-redis-lock';
+import { FaultProxy } from '../../support/fault-proxy.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';
 import { startZooKeeperServer, type ZooKeeperServer } from '../../support/servers/zookeeper-server.js';
 
@@ -12,9 +13,9 @@ export let server: ZooKeeperServer;
 const opened: { close(): Promise<void> }[] = [];
 
 /** Starts one server for the tests of a file, and closes after each test what it opened. */
-export function oneZooKeeper(): void {
+export function oneZooKeeper(options?: Parameters<typeof startZooKeeperServer>[0]): void {
   beforeAll(async () => {
-    server = await startZooKeeperServer();
+    server = await startZooKeeperServer(options);
   });
   afterAll(() => server.stop());
   afterEach(async () => {
@@ -33,6 +34,13 @@ export function backendOn(options: Partial<ZooKeeperOptions> = {}): LockBackend 
 
 export async function appOn(options: Partial<ZooKeeperOptions> = {}): Promise<LockApp> {
   return closedAfterwards(await startLockApp({ backend: backendOn(options) }));
+}
+
+/** A way to the server that can be cut. */
+export async function proxied(): Promise<FaultProxy> {
+  const proxy = await FaultProxy.start(server.port);
+  closedAfterwards({ close: () => proxy.stop() });
+  return proxy;
 }
 
 /** What lies below a node, read with a session of its own; `undefined` where the node is not there. */

@@ -3,10 +3,9 @@ import pg from 'pg';
 import { LockBackendError, LockLostError, type Lock } from 'nest-redis-lock';
 import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
-import { FaultProxy } from '../../support/fault-proxy.js';
 import { asBusy, asGranted, QueuePeer } from '../../support/queue-peer.js';
 import { startPostgresServer } from '../../support/servers/postgres-server.js';
-import { appOn, backendOn, closedAfterwards, oneZooKeeper, Onlooker, server } from './one-zookeeper.js';
+import { appOn, backendOn, closedAfterwards, oneZooKeeper, Onlooker, proxied, server } from './one-zookeeper.js';
 import { endSession, sessionsWithNodes } from './sessions.js';
 
 oneZooKeeper();
@@ -15,12 +14,6 @@ async function peer(options = {}): Promise<QueuePeer> {
   const made = new QueuePeer(backendOn(options));
   closedAfterwards(made.backend);
   return made.listen();
-}
-
-async function proxied(): Promise<FaultProxy> {
-  const proxy = await FaultProxy.start(server.port);
-  closedAfterwards({ close: () => proxy.stop() });
-  return proxy;
 }
 
 it('refuses the write of a holder that stood still for longer than its session', async () => {

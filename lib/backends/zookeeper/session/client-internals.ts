@@ -1,8 +1,12 @@
+import { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import type { Client } from 'node-zookeeper-client';
+import { partsOf } from './watch-parts.js';
 
 /** How many bytes the length of a reply takes, which precedes it. */
 const LENGTH = 4;
+/** What the client calls its state between two connections. */
+const DISCONNECTED = 0;
 const NOTHING = Buffer.alloc(0);
 
 /** Reads and changes what the client library keeps to itself: the socket, and how it reads and writes there. */
@@ -12,20 +16,35 @@ export class ClientInternals {
   private partial: Buffer = NOTHING;
   private corked: Socket | undefined;
 
-  constructor(client: Client) {
+  /** @param ended is called with the end of each connection, also of one that never opened: the client tells not of those */
+  constructor(client: Client, ended: () => void) {
     const manager: unknown = Reflect.get(client, 'connectionManager');
     this.manager = typeof manager === 'object' && manager !== null ? manager : undefined;
     this.readReplies();
+    this.divideWatches();
+    if (manager instanceof EventEmitter) {
+      manager.on('state', (state: unknown) => {
+        if (state === DISCONNECTED) ended();
+      });
+    }
   }
 
-  /** Ends the connection of the client, as if the server had: the client connects to the next server. */
+  /**
+   * Ends the connection of the client, as if the server had: the client connects to the next server. Without an error,
+   * the client would not stop the timer of a connection that is not open yet, and end a later one with it.
+   */
   cutConnection(): void {
-    this.socket?.destroy();
+    this.socket?.destroy(new Error('the server does not answer'));
   }
 
-  /** Forgets a reply that was cut off: the next connection's first bytes would be read as the rest of it. */
-  dropPartialReply(): void {
+  /**
+   * Forgets a reply that was cut off, as whose rest the first bytes of the next connection would be read, and the
+   * requests that were not sent: their callers learn that they failed, and the client adds some for each connection.
+   */
+  forgetConnection(): void {
     this.partial = NOTHING;
+    const waiting: unknown = this.manager && Reflect.get(Object(Reflect.get(this.manager, 'packetQueue')), 'queue');
+    if (Array.isArray(waiting)) waiting.length = 0;
   }
 
   /**
@@ -66,9 +85,22 @@ export class ClientInternals {
       try {
         this.splitReplies(bytes, (reply) => void Reflect.apply(read, manager, [reply]));
       } catch {
-        this.dropPartialReply();
+        this.partial = NOTHING;
         this.cutConnection();
       }
+    });
+  }
+
+  /**
+   * On a new connection, the client names all its watches in one request, which the server refuses, and ends the
+   * connection, when there are thousands: they are named in several.
+   */
+  private divideWatches(): void {
+    const { manager } = this;
+    const queue: unknown = manager && Reflect.get(manager, 'queue');
+    if (!manager || typeof queue !== 'function') return;
+    Reflect.set(manager, 'queue', (request: unknown, answered: unknown) => {
+      for (const part of partsOf(request)) Reflect.apply(queue, manager, [part, answered]);
     });
   }
 

@@ -69,7 +69,7 @@ export class ZooKeeperConnection {
 
   private open(): void {
     if (this.session || this.closed) return;
-    const session: ZooKeeperSession = new ZooKeeperSession(this.settings, {
+    const session: ZooKeeperSession = new ZooKeeperSession(this.settings, this.patience, {
       connected: () => this.connected(session),
       disconnected: () => {},
       lost: (why) => this.lost(session, why),

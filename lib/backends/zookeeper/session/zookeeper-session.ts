@@ -3,12 +3,11 @@ import { onceRead } from '../../../timing/once-read.js';
 import type { ZooKeeperSettings } from '../zookeeper-options.js';
 import { ClientInternals } from './client-internals.js';
 import { DeletionWatches } from './deletion-watches.js';
+import { ServerAttempts } from './server-attempts.js';
 import { ZooKeeperRequests } from './zookeeper-requests.js';
 
 /** How long (ms) the client pauses at most after it has tried all servers. */
 const PAUSE = 100;
-/** How long (ms) a server may take to answer the request for a session, at least. */
-const LEAST_HANDSHAKE = 1_000;
 /** How long (ms) the end of the session may take. */
 const CLOSING = 1_000;
 
@@ -36,7 +35,8 @@ export class SessionError extends Error {
 /**
  * One session of ZooKeeper. The client library sends pings, and notices neither that they stay unanswered nor that a
  * new connection does: this class sends pings of its own, connects to another server when none was answered for two
- * thirds of the session, and takes the session for lost when none was for its whole length.
+ * thirds of the session, or none on a new connection in time, and takes the session for lost when none was for its
+ * whole length.
  */
 export class ZooKeeperSession {
   readonly requests: ZooKeeperRequests;
@@ -45,26 +45,28 @@ export class ZooKeeperSession {
   lost = false;
   private readonly client: Client;
   private readonly internals: ClientInternals;
+  private readonly attempts: ServerAttempts;
   private timer: NodeJS.Timeout | undefined;
   /** When (monotonic, ms) the last request was sent that a server has answered. */
   private confirmedAt = Infinity;
   private pingedAt = -Infinity;
-  private connectingSince = performance.now();
 
+  /** @param patience how long (ms) a request waits for a connection */
   constructor(
     settings: ZooKeeperSettings,
+    patience: number,
     private readonly events: SessionEvents,
   ) {
     const { servers, chroot, sessionTimeout, auth } = settings;
     this.client = createClient(servers + chroot, { sessionTimeout, retries: 0, spinDelay: PAUSE });
-    this.internals = new ClientInternals(this.client);
+    this.internals = new ClientInternals(this.client, () => this.onDisconnected());
+    this.attempts = new ServerAttempts(servers.split(',').length, patience);
     if (auth) this.client.addAuthInfo('digest', Buffer.from(`${auth.user}:${auth.password}`));
     this.requests = new ZooKeeperRequests(this.client, this.internals, auth !== undefined, (sentAt) =>
       this.confirm(sentAt),
     );
     this.deletions = new DeletionWatches(this.requests);
     this.client.on('connected', () => this.onConnected());
-    this.client.on('disconnected', () => this.onDisconnected());
     this.client.on('expired', () => this.lose(new SessionError('the session has expired')));
     this.client.on('authenticationFailed', () => {
       this.lose(new SessionError('the server refuses the user or the password', true));
@@ -100,6 +102,7 @@ export class ZooKeeperSession {
 
   private confirm(sentAt: number): void {
     if (this.confirmedAt === Infinity || sentAt > this.confirmedAt) this.confirmedAt = sentAt;
+    this.attempts.answered();
   }
 
   private onConnected(): void {
@@ -111,12 +114,13 @@ export class ZooKeeperSession {
   }
 
   private onDisconnected(): void {
-    this.internals.dropPartialReply();
     if (this.lost) return;
+    this.internals.forgetConnection();
     this.connected = false;
-    this.connectingSince = performance.now();
+    this.attempts.next();
     this.requests.failAll(new SessionError('the connection was closed before the answer'));
     this.events.disconnected();
+    this.watch();
   }
 
   private ping(): void {
@@ -127,26 +131,30 @@ export class ZooKeeperSession {
   private watch(): void {
     clearTimeout(this.timer);
     if (this.lost) return;
-    const step = this.timeout / 6;
-    const left = this.timeout - this.silence;
-    this.timer = setTimeout(() => onceRead(() => this.look()), Math.max(1, Math.min(step, left))).unref();
+    const next = Math.min(this.confirmedAt + this.timeout, this.moveAt, this.connected ? this.pingAt : Infinity);
+    this.timer = setTimeout(() => onceRead(() => this.look()), Math.max(1, next - performance.now())).unref();
+  }
+
+  /** When (monotonic, ms) the next ping is due. */
+  private get pingAt(): number {
+    return this.pingedAt + this.timeout / 3;
+  }
+
+  /** When (monotonic, ms) the client connects to the next server, if this one has answered nothing. */
+  private get moveAt(): number {
+    const { attempts, confirmedAt, timeout } = this;
+    return attempts.underWay ? attempts.endsAt(timeout) : confirmedAt + (timeout * 2) / 3;
   }
 
   private look(): void {
     if (this.lost) return;
-    const { timeout, silence } = this;
     const now = performance.now();
-    if (silence >= timeout) {
+    const { silence } = this;
+    if (silence >= this.timeout) {
       return this.lose(new SessionError(`no server has answered for ${Math.round(silence)} ms`));
     }
-    if (this.connected) {
-      if (silence >= (timeout * 2) / 3) this.internals.cutConnection();
-      // A sixth is the step of the timer, which may fire a little early.
-      else if (now - this.pingedAt >= timeout / 3 - timeout / 12) this.ping();
-    } else if (now - this.connectingSince >= Math.max(LEAST_HANDSHAKE, timeout / 3)) {
-      this.connectingSince = now;
-      this.internals.cutConnection();
-    }
+    if (now >= this.moveAt) this.internals.cutConnection();
+    else if (this.connected && now >= this.pingAt) this.ping();
     this.watch();
   }
 
