@@ -29,8 +29,8 @@ export interface LockQueue {
   requeue(request: RequeueRequest): Pending<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }>;
 
   /**
-   * For a queue that sends no messages: a waiter for the name sends its next heartbeat after this many ms, or as soon as
-   * the owner's lease ends.
+   * For a queue that sends no messages: a waiter for the name sends its next heartbeat after this many ms, or when the
+   * owner's lease ends.
    */
   pace?(request: NameRequest): number;
 

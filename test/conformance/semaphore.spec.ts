@@ -73,27 +73,26 @@ eachPrimitiveBackend('SemaphoreService', () => {
     const [permit] = await fill('order', 1);
     const order: number[] = [];
     const waiters: Promise<void>[] = [];
-    for (const [index, service] of [two, two, two, one, one, two].entries()) {
+    for (const index of [0, 1, 2, 3, 4, 5]) {
+      const service = index % 2 ? one : two;
       waiters.push(
         service.withPermit('order', { permits: 1, wait: '30s' }, async () => {
           order.push(index);
-          // For longer than a turn.
-          await sleep(30);
         }),
       );
-      await sleep(80);
+      await sleep(50);
     }
     await permit?.release();
     await Promise.all(waiters);
     expect(order).toEqual([0, 1, 2, 3, 4, 5]);
   });
 
-  it('passes a permit on among the waiters of one application, in order, for a short turn', async () => {
+  it('passes a permit on in a crowd of one application, in order, for a short turn', async () => {
     const [permit] = await fill('turn', 1);
     const order: string[] = [];
     const since = performance.now();
     const waiters = [one, two].flatMap((service, place) =>
-      Array.from({ length: 20 }, (_, index) =>
+      Array.from({ length: 40 }, (_, index) =>
         service.withPermit('turn', { permits: 1, wait: '30s' }, async () => {
           order.push(`${place}:${index}`);
           await sleep(2);
@@ -105,12 +104,12 @@ eachPrimitiveBackend('SemaphoreService', () => {
     await Promise.all(waiters);
     for (const place of [0, 1]) {
       const own = order.filter((each) => each.startsWith(`${place}:`));
-      expect(own).toEqual(Array.from({ length: 20 }, (_, index) => `${place}:${index}`));
+      expect(own).toEqual(Array.from({ length: 40 }, (_, index) => `${place}:${index}`));
     }
     // A turn serves several, and both applications get turns before either has served all.
     const turns = order.filter((each, index) => each[0] !== order[index - 1]?.[0]).length;
     expect(turns).toBeGreaterThan(2);
-    expect(turns).toBeLessThan(30);
+    expect(turns).toBeLessThan(60);
     expect(performance.now() - since).toBeLessThan(5_000);
   });
 

@@ -1,5 +1,5 @@
 import { jest } from '@jest/globals';
-import type { Permit, SemaphoreOptions } from 'nest-redis-lock';
+import type { Permit, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock';
 import { semaphoreChannels, type SemaphoreContended } from '../../lib/events/semaphore-channels.js';
 import { BriefMap } from '../../lib/timing/brief-map.js';
 import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
@@ -32,24 +32,51 @@ async function countedSemaphores(replace: (inner: SemaphoreStore) => Partial<Sem
   return { semaphores: app.semaphores, asked, [Symbol.asyncDispose]: () => app.close() };
 }
 
+/** Turns of two holders. */
+const withTwoTokens = (inner: SemaphoreStore): Partial<SemaphoreStore> => ({
+  acquire: async (request) => {
+    const answer = await inner.acquire(request);
+    return answer.status === 'granted' ? { ...answer, tokens: 2 } : answer;
+  },
+  listen: (listener) =>
+    inner.listen({ ...listener, onGrant: (ticket, grant) => listener.onGrant(ticket, { ...grant, tokens: 2 }) }),
+});
+
 /** What a holder shows of its permit. */
 const shown = ({ owner, fencingToken }: Permit) => ({ owner, fencingToken });
 
-it('passes a permit from caller to caller without a request, each with a token of its own', async () => {
+/** As many calls as make a crowd, which wait behind those that came before; and what ends their wait. */
+function crowdAt(semaphores: SemaphoreService, name: string, options: SemaphoreOptions): () => Promise<unknown> {
+  const left = new AbortController();
+  const calls = Array.from({ length: 16 }, () =>
+    semaphores.acquire(name, { ...options, wait: Infinity, signal: left.signal }),
+  );
+  const refused = Promise.allSettled(calls);
+  return () => {
+    left.abort();
+    return refused;
+  };
+}
+
+it('passes a permit from caller to caller of a crowd without a request, each with a token of its own', async () => {
   await using app = await countedSemaphores();
   const { semaphores, asked } = app;
   const holds: { owner: string; fencingToken: number }[] = [];
   const calls = Array.from({ length: 20 }, () =>
-    semaphores.withPermit('pass', { permits: 1 }, async (permit) => void holds.push(shown(permit))),
+    semaphores.withPermit('pass', { permits: 1 }, async (permit) => {
+      holds.push(shown(permit));
+      if (holds.length === 20) void leave();
+    }),
   );
+  const leave = crowdAt(semaphores, 'pass', { permits: 1 });
   await Promise.all(calls);
   expect(holds).toHaveLength(20);
   expect(new Set(holds.map(({ owner }) => owner)).size).toBe(1);
   const tokens = holds.map(({ fencingToken }) => fencingToken);
   expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));
   await eventually(async () => (await semaphores.available('pass', { permits: 1 })) === 1);
-  // The ticket that waited for the others left the queue.
-  expect(asked).toEqual({ acquire: 2, release: 2 });
+  // The tickets of the first calls, which were no crowd yet: those that were not granted left the queue.
+  expect(asked).toEqual({ acquire: 16, release: 16 });
 });
 
 it('passes a permit on that is given back by hand, and tells each holder when it loses its own', async () => {
@@ -57,6 +84,7 @@ it('passes a permit on that is given back by hand, and tells each holder when it
   const { semaphores, asked } = app;
   const first = await semaphores.acquire('by hand', { permits: 1 });
   const waiting = semaphores.acquire('by hand', { permits: 1 });
+  const leave = crowdAt(semaphores, 'by hand', { permits: 1 });
   const { signal } = first;
   await first.release();
   const second = await waiting;
@@ -65,9 +93,10 @@ it('passes a permit on that is given back by hand, and tells each holder when it
   expect([first.held, second.held, signal.aborted]).toEqual([false, true, false]);
   await first.release();
   expect(second.held).toBe(true);
+  await leave();
   await second.release();
-  // The permit, and the ticket that waited.
-  await eventually(() => asked.release === 2);
+  // The permit, and the tickets that waited.
+  await eventually(() => asked.release === asked.acquire);
   expect(await semaphores.available('by hand', { permits: 1 })).toBe(1);
 });
 
@@ -78,25 +107,24 @@ it('gives a permit back to the store after a turn', async () => {
     app.semaphores.withPermit('turn', { permits: 1 }, async ({ owner }) => {
       owners.push(owner);
       await new Promise((resolve) => setTimeout(resolve, 12));
+      if (owners.length === 4) void leave();
     }),
   );
+  const leave = crowdAt(app.semaphores, 'turn', { permits: 1 });
   await clock.settle(Promise.all(calls));
   expect(new Set(owners).size).toBe(4);
 });
 
 it('gives a permit back whose reserved tokens are used up', async () => {
-  await using app = await countedSemaphores((inner) => ({
-    acquire: async (request) => {
-      const answer = await inner.acquire(request);
-      return answer.status === 'granted' ? { ...answer, tokens: 2 } : answer;
-    },
-    listen: (listener) =>
-      inner.listen({ ...listener, onGrant: (ticket, grant) => listener.onGrant(ticket, { ...grant, tokens: 2 }) }),
-  }));
+  await using app = await countedSemaphores(withTwoTokens);
   const holds: { owner: string; fencingToken: number }[] = [];
   const calls = Array.from({ length: 6 }, () =>
-    app.semaphores.withPermit('tokens', { permits: 1 }, async (permit) => void holds.push(shown(permit))),
+    app.semaphores.withPermit('tokens', { permits: 1 }, async (permit) => {
+      holds.push(shown(permit));
+      if (holds.length === 6) void leave();
+    }),
   );
+  const leave = crowdAt(app.semaphores, 'tokens', { permits: 1 });
   await Promise.all(calls);
   expect(new Set(holds.map(({ owner }) => owner)).size).toBe(3);
   expect(new Set(holds.map(({ fencingToken }) => fencingToken)).size).toBe(6);
@@ -111,10 +139,38 @@ it.each<[string, SemaphoreOptions]>([
   const { semaphores } = app;
   const held = await Promise.all([1, 2].map(() => semaphores.acquire('other', { permits: 2 })));
   const waiting = semaphores.acquire('other', options);
+  const leave = crowdAt(semaphores, 'other', options);
   for (const permit of held) await permit.release();
   const permit = await waiting;
+  await leave();
   expect(held.map(({ owner }) => owner)).not.toContain(permit.owner);
   await permit.release();
+});
+
+it('passes no permit on where no crowd waits, so that the store decides who is next', async () => {
+  await using app = await countedSemaphores();
+  const owners = new Set<string>();
+  const calls = Array.from({ length: 16 }, () =>
+    app.semaphores.withPermit('few', { permits: 1 }, async ({ owner }) => void owners.add(owner)),
+  );
+  await Promise.all(calls);
+  expect(owners.size).toBe(16);
+});
+
+it('asks the store for each call that is left of a crowd', async () => {
+  await using app = await countedSemaphores(withTwoTokens);
+  const { semaphores, asked } = app;
+  const held = await semaphores.acquire('left', { permits: 1 });
+  const waiting = Array.from({ length: 30 }, () => semaphores.acquire('left', { permits: 1 }));
+  expect(asked.acquire).toBe(16);
+  await held.release();
+  for (const call of waiting.slice(0, 13)) await (await call).release();
+  // Of 15 tickets, seven were granted: one for every second holder.
+  expect(asked.acquire).toBe(16);
+  await (await waiting[13])?.release();
+  // One for each of the 15 that wait now.
+  expect(asked.acquire).toBe(16 + 7);
+  for (const call of waiting.slice(14)) await (await clock.settle(call)).release();
 });
 
 it('keeps a permit for a call that comes within the tick, while other calls of the process hold some', async () => {
@@ -214,12 +270,14 @@ it('does not pass a lost permit on', async () => {
   const { semaphores } = app;
   const lost = await semaphores.acquire('lost', { permits: 1, ttl: 100 });
   const waiting = semaphores.acquire('lost', { permits: 1, ttl: 100 });
+  const leave = crowdAt(semaphores, 'lost', { permits: 1, ttl: 100 });
   // No timer has run when the holder ends.
   jest.setSystemTime(Date.now() + 150);
   await expect(lost.release()).rejects.toMatchObject({ code: 'PERMIT_LOST' });
   const next = await clock.settle(waiting);
   expect(next.owner).not.toBe(lost.owner);
   expect(next.held).toBe(true);
+  await leave();
   await next.release();
 });
 
@@ -228,12 +286,14 @@ it('does not pass a permit on of whose lease too little is left', async () => {
   const { semaphores } = app;
   const late = await semaphores.acquire('late', { permits: 1 });
   const waiting = semaphores.acquire('late', { permits: 1 });
+  const leave = crowdAt(semaphores, 'late', { permits: 1 });
   // The machine was suspended, in which time its monotonic clock stood still.
   jest.setSystemTime(Date.now() + 20_000);
   expect(late.held).toBe(true);
   await late.release();
   const next = await clock.settle(waiting);
   expect(next.owner).not.toBe(late.owner);
+  await leave();
   await next.release();
 });
 
@@ -259,29 +319,29 @@ it('tells each call once that it met contention, whether it has asked the store 
     await using app = await countedSemaphores();
     const { semaphores, asked } = app;
     const held = await semaphores.acquire('contended', { permits: 1 });
-    const waiting = [1, 2, 3].map(() => semaphores.acquire('contended', { permits: 1 }));
-    await eventually(() => contended.length === 3);
+    const waiting = Array.from({ length: 20 }, () => semaphores.acquire('contended', { permits: 1 }));
+    await eventually(() => contended.length === 20);
     waiting.push(semaphores.acquire('contended', { permits: 1 }));
-    expect(contended).toHaveLength(4);
-    // One ticket for all four.
-    expect(asked.acquire).toBe(2);
+    expect(contended).toHaveLength(21);
+    // The first calls, which were no crowd yet.
+    expect(asked.acquire).toBe(16);
     await held.release();
     for (const call of waiting) await (await clock.settle(call)).release();
-    expect(contended).toHaveLength(4);
+    expect(contended).toHaveLength(21);
   } finally {
     semaphoreChannels.contended.unsubscribe(listener);
   }
 });
 
-it('asks the store for each call that waits for longer than others are served', async () => {
+it('asks the store for each call of a crowd that waits for longer than others are served', async () => {
   await using app = await countedSemaphores();
   const { semaphores, asked } = app;
   const held = await semaphores.acquire('patience', { permits: 1 });
-  const waiting = [1, 2, 3].map(() => semaphores.acquire('patience', { permits: 1 }));
+  const waiting = Array.from({ length: 20 }, () => semaphores.acquire('patience', { permits: 1 }));
   await clock.pass(40);
-  expect(asked.acquire).toBe(2);
+  expect(asked.acquire).toBe(16);
   await clock.pass(20);
-  expect(asked.acquire).toBe(4);
+  expect(asked.acquire).toBe(21);
   await held.release();
   for (const call of waiting) await (await clock.settle(call)).release();
 });

@@ -6,7 +6,7 @@ import { partsOf } from '../../lib/backends/zookeeper/session/watch-parts.js';
 
 const SESSION = 9_000;
 
-/** How long each of so many attempts that fail, one after the other, may take. */
+/** How long each of several attempts that fail, one after the other, may take. */
 function limits(attempts: ServerAttempts, count: number): number[] {
   return Array.from({ length: count }, () => {
     const start = performance.now();

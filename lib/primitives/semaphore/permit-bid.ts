@@ -73,7 +73,7 @@ export class PermitBid {
   constructor(
     private readonly desk: BidDesk,
     private readonly bidder: Bidder,
-    /** The call that it is made for; others are made for whoever is first. */
+    /** The call that it is made for; others are made for the first call that waits. */
     readonly call?: PermitCall,
   ) {
     this.ticket = desk.newTicket();

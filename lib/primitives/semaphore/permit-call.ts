@@ -17,7 +17,7 @@ export interface CallHost {
   left(call: PermitCall): void;
 }
 
-/** One call that wants permits: how long it waits, and what it is told. */
+/** One call that wants permits: how long it waits, and what it gets. */
 export class PermitCall implements Expiring {
   readonly startedAt = performance.now();
   /** Of its events, once it has published one. */

@@ -7,7 +7,9 @@ import type { CallHost, PermitCall } from './permit-call.js';
 import { PermitTurn, type PermitGrant, type TurnPlace } from './permit-turn.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 
-/** How long (ms) a call waits behind others of its line, which turns may serve soon, before it has a bid for itself. */
+/** How many calls of a line make a crowd, which is served in turns: each round trip would keep all of it waiting. */
+const CROWD = 16;
+/** How long (ms) a call waits in a crowd, which turns may serve soon, before it has a bid for itself. */
 const PATIENCE = 50;
 
 /** What a line uses of its process. */
@@ -18,11 +20,12 @@ export interface LineDesk extends BidDesk {
 }
 
 /**
- * The calls of this process that want the same of one semaphore, in order of arrival. Bids at the store ask for them:
- * the first call gets whatever a bid is granted, and the next ones get it after that for the rest of the turn.
+ * The calls of this process that want the same of one semaphore, in order of arrival. Bids at the store ask for them,
+ * and the first call gets whatever a bid is granted. Each call has a bid, so that processes get permits in the order in
+ * which their calls came.
  *
- * While calls wait there is a bid for every second one at least, as far as there are permits. From `PATIENCE` on each call
- * has one, so that processes get permits in the order in which their calls came.
+ * In a crowd, the next calls get what the first one had for the rest of the turn. There is a bid for every second call
+ * at least, as far as there are permits, and for each from `PATIENCE` on.
  */
 export class PermitLine implements CallHost, Bidder, TurnPlace {
   asking = 0;
@@ -64,7 +67,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     call.place = this.calls.push(call);
     this.waiting += 1;
     if (this.queued > 0) call.meetContention();
-    this.haveBids(this.queued > 0 ? this.usualBids : this.mostBids);
+    this.haveEnoughBids(this.queued > 0);
     if (this.bidding < this.waiting) this.haveBidsLater();
   }
 
@@ -81,6 +84,8 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     }
     this.waiting -= 1;
     if (this.bidding > this.waiting) this.lookAtTickEnd();
+    // No crowd any more: each call that is left needs a place in the queue.
+    else if (this.waiting === CROWD - 1) this.haveBids(this.waiting);
   }
 
   granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined {
@@ -92,7 +97,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     const turn = new PermitTurn(bid.request, this, grant);
     this.admit(call, turn);
     // After a grant at once, more permits may be free.
-    this.haveBids(queued ? this.usualBids : this.mostBids);
+    this.haveEnoughBids(queued);
     if (this.overdue) this.lookAtTickEnd();
     return turn;
   }
@@ -130,7 +135,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
-    return turn.goesOn && (this.calls.first !== undefined || (mayStay && this.holders > 0));
+    return turn.goesOn && (this.isCrowd || (mayStay && this.waiting === 0 && this.holders > 0));
   }
 
   passOn(turn: PermitTurn): void {
@@ -160,14 +165,8 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     this.endTick();
   }
 
-  /** More bids than this cannot be granted at a time. */
-  private get mostBids(): number {
-    return Math.floor(this.settings.permits / this.settings.count);
-  }
-
-  /** Half of the calls can be served by the turns under way before a bid is one too many. */
-  private get usualBids(): number {
-    return Math.min(this.mostBids, Math.ceil(this.waiting / 2));
+  private get isCrowd(): boolean {
+    return this.waiting >= CROWD;
   }
 
   private tryOnce(call: PermitCall): void {
@@ -189,6 +188,13 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     for (const call of this.calls.toArray()) {
       if (call.overdue) call.refuse(this.failure ?? call.timedOut(), 'backend');
     }
+  }
+
+  private haveEnoughBids(queued: boolean): void {
+    if (!this.isCrowd) return this.haveBids(this.waiting);
+    // More cannot be granted at a time. The turns under way can serve half of the calls before a bid is one too many.
+    const most = Math.floor(this.settings.permits / this.settings.count);
+    this.haveBids(queued ? Math.min(most, Math.ceil(this.waiting / 2)) : most);
   }
 
   /** Makes bids until there are `count`, or one for each call. */

@@ -50,8 +50,8 @@ export interface TurnPlace {
 }
 
 /**
- * Permits that the store granted to this process under one ticket. Callers hold them one after another without a request,
- * each with a fencing token of its own, until the turn ends; then they go back to the store.
+ * Permits that the store granted to this process under one ticket. Callers hold them one after another without a
+ * request, each with a fencing token of its own, until the turn ends; then they go back to the store.
  */
 export class PermitTurn {
   /** Whether the permits were given back, or lost. */

@@ -11,8 +11,8 @@ export interface Permit extends AsyncDisposable {
   readonly owner: string;
   /**
    * A number of its own for each holder. It rises with every grant of the store, which reserves some for the callers
-   * that hold the permit one after another. As several callers hold permits at once, a resource cannot refuse all tokens
-   * below the highest; use it to tell holders apart.
+   * that hold the permit one after another. As several callers hold permits at once, a resource cannot refuse all
+   * tokens below the highest; use it to tell holders apart.
    */
   readonly fencingToken: number;
 
@@ -32,8 +32,9 @@ export interface Permit extends AsyncDisposable {
   assertHeld(): void;
 
   /**
-   * Gives the permit back, or passes it on to a call of this process that waits. A second call settles as the first did. While the store does not confirm, the release is
-   * repeated in the background until the lease ends; this call waits only for the first attempt.
+   * Gives the permit back, or passes it on to a call of this process that waits. A second call settles as the first
+   * did. While the store does not confirm, the release is repeated in the background until the lease ends; this call
+   * waits only for the first attempt.
    *
    * @throws PermitLostError when it had been lost before
    */

@@ -118,7 +118,7 @@ it('keeps its locks, and watches them, when a connection breaks and its watches 
     const names = Array.from({ length: 100 }, (_name, each) => `kept ${index + each}`);
     held.push(...(await Promise.all(names.map((name) => locks.acquire(name)))));
   }
-  // Who has waited is told of what happens to its locks.
+  // A process that has waited learns what happens to its locks.
   const waited = await others.acquire('waited for');
   await expect(locks.acquire('waited for', { wait: 500 })).rejects.toBeInstanceOf(LockTimeoutError);
   await waited.release();

@@ -64,7 +64,7 @@ export function isLockedRow(error: unknown): boolean {
   return codeOf(error) === 'ER_LOCK_WAIT_TIMEOUT';
 }
 
-/** For a statement that is not sent, because so many others wait for its row. */
+/** For a statement that is not sent, because too many others wait for its row. */
 export function rowStaysLocked(waiting: number): Error {
   return Object.assign(new Error(`${waiting} statements wait for the row`), { code: 'ER_LOCK_WAIT_TIMEOUT' });
 }

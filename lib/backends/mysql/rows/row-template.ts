@@ -32,7 +32,7 @@ const MARKED: Readonly<Record<string, Marked>> = {
   ttl: { literal: ({ ttl = 0 }) => intervalOf(ttl), parameter: '?', value: ({ ttl = 0 }) => intervalOf(ttl) },
 };
 
-/** A statement on one row, in which `:id`, `:name`, `:ticket`, `:process` and `:ttl` (in microseconds) stand for values. */
+/** A statement on one row; `:id`, `:name`, `:ticket`, `:process` and `:ttl` (in microseconds) stand for values. */
 export class RowTemplate {
   private readonly parts: readonly string[];
   private readonly marked: readonly Marked[];

@@ -6,8 +6,8 @@ import { callsOf } from './calls-of.lua.js';
  * stays gone.
  *
  * KEYS, for each name: lock, wanted. ARGV, for each call: ticket, ttl in ms, number of names.
- * Returns for each call {ms left, number of other tickets that wait}; {-1} when another ticket has one of the names; {0} when
- * one is free and none has another ticket.
+ * Returns for each call {ms left, number of other tickets that wait}; {-1} when another ticket has one of the names;
+ * {0} when one is free and none has another ticket.
  */
 export const RENEW = redisScript(`
 local renew = function(first, last, arg)

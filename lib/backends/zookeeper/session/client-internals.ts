@@ -16,7 +16,7 @@ export class ClientInternals {
   private partial: Buffer = NOTHING;
   private corked: Socket | undefined;
 
-  /** @param ended is called with the end of each connection, also of one that never opened: the client tells not of those */
+  /** @param ended is called for each connection that ends, also if it never opened */
   constructor(client: Client, ended: () => void) {
     const manager: unknown = Reflect.get(client, 'connectionManager');
     this.manager = typeof manager === 'object' && manager !== null ? manager : undefined;

@@ -1,4 +1,4 @@
-/** How many bytes of paths one request names, as in ZooKeeper's own client: servers refuse more than `jute.maxbuffer`. */
+/** How many bytes of paths one request names, as in ZooKeeper's own client: a server takes up to `jute.maxbuffer`. */
 const MOST = 128 * 1024;
 /** How many bytes the length of a path takes, which precedes it. */
 const LENGTH = 4;
