@@ -23,7 +23,14 @@ import {
   type IdempotencyKeyRules,
   type IdempotentRequest,
 } from './idempotency-key-options.js';
-import { headersSince, keptResponse, markAsRepeated, repeatResponse, type KeptResponse } from './kept-response.js';
+import {
+  headersOf,
+  headersSince,
+  keptResponse,
+  markAsRepeated,
+  repeatResponse,
+  type KeptResponse,
+} from './kept-response.js';
 
 /**
  * Makes an interceptor that answers requests with the same `Idempotency-Key` once:
@@ -83,7 +90,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const { headers, fingerprint, run } = this.rules;
     // Kept results have a digest of this form.
     const identity = [pathOf(request), fingerprint(request)].filter((part) => part !== undefined);
-    const before = response.getHeaders();
+    const before = headersOf(response);
     let ran = false;
     try {
       const answer = await this.service.run(key, { ...run, fingerprint: identity }, async () => {

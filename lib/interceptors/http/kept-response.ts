@@ -41,15 +41,18 @@ export class WrittenBody {
   }
 }
 
-type Headers = ReturnType<HttpResponse['getHeaders']>;
+/** The headers that are set by now, as text: a handler may add to the list of one. */
+export function headersOf(response: HttpResponse): ReadonlyMap<string, string> {
+  return new Map(Object.entries(response.getHeaders()).map(([name, value]) => [name, String(value)]));
+}
 
 /**
  * The headers that the handler has set: those that differ from what they were before it. Cookies are left out: they may
  * be of a session that has ended since.
  */
-export function headersSince(before: Headers, response: HttpResponse): string[] {
-  const now = response.getHeaders();
-  return Object.keys(now).filter((name) => name !== 'set-cookie' && String(now[name]) !== String(before[name]));
+export function headersSince(before: ReadonlyMap<string, string>, response: HttpResponse): string[] {
+  const set = [...headersOf(response)].filter(([name, value]) => name !== 'set-cookie' && value !== before.get(name));
+  return set.map(([name]) => name);
 }
 
 /** The answer of a handler: its body, and status and headers as they are set on the response. */
