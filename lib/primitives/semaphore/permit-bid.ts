@@ -34,7 +34,7 @@ export interface BidDesk {
 export interface Bidder {
   readonly name: string;
   readonly settings: Pick<SemaphoreSettings, 'permits' | 'count' | 'ttl'>;
-  /** How many bids have a request under way. */
+  /** How many bids have a request under way, also those of calls that try once. */
   asking: number;
   /** The bid has ended. Returns the turn, or nothing if nobody waits for it any more. */
   granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined;

@@ -42,13 +42,13 @@ export class PermitCall implements Expiring {
     private readonly reject: (error: unknown) => void,
   ) {}
 
-  begin(host: CallHost, timeouts: Timeouts): void {
+  begin(hostOf: () => CallHost, timeouts: Timeouts): void {
     const { wait, signal } = this.settings;
-    this.host = host;
     if (signal) this.abortion = listenToAbort(signal, () => this.refuse(signal.reason, 'aborted'));
     if (wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
     if (semaphoreChannels.attempt.hasSubscribers) semaphoreChannels.attempt.publish({ call: this.call, wait });
-    host.join(this);
+    // Who listens to the event may have ended the call.
+    if (!this.over) (this.host = hostOf()).join(this);
   }
 
   get call(): SemaphoreCall {

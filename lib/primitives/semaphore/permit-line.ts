@@ -7,7 +7,7 @@ import type { CallHost, PermitCall } from './permit-call.js';
 import { PermitTurn, type PermitGrant, type TurnPlace } from './permit-turn.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 
-/** How many calls of a line make a crowd, which is served in turns: each round trip would keep all of it waiting. */
+/** How many calls of a line make a crowd, which is served in turns: a round trip for each permit would hold it up. */
 const CROWD = 16;
 /** How long (ms) a call waits in a crowd, which turns may serve soon, before it has a bid for itself. */
 const PATIENCE = 50;
@@ -16,6 +16,8 @@ const PATIENCE = 50;
 export interface LineDesk extends BidDesk {
   hold(call: PermitCall, turn: PermitTurn): HeldPermit;
   giveBack(request: PermitRequest, lease: number, options?: { held?: boolean }): void;
+  /** Gives the permits of the semaphore back that nobody of this process holds any more. */
+  giveBackKept(name: string): void;
   forget(line: PermitLine): void;
 }
 
@@ -24,8 +26,8 @@ export interface LineDesk extends BidDesk {
  * and the first call gets whatever a bid is granted. Each call has a bid, so that processes get permits in the order in
  * which their calls came.
  *
- * In a crowd, the next calls get what the first one had for the rest of the turn. There is a bid for every second call
- * at least, as far as there are permits, and for each from `PATIENCE` on.
+ * In a crowd, the next calls get what the first one had for the rest of the turn. Every second call has a bid, as far
+ * as there are permits, and each one from `PATIENCE` on.
  */
 export class PermitLine implements CallHost, Bidder, TurnPlace {
   asking = 0;
@@ -35,13 +37,13 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   private readonly tries = new LinkedList<PermitCall>();
   private readonly bids = new LinkedList<PermitBid>();
   private bidding = 0;
-  /** How many of the bids wait in the queue at the store. */
+  /** Bids that wait in the queue at the store. */
   private queued = 0;
   private holders = 0;
   /** Turns that may have another holder within this tick. */
   private kept: PermitTurn[] = [];
-  private tickEnds = false;
   private patience: NodeJS.Timeout | undefined;
+  private tickEnds = false;
   /** Why the last request failed; `undefined` once the store has answered. */
   private failure: Error | undefined;
   /** Whether the wait of some call is over, and it stays only for an answer that is under way. */
@@ -62,8 +64,8 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
 
   join(call: PermitCall): void {
     if (call.triesOnce) return this.tryOnce(call);
-    const turn = this.kept.pop();
-    if (turn) return this.admit(call, turn);
+    if (this.kept[0]?.goesOn) return this.admit(call, this.kept.shift() as PermitTurn);
+    this.giveBackKept();
     call.place = this.calls.push(call);
     this.waiting += 1;
     if (this.queued > 0) call.meetContention();
@@ -80,12 +82,11 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     if (!call.place?.leave()) return;
     if (call.triesOnce) {
       call.bid?.giveUp();
+      if (this.asking === 0) this.refuseOverdue();
       return this.forgetIfIdle();
     }
     this.waiting -= 1;
-    if (this.bidding > this.waiting) this.lookAtTickEnd();
-    // No crowd any more: each call that is left needs a place in the queue.
-    else if (this.waiting === CROWD - 1) this.haveBids(this.waiting);
+    if (this.bidding > this.waiting || this.waiting === CROWD - 1) this.lookAtTickEnd();
   }
 
   granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined {
@@ -94,7 +95,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     this.failure = undefined;
     const call = bid.call ?? this.calls.first;
     if (!call) return undefined;
-    const turn = new PermitTurn(bid.request, this, grant);
+    const turn = new PermitTurn(bid.request, this, grant, queued);
     this.admit(call, turn);
     // After a grant at once, more permits may be free.
     this.haveEnoughBids(queued);
@@ -111,10 +112,8 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
       return bid.call.refuse(bid.call.timedOut(), 'backend');
     }
     if (!bid.queued) this.queued += 1;
-    if (!bid.queued && this.queued === 1 && semaphoreChannels.contended.hasSubscribers) {
-      for (const call of this.calls.toArray()) call.meetContention();
-    }
     bid.queued = true;
+    if (semaphoreChannels.contended.hasSubscribers) for (const each of this.calls.toArray()) each.meetContention();
     this.refuseOverdue();
   }
 
@@ -135,10 +134,13 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
-    return turn.goesOn && (this.isCrowd || (mayStay && this.waiting === 0 && this.holders > 0));
+    if (!turn.goesOn) return false;
+    // After a grant out of the queue, calls of other processes may be next.
+    return this.isCrowd || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
   }
 
   passOn(turn: PermitTurn): void {
+    this.calls.first?.meetContention();
     const call = this.calls.first;
     if (call) return this.admit(call, turn);
     this.kept.push(turn);
@@ -156,6 +158,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   forgetIfIdle(): void {
     if (this.calls.first || this.tries.first || this.bids.first || this.holders > 0 || this.kept.length > 0) return;
     clearTimeout(this.patience);
+    this.patience = undefined;
     this.desk.forget(this);
   }
 
@@ -170,10 +173,9 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   private tryOnce(call: PermitCall): void {
-    this.giveBackKept();
+    this.desk.giveBackKept(this.name);
     call.place = this.tries.push(call);
-    const bid = new PermitBid(this.desk, this, call);
-    call.bid = bid;
+    const bid = (call.bid = new PermitBid(this.desk, this, call));
     bid.begin();
   }
 
@@ -207,15 +209,15 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     }
   }
 
-  private haveBidsLater(): void {
+  private haveBidsLater(ms = PATIENCE): void {
     this.patience ??= setTimeout(() => {
       this.patience = undefined;
-      const before = performance.now() - PATIENCE;
-      let late = 0;
-      for (let place = this.calls.firstPlace; place && place.value.startedAt <= before; place = place.after) late += 1;
+      const before = performance.now() - PATIENCE + 1; // a timer may be early
+      let [late, place] = [0, this.calls.firstPlace];
+      for (; place && place.value.startedAt <= before; place = place.after) late += 1;
       this.haveBids(late);
-      if (this.bidding < this.waiting) this.haveBidsLater();
-    }, PATIENCE).unref();
+      if (this.bidding < this.waiting) this.haveBidsLater(place && place.value.startedAt - before);
+    }, ms).unref();
   }
 
   private remove(bid: PermitBid): void {
@@ -240,6 +242,8 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
       this.remove(last);
       last.giveUp();
     }
+    // Each call that is left of a crowd needs a place in the queue.
+    if (!this.isCrowd) this.haveBids(this.waiting);
     if (this.asking === 0) this.refuseOverdue();
     this.forgetIfIdle();
   }

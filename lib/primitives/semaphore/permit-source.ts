@@ -65,7 +65,10 @@ export class PermitSource implements LineDesk, PermitHome {
     return new Promise((resolve, reject) => {
       if (this.stopping) throw this.shuttingDown(name);
       settings.signal?.throwIfAborted();
-      new PermitCall(this.source, name, settings, resolve, reject).begin(this.lineOf(name, settings), this.timeouts);
+      new PermitCall(this.source, name, settings, resolve, reject).begin(
+        () => this.lineOf(name, settings),
+        this.timeouts,
+      );
     });
   }
 
@@ -76,8 +79,12 @@ export class PermitSource implements LineDesk, PermitHome {
 
   /** How many permits of the semaphore are taken, without those that nobody of this process holds any more. */
   use(name: string): Promise<SemaphoreUse> {
-    for (const line of this.lines.get(name) ?? []) line.giveBackKept();
+    this.giveBackKept(name);
     return this.calls.run('reading of semaphore', name, () => this.store.use(name));
+  }
+
+  giveBackKept(name: string): void {
+    for (const line of this.lines.get(name) ?? []) line.giveBackKept();
   }
 
   forget(line: PermitLine): void {
@@ -155,6 +162,8 @@ export class PermitSource implements LineDesk, PermitHome {
       over.abort();
     }
     for (const permit of this.watchdog.held) {
+      // The loss of another one may have ended it.
+      if (permit.isOver) continue;
       permit.lose('shutdown');
       this.giveBack(permit.turn.request, permit.ttl);
     }

@@ -65,6 +65,8 @@ export class PermitTurn {
     readonly request: PermitRequest,
     readonly place: TurnPlace,
     grant: PermitGrant,
+    /** Whether its ticket had to wait in the queue at the store. */
+    readonly fromQueue: boolean,
   ) {
     this.lease = grant;
     this.nextToken = grant.fencingToken;

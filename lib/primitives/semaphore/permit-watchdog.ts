@@ -6,6 +6,7 @@ import { LinkedList } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/once-read.js';
 import type { PrimitiveCalls } from '../primitive-calls.js';
 import type { HeldPermit } from './held-permit.js';
+import { trustedOf } from './permit-turn.js';
 
 /** A renewal that falls due within this share of the lease joins those that are due now. */
 const COALESCE = 0.02;
@@ -39,7 +40,7 @@ export class PermitWatchdog {
 
   watch(permit: HeldPermit): void {
     permit.place = this.permits.push(permit);
-    this.wakeNoLaterThan(Math.min(permit.dueAt, performance.now() + permit.remaining()));
+    this.wakeNoLaterThan(Math.min(permit.dueAt, performance.now() + trustedOf(permit.turn.lease)));
   }
 
   /** Never renews the permit again. */

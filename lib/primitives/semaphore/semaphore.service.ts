@@ -42,7 +42,8 @@ function openFrame(frame: Frame | undefined): Frame | undefined {
  * `RedisLockModule`.
  *
  * A semaphore needs no set-up: each call says how many permits there are. Those that wait are served in order of
- * arrival, over all processes; where 16 of a process or more wait, they pass permits on in turns of 10 ms.
+ * arrival, over all processes; where 16 calls of a process or more wait, it passes permits on among them for turns of
+ * 10 ms.
  */
 @Injectable()
 export class SemaphoreService {

@@ -210,6 +210,14 @@ describe('the permits of a semaphore at Redis', () => {
     expect(await admin.zrange('semaphore:{beside}', '0', '-1')).toEqual(['b:2:1']);
   });
 
+  it('that were given back before are not counted as taken, though other requests are under way', async () => {
+    await request('used', 'a:1', { permits: 2 });
+    const busy = request('other', 'a:2');
+    const released = release('used', 'a:1');
+    expect(await stores.semaphores.use('used')).toEqual({ permits: 2, taken: 0 });
+    await Promise.all([busy, released]);
+  });
+
   it('of one semaphore stay right where the call before, in the same run, has failed', async () => {
     await admin.set('semaphore:{broken}:queue', 'no queue');
     const requests = [

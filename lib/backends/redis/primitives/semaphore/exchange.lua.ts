@@ -12,13 +12,14 @@ export const [TRY, QUEUE, GIVE_BACK] = [0, 1, 2];
  * for those that take them the number of permits of the semaphore and the lease in ms for a grant at once.
  *
  * Takes permits if enough are free and nobody waits for them. Otherwise serves the queue and, where asked to, puts the
- * ticket at its end. Returns {1, fencing token, ms left} for a grant, or {0, ms until the next lease ends or -1, last
- * fencing token}. A ticket that has permits was granted them by an earlier copy of this request or in the queue, and is
- * granted them again. A ticket in the queue keeps its place. The number of permits of the last call counts for all.
+ * ticket at its end. Returns {1, first fencing token, ms left} for a grant, or {0, ms until the next lease ends or -1,
+ * last fencing token}. A ticket that has permits was granted them by an earlier copy of this request or in the queue,
+ * and is granted them again. A ticket in the queue keeps its place. The number of permits of the last call counts for
+ * all.
  *
  * Gives permits back, and grants them to those who wait. A ticket that waits leaves the queue. Returns a list: 1 if the
  * ticket had permits whose lease had not ended, otherwise 0; then the tickets of the same process that were granted
- * permits by it, each with its fencing token. Other processes are sent a message.
+ * permits by it, each with the first of its fencing tokens. Other processes are sent a message.
  */
 export const EXCHANGE_PERMITS = semaphoreScript(
   `

@@ -90,6 +90,8 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   }
 
   use(name: string): Pending<SemaphoreUse> {
+    // What this process has given back before counts.
+    this.exchanges.sendGathered();
     return this.uses.run(this.publishing, this.keysOf(name), [], (reply) => {
       const [permits, taken] = reply as [RedisInteger, RedisInteger];
       return { permits: Number(permits) || undefined, taken: Number(taken) };

@@ -5,7 +5,8 @@
 export const CLAIM = 2_000;
 /**
  * How many fencing tokens a grant reserves: one for each caller that holds the permits in turn. The scripts answer with
- * the first. At 30,000 grants a second of one semaphore they rise no faster than the clock (µs) that they start from.
+ * the first. At some 10,000 grants a second of one semaphore they rise no faster than the clock (µs) that they start
+ * from.
  */
 export const TOKENS = 32;
 /** A process without a heartbeat for this time (ms) is passed over: several times the period of heartbeats. */
