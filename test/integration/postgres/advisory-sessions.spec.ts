@@ -117,6 +117,23 @@ it('leaves no connection of a session that it could not open', async () => {
   await eventually(async () => (await connectionsOf('leaks')) === 0);
 });
 
+it('ends within a second or two where the server stands still', async () => {
+  const backend = await open('standing');
+  expect(await take(backend, 'held', 'p:1')).toBe('granted');
+  const { rows } = await db.query<{ pid: number }>(
+    `SELECT pid FROM pg_stat_activity WHERE application_name = 'standing'`,
+  );
+  expect(rows.length).toBeGreaterThan(0);
+  for (const { pid } of rows) process.kill(pid, 'SIGSTOP');
+  try {
+    const began = performance.now();
+    await backend.close?.();
+    expect(performance.now() - began).toBeLessThan(2_500);
+  } finally {
+    for (const { pid } of rows) process.kill(pid, 'SIGCONT');
+  }
+});
+
 it('opens one connection beside its sessions', async () => {
   const names = Array.from({ length: 40 }, (_, index) => `many:${index}`);
   const holder = await open('holder');

@@ -11,6 +11,8 @@ import { SETTINGS } from './session-settings.js';
 
 /** How long (ms) a session may take to answer. One that does not is ended: its connection may be half open. */
 export const PATIENCE = 3_000;
+/** How long (ms) the server may take to end a session that is closed; then its connection is closed here. */
+const FAREWELL = 1_000;
 /** How many values of the sequence are drawn at most to reach a token, before it is raised. */
 const MOST_DRAWN = 4;
 /** Errors with which the server ends the session, or after which its state is unknown. */
@@ -87,7 +89,9 @@ export class AdvisorySession implements StoreSession {
   async close(): Promise<void> {
     this.closed = true;
     this.socket?.ref();
+    const timer = setTimeout(() => this.end(), FAREWELL);
     await this.client.end().catch(() => {});
+    clearTimeout(timer);
   }
 
   /** Ends the session where it cannot tell whether the lock is free. */
