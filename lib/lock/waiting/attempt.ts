@@ -13,6 +13,8 @@ type AnswerTo<Request extends 'beat' | 'requeue'> = ReturnType<LockQueue[Request
 export const LONGEST_CLAIM = 1_000;
 const SHORTEST_PERIOD = 25;
 const LONGEST_PERIOD = 1_000;
+/** The shortest time (ms) after which a waiter asks once more because its wait will end. */
+const SHORTEST_PACE = 5;
 /** How often (ms) a waiter asks while no message reaches its process. */
 const UNREACHED_PERIOD = 50;
 
@@ -70,10 +72,10 @@ export function nextBeat(
   return first && remaining < period ? remaining + 1 : period;
 }
 
-/** When a waiter asks again where the queue sends no messages: before its wait ends in any case. */
+/** When a waiter asks again where the queue sends no messages: before its wait ends, unless that is in 5 ms. */
 export function paceOf({ place, names }: Contention, caller: Caller): number | undefined {
   const pace = place.queue.pace?.({ prefix: place.backend.calls.prefix, name: names[0] });
-  return pace === undefined ? undefined : Math.min(pace, caller.remaining() / 2);
+  return pace === undefined ? undefined : Math.min(pace, Math.max(caller.remaining() / 2, SHORTEST_PACE));
 }
 
 /** Callers of this process that come now ask after those of others, where no queue puts them in order. */

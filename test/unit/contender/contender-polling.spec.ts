@@ -1,4 +1,5 @@
 import type { NameRequest } from '../../../lib/contracts/lock-backend.js';
+import { LockTimeoutError } from '../../../lib/errors/lock-errors.js';
 import { backend, clock, holding, joining, NAME, startContender, waiting } from '../../support/contender-at-backend.js';
 import { busy } from '../../support/scripted-backend.js';
 
@@ -62,5 +63,17 @@ describe('where waiters poll, a caller', () => {
     const { enqueue } = await waiting({ wait: 200 }, { remaining: 60_000 });
     const beat = await backend.take('beat');
     expect(beat.sentAt - enqueue.sentAt).toBeLessThan(150);
+  });
+
+  it('asks 5 ms after an answer at the earliest, however soon its wait is over', async () => {
+    backend.queue.pace = () => 5_000;
+    backend.atOnce.beat = () => busy({ remaining: 60_000 });
+    const { call, enqueue } = await waiting({ wait: 200 }, { remaining: 60_000 });
+    await clock.pass(250);
+    expect(call.error).toBeInstanceOf(LockTimeoutError);
+    const sent = [enqueue, ...backend.all('beat')].map(({ sentAt }) => sentAt);
+    const pauses = sent.slice(1).map((at, index) => at - (sent[index] as number));
+    expect(pauses.length).toBeGreaterThan(3);
+    expect(Math.min(...pauses)).toBeGreaterThanOrEqual(5);
   });
 });
