@@ -6,24 +6,35 @@ import { partsOf } from '../../lib/backends/zookeeper/session/watch-parts.js';
 
 const SESSION = 9_000;
 
-/** How long each of several attempts that fail, one after the other, may take. */
+let now = 1_000;
+const { now: realNow } = performance;
+beforeEach(() => {
+  now = 1_000;
+  performance.now = () => now;
+});
+afterEach(() => {
+  performance.now = realNow;
+});
+
+/** How long each of several attempts may take, one after the other, of which none is answered within that time. */
 function limits(attempts: ServerAttempts, count: number): number[] {
   return Array.from({ length: count }, () => {
-    const start = performance.now();
-    attempts.next();
-    return Math.round((attempts.endsAt(SESSION) - start) / 10) * 10;
+    const limit = attempts.endsAt(SESSION) - now;
+    now += limit;
+    attempts.next(SESSION);
+    return Math.round(limit);
   });
 }
 
 describe('how long a server may take to answer a new connection', () => {
   it('is at first what lets one request wait for all of them, then twice as long, to a third of the session', () => {
     expect(limits(new ServerAttempts(2, 1_000), 9)).toEqual([
-      500, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 3_000, 3_000,
+      500, 500, 1_000, 1_000, 2_000, 2_000, 3_000, 3_000, 3_000,
     ]);
   });
 
   it('lets a third of the session suffice for all of them, where requests wait for longer', () => {
-    expect(limits(new ServerAttempts(3, 60_000), 3)).toEqual([1_000, 1_000, 2_000]);
+    expect(limits(new ServerAttempts(3, 60_000), 4)).toEqual([1_000, 1_000, 1_000, 2_000]);
   });
 
   it('is a tenth of a second at least, however many there are', () => {
@@ -36,7 +47,20 @@ describe('how long a server may take to answer a new connection', () => {
     expect(attempts.underWay).toBe(true);
     attempts.answered();
     expect(attempts.underWay).toBe(false);
+    attempts.next(SESSION);
+    expect(attempts.underWay).toBe(true);
     expect(limits(attempts, 1)).toEqual([500]);
+  });
+
+  it('is not longer because others have refused the connection at once', () => {
+    const attempts = new ServerAttempts(5, 1_000);
+    for (let round = 1; round <= 2; round += 1) {
+      for (let refused = 1; refused <= 3; refused += 1) {
+        now += 1;
+        attempts.next(SESSION);
+      }
+      expect(limits(attempts, 2)).toEqual([200, 200]);
+    }
   });
 });
 

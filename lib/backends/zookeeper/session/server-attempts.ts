@@ -6,12 +6,13 @@ const LONGEST = 1_000;
 /**
  * Limits how long each server may take to answer a new connection. One round through all servers fits into the wait of
  * a request, and into the third of a session that is left when its server has fallen silent, so that the silent ones
- * among them do not hide one that works. Each further round takes twice as long: all of them may be slow.
+ * among them do not hide one that works. Each round in which all were silent makes the next twice as long: all of them
+ * may be slow.
  */
 export class ServerAttempts {
   /** Whether the server has yet to answer on the connection that is open, or about to be. */
   underWay = true;
-  /** How many attempts have failed since a server has answered. */
+  /** How many attempts have used up their time since a server has answered. A refusal at once tells of no slow one. */
   private failed = 0;
   private startedAt = performance.now();
 
@@ -30,8 +31,8 @@ export class ServerAttempts {
   }
 
   /** The connection has ended; the client connects to the next server. */
-  next(): void {
-    if (this.underWay) this.failed += 1;
+  next(sessionTimeout: number): void {
+    if (this.underWay && performance.now() >= this.endsAt(sessionTimeout)) this.failed += 1;
     this.underWay = true;
     this.startedAt = performance.now();
   }

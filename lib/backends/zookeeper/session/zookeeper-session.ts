@@ -117,7 +117,7 @@ export class ZooKeeperSession {
     if (this.lost) return;
     this.internals.forgetConnection();
     this.connected = false;
-    this.attempts.next();
+    this.attempts.next(this.timeout);
     this.requests.failAll(new SessionError('the connection was closed before the answer'));
     this.events.disconnected();
     this.watch();
