@@ -83,6 +83,11 @@ export interface EnqueueRequest extends WaiterRequest {
   readonly ttl: number;
   /** The lease when the name is granted later: whole milliseconds. Absent for a ticket that must not wait. */
   readonly claim?: number | undefined;
+  /**
+   * Whether the caller waits for long enough to let other processes ask first, after a turn of this one. One that does
+   * not is to be asked for at once. Only for a queue that sends no messages.
+   */
+  readonly patient?: boolean | undefined;
 }
 
 /** A waiter's heartbeat. */

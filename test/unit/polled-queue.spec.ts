@@ -24,7 +24,7 @@ afterEach(() => {
 });
 
 const ticket = { name: 'stock', ticket: 'p:1', ttl: 10_000 };
-const enqueue = (claim: number | undefined = 1_000) => Promise.resolve(queue.enqueue({ ...ticket, claim }));
+const enqueue = (patient = true) => Promise.resolve(queue.enqueue({ ...ticket, claim: 1_000, patient }));
 const beat = () => Promise.resolve(queue.beat(ticket));
 /** The range of what is drawn at random. */
 function paces(name = 'stock'): [least: number, most: number] {
@@ -51,12 +51,18 @@ it('after its turn, a process asks later than those that wait try again', async 
   expect(await enqueue()).toMatchObject({ status: 'busy', remaining: Infinity });
   expect(asked).toEqual([]);
   // One that does not wait asks at once, as those for other names do.
-  void queue.enqueue({ ...ticket, claim: undefined });
-  void queue.enqueue({ ...ticket, name: 'other', claim: 1_000 });
-  void queue.enqueue({ ...ticket, prefix: 'shop', claim: 1_000 });
+  void queue.enqueue({ ...ticket, claim: undefined, patient: true });
+  void queue.enqueue({ ...ticket, name: 'other', claim: 1_000, patient: true });
+  void queue.enqueue({ ...ticket, prefix: 'shop', claim: 1_000, patient: true });
   expect(asked).toEqual(['stock', 'other', 'stock']);
   now += pause;
   expect(await enqueue()).toMatchObject({ status: 'granted' });
+});
+
+it('after its turn, a process asks at once for a caller that would not wait for long enough', async () => {
+  queue.giveWay({ name: 'stock' });
+  expect(await enqueue(false)).toMatchObject({ status: 'granted' });
+  expect(asked).toEqual(['stock']);
 });
 
 it('a process tries the more often the longer its turn is over, until as many have had theirs as it can tell', () => {

@@ -28,9 +28,10 @@ export class PolledQueue implements LockQueue {
   /** There are no messages. */
   async listen(): Promise<void> {}
 
-  async enqueue({ prefix, name, ticket, ttl, claim }: EnqueueRequest): Promise<QueueAnswer> {
+  async enqueue({ prefix, name, ticket, ttl, claim, patient }: EnqueueRequest): Promise<QueueAnswer> {
     const waits = claim !== undefined;
-    if (waits && this.contended.givesWay(prefix, name)) return { status: 'busy', owner: '', remaining: Infinity };
+    if (waits && patient && this.contended.givesWay(prefix, name))
+      return { status: 'busy', owner: '', remaining: Infinity };
     return this.ask(prefix, name, this.backend.acquire({ prefix, names: [name], ticket, ttl, waits }));
   }
 

@@ -1,4 +1,4 @@
-import type { LockQueue, RequeueRequest } from '../../contracts/lock-queue.js';
+import type { LockQueue, QueueAnswer, RequeueRequest } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { Pending } from '../../contracts/pending.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
@@ -17,6 +17,9 @@ const LONGEST_PERIOD = 1_000;
 const SHORTEST_PACE = 5;
 /** How often (ms) a waiter asks while no message reaches its process. */
 const UNREACHED_PERIOD = 50;
+
+/** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
+const PATIENT = 200;
 
 /** One ticket that asks for the name, or waits for it. */
 export interface Attempt {
@@ -76,6 +79,22 @@ export function nextBeat(
 export function paceOf({ place, names }: Contention, caller: Caller): number | undefined {
   const pace = place.queue.pace?.({ prefix: place.backend.calls.prefix, name: names[0] });
   return pace === undefined ? undefined : Math.min(pace, Math.max(caller.remaining() / 2, SHORTEST_PACE));
+}
+
+/** Asks for the name under a new ticket. */
+export function sendEnqueue(
+  { names, place }: Contention,
+  { ticket, ttl, queues }: Attempt,
+  caller: Caller,
+  answered: (answer: QueueAnswer) => void,
+  failed: (error: LockBackendError) => void,
+): void {
+  const { calls } = place.backend;
+  const { options } = caller;
+  const claim = queues ? claimOf(options.ttl) : undefined;
+  const patient = caller.remaining() > PATIENT;
+  const call = place.queue.enqueue({ prefix: calls.prefix, name: names[0], ticket, ttl, claim, patient });
+  calls.send('acquire', names, call, answered, failed, options.commandTimeout);
 }
 
 /** Callers of this process that come now ask after those of others, where no queue puts them in order. */

@@ -3,7 +3,7 @@ import type { LockBackendError } from '../../errors/lock-errors.js';
 import { requestedTtl, type Grant } from '../lease/grant.js';
 import { currentInstant, type Instant } from '../../timing/instant.js';
 import type { ReleaseOutcome } from '../lease/release-outcome.js';
-import { claimOf, newAttempt, nextBeat, paceOf, sendBeat, sendRequeue, type Attempt } from './attempt.js';
+import { newAttempt, nextBeat, paceOf, sendBeat, sendEnqueue, sendRequeue, type Attempt } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { Contention, GrantedLease } from './contention.js';
 import type { LastOwner } from './refusals.js';
@@ -32,19 +32,15 @@ export class Attempts {
 
   /** Asks under a new ticket. */
   start(caller: Caller): void {
-    const { names, place } = this.contention;
-    const { calls } = place.backend;
-    const { options } = caller;
-    const ttl = requestedTtl(options);
-    const attempt = this.begin(place.channel.tried && !caller.triesOnce, ttl);
-    const claim = attempt.queues ? claimOf(options.ttl) : undefined;
-    calls.send(
-      'acquire',
-      names,
-      place.queue.enqueue({ prefix: calls.prefix, name: names[0], ticket: attempt.ticket, ttl, claim }),
+    const { contention } = this;
+    const queues = contention.place.channel.tried && !caller.triesOnce;
+    const attempt = this.begin(queues, requestedTtl(caller.options));
+    sendEnqueue(
+      contention,
+      attempt,
+      caller,
       (answer) => this.answered(attempt, attempt.base, answer),
       (error) => this.failed(attempt, error),
-      options.commandTimeout,
     );
   }
 

@@ -76,4 +76,13 @@ describe('where waiters poll, a caller', () => {
     expect(pauses.length).toBeGreaterThan(3);
     expect(Math.min(...pauses)).toBeGreaterThanOrEqual(5);
   });
+
+  it.each([
+    [10, false],
+    [200, false],
+    [201, true],
+  ])('that waits for %d ms can let other processes ask first: %s', async (wait, patient) => {
+    const { enqueue } = await joining({ wait });
+    expect(enqueue.request.patient).toBe(patient);
+  });
 });
