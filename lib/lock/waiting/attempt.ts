@@ -93,8 +93,17 @@ export function sendEnqueue(
   const { options } = caller;
   const claim = queues ? claimOf(options.ttl) : undefined;
   const patient = caller.remaining() > PATIENT;
-  const call = place.queue.enqueue({ prefix: calls.prefix, name: names[0], ticket, ttl, claim, patient });
+  const call = asked(() => place.queue.enqueue({ prefix: calls.prefix, name: names[0], ticket, ttl, claim, patient }));
   calls.send('acquire', names, call, answered, failed, options.commandTimeout);
+}
+
+/** A queue of the application's may throw instead of answering. */
+function asked<Answer>(ask: () => Pending<Answer>): Pending<Answer> {
+  try {
+    return ask();
+  } catch (error) {
+    return Promise.reject(error);
+  }
 }
 
 /** Callers of this process that come now ask after those of others, where no queue puts them in order. */
@@ -110,7 +119,7 @@ export function sendBeat(
   failed: (error: LockBackendError) => void,
 ): void {
   const { calls } = place.backend;
-  const call = place.queue.beat({ prefix: calls.prefix, name: names[0], ticket, ttl });
+  const call = asked(() => place.queue.beat({ prefix: calls.prefix, name: names[0], ticket, ttl }));
   calls.send('acquire', names, call, answered, failed, callers.first?.options.commandTimeout);
 }
 
@@ -122,6 +131,6 @@ export function sendRequeue(
   failed: (error: LockBackendError) => void,
 ): void {
   const { calls } = place.backend;
-  const call = place.queue.requeue({ prefix: calls.prefix, name: names[0], ...request });
+  const call = asked(() => place.queue.requeue({ prefix: calls.prefix, name: names[0], ...request }));
   calls.send('release', names, call, answered, failed);
 }
