@@ -17,13 +17,22 @@ interface RowApart {
   waiting: number;
 }
 
+/** The statements of this process that are not answered yet on a row. */
+interface RowUnderWay {
+  statements: number;
+  /** When the last of those that were answered meanwhile had its answer. */
+  answered: number;
+}
+
 /**
  * The rows that a transaction of somebody else may keep locked: a statement on one of them would delay the other rows
  * of its batch. All rows of a statement that waited are noted, and each of them until a statement of its own is
- * answered at once, or nobody has asked for it for a while.
+ * answered at once, or nobody has asked for it for a while. A row that the statements of this process pass on to each
+ * other is none of them, however long each waits for those before it.
  */
 export class LockedRows {
   private readonly rows = new Map<string, RowApart>();
+  private readonly underWay = new Map<string, RowUnderWay>();
   private readonly timeouts = new Timeouts({ countsStandstills: false });
   /** When the newest of the statements was sent that are answered. */
   private answered = -Infinity;
@@ -52,18 +61,45 @@ export class LockedRows {
     const sentAt = performance.now();
     const slow = this.timeouts.start(SLOW, {
       // Where it answers none of the later ones either, the server is slow, and more statements would not help.
-      expire: () => this.answered - sentAt > SLOW / 2 && this.note(rows),
+      expire: () =>
+        this.answered - sentAt > SLOW / 2 && this.note(rows.filter(({ id }) => this.standsSince(id, sentAt))),
     });
+    this.begin(rows);
     try {
       const answer = await send();
       this.answered = Math.max(this.answered, sentAt);
+      this.end(rows, performance.now());
       if (slow.leave() && rows.length === 1) this.rows.delete((rows[0] as { id: string }).id);
       return answer;
     } catch (error) {
+      this.end(rows);
       slow.leave();
       if (isLockedRow(error)) this.note(rows);
       throw error;
     }
+  }
+
+  private begin(rows: readonly { readonly id: string }[]): void {
+    for (const { id } of rows) {
+      const row = this.underWay.get(id);
+      if (row) row.statements += 1;
+      else this.underWay.set(id, { statements: 1, answered: -Infinity });
+    }
+  }
+
+  private end(rows: readonly { readonly id: string }[], answered = -Infinity): void {
+    for (const { id } of rows) {
+      const row = this.underWay.get(id);
+      if (!row) continue;
+      row.answered = Math.max(row.answered, answered);
+      row.statements -= 1;
+      if (row.statements === 0) this.underWay.delete(id);
+    }
+  }
+
+  /** Whether no statement on the row was answered since then. */
+  private standsSince(id: string, since: number): boolean {
+    return (this.underWay.get(id)?.answered ?? -Infinity) <= since;
   }
 
   private note(rows: readonly { readonly id: string }[]): void {
