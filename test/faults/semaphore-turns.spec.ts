@@ -237,12 +237,13 @@ it('gives back what it has kept before the last permit of the process', async ()
 it('hands no kept permit to a call that comes when the turn is over, though within the tick', async () => {
   await using app = await countedSemaphores();
   const { semaphores, asked } = app;
-  await using _beside = await semaphores.acquire('over', { permits: 3 });
+  const beside = await semaphores.acquire('over', { permits: 3 });
   await semaphores.withPermit('over', { permits: 3 }, async () => {});
   // The process works on for the rest of the tick.
   jest.advanceTimersByTime(12);
-  await using _permit = await semaphores.acquire('over', { permits: 3 });
+  const permit = await semaphores.acquire('over', { permits: 3 });
   expect(asked).toEqual({ acquire: 3, release: 1 });
+  for (const each of [beside, permit]) await each.release();
 });
 
 it('keeps no permit that came out of the queue, in which others may be next', async () => {
@@ -262,8 +263,9 @@ it('keeps no permit that came out of the queue, in which others may be next', as
   const [acquired, released] = [asked.acquire, asked.release];
   ends[0]?.open();
   await calls[0];
-  await using _next = await semaphores.acquire('queue', { permits: 2 });
+  const next = await semaphores.acquire('queue', { permits: 2 });
   expect(asked).toEqual({ acquire: acquired + 1, release: released + 1 });
+  await next.release();
   ends[1]?.open();
   await calls[1];
 });
@@ -272,10 +274,11 @@ it('gives back for a call that tries once what calls with another lease have kep
   await using app = await countedSemaphores();
   const { semaphores } = app;
   const options = { permits: 2 };
-  await using _beside = await semaphores.acquire('lines', options);
+  const beside = await semaphores.acquire('lines', options);
   await semaphores.withPermit('lines', options, async () => {});
-  await using permit = await semaphores.tryAcquire('lines', { permits: 2, ttl: '10s' });
+  const permit = await semaphores.tryAcquire('lines', { permits: 2, ttl: '10s' });
   expect(permit).not.toBeNull();
+  for (const each of [beside, permit]) await each?.release();
 });
 
 it('refuses a call whose wait is over with the answer to one that tries once', async () => {
@@ -288,7 +291,7 @@ it('refuses a call whose wait is over with the answer to one that tries once', a
     beat: () => new Promise(() => {}),
   }));
   const { semaphores } = app;
-  await using _held = await semaphores.acquire('overdue', { permits: 1 });
+  const held = await semaphores.acquire('overdue', { permits: 1 });
   const waiting = semaphores.acquire('overdue', { permits: 1, wait: 100 });
   let refused = false;
   waiting.catch(() => (refused = true));
@@ -298,6 +301,7 @@ it('refuses a call whose wait is over with the answer to one that tries once', a
   arrive.open();
   expect(await trying).toBeNull();
   await expect(waiting).rejects.toMatchObject({ code: 'SEMAPHORE_TIMEOUT' });
+  await held.release();
 });
 
 it('asks nothing for a call that ends while its own event is published', async () => {
