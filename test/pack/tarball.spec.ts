@@ -146,7 +146,15 @@ describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
 
   it('is node-zookeeper-client for ZooKeeper, and no Redis client, and none for the types', async () => {
     const reached = await index('backends/zookeeper/index.js');
-    expect(reached).toEqual(['@nestjs/common', 'ms', 'node-zookeeper-client', 'node:crypto', 'node:http', 'node:net']);
+    expect(reached).toEqual([
+      '@nestjs/common',
+      'ms',
+      'node-zookeeper-client',
+      'node:crypto',
+      'node:events',
+      'node:http',
+      'node:net',
+    ]);
     expect(await index('backends/zookeeper/index.d.ts')).toEqual([]);
   });
 

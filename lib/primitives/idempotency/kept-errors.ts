@@ -1,5 +1,27 @@
-import { HttpException, type Type } from '@nestjs/common';
-import { HttpErrorByCode } from '@nestjs/common/utils/http-error-by-code.util.js';
+import {
+  BadGatewayException,
+  BadRequestException,
+  ConflictException,
+  ForbiddenException,
+  GatewayTimeoutException,
+  GoneException,
+  HttpException,
+  HttpVersionNotSupportedException,
+  ImATeapotException,
+  InternalServerErrorException,
+  MethodNotAllowedException,
+  MisdirectedException,
+  NotAcceptableException,
+  NotFoundException,
+  NotImplementedException,
+  PayloadTooLargeException,
+  PreconditionFailedException,
+  RequestTimeoutException,
+  ServiceUnavailableException,
+  UnauthorizedException,
+  UnprocessableEntityException,
+  UnsupportedMediaTypeException,
+} from '@nestjs/common';
 
 interface KeptHttpError {
   readonly status: number;
@@ -23,8 +45,30 @@ export function keptErrorOf(error: unknown): KeptError {
   return { name, message, ...((typeof code === 'string' || typeof code === 'number') && { code }) };
 }
 
-/** Nest's own classes by their status. */
-const CLASSES: Readonly<Record<number, Type | undefined>> = HttpErrorByCode;
+/** Nest's own classes of answers. */
+const CLASSES = [
+  BadGatewayException,
+  BadRequestException,
+  ConflictException,
+  ForbiddenException,
+  GatewayTimeoutException,
+  GoneException,
+  HttpVersionNotSupportedException,
+  ImATeapotException,
+  InternalServerErrorException,
+  MethodNotAllowedException,
+  MisdirectedException,
+  NotAcceptableException,
+  NotFoundException,
+  NotImplementedException,
+  PayloadTooLargeException,
+  PreconditionFailedException,
+  RequestTimeoutException,
+  ServiceUnavailableException,
+  UnauthorizedException,
+  UnprocessableEntityException,
+  UnsupportedMediaTypeException,
+];
 
 /**
  * The error for repeats: an `HttpException` or an `Error`, whatever its class was. An error of a class of Nest, such as
@@ -38,8 +82,8 @@ export function errorOf(kept: KeptError): unknown {
 }
 
 function httpErrorOf({ status, body, name }: KeptHttpError): HttpException {
-  const Class = CLASSES[status];
+  const Class = CLASSES.find((each) => each.name === name);
   // A class of Nest makes an object of a text.
-  if (Class?.name !== name || typeof body !== 'object') return new HttpException(body, status);
-  return new Class(body) as HttpException;
+  const error = Class && typeof body === 'object' ? new Class(body) : undefined;
+  return error?.getStatus() === status ? error : new HttpException(body, status);
 }
