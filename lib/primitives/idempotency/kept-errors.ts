@@ -1,27 +1,5 @@
-import {
-  BadGatewayException,
-  BadRequestException,
-  ConflictException,
-  ForbiddenException,
-  GatewayTimeoutException,
-  GoneException,
-  HttpException,
-  HttpVersionNotSupportedException,
-  ImATeapotException,
-  InternalServerErrorException,
-  MethodNotAllowedException,
-  MisdirectedException,
-  NotAcceptableException,
-  NotFoundException,
-  NotImplementedException,
-  PayloadTooLargeException,
-  PreconditionFailedException,
-  RequestTimeoutException,
-  ServiceUnavailableException,
-  UnauthorizedException,
-  UnprocessableEntityException,
-  UnsupportedMediaTypeException,
-} from '@nestjs/common';
+import * as nest from '@nestjs/common';
+import { HttpException } from '@nestjs/common';
 
 interface KeptHttpError {
   readonly status: number;
@@ -45,31 +23,6 @@ export function keptErrorOf(error: unknown): KeptError {
   return { name, message, ...((typeof code === 'string' || typeof code === 'number') && { code }) };
 }
 
-/** Nest's own classes of answers. */
-const CLASSES = [
-  BadGatewayException,
-  BadRequestException,
-  ConflictException,
-  ForbiddenException,
-  GatewayTimeoutException,
-  GoneException,
-  HttpVersionNotSupportedException,
-  ImATeapotException,
-  InternalServerErrorException,
-  MethodNotAllowedException,
-  MisdirectedException,
-  NotAcceptableException,
-  NotFoundException,
-  NotImplementedException,
-  PayloadTooLargeException,
-  PreconditionFailedException,
-  RequestTimeoutException,
-  ServiceUnavailableException,
-  UnauthorizedException,
-  UnprocessableEntityException,
-  UnsupportedMediaTypeException,
-];
-
 /**
  * The error for repeats: an `HttpException` or an `Error`, whatever its class was. An error of a class of Nest, such as
  * `NotFoundException`, keeps it, so that exception filters answer repeats, too.
@@ -82,8 +35,13 @@ export function errorOf(kept: KeptError): unknown {
 }
 
 function httpErrorOf({ status, body, name }: KeptHttpError): HttpException {
-  const Class = CLASSES.find((each) => each.name === name);
+  const Class: unknown = Reflect.get(nest, name);
   // A class of Nest makes an object of a text.
-  const error = Class && typeof body === 'object' ? new Class(body) : undefined;
+  const error = isAnswerClass(Class) && typeof body === 'object' ? new Class(body) : undefined;
   return error?.getStatus() === status ? error : new HttpException(body, status);
+}
+
+/** Whether it is one of Nest's own classes of answers, such as `NotFoundException`. */
+function isAnswerClass(value: unknown): value is new (body: object) => HttpException {
+  return typeof value === 'function' && value.prototype instanceof HttpException;
 }
