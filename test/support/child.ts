@@ -14,9 +14,10 @@ export class Child {
     this.exited = new Promise((resolve) => child.once('exit', resolve));
   }
 
-  static start(program: string, args: string[] = []): Child {
+  static start(program: string, args: string[] = [], more: Readonly<Record<string, string>> = {}): Child {
     const path = fileURLToPath(new URL(`./programs/${program}`, import.meta.url));
-    return new Child(spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'pipe'] }));
+    const env = { ...process.env, ...more };
+    return new Child(spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env }));
   }
 
   get pid(): number {

@@ -33,7 +33,9 @@ export function requireRedisServerProgram(): string {
 }
 
 /** Starts a Redis server of our own on a free port, without persistence. */
-export async function startRedisServer(options: { args?: string[]; port?: number } = {}): Promise<RedisServer> {
+export async function startRedisServer(
+  options: { args?: string[]; port?: number; env?: Record<string, string> } = {},
+): Promise<RedisServer> {
   const program = requireRedisServerProgram();
   const directory = temporaryDirectory();
   for (let attempt = 1; ; attempt++) {
@@ -42,6 +44,7 @@ export async function startRedisServer(options: { args?: string[]; port?: number
       const server = await ServerProcess.start({
         command: program,
         directory,
+        ...(options.env && { env: options.env }),
         args: [
           '--port',
           String(port),

@@ -1,21 +1,9 @@
-// Runs jobs of 1 ms by the clock of its machine, which is `shift` ms ahead, every `period` s, on one machine only.
-const [, , port, shift, period, atLeastFor, jobs] = process.argv;
+// Runs jobs of 1 ms by the clock of its machine, every `period` s, on one machine only.
+import { NestFactory } from '@nestjs/core';
+import { Cron, ScheduleModule } from '@nestjs/schedule';
+import { RedisLockModule, ScheduledLock } from 'nest-redis-lock';
 
-const RealDate = Date;
-globalThis.Date = class extends RealDate {
-  constructor(...args) {
-    if (args.length > 0) super(...args);
-    else super(globalThis.Date.now());
-  }
-
-  static now() {
-    return RealDate.now() + Number(shift);
-  }
-};
-
-const { Cron, ScheduleModule } = await import('@nestjs/schedule');
-const { NestFactory } = await import('@nestjs/core');
-const { RedisLockModule, ScheduledLock } = await import('nest-redis-lock');
+const [, , port, period, atLeastFor, jobs] = process.argv;
 
 const tick = () => Math.round(Date.now() / 1_000 / Number(period));
 const NAMES = Array.from({ length: Number(jobs) }, (_, index) => `job${index}`);
