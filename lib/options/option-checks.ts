@@ -35,7 +35,8 @@ export class OptionChecks {
   }
 
   object(option: string, value: unknown, remedy: string): object {
-    if (typeof value !== 'object' || value === null) throw this.refused(option, value, remedy);
+    if (Array.isArray(value)) throw this.conflict(`Option "${option}" is a list; give ${remedy}`);
+    if (typeof value !== 'object' || value === null || value instanceof Map) throw this.refused(option, value, remedy);
     return value;
   }
 

@@ -16,6 +16,18 @@ it.each<[what: string, read: () => unknown, error: new (message: string) => Erro
     'Option "failFast" is 1; give true or false',
   ],
   [
+    'a list of backends',
+    () => resolveModuleOptions({ ...REDIS, backends: [] } as never),
+    LockConfigError,
+    'Option "backends" is a list; give an object of backends by their names',
+  ],
+  [
+    'a map of backends',
+    () => resolveModuleOptions({ ...REDIS, backends: new Map() } as never),
+    LockConfigError,
+    'Option "backends" is [object Map]; give an object of backends by their names',
+  ],
+  [
     'a lock option',
     () => resolveLockOptions({ order: 'lifo' } as never),
     LockConfigError,

@@ -15,6 +15,7 @@ export interface GivenConnection {
   readonly options: PoolOptions;
 }
 
+const PROTOCOLS = ['mysql:', 'mariadb:'];
 const REMEDY = "give a URL such as 'mysql://user:password@host:3306/database', pool options, or a pool of mysql2";
 
 /**
@@ -22,14 +23,20 @@ const REMEDY = "give a URL such as 'mysql://user:password@host:3306/database', p
  */
 export function readConnection(connection: unknown): GivenConnection {
   if (typeof connection === 'string') {
-    const options = { uri: connection };
     if (!URL.canParse(connection)) throw refused('text that is not a URL');
-    return { pool: undefined, options };
+    // mysql2 takes any URL, and would greet the server of another store.
+    const { protocol } = new URL(connection);
+    if (!PROTOCOLS.includes(protocol)) throw refused(`a ${protocol}// URL`);
+    return { pool: undefined, options: { uri: connection } };
   }
   if (typeof connection !== 'object' || connection === null) throw refused(String(connection));
+  if (Array.isArray(connection)) throw refused('a list');
   const pool = 'pool' in connection ? connection.pool : connection;
   if (isPool(pool)) return { pool, options: optionsOf(pool) };
   if ('getConnection' in connection || 'query' in connection) throw refused('a client that is no pool');
+  // mysql2 passes over such an option, and would connect to its default server.
+  const notOfMysql = ['url', 'connectionString'].find((name) => name in connection);
+  if (notOfMysql) throw refused(`options with "${notOfMysql}", which mysql2 calls "uri"`);
   return { pool: undefined, options: connection };
 }
 
