@@ -9,6 +9,7 @@ import type { Lock } from '../../lock/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import type { LockOptions } from '../../lock/options/lock-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { backoff } from '../../timing/backoff.js';
 import { leaderLockName, type CandidateSettings } from './leader-options.js';
 import { leaderEvent, publishTermEnd } from './leader-events.js';
@@ -101,10 +102,13 @@ export class StandingCandidacy implements Candidacy, TermObserver {
 
   private async stand(): Promise<void> {
     const options = this.lockOptions;
+    // Also while it leads or the backend is away: connections of some stores do not keep a process alive.
+    mustNotEnd();
     // One try first: whether another process leads, or the backend is away, is known at once.
     await this.attempt({ ...options, wait: 0 });
     this.answer();
     while (!this.leaving.signal.aborted) await this.attempt(options);
+    mayEnd();
     this.states.complete();
     if (leaderChannels.left.hasSubscribers) leaderChannels.left.publish(leaderEvent(this.name, this.source));
   }

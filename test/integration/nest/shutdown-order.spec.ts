@@ -71,3 +71,10 @@ it('keeps the process alive while a call waits, and no longer', async () => {
   expect(await child.says('also')).toBe('LOCK_TIMEOUT');
   await child.says('ended');
 });
+
+it('keeps the process alive while it stands for a leadership, and no longer', async () => {
+  const child = Child.start('leads-alone.mjs');
+  expect(await child.exited).toBe(0);
+  expect(await child.says('leads')).toBe(true);
+  await child.says('closed');
+});

@@ -143,6 +143,28 @@ describe('a server that is listed twice', () => {
     await expect(locks.tryAcquire('order')).rejects.toThrow('give one connection for each independent Redis');
   });
 
+  it('votes once, although a script kept it from saying so at first', async () => {
+    const busy = new Redis(portOf(0));
+    const looping = busy.eval('while true do end', 0).catch(() => {});
+    closing.push(() => busy.disconnect());
+    await eventually(async () => (await plain[0]?.ping().catch((error: Error) => error.message))?.startsWith('BUSY'));
+    const ready = { enableReadyCheck: false };
+    const { backend, locks } = open([
+      { port: portOf(0), ...ready },
+      { port: portOf(0), db: 1, ...ready },
+      { port: portOf(1), ...ready },
+    ]);
+    await eventually(async () => {
+      const started = await startOf(backend).catch((error: Error) => [error.message]);
+      return /BUSY|is being asked/.test(String(started));
+    });
+    await plain[0]?.script('KILL');
+    await looping;
+    await plain[1]?.set('lock:{order}', 'another:1', 'PX', 60_000);
+    await eventually(() => /the same server as connections\[0\]/.test(String(backend.diagnose?.())));
+    expect(await locks.tryAcquire('order')).toBeNull();
+  });
+
   it('goes unnoticed where its user may not run INFO, of which the start-up warns', async () => {
     await plain[0]?.acl('SETUSER', 'blind', 'on', '>secret', '~*', '&*', '+@all', '-info');
     const blind = { port: portOf(0), username: 'blind', password: 'secret', enableReadyCheck: false };

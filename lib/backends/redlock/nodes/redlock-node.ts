@@ -2,6 +2,7 @@ import type { RedisConnection } from '../../../options/redis-connection.js';
 import { serverOf } from '../../redis/connection/server-address.js';
 import { RedisLink } from '../../redis/redis-link.js';
 import type { RedisScript } from '../../redis/scripting/redis-script.js';
+import { RefusedForNow } from '../../redis/scripting/refused-for-now.js';
 import { ScriptBatch } from '../../redis/scripting/script-batch.js';
 import type { ScriptRunner } from '../../redis/scripting/script-runner.js';
 import type { EncodedCall, ScriptArgument, ScriptCall } from '../../redis/scripting/encoded-call.js';
@@ -153,8 +154,7 @@ export class RedlockNode {
     try {
       start = serverStart(await this.scripts.command((client) => client.info('server')));
     } catch (error) {
-      // A refusal is an answer: its user may not run INFO.
-      if (!(error instanceof Error && error.name === 'ReplyError')) return this.identifyLater(disconnects);
+      if (!refusesInfo(error)) return this.identifyLater(disconnects);
     }
     if (this.scripts.disconnects !== disconnects) return;
     if (this.start && start && this.start.runId !== start.runId) this.restarted = true;
@@ -162,7 +162,7 @@ export class RedlockNode {
     this.identified = true;
   }
 
-  /** The client gave the question up; a connection that is lost since has asked it again. */
+  /** No answer yet; a connection that is lost since has asked again. */
   private identifyLater(disconnects: number): void {
     setTimeout(() => {
       if (!this.closed && this.scripts.disconnects === disconnects) void this.identify();
@@ -189,4 +189,10 @@ export class RedlockNode {
       () => {},
     );
   }
+}
+
+/** Whether the node answers by a refusal for good: its user may not run INFO. */
+function refusesInfo(error: unknown): boolean {
+  if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
+  return !RefusedForNow.is(error) && !error.message.startsWith('BUSY ');
 }
