@@ -168,7 +168,10 @@ it.each([
   ['The connection of a MySQL lock backend is text that is not a URL', () => leaseTable('localhost and a-secret')],
   ['is a redis:// URL; give', () => leaseTable('redis://:a-secret@localhost')],
   ['is a list; give', () => leaseTable(['mysql://root:a-secret@localhost'] as never)],
-  ['is options with "url", which mysql2 calls "uri"; give', () => leaseTable({ url: 'mysql://root:a-secret@db' } as never)],
+  [
+    'is options with "url", which mysql2 calls "uri"; give',
+    () => leaseTable({ url: 'mysql://root:a-secret@db' } as never),
+  ],
   ['is a client that is no pool; give', () => leaseTable({ query: () => {} } as never)],
   ['Option "table" is "a b"; give a name of letters', () => leaseTable('mysql://h', { table: 'a b' })],
   ['Option "keepRows" is 1; give milliseconds (1000 or more)', () => leaseTable('mysql://h', { keepRows: 1 })],

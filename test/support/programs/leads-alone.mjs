@@ -14,4 +14,4 @@ const close = async () => {
   await app.close();
   say('closed');
 };
-setTimeout(close, 300).unref();
+setTimeout(() => void close(), 300).unref();
