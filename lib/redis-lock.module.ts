@@ -9,6 +9,7 @@ import { CacheService } from './cache/cache.service.js';
 import { CachedMethodsCheck } from './interceptors/wiring/cached-methods-check.js';
 import { InstanceAdopter } from './interceptors/wiring/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/http/lock-error.interceptor.js';
+import { NamedBackendsCheck } from './interceptors/wiring/named-backends-check.js';
 import { notedAtBoot } from './interceptors/wiring/package-copy.js';
 import { LockBackends } from './lock/backend/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
@@ -82,6 +83,7 @@ const RESOLVED_OPTIONS = Symbol('resolved module options');
     PrimitiveEvents,
     InstanceAdopter,
     CachedMethodsCheck,
+    NamedBackendsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
   exports: [LockService, CacheService, LockEvents, CacheEvents, PrimitiveEvents, ...PRIMITIVE_SERVICES],

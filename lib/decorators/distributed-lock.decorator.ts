@@ -15,7 +15,7 @@ import { requireOnBusy } from './holding/on-busy.js';
 import { keyFunction, templateNamed, type AnyKey } from './key-function.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
 import type { TakesArguments } from './method.types.js';
-import { refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
@@ -75,6 +75,7 @@ export function DistributedLock(
     const interceptor = new DistributedLockInterceptor(keysOf, named, onBusy);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LOCKS);
+    noteBackend(DECORATOR, target, propertyKey, named.backend);
   };
 }
 

@@ -9,7 +9,7 @@ import { idempotencySettings, type IdempotencyOptions } from '../primitives/idem
 import { singleKeyFunction, templateNamed } from './key-function.js';
 import { compileSingleKeyTemplate } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
 import type {
   OfArguments,
   OptionsTakeArguments,
@@ -91,6 +91,7 @@ export function Idempotent(
     const interceptor = new IdempotentInterceptor({ keyOf, options: named, fingerprintOf, signal });
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, IDEMPOTENCY);
+    noteBackend(DECORATOR, target, propertyKey, named.backend);
   };
 }
 

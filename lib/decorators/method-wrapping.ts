@@ -1,6 +1,7 @@
 import { Observable } from 'rxjs';
 import { answersItself } from '../interceptors/http/answers-itself.js';
 import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
+import { noteNamedBackend } from '../interceptors/wiring/named-backends-check.js';
 
 type Method = (this: object, ...args: unknown[]) => unknown;
 
@@ -41,6 +42,16 @@ export function wrapMethod(
   Object.defineProperty(wrapper, 'name', { value: original.name, configurable: true });
   Object.defineProperty(wrapper, 'length', { value: original.length, configurable: true });
   (descriptor as PropertyDescriptor).value = wrapper;
+}
+
+/** Has the start-up check the backend that the decorator names, if it names one. */
+export function noteBackend(
+  { name }: DecoratorKind,
+  target: object,
+  key: string | symbol,
+  backend: string | undefined,
+): void {
+  if (backend !== undefined) noteNamedBackend(target, { place: `@${name} of ${methodName(target, key)}`, backend });
 }
 
 /**

@@ -14,7 +14,7 @@ import { rateLimitSettings, type RateLimitOptions } from '../../primitives/rate-
 import { singleKeyFunction, templateNamed } from '../key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from '../key-template.types.js';
 import type { MayResolveToUndefined, TakesArguments } from '../method.types.js';
-import { refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
 
@@ -77,6 +77,7 @@ export function RateLimit(
     const interceptor = new RateLimitInterceptor(keyOf, named, onLimit);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, RATE_LIMITS);
+    noteBackend(DECORATOR, target, propertyKey, named.backend);
   };
 }
 

@@ -6,7 +6,7 @@ import { withTemplate } from '../../options/key-template-mark.js';
 import { scheduleOf, type ScheduleOptions } from '../../primitives/schedule/schedule-options.js';
 import type { IsFixedName } from '../key-template.types.js';
 import type { MayResolveToUndefined, PromiseMethod } from '../method.types.js';
-import { refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
 
 const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
 
@@ -38,5 +38,6 @@ export function ScheduledLock<const Name extends string>(
     refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, JOBS);
+    noteBackend(DECORATOR, target, propertyKey, options.backend);
   };
 }

@@ -10,7 +10,7 @@ import type { EndsWithItsResult, HoldableMethod, MayBeSkipped } from '../holding
 import { singleKeyFunction, templateNamed } from '../key-function.js';
 import type { FitsKeyTemplate, YieldsOneKey } from '../key-template.types.js';
 import type { TakesArguments } from '../method.types.js';
-import { refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from '../method-wrapping.js';
 import { requireOnBusy } from '../holding/on-busy.js';
 
 const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
@@ -71,6 +71,7 @@ export function Semaphore(
     const interceptor = new SemaphoreInterceptor(keyOf, named, onBusy);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, SEMAPHORES);
+    noteBackend(DECORATOR, target, propertyKey, named.backend);
   };
 }
 

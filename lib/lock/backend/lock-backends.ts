@@ -49,8 +49,17 @@ export class LockBackends {
     if (name === undefined) return this.main;
     const backend = this.named.get(name);
     if (backend) return backend;
+    throw this.unknown(name);
+  }
+
+  has(name: string): boolean {
+    return this.named.has(name);
+  }
+
+  /** The error for a name that no backend has. */
+  unknown(name: string): LockConfigError {
     const known = [...this.named.keys()].map((each) => `"${each}"`).join(', ') || 'none';
-    throw new LockConfigError(`Option "backend" is "${name}"; give a name of the module's "backends" (${known})`);
+    return new LockConfigError(`Option "backend" is "${name}"; give a name of the module's "backends" (${known})`);
   }
 
   all(): readonly QueueingBackend[] {
