@@ -9,6 +9,7 @@ import { CacheService } from './cache/cache.service.js';
 import { CachedMethodsCheck } from './interceptors/wiring/cached-methods-check.js';
 import { InstanceAdopter } from './interceptors/wiring/instance-adopter.js';
 import { LockErrorInterceptor } from './interceptors/http/lock-error.interceptor.js';
+import { IdempotentMethodsCheck } from './interceptors/wiring/idempotent-methods-check.js';
 import { NamedBackendsCheck } from './interceptors/wiring/named-backends-check.js';
 import { notedAtBoot } from './interceptors/wiring/package-copy.js';
 import { LockBackends } from './lock/backend/lock-backends.js';
@@ -23,6 +24,7 @@ import {
   type ASYNC_OPTIONS_TYPE,
   type OPTIONS_TYPE,
 } from './redis-lock.module-definition.js';
+import { lockOption } from './options/option-checks.js';
 import { resolveModuleOptions, type RedisLockModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
 
 const RESOLVED_OPTIONS = Symbol('resolved module options');
@@ -84,6 +86,7 @@ const RESOLVED_OPTIONS = Symbol('resolved module options');
     InstanceAdopter,
     CachedMethodsCheck,
     NamedBackendsCheck,
+    IdempotentMethodsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
   exports: [LockService, CacheService, LockEvents, CacheEvents, PrimitiveEvents, ...PRIMITIVE_SERVICES],
@@ -94,6 +97,7 @@ export class RedisLockModule extends ConfigurableModuleClass {
    * take
    */
   static override forRoot(options: typeof OPTIONS_TYPE): DynamicModule {
+    lockOption.object('options', options, 'an object of module options');
     return notedAtBoot(super.forRoot(options));
   }
 
@@ -101,6 +105,7 @@ export class RedisLockModule extends ConfigurableModuleClass {
    * Takes options from a factory, a class or a provider such as `ConfigService`; `isGlobal` stands beside `useFactory`.
    */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    lockOption.object('options', options, 'an object with useFactory, useClass or useExisting');
     return notedAtBoot(super.forRootAsync(options));
   }
 }

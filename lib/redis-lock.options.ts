@@ -127,8 +127,8 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
   const settings = MODULE_OPTIONS.settings(options);
   const { redis, backend } = settings;
   if ((redis === undefined) === (backend === undefined)) {
-    const given = redis === undefined ? 'neither' : 'both';
-    throw lockOption.conflict(`Options "redis" and "backend": ${given} of them is set; give exactly one`);
+    const given = redis === undefined ? 'neither is' : 'both are';
+    throw lockOption.conflict(`Options "redis" and "backend": ${given} set; give exactly one`);
   }
   if (settings.fenceTtl !== undefined && redis === undefined) {
     const remedy = 'it to the backend: redis(connection, { fenceTtl })';
@@ -137,7 +137,15 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
   if (settings.defaults.mode === 'read') {
     throw lockOption.refused('defaults.mode', 'read', 'it with each call that reads: others write, and must be alone');
   }
+  requireDefaultBackend(settings);
   return settings;
+}
+
+function requireDefaultBackend({ defaults, backends }: ResolvedModuleOptions): void {
+  const known = Object.keys(backends);
+  if (defaults.backend === undefined || known.includes(defaults.backend)) return;
+  const shown = known.map((name) => `"${name}"`).join(', ') || 'none';
+  throw lockOption.refused('defaults.backend', defaults.backend, `a name of the module's "backends" (${shown})`);
 }
 
 function isLockBackend(value: unknown): value is LockBackend {

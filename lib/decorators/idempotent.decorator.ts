@@ -1,6 +1,7 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { IdempotentInterceptor } from '../interceptors/idempotent.interceptor.js';
 import { IDEMPOTENCY } from '../interceptors/wiring/injected-services.js';
+import { noteMethod } from '../interceptors/wiring/noted-methods.js';
 import { injectProperty } from '../interceptors/wiring/package-copy.js';
 import { callable } from '../options/checks.js';
 import { withTemplate } from '../options/key-template-mark.js';
@@ -18,7 +19,7 @@ import type {
   TakesArguments,
 } from './method.types.js';
 
-const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError };
+const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;
 
 /** How the result of a method is kept, and what is compared between the calls of a key. */
 export interface IdempotentOptions extends IdempotencyOptions {
@@ -91,6 +92,11 @@ export function Idempotent(
     const interceptor = new IdempotentInterceptor({ keyOf, options: named, fingerprintOf, signal });
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, IDEMPOTENCY);
+    noteMethod(target, propertyKey, {
+      decorator: DECORATOR.name,
+      template: typeof key === 'string' ? key : undefined,
+      options: { ...given },
+    });
     noteBackend(DECORATOR, target, propertyKey, named.backend);
   };
 }

@@ -161,3 +161,20 @@ it('keeps one subscription for each process, whatever the number of names, and e
   await Promise.all([near.close(), far.close()]);
   await eventually(async () => (await channels()) === 0);
 });
+
+it.each([
+  ['tries once', 0],
+  ['waits', 300],
+])(
+  'a call that %s ends where round trips take longer than the lease, and keeps the permit from nobody',
+  async (_, wait) => {
+    await (await there.acquire('warm', { permits: 1 })).release();
+    proxy.slow({ request: 35, reply: 35 });
+    const slow = there.acquire('slow', { permits: 1, ttl: 100, wait }).then(
+      () => 'a permit',
+      (error: Error) => error.name,
+    );
+    expect(await Promise.race([slow, sleep(5_000)])).toMatch(/^Primitive|^Semaphore|^a permit/);
+    await (await here.acquire('slow', { permits: 1, wait: 5_000 })).release();
+  },
+);

@@ -313,3 +313,27 @@ it('keeps the cache too, if it provides a store for it', async () => {
   expect(await cache.get('price')).toBe(3);
   expect(opened).toEqual(['shop']);
 });
+
+it('refuses those that come after the tokens of a grant where `mint` throws, and frees the name', async () => {
+  const inner = memory();
+  const backend = new Proxy(inner, {
+    get(target, name) {
+      if (name === 'mint')
+        return () => {
+          throw new Error('no tokens');
+        };
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+  await using app = await startLockServices({ backend });
+  await using other = await startLockServices({ backend: inner });
+  const calls = Array.from({ length: 400 }, () =>
+    app.locks.withLock('busy', { wait: 1_000, ttl: 60_000 }, async () => 'ran'),
+  );
+  const outcomes = await Promise.allSettled(calls);
+  expect(outcomes.filter(({ status }) => status === 'fulfilled')).not.toEqual([]);
+  for (const outcome of outcomes)
+    if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject({ name: 'LockBackendError' });
+  await (await other.locks.acquire('busy', { wait: 5_000 })).release();
+});

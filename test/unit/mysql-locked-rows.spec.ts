@@ -72,3 +72,12 @@ it('rows on which nothing is under way are forgotten', async () => {
   await statement.settled;
   expect((locked as unknown as { underWay: Map<string, unknown> }).underWay.size).toBe(0);
 });
+
+it('a renewal does not wait for the statements on a locked row, whose connection may be dead', async () => {
+  const { locked, send, passOthers } = watched();
+  send('row');
+  await passOthers(350);
+  expect(locked.has('row')).toBe(true);
+  send('row');
+  await expect(locked.watchAtOnce(rowsOf('row'), async () => 'renewed')).resolves.toBe('renewed');
+});

@@ -1,3 +1,4 @@
+import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
 import { lockOption } from '../../lib/options/option-checks.js';
 import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
 import { entrySettings } from '../../lib/cache/options/entry-settings.js';
@@ -101,4 +102,13 @@ it.each([
   ['redis://cache:6379', '"redis://cache:6379"'],
 ])('shows no password of a URL that was given for another option', (value, shown) => {
   expect(lockOption.refused('schema', value, 'a name').message).toBe(`Option "schema" is ${shown}; give a name`);
+});
+
+it('refuses a default backend that there is none of', () => {
+  const defaults = { backend: 'nope' };
+  expect(() => resolveModuleOptions({ ...REDIS, defaults })).toThrow(
+    new LockConfigError(`Option "defaults.backend" is "nope"; give a name of the module's "backends" (none)`),
+  );
+  const backends = { nope: memory() };
+  expect(resolveModuleOptions({ ...REDIS, defaults, backends }).defaults.backend).toBe('nope');
 });

@@ -15,7 +15,7 @@ import { PrimitiveConfigError, PrimitiveKeyError } from '../../errors/primitive-
 import { encodeKeyPart, whyNotAKeyPart } from '../../keys/key-part.js';
 import { IdempotencyService } from '../../primitives/idempotency/idempotency.service.js';
 import { answersItself } from './answers-itself.js';
-import type { HttpResponse } from './http-response.js';
+import { isSent, type HttpResponse } from './http-response.js';
 import { idempotencyKeyOf } from './idempotency-key-header.js';
 import {
   idempotencyKeyRules,
@@ -31,6 +31,7 @@ import {
   repeatResponse,
   type KeptResponse,
 } from './kept-response.js';
+import { hostAndVersion } from '../route-place.js';
 
 /**
  * Makes an interceptor that answers requests with the same `Idempotency-Key` once:
@@ -68,7 +69,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const request = context.switchToHttp().getRequest<IdempotentRequest>();
     if (!this.rules.methods.has(request.method)) return next.handle();
     const header = idempotencyKeyOf(request.headers);
-    if (header !== undefined) return defer(() => this.answer(context, this.keyOf(request, header), next));
+    if (header !== undefined) return defer(() => this.answer(context, this.keyOf(context, header), next));
     if (this.rules.required) throw new IdempotencyHeaderError('This request needs an Idempotency-Key header.');
     return next.handle();
   }
@@ -81,11 +82,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     if (around !== undefined && around === KEYS.get(request)) return bodyOf(next);
     KEYS.set(request, key);
     if (answersItself(context.getClass(), context.getHandler().name)) {
-      const name = `${context.getClass().name}.${context.getHandler().name}`;
-      throw new PrimitiveConfigError(
-        `${name} did not run: it answers by @Res() or @Next(), so that idempotencyKey cannot keep its answer; return ` +
-          'the body, and set headers by @Res({ passthrough: true })',
-      );
+      throw notKept(context, 'did not run: it answers by @Res() or @Next()');
     }
     const { headers, fingerprint, run } = this.rules;
     // Kept results have a digest of this form.
@@ -96,6 +93,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
       const answer = await this.service.run(key, { ...run, fingerprint: identity }, async () => {
         ran = true;
         const body = await bodyOf(next);
+        if (isSent(response)) throw answered(context);
         // What is no data stands for itself, so that the service refuses it.
         if (streamKindOf(body) || typeof body === 'function') return body as KeptResponse;
         return keptResponse(response, headers ?? headersSince(before, response), body);
@@ -109,13 +107,28 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     }
   }
 
-  private keyOf(request: IdempotentRequest, header: string): string {
+  private keyOf(context: ExecutionContext, header: string): string {
+    const request = context.switchToHttp().getRequest<IdempotentRequest>();
     const scope = this.rules.scope(request);
     const why = whyNotAKeyPart(scope);
     if (why) throw new PrimitiveKeyError(`Option "scope" returned ${why}; return text that identifies the client`);
-    const parts = [String(scope), request.method, routeOf(request), header];
+    const elsewhere = hostAndVersion(context.getClass(), context.getHandler());
+    const route = elsewhere === undefined ? routeOf(request) : `${routeOf(request)}|${elsewhere}`;
+    const parts = [String(scope), request.method, route, header];
     return `http:${parts.map(encodeKeyPart).join(':')}`;
   }
+}
+
+/** A redirect, for instance: the headers of such an answer, without its body, would make no answer. */
+function answered(context: ExecutionContext): PrimitiveConfigError {
+  return notKept(context, 'has answered by itself, by the response of @Res({ passthrough: true })');
+}
+
+function notKept(context: ExecutionContext, why: string): PrimitiveConfigError {
+  return new PrimitiveConfigError(
+    `${context.getClass().name}.${context.getHandler().name} ${why}, so that idempotencyKey cannot keep its answer; ` +
+      'return the body, and set headers by @Res({ passthrough: true })',
+  );
 }
 
 /** Nest answers with the last value of a handler's Observable. */

@@ -16,6 +16,16 @@ type StoredResponse = Omit<KeptResponse, 'body'> & StoredBody;
 
 const typed = typedSerializer();
 
+/** They belong to one answer on one connection: the server sets them anew. */
+const OF_THE_CONNECTION = new Set([
+  'connection',
+  'content-length',
+  'date',
+  'keep-alive',
+  'trailer',
+  'transfer-encoding',
+]);
+
 /**
  * Stores the JSON of a body rather than the body: an object with `toJSON`, such as a document of a database, is then
  * repeated as it was sent.
@@ -59,7 +69,7 @@ export function headersSince(before: ReadonlyMap<string, string>, response: Http
 export function keptResponse(response: HttpResponse, names: readonly string[], body: unknown): KeptResponse {
   const headers: Record<string, string | string[]> = {};
   for (const name of names) {
-    const value = response.getHeader(name);
+    const value = OF_THE_CONNECTION.has(name.toLowerCase()) ? undefined : response.getHeader(name);
     if (value !== undefined) headers[name] = typeof value === 'object' ? [...value] : String(value);
   }
   return { status: response.statusCode, headers, body };

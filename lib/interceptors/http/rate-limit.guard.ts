@@ -13,10 +13,14 @@ import {
   type RateLimitPolicyOptions,
   type RateLimitPolicySettings,
 } from './rate-limit-policy.js';
+import { placeOf } from '../route-place.js';
 
 interface NamedPolicy {
   readonly policy: RateLimitPolicySettings;
+  /** As clients see it. */
   readonly name: string;
+  /** What its requests are counted for. */
+  readonly place: string;
 }
 
 /** The policies that a request was counted by: a route may have a guard of its own besides a global one. */
@@ -73,10 +77,10 @@ export class RateLimitGuard implements CanActivate {
   }
 
   /** Logs what our interceptor would log in a handler: it does not run before the guards. */
-  private async take(context: ExecutionContext, { policy, name }: NamedPolicy): Promise<RateLimitDecision> {
+  private async take(context: ExecutionContext, { policy, place }: NamedPolicy): Promise<RateLimitDecision> {
     try {
       const client = clientOf(context.switchToHttp().getRequest<LimitedRequest>(), policy.key);
-      return await this.limiter.take(`http:${encodeKeyPart(name)}:${client}`, policy.limits);
+      return await this.limiter.take(`http:${encodeKeyPart(place)}:${client}`, policy.limits);
     } catch (error) {
       if (error instanceof PrimitiveError) logOnce(this.limiter.log, error);
       throw error;
@@ -86,15 +90,16 @@ export class RateLimitGuard implements CanActivate {
   private policyOf(context: ExecutionContext): NamedPolicy | undefined {
     const [handler, controller] = [context.getHandler(), context.getClass()];
     const places = [
-      { target: handler, name: `${controller.name}.${handler.name}` },
-      { target: controller, name: controller.name },
+      { target: handler, name: `${controller.name}.${handler.name}`, place: placeOf(controller, handler) },
+      { target: controller, name: controller.name, place: placeOf(controller) },
     ];
-    for (const { target, name } of places) {
+    for (const { target, name, place } of places) {
       const policy = Reflect.getMetadata(RATE_LIMIT_POLICY, target) as RateLimitPolicySettings | null | undefined;
       if (policy === null) return undefined;
-      if (policy) return { policy, name: policy.name ?? name };
+      if (policy) return { policy, name: policy.name ?? name, place: policy.name ?? place };
     }
-    return this.policy && { policy: this.policy, name: this.policy.name ?? 'default' };
+    const name = this.policy?.name ?? 'default';
+    return this.policy && { policy: this.policy, name, place: name };
   }
 
   private send(context: ExecutionContext, fields: Readonly<Record<string, string>>): void {

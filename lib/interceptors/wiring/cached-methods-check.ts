@@ -3,7 +3,7 @@ import { Inject, Injectable, Logger, type OnModuleInit } from '@nestjs/common';
 import { DiscoveryService } from '@nestjs/core';
 import { LimitedLog } from '../../errors/limited-log.js';
 import { secondsTaken } from '../../cache/options/seconds-check.js';
-import { notedMethods, type PresentMethod } from './noted-methods.js';
+import { byTemplate, notedMethods, type PresentMethod } from './noted-methods.js';
 
 /** Warns at start-up of methods of the application whose caching is probably a mistake. */
 @Injectable()
@@ -13,7 +13,7 @@ export class CachedMethodsCheck implements OnModuleInit {
   constructor(@Inject(DiscoveryService) private readonly discovery: DiscoveryService) {}
 
   onModuleInit(): void {
-    const methods = notedMethods(this.discovery);
+    const methods = notedMethods(this.discovery).filter(({ decorator }) => decorator !== 'Idempotent');
     for (const method of methods) {
       const { decorator, name, options } = method;
       for (const line of secondsTaken(options)) this.warn(`@${decorator} of ${name}: ${line}`);
@@ -24,7 +24,7 @@ export class CachedMethodsCheck implements OnModuleInit {
         );
       }
     }
-    for (const [template, sharing] of byTemplate(methods)) {
+    for (const [template, sharing] of byTemplate(methods.filter(({ decorator }) => decorator === 'Cached'))) {
       if (sharing.length > 1) this.warn(sharedTemplate(template, sharing));
     }
   }
@@ -38,17 +38,6 @@ export class CachedMethodsCheck implements OnModuleInit {
 /** A `@CachePut` without placeholders may be meant: `@CachePut('settings')` stores the only value. */
 function hasOneKeyForAll({ decorator, template, parameters }: PresentMethod): boolean {
   return decorator === 'Cached' && parameters > 0 && template !== undefined && !template.includes('<');
-}
-
-function byTemplate(methods: readonly PresentMethod[]): Map<string, PresentMethod[]> {
-  const found = new Map<string, PresentMethod[]>();
-  for (const method of methods) {
-    if (method.decorator !== 'Cached' || method.template === undefined) continue;
-    const same = found.get(method.template);
-    if (same) same.push(method);
-    else found.set(method.template, [method]);
-  }
-  return found;
 }
 
 function sharedTemplate(template: string, methods: readonly PresentMethod[]): string {

@@ -1,8 +1,8 @@
 import type { DiscoveryService } from '@nestjs/core';
 
-/** A method with `@Cached` or `@CachePut`, as the checks at start-up need it. */
+/** A method with `@Cached`, `@CachePut` or `@Idempotent`, as the checks at start-up need it. */
 export interface NotedMethod {
-  readonly decorator: 'Cached' | 'CachePut';
+  readonly decorator: 'Cached' | 'CachePut' | 'Idempotent';
   readonly property: string | symbol;
   /** `undefined` if a function makes the key. */
   readonly template: string | undefined;
@@ -49,6 +49,18 @@ export function notedMethods(discovery: DiscoveryService): PresentMethod[] {
       name: `${prototype.constructor.name}.${String(method.property)}`,
     })),
   );
+}
+
+/** Those whose key is made of a template, by that. */
+export function byTemplate(methods: readonly PresentMethod[]): Map<string, PresentMethod[]> {
+  const found = new Map<string, PresentMethod[]>();
+  for (const method of methods) {
+    if (method.template === undefined) continue;
+    const same = found.get(method.template);
+    if (same) same.push(method);
+    else found.set(method.template, [method]);
+  }
+  return found;
 }
 
 /** The prototypes of all providers and controllers of the application. */

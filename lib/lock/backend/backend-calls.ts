@@ -70,7 +70,13 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     limit?: number,
   ): void {
-    const call = this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
+    let call: Pending<Minted | null>;
+    try {
+      call = this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
+    } catch (error) {
+      // Not at once: the caller that the grant admits comes first.
+      call = Promise.reject(error);
+    }
     this.send('acquire', names, call, answered, failed, limit);
   }
 

@@ -11,8 +11,10 @@ import { currentInstant, type Instant } from '../../timing/instant.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { PrimitiveCalls } from '../primitive-calls.js';
 import type { PermitCall } from './permit-call.js';
-import { grantOf, isEnough, type PermitGrant, type PermitTurn } from './permit-turn.js';
+import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './permit-turn.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
+
+const OPERATION = 'acquisition of a permit of semaphore';
 
 /** What a bid uses of its process. */
 export interface BidDesk {
@@ -131,7 +133,7 @@ export class PermitBid {
     const { name, ticket, count } = request;
     this.setAsking(true);
     desk.calls.ask(
-      'acquisition of a permit of semaphore',
+      OPERATION,
       name,
       () => desk.store.acquire({ name, ticket, count, permits, ttl, queues: call === undefined }),
       (answer) => this.answered(sentAt, request, answer),
@@ -161,9 +163,13 @@ export class PermitBid {
     else if (!this.call) desk.giveBack(request, this.bidder.settings.ttl);
   }
 
-  private granted(grant: PermitGrant): void {
+  /** `confirmed`: renewed just now, so that a caller enters with whatever is left. */
+  private granted(grant: PermitGrant, confirmed = false): void {
     if (this.over) return;
-    if (!isEnough(grant)) return this.confirm(grant);
+    if (confirmed ? trustedOf(grant) <= 0 : !isEnough(grant)) {
+      if (confirmed) return this.failed(this.tooLate());
+      return this.confirm(grant);
+    }
     this.end();
     this.turn = this.bidder.granted(this, grant);
     if (!this.turn) this.desk.giveBack(this.request, this.bidder.settings.ttl);
@@ -182,10 +188,15 @@ export class PermitBid {
           if (this.over) return;
           this.setAsking(false);
           if (remaining === undefined) this.askAnew();
-          else this.granted({ sentAt, remaining, fencingToken, tokens });
+          else this.granted({ sentAt, remaining, fencingToken, tokens }, true);
         },
         (error: PrimitiveBackendError) => this.failed(error),
       );
+  }
+
+  private tooLate(): PrimitiveBackendError {
+    const { ttl } = this.bidder.settings;
+    return this.desk.calls.failure(OPERATION, this.name, `granted too late: the lease of ${ttl} ms had ended`);
   }
 
   /** Asks again after a pause, unless the bidder gives it up. */

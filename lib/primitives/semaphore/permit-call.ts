@@ -1,6 +1,7 @@
 import { SemaphoreTimeoutError } from '../../errors/semaphore-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
@@ -44,6 +45,7 @@ export class PermitCall implements Expiring {
 
   begin(hostOf: () => CallHost, timeouts: Timeouts): void {
     const { wait, signal } = this.settings;
+    mustNotEnd();
     if (signal) this.abortion = listenToAbort(signal, () => this.refuse(signal.reason, 'aborted'));
     if (wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
     if (semaphoreChannels.attempt.hasSubscribers) semaphoreChannels.attempt.publish({ call: this.call, wait });
@@ -90,6 +92,7 @@ export class PermitCall implements Expiring {
 
   private end(): void {
     this.over = true;
+    mayEnd();
     this.timeout?.leave();
     this.abortion?.leave();
     this.host?.left(this);

@@ -118,6 +118,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   asksAnew(bid: PermitBid): void {
+    if (bid.call) return bid.call.refuse(bid.call.timedOut(), 'backend');
     if (bid.queued) this.queued -= 1;
     bid.queued = false;
     this.refuseOverdue();
@@ -162,7 +163,6 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     this.desk.forget(this);
   }
 
-  /** Refuses all calls, for a reason. */
   close(error: (name: string) => Error): void {
     for (const call of [...this.calls.toArray(), ...this.tries.toArray()]) call.refuse(error(this.name), 'shutdown');
     this.endTick();

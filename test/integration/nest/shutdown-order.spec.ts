@@ -69,6 +69,7 @@ it('keeps the process alive while a call waits, and no longer', async () => {
   expect(await child.exited).toBe(0);
   expect(await child.says('refused')).toBe('LOCK_TIMEOUT');
   expect(await child.says('also')).toBe('LOCK_TIMEOUT');
+  expect(await child.says('permit')).toBe('SEMAPHORE_TIMEOUT');
   await child.says('ended');
 });
 

@@ -34,6 +34,7 @@ class User {
 
 interface Headers {
   header(name: string, value: string | string[]): unknown;
+  redirect(to: string): unknown;
 }
 
 let runs = 0;
@@ -107,6 +108,23 @@ class Answers {
     response.header('Set-Cookie', ['a=1', `b=${++runs}`]);
     response.header('Location', '/not-kept');
     return 'baked';
+  }
+
+  @Post('measured')
+  @UseInterceptors(idempotencyKey({ scope, headers: ['Content-Length', 'Date', 'X-Kept'] }))
+  async measured(@Res({ passthrough: true }) response: Headers): Promise<string> {
+    runs += 1;
+    response.header('Content-Length', '8');
+    response.header('Date', 'long ago');
+    response.header('X-Kept', 'yes');
+    return 'measured';
+  }
+
+  @Post('redirected')
+  @UseInterceptors(idempotencyKey({ scope }))
+  async redirected(@Res({ passthrough: true }) response: Headers): Promise<void> {
+    runs += 1;
+    response.redirect('/elsewhere');
   }
 }
 
@@ -189,5 +207,24 @@ describe.each([
     const { first, second } = await twice('cookies');
     for (const { headers } of [first, second]) expect(headers.getSetCookie()).toEqual(['a=1', 'b=1']);
     expect([first, second].map(({ headers }) => headers.get('Location'))).toEqual(['/not-kept', null]);
+  });
+
+  it('has no header that belongs to one answer on one connection', async () => {
+    const { first, second } = await twice('measured');
+    expect(first.headers.get('Date')).toBe('long ago');
+    expect(second.headers.get('Date')).not.toBe('long ago');
+    for (const { headers } of [first, second])
+      expect([headers.get('X-Kept'), headers.get('Content-Length')]).toEqual(['yes', '8']);
+  });
+
+  it('is none where the handler has answered by itself: it runs again, and the log names it', async () => {
+    for (let time = 1; time <= 2; time++) {
+      const headers = { 'Idempotency-Key': 'one' };
+      const answer = await fetch(`${await app.getUrl()}/redirected`, { method: 'POST', headers, redirect: 'manual' });
+      expect(answer.headers.get('Location')).toBe('/elsewhere');
+      expect(answer.headers.get('Idempotent-Replayed')).toBeNull();
+      expect(runs).toBe(time);
+    }
+    expect(logger.matching(/Answers.redirected has answered by itself.*return the body/)).not.toEqual([]);
   });
 });

@@ -280,3 +280,32 @@ describe('the permits of a semaphore at Redis', () => {
     stores.semaphores.unlisten('own');
   });
 });
+
+it('a request that is sent again does not shorten the claim that its first copy was granted by message', async () => {
+  const backend = redis(server.url);
+  const stores = (backend as typeof backend & PrimitiveStoreProvider).openPrimitiveStores(undefined);
+  const { semaphores } = stores;
+  const told: string[] = [];
+  semaphores.listen({ process: 'twice', onGrant: (ticket) => told.push(ticket), onConnected() {} });
+  const acquire = (ticket: string) =>
+    semaphores.acquire({ name: 'twice', ticket, count: 1, permits: 2, ttl: 200, queues: true });
+  const admin = new Redis(server.url);
+  const lease = async () => {
+    const [, end] = await admin.zrange('semaphore:{twice}', '0', '-1', 'WITHSCORES');
+    return Number(end) - Date.now();
+  };
+  try {
+    for (const holder of ['holder:1', 'holder:2']) await acquire(holder);
+    await eventually(async () => ((await admin.pubsub('CHANNELS')) as string[]).length > 0);
+    expect(await acquire('twice:1')).toMatchObject({ status: 'busy' });
+    for (const ticket of ['holder:1', 'holder:2']) await semaphores.release({ name: 'twice', ticket, count: 1 });
+    await eventually(() => told.length === 1);
+    expect(await lease()).toBeGreaterThan(1_000);
+    expect(await acquire('twice:1')).toMatchObject({ status: 'granted' });
+    expect(await lease()).toBeGreaterThan(1_000);
+  } finally {
+    admin.disconnect();
+    await stores.close();
+    await backend.close();
+  }
+});

@@ -41,7 +41,8 @@ export class OwnPool {
   }
 
   private open(): Pool {
-    const pool = createPool(this.options);
+    // A reset would undo the settings of the session.
+    const pool = createPool({ ...this.options, resetOnRelease: false });
     pool.on('connection', (connection) => {
       this.connections.add(connection);
       connection.on('end', () => this.connections.delete(connection));

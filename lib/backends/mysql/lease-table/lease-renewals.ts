@@ -59,7 +59,7 @@ export class LeaseRenewals {
   }
 
   private prolong(rows: Rows, ttl: number): Promise<Held> {
-    return this.locked.watch(rows, () => this.prolongAndRead(rows, ttl));
+    return this.locked.watchAtOnce(rows, () => this.prolongAndRead(rows, ttl));
   }
 
   private async prolongAndRead(rows: Rows, ttl: number): Promise<Held> {

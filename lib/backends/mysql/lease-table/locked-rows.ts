@@ -46,18 +46,19 @@ export class LockedRows {
   /** Sends a statement on these rows, and notes them where it waits for one of them. */
   watch<Answer>(rows: readonly { readonly id: string }[], send: () => Promise<Answer>): Promise<Answer> {
     const apart = rows.length === 1 && this.rows.get((rows[0] as { id: string }).id);
-    if (!apart) return this.send(rows, send);
+    if (!apart) return this.watchAtOnce(rows, send);
     if (apart.waiting >= MOST_WAITING) return Promise.reject(rowStaysLocked(apart.waiting));
     apart.waiting += 1;
     const sent = apart.last.then(() => {
       apart.waiting -= 1;
-      return this.send(rows, send);
+      return this.watchAtOnce(rows, send);
     });
     apart.last = sent.catch(() => {});
     return sent;
   }
 
-  private async send<Answer>(rows: readonly { readonly id: string }[], send: () => Promise<Answer>): Promise<Answer> {
+  /** As `watch`, but does not wait for the statements before it: their connection may be dead, and a lease ends. */
+  async watchAtOnce<Answer>(rows: readonly { readonly id: string }[], send: () => Promise<Answer>): Promise<Answer> {
     const sentAt = performance.now();
     const slow = this.timeouts.start(SLOW, {
       // Where it answers none of the later ones either, the server is slow, and more statements would not help.

@@ -1,3 +1,4 @@
+import { CLAIM } from './semaphore-functions.lua.js';
 import { semaphoreScript } from './semaphore-script.js';
 
 /** What a call wants. */
@@ -51,6 +52,9 @@ export const EXCHANGE_PERMITS = semaphoreScript(
   if s.limit ~= limit then set_limit(s, limit) end
   if not blocked and count <= free then
     if last[1] then leave(s, ticket) end
+    -- An earlier copy may have been granted a claim that lasts longer, and the message of it may have arrived.
+    local left = ttl < ${CLAIM} and left_of(s, ticket)
+    if left and left > ttl then return granted(s, left) end
     return {1, hold(s, ticket, count, ttl), ttl}
   end
   if wanted == '${QUEUE}' then enqueue(s, ticket) end
