@@ -163,13 +163,14 @@ it('keeps one subscription for each process, whatever the number of names, and e
 });
 
 it.each([
-  ['tries once', 0],
-  ['waits', 300],
+  ['tries once', 0, 35],
+  ['waits', 300, 35],
+  ['tries once, and finds its lease over,', 0, 70],
 ])(
   'a call that %s ends where round trips take longer than the lease, and keeps the permit from nobody',
-  async (_, wait) => {
+  async (_, wait, delay) => {
     await (await there.acquire('warm', { permits: 1 })).release();
-    proxy.slow({ request: 35, reply: 35 });
+    proxy.slow({ request: delay, reply: delay });
     const slow = there.acquire('slow', { permits: 1, ttl: 100, wait }).then(
       () => 'a permit',
       (error: Error) => error.name,

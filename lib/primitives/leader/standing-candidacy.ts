@@ -102,13 +102,14 @@ export class StandingCandidacy implements Candidacy, TermObserver {
 
   private async stand(): Promise<void> {
     const options = this.lockOptions;
-    // Also while it leads or the backend is away: connections of some stores do not keep a process alive.
+    // Also while it leads or the backend is away: connections of some stores do not keep a process alive. Not longer:
+    // the work of a term may never settle.
     mustNotEnd();
+    this.leaving.signal.addEventListener('abort', mayEnd, { once: true });
     // One try first: whether another process leads, or the backend is away, is known at once.
     await this.attempt({ ...options, wait: 0 });
     this.answer();
     while (!this.leaving.signal.aborted) await this.attempt(options);
-    mayEnd();
     this.states.complete();
     if (leaderChannels.left.hasSubscribers) leaderChannels.left.publish(leaderEvent(this.name, this.source));
   }

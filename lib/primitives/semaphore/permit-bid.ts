@@ -166,9 +166,9 @@ export class PermitBid {
   /** `confirmed`: renewed just now, so that a caller enters with whatever is left. */
   private granted(grant: PermitGrant, confirmed = false): void {
     if (this.over) return;
-    if (confirmed ? trustedOf(grant) <= 0 : !isEnough(grant)) {
-      if (confirmed) return this.failed(this.tooLate());
-      return this.confirm(grant);
+    if (!isEnough(grant)) {
+      if (!confirmed) return this.confirm(grant);
+      if (trustedOf(grant) <= 0) return this.failed(this.tooLate());
     }
     this.end();
     this.turn = this.bidder.granted(this, grant);
