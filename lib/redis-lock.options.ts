@@ -3,6 +3,7 @@ import type { RedisConnection } from './options/redis-connection.js';
 import type { CacheOptions } from './cache/options/cache-options.js';
 import { cacheSettings, type CacheSettings } from './cache/options/cache-settings.js';
 import type { LockBackend } from './contracts/lock-backend.js';
+import { unknownBackend } from './lock/backend/lock-backends.js';
 import { defaultLabel } from './lock/backend/process-label.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
 import { instance, timer, trueOrFalse } from './options/checks.js';
@@ -144,8 +145,7 @@ export function resolveModuleOptions(options: RedisLockModuleOptions): ResolvedM
 function requireDefaultBackend({ defaults, backends }: ResolvedModuleOptions): void {
   const known = Object.keys(backends);
   if (defaults.backend === undefined || known.includes(defaults.backend)) return;
-  const shown = known.map((name) => `"${name}"`).join(', ') || 'none';
-  throw lockOption.refused('defaults.backend', defaults.backend, `a name of the module's "backends" (${shown})`);
+  throw unknownBackend('defaults.backend', defaults.backend, known);
 }
 
 function isLockBackend(value: unknown): value is LockBackend {

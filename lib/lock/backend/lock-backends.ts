@@ -17,6 +17,12 @@ export interface LockBackendsOptions {
   readonly failFast: boolean;
 }
 
+/** The error for an option that names a backend which is none of the known ones. */
+export function unknownBackend(option: string, name: string, known: readonly string[]): LockConfigError {
+  const shown = known.map((each) => `"${each}"`).join(', ') || 'none';
+  return new LockConfigError(`Option "${option}" is "${name}"; give a name of the module's "backends" (${shown})`);
+}
+
 /** The backends of one module instance: the main one and those chosen by name. */
 export class LockBackends {
   readonly logger = new LimitedLog(new Logger('RedisLock'));
@@ -58,8 +64,7 @@ export class LockBackends {
 
   /** The error for a name that no backend has. */
   unknown(name: string): LockConfigError {
-    const known = [...this.named.keys()].map((each) => `"${each}"`).join(', ') || 'none';
-    return new LockConfigError(`Option "backend" is "${name}"; give a name of the module's "backends" (${known})`);
+    return unknownBackend('backend', name, [...this.named.keys()]);
   }
 
   all(): readonly QueueingBackend[] {
