@@ -1,31 +1,64 @@
-import { Module, type DynamicModule } from '@nestjs/common';
-import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
-import { redis } from './backends/redis/locks/redis-lock-backend.js';
-import { openCacheStore } from './redis-lock.cache-store.js';
-import { openCacheEngine } from './cache/cache-engine-opening.js';
-import { startCacheStore } from './cache/store/cache-store-start.js';
-import { CacheRuntime } from './cache/cache-runtime.js';
-import { CacheService } from './cache/cache.service.js';
-import { CachedMethodsCheck } from './interceptors/wiring/cached-methods-check.js';
-import { InstanceAdopter } from './interceptors/wiring/instance-adopter.js';
-import { LockErrorInterceptor } from './interceptors/http/lock-error.interceptor.js';
-import { IdempotentMethodsCheck } from './interceptors/wiring/idempotent-methods-check.js';
-import { NamedBackendsCheck } from './interceptors/wiring/named-backends-check.js';
-import { notedAtBoot } from './interceptors/wiring/package-copy.js';
-import { LockBackends } from './lock/backend/lock-backends.js';
-import { LockService } from './lock/lock.service.js';
-import { CacheEvents } from './observability/cache-events.js';
-import { LockEvents } from './observability/lock-events.js';
-import { PrimitiveEvents } from './observability/primitive-events.js';
-import { PRIMITIVE_PROVIDERS, PRIMITIVE_SERVICES } from './redis-lock.primitives.js';
+import { type Provider, type Type, ConfigurableModuleBuilder, Module, type DynamicModule } from '@nestjs/common';
 import {
-  ConfigurableModuleClass,
-  MODULE_OPTIONS_TOKEN,
-  type ASYNC_OPTIONS_TYPE,
-  type OPTIONS_TYPE,
-} from './redis-lock.module-definition.js';
+  OnlyLeaderCandidates,
+  CachedMethodsCheck,
+  IdempotentMethodsCheck,
+  NamedBackendsCheck,
+} from './wiring/start-checks.js';
+import { LockBackends } from './lock/line/lock-backends.js';
+import { CountDownLatch } from './primitives/latch/count-down-latch.js';
+import { IdempotencyService } from './primitives/idempotency/idempotency.service.js';
+import { MemoryRateLimitStore } from './backends/memory/memory-primitives.js';
+import { LeaderElection } from './primitives/leader/leader-election.js';
+import { PrimitiveRuntime } from './primitives/runtime.js';
+import { LOCAL_RATE_LIMITS, RateLimiter } from './primitives/rate-limit/rate-limiter.js';
+import { ScheduledJobs } from './primitives/schedule/scheduled-jobs.js';
+import { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
+import { type RedisLockModuleOptions, resolveModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
+import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
+import { redis } from './backends/redis/redis-backend.js';
+import { openCacheEngine, CacheRuntime } from './cache/cache-runtime.js';
+import { startCacheStore } from './cache/store/store-calls.js';
+import { CacheService } from './cache/cache.service.js';
+import { InstanceAdopter, notedAtBoot } from './wiring/instance-adopter.js';
+import { LockErrorInterceptor } from './http/lock-error.interceptor.js';
+import { LockService } from './lock/lock.service.js';
+import { CacheEvents, LockEvents, PrimitiveEvents } from './observability/events.js';
 import { lockOption } from './options/option-checks.js';
-import { resolveModuleOptions, type RedisLockModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
+import { type CacheStore, isCacheStoreProvider } from './contracts/cache-store.js';
+import type { LockBackend } from './contracts/lock-backend.js';
+import { emptyCacheStore } from './backends/memory/empty-cache-store.js';
+import { memoryCacheStore } from './backends/memory/memory-cache-store.js';
+import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
+
+/** The services of the primitives, which applications inject. */
+export const PRIMITIVE_SERVICES: readonly Type[] = [
+  ScheduledJobs,
+  LeaderElection,
+  CountDownLatch,
+  SemaphoreService,
+  IdempotencyService,
+  RateLimiter,
+];
+
+/** What the module provides for the primitives. */
+export const PRIMITIVE_PROVIDERS: readonly Provider[] = [
+  {
+    provide: PrimitiveRuntime,
+    inject: [LockBackends],
+    useFactory: (backends: LockBackends) => new PrimitiveRuntime(backends),
+  },
+  { provide: LOCAL_RATE_LIMITS, useValue: () => new MemoryRateLimitStore() },
+  ...PRIMITIVE_SERVICES,
+  OnlyLeaderCandidates,
+];
+
+export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
+  new ConfigurableModuleBuilder<RedisLockModuleOptions>({ moduleName: 'RedisLock' })
+    .setClassMethodName('forRoot')
+    .setFactoryMethodName('createRedisLockOptions')
+    .setExtras({ isGlobal: true }, (definition, { isGlobal }) => ({ ...definition, global: isGlobal }))
+    .build();
 
 const RESOLVED_OPTIONS = Symbol('resolved module options');
 
@@ -108,4 +141,19 @@ export class RedisLockModule extends ConfigurableModuleClass {
     lockOption.object('options', options, 'an object with useFactory, useClass or useExisting');
     return notedAtBoot(super.forRootAsync(options));
   }
+}
+
+/** Opens the store of a module's cache: where its options say, or else the store of the lock backend, if it has one. */
+export async function openCacheStore(
+  { enabled, memory, redis: ofItsOwn }: NonNullable<ResolvedModuleOptions['cache']>,
+  prefix: string | undefined,
+  locks: LockBackend,
+): Promise<CacheStore | undefined> {
+  if (!enabled) return emptyCacheStore();
+  if (memory) {
+    const { BoundedValues } = await import('./backends/memory/bounded-values.js');
+    return memoryCacheStore(new BoundedValues(memory));
+  }
+  if (ofItsOwn !== undefined) return openRedisCacheStore(ofItsOwn, prefix);
+  return isCacheStoreProvider(locks) ? locks.openCacheStore(prefix) : undefined;
 }

@@ -1,13 +1,11 @@
-import { fenceTtlOf } from './backends/redis/fencing/fence-ttl.js';
+import { fenceTtlOf } from './backends/redis/locks/queue.lua.js';
 import type { RedisConnection } from './options/redis-connection.js';
-import type { CacheOptions } from './cache/options/cache-options.js';
-import { cacheSettings, type CacheSettings } from './cache/options/cache-settings.js';
+import { type CacheOptions, cacheSettings, type CacheSettings } from './cache/options/cache-options.js';
 import type { LockBackend } from './contracts/lock-backend.js';
-import { unknownBackend } from './lock/backend/lock-backends.js';
-import { defaultLabel } from './lock/backend/process-label.js';
+import { unknownBackend } from './lock/line/lock-backends.js';
+import { defaultLabel } from './lock/line/process-label.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
-import { instance, timer, trueOrFalse } from './options/checks.js';
-import type { Duration } from './options/duration.js';
+import { instance, timer, trueOrFalse, type Duration } from './options/checks.js';
 import { lockOption } from './options/option-checks.js';
 import { OptionTable, settingOf } from './options/option-table.js';
 

@@ -1,2 +1,2 @@
 export type { LockAdminOptions } from './admin-options.js';
-export { LockAdminModule } from './lock-admin.module.js';
+export { LockAdminModule } from './lock-admin-routes.js';

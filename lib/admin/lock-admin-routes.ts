@@ -1,10 +1,22 @@
-import { BadRequestException, Delete, Get, Header, Inject, NotFoundException, Query } from '@nestjs/common';
-import type { CacheKeyInfo } from '../cache/api/cache-key-info.js';
+import {
+  BadRequestException,
+  Delete,
+  Get,
+  Header,
+  Inject,
+  NotFoundException,
+  Query,
+  Controller,
+  Module,
+  UseGuards,
+  type DynamicModule,
+} from '@nestjs/common';
+import type { CacheKeyInfo } from '../cache/operations.js';
 import { CacheService } from '../cache/cache.service.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
-import { AdminQuery, type GivenQuery } from './admin-query.js';
+import { AdminQuery, type GivenQuery, lockAdminSettings, type LockAdminOptions } from './admin-options.js';
 import { endless, fieldsOf, type LockFields } from './lock-fields.js';
 
 /** What the options or the key of a request got wrong. */
@@ -93,5 +105,23 @@ async function answering<T>(body: () => Promise<T>): Promise<T> {
   } catch (error) {
     const wrong = OF_THE_REQUEST.some((each) => error instanceof each);
     throw wrong ? new BadRequestException((error as Error).message) : error;
+  }
+}
+
+/**
+ * Routes for administrators, behind guards of the application: list, inspect and force-release locks, inspect and
+ * invalidate cached values. `LockAdminModule.register({ guards: [AdminGuard] })`; needs `RedisLockModule`.
+ */
+@Module({})
+export class LockAdminModule {
+  /** @throws LockConfigError for an option that it cannot take, and without a guard */
+  static register(options: LockAdminOptions): DynamicModule {
+    const { guards, path, imports } = lockAdminSettings(options);
+
+    @Controller(path)
+    @UseGuards(...guards)
+    class LockAdminController extends LockAdminRoutes {}
+
+    return { module: LockAdminModule, imports, controllers: [LockAdminController] };
   }
 }

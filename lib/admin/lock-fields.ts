@@ -1,4 +1,4 @@
-import type { ListedLock, LockWaiter } from '../lock/lock.js';
+import type { ListedLock, LockWaiter } from '../lock/hold/lock.js';
 
 /** A lock as JSON, which has no `Infinity`. Times are in ms. */
 export interface LockFields {

@@ -1,37 +1,27 @@
 import { randomBytes } from 'node:crypto';
-import type { LimitedLog } from '../errors/limited-log.js';
-import type { CacheListener, CacheStore } from '../contracts/cache-store.js';
-import type { FirstLevel } from './first-level/first-level.js';
-import { FirstLevelTracking } from './first-level/first-level-tracking.js';
-import { DoubleDeletions } from './invalidation/double-deletions.js';
-import { InvalidatedTags } from './invalidation/invalidated-tags.js';
-import { Invalidations } from './invalidation/invalidations.js';
+import type { LimitedLog, Warnings } from '../errors/limited-log.js';
+import type { CacheListener, CacheStore, CacheTracker } from '../contracts/cache-store.js';
+import type { FirstLevel } from './values/first-level.js';
+import { DoubleDeletions, ScheduledDeletionsRunner, type DueDeletions } from './invalidation/double-deletions.js';
+import { InvalidatedTags, Invalidations, MatchingDeletions } from './invalidation/invalidations.js';
 import { LocalState } from './invalidation/local-state.js';
-import { MatchingDeletions } from './invalidation/matching-deletions.js';
-import { Mutations } from './invalidation/mutations.js';
-import { ScheduledDeletionsRunner, type DueDeletions } from './invalidation/scheduled-deletions-runner.js';
-import { StepOrder } from './invalidation/step-order.js';
+import { Mutations, StepOrder } from './invalidation/step-order.js';
 import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
-import { LoadCommits } from './load/load-commits.js';
-import { LoadLeases } from './load/load-leases.js';
-import { LoadScopes } from './load/load-scopes.js';
-import { LoadWaiters } from './load/load-waiters.js';
-import { LoaderRunner } from './load/loader-runner.js';
-import { Loads } from './load/loads.js';
-import { RestingKeys } from './load/resting-keys.js';
-import { TagStamps } from './load/tag-stamps.js';
-import type { CacheSettings } from './options/cache-settings.js';
-import { FirstLevelReads } from './read/first-level-reads.js';
-import { Flights } from './read/flights.js';
-import { OtherLoads } from './read/other-loads.js';
-import { Refresher } from './read/refresher.js';
-import { SingleFlight } from './read/single-flight.js';
-import { StoredValues } from './read/stored-values.js';
+import { LoadCommits, TagStamps } from './load/load-commits.js';
+import { LoadLeases, RestingKeys } from './load/load-lease.js';
+import { LoadScopes, LoadWaiters } from './load/load-scopes.js';
+import { LoaderRunner, Loads } from './load/loader-runner.js';
+import type { CacheSettings } from './options/cache-options.js';
+import { FirstLevelReads } from './read/read.js';
+import { Flights, SingleFlight } from './read/single-flight.js';
+import { OtherLoads } from './read/fill.js';
+import { Refresher, StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
 import { Envelopes } from './values/envelope.js';
-import { typedSerializer } from './values/typed-serializer.js';
+import { typedSerializer } from './values/serializers.js';
 import { UnkeptClasses } from './values/unkept-classes.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
 
 /** The parts of the cache on one store, and what they do with messages of other processes. */
 export class CacheEngine implements CacheListener {
@@ -200,4 +190,47 @@ function tokenSource(): () => string {
     tokens += 1;
     return `${instance}:${tokens}`;
   };
+}
+
+/**
+ * Drops from the first level each value that any client changes in the store.
+ *
+ * Also drops values that this process stores: their message looks like that of another writer, and one message may
+ * stand for both.
+ */
+export class FirstLevelTracking implements CacheTracker {
+  constructor(
+    private readonly firstLevel: FirstLevel,
+    private readonly local: LocalState,
+    private readonly warnings: Warnings,
+  ) {}
+
+  /** @throws CacheConfigError when the store cannot */
+  start(store: CacheStore): void {
+    if (store.track) return store.track(this);
+    throw new CacheConfigError(
+      `Option "cache.l1.bus" is "tracking", which takes a single Redis or Valkey, not a Cluster or another store (this one is "${store.name}"); give 'pubsub'`,
+    );
+  }
+
+  onChanged(key: string): void {
+    this.local.forgetValue(key);
+  }
+
+  onAllChanged(): void {
+    this.local.forgetMatching(() => true);
+  }
+
+  onTracked(): void {
+    this.firstLevel.trust('tracking');
+  }
+
+  onUntracked(why?: Error): void {
+    this.firstLevel.distrust('tracking');
+    if (why) {
+      this.warnings.warn(
+        `Option "cache.l1.bus" is "tracking", and Redis refuses that (${why.message}), so that the first level stays empty; give 'pubsub', or Redis 6 and a user who may use CLIENT ID, CLIENT TRACKING and the channel __redis__:invalidate`,
+      );
+    }
+  }
 }

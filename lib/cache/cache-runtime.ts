@@ -1,8 +1,9 @@
 import type { LimitedLog } from '../errors/limited-log.js';
 import type { CacheEngine } from './cache-engine.js';
 import { CacheConfigError } from '../errors/cache-errors.js';
-import type { CacheOptions } from './options/cache-options.js';
-import { secondsTakenByModule } from './options/seconds-check.js';
+import type { CacheOptions, CacheSettings } from './options/cache-options.js';
+import { secondsTakenByModule } from './options/entry-settings.js';
+import type { CacheStore } from '../contracts/cache-store.js';
 
 /**
  * The cache of one module instance, if it has one. It subscribes to messages at start-up if the module has cache
@@ -53,4 +54,19 @@ export class CacheRuntime {
     this.started = true;
     this.present?.start();
   }
+}
+
+/**
+ * Loads the code of the cache, and of its first level if it has one: an application that only locks loads neither.
+ */
+export async function openCacheEngine(
+  store: CacheStore,
+  settings: CacheSettings,
+  logger: LimitedLog,
+): Promise<CacheEngine> {
+  const [engine, firstLevel] = await Promise.all([
+    import('./cache-engine.js'),
+    settings.firstLevel && import('./values/first-level.js'),
+  ]);
+  return new engine.CacheEngine(store, settings, logger, firstLevel?.FirstLevel);
 }

@@ -1,27 +1,39 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
-import { abandonable } from './api/abandonable.js';
-import type { CacheKeyInfo } from './api/cache-key-info.js';
-import type { DeleteMatchingOptions, DoubleDeleteOptions, InvalidateOptions } from './api/cache-deletions.js';
-import { cacheKey, composedKey } from './api/cache-keys.js';
-import type { CacheOperations } from './api/cache-operations.js';
-import { CachePipeline } from './api/cache-pipeline.js';
-import type { CountArguments, CountOptions, SetOptions, SoftExpiryOptions } from './api/cache-writes.js';
-import { KeyScope } from './api/key-scope.js';
-import { CacheExpiringSetOperations, CacheSetOperations } from './api/set-operations.js';
-import { inspectKey } from './operations/key-inspection.js';
-import { addToNumber, expireValue, storeValue, takeValue } from './operations/value-changes.js';
-import { batchOf, deleteMatching, deleteTwice } from './operations/value-deletions.js';
-import { loadValues } from './operations/value-loads.js';
-import { getValue, getValues, hasValue, remainingTime } from './operations/value-reads.js';
-import { BloomFilter, type BloomFilterOptions } from './bloom/bloom-filter.js';
+import type {
+  CacheKeyInfo,
+  DeleteMatchingOptions,
+  DoubleDeleteOptions,
+  InvalidateOptions,
+  CacheOperations,
+  CountArguments,
+  CountOptions,
+  SetOptions,
+  SoftExpiryOptions,
+} from './operations.js';
+import { cacheKey, composedKey, KeyScope } from './key-scope.js';
+import { CachePipeline } from './pipeline.js';
+import { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
+import { inspectKey, getValue, getValues, hasValue, remainingTime } from './value-reads.js';
+import {
+  addToNumber,
+  expireValue,
+  storeValue,
+  takeValue,
+  batchOf,
+  deleteMatching,
+  deleteTwice,
+  loadValues,
+} from './value-changes.js';
+import { BloomFilter, type BloomFilterOptions } from './store/bloom-filter.js';
 import type { CacheRuntime } from './cache-runtime.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
-import type { Duration } from '../options/duration.js';
+import type { Duration } from '../options/checks.js';
 import { cacheOption } from '../options/option-checks.js';
 import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
 import { withTagsOf } from './options/entry-settings.js';
-import { inBatches, valuesOf } from './store/batches.js';
+import { inBatches, valuesOf } from './store/store-calls.js';
 import type { CacheStats } from './store/cache-stats.js';
+import { listenToAbort } from '../timing/abort-listeners.js';
 
 type Keys = string | readonly string[];
 type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;
@@ -240,4 +252,15 @@ export class CacheService implements CacheOperations, OnModuleInit {
     const ttl = cacheOption.endlessMilliseconds('ttl', options?.ttl);
     return addToNumber(this.scope.engine, this.scope.key(key), sign * by, ttl);
   }
+}
+
+/** Settles as `work` does, or rejects with the signal's reason if that is aborted first; the work then goes on. */
+export function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  if (signal.aborted) return Promise.reject(signal.reason);
+  return new Promise((resolve, reject) => {
+    const listening = listenToAbort(signal, () => reject(signal.reason));
+    work()
+      .finally(() => listening.leave())
+      .then(resolve, reject);
+  });
 }

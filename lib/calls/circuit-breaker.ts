@@ -1,4 +1,4 @@
-import type { Pending } from '../contracts/pending.js';
+import type { Pending } from '../contracts/store.js';
 import { LinkedList, type Place } from '../timing/linked-list.js';
 
 /** Milliseconds between two PINGs while the breaker is open. */

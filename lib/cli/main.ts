@@ -1,8 +1,35 @@
 #!/usr/bin/env node
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError } from 'commander';
+import { addCacheCommands } from './cache.js';
+import { addInspectCommand, addListCommand } from './inspect.js';
+import { addReleaseCommand } from './release.js';
+import { addWatchCommand } from './watch.js';
+import { addGlobalOptions, EXIT, exitCodeOf, lineOf } from './options.js';
 import { Logger } from '@nestjs/common';
-import { CommanderError } from 'commander';
-import { EXIT, exitCodeOf, lineOf } from './failure.js';
-import { program } from './program.js';
+
+const EXIT_CODES = `
+Exit codes: 0 done; 1 not found, or refused; 2 wrong usage; 3 the store does not serve.
+What each command costs: docs/operations/inspection.md`;
+
+/** The commands and their options. Throws a `CommanderError` instead of ending the process. */
+export function program(): Command {
+  const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  const { version } = JSON.parse(manifest) as { version: string };
+  const root = new Command('nest-redis-lock')
+    .description('Shows the locks and cached values of nest-redis-lock, and takes them away')
+    .version(version)
+    .exitOverride()
+    .configureHelp({ showGlobalOptions: true })
+    .addHelpText('after', EXIT_CODES);
+  addGlobalOptions(root);
+  addListCommand(root);
+  addInspectCommand(root);
+  addReleaseCommand(root);
+  addCacheCommands(root);
+  addWatchCommand(root);
+  return root;
+}
 
 // What the library logs is for applications: the errors say the same here.
 Logger.overrideLogger(false);

@@ -1,25 +1,4 @@
-import type { CacheBits, CacheExpiringSets, CacheSets } from './cache-collections.js';
-import type { CacheListener, CacheTracker } from './cache-listener.js';
-import type {
-  CommitRequest,
-  InvalidateRequest,
-  KeyRequest,
-  KeyState,
-  LeaseAnswer,
-  LeaseRequest,
-  LoadRequest,
-  SetRequest,
-  TagState,
-  TagVersion,
-} from './cache-requests.js';
-import type { Pending } from './pending.js';
-import type { ScheduledDeletions } from './scheduled-deletions.js';
-import type { StartRequest } from './start-request.js';
-
-export type * from './cache-collections.js';
-export type * from './cache-listener.js';
-export type * from './cache-requests.js';
-export type * from './scheduled-deletions.js';
+import type { Pending, StartRequest } from './store.js';
 
 /** Deletes in batches, between which the store serves other clients. */
 export interface DeleteMatchingRequest {
@@ -114,4 +93,254 @@ export interface CacheStore {
   diagnose?(error?: unknown): Error | undefined;
   /** Ends messages and calls. */
   close(): void;
+}
+
+/** The bytes under a key, as the cache wrote them. Text is a string, which clients send faster than a buffer. */
+export type StoredData = string | Buffer;
+
+/** One key. */
+export interface KeyRequest {
+  /** Without the prefix of the module. */
+  readonly key: string;
+}
+
+/** One load of one key. Each load has a token of its own, so that it cannot end the load lease of another. */
+export interface LoadRequest extends KeyRequest {
+  readonly token: string;
+}
+
+export interface LeaseRequest extends LoadRequest {
+  /** Milliseconds until the load lease ends, unless the loader renews it. */
+  readonly lease: number;
+  /** Asks for the lease although there is a value, to refresh it. */
+  readonly refresh: boolean;
+  /** The first bytes of the value to refresh. A value that begins with other bytes is new, and a hit. */
+  readonly seen?: StoredData | undefined;
+  /** Asks for a message when another load ends, if one has the lease. */
+  readonly waits: boolean;
+}
+
+/**
+ * - `hit`: there is a value now; read it.
+ * - `leased`: this load may store its result until its lease ends or the key is invalidated. `at`: when it was granted,
+ *   in µs by the clock of the store.
+ * - `busy`: another load has the lease for at most `remaining` ms; a message reports its end.
+ * - `barrier`: a write is under way; the result of a load must not be stored.
+ */
+export type LeaseAnswer =
+  | { readonly status: 'hit' }
+  | { readonly status: 'leased'; readonly at: number }
+  | { readonly status: 'busy'; readonly remaining: number }
+  | { readonly status: 'barrier' };
+
+export interface CommitRequest extends LoadRequest {
+  readonly data: StoredData;
+  /** Milliseconds until the value expires. */
+  readonly ttl: number;
+}
+
+/** The deletion of one value, or its soft expiry. */
+export interface InvalidateRequest extends KeyRequest {
+  /** Keeps a value that has an envelope (see `HEADER`) and marks it stale since then, in ms of the wall clock. */
+  readonly staleSince?: number;
+  /** Also sets a barrier: no load stores anything for `ttl` ms, or until `lift` names this token. */
+  readonly barrier?: { readonly token: string; readonly ttl: number };
+  /** Ends the barrier of this token. */
+  readonly lift?: string;
+}
+
+/** A value that is stored by hand: loads under way do not overwrite it. */
+export interface SetRequest extends KeyRequest {
+  readonly data: StoredData;
+  /** Milliseconds until the value expires. */
+  readonly ttl: number;
+  /** Stores only if there is no value. */
+  readonly ifAbsent?: boolean;
+  /** Milliseconds after the call, from which on the store must refuse it: a newer value may have been stored since. */
+  readonly within?: number;
+}
+
+/** What is stored about one key. */
+export interface KeyState {
+  readonly value: StoredValueState | null;
+  /** Milliseconds that are left of the load lease; `null` when no load has it. */
+  readonly lease: number | null;
+  /** Whether a write is under way, so that loads store nothing. */
+  readonly barrier: boolean;
+}
+
+/** A stored value, without its payload. */
+export interface StoredValueState {
+  /** What it begins with, up to and with its first line feed: its envelope, if it has one. */
+  readonly head: Buffer;
+  /** The size of all that is stored under the key. */
+  readonly bytes: number;
+  /** Milliseconds until it expires; `Infinity` if it never does. */
+  readonly ttl: number;
+}
+
+/** The version of a tag. A value stored with another version was invalidated since. */
+export interface TagVersion {
+  /** When the tag was begun or last invalidated, in µs by the clock of the store; greater each time. */
+  readonly version: number;
+  /** Whether it was never invalidated since it began. */
+  readonly begun: boolean;
+}
+
+/**
+ * The version of a tag; `null` if there is none. An object if the tag was expired softly: values stored with a version
+ * of at least `least` and below `version` are stale.
+ */
+export type TagState = number | { readonly version: number; readonly least: number } | null;
+
+/** Receives the messages of all processes, this one included. */
+export interface CacheListener {
+  /** The value of the key may have changed. */
+  onInvalidated(key: string): void;
+  /** The load that `busy` reported has ended, with or without a value. */
+  onLoadEnded(key: string): void;
+  /** Values with this tag may have changed. */
+  onTagInvalidated(tag: string): void;
+  /** Values under keys with this prefix may have changed; '' stands for all keys. */
+  onPrefixInvalidated(prefix: string): void;
+  /** Scheduled deletions are due in `delay` ms. */
+  onDeletionScheduled(delay: number): void;
+  /** Messages may be lost from now on. */
+  onDisconnected(): void;
+  /** Messages arrive from now on; some may have been lost before. */
+  onConnected(): void;
+}
+
+/** Receives the changes that the store itself reports, also those by clients that do not use this library. */
+export interface CacheTracker {
+  /** The value of the key was changed, has expired or was evicted. */
+  onChanged(key: string): void;
+  /** Any value may have changed. */
+  onAllChanged(): void;
+  /** The store reports every change from now on; some may have been missed before. */
+  onTracked(): void;
+  /** Changes may be missed from now on. `why`: the error with which the store refused to report them. */
+  onUntracked(why?: Error): void;
+}
+
+/** Deletions that are due later, and outlive the process that scheduled them. The cache gives each a name. */
+export interface ScheduledDeletions {
+  /**
+   * Makes the deletions due in `delay` ms by the clock of the store. Of two times for one name, the later one counts.
+   */
+  schedule(names: readonly string[], delay: number): Pending<void>;
+  /**
+   * The deletions that are due, at most `limit`. No other process gets them for `claim` ms; then they are due again,
+   * unless `done`.
+   * `next`: milliseconds until the next one is due, `null` when there is none.
+   */
+  claim(limit: number, claim: number): Pending<{ readonly names: readonly string[]; readonly next: number | null }>;
+  /** Makes the claims end `claim` ms from now, except for deletions that were scheduled again since the claim. */
+  renew(names: readonly string[], claim: number): Pending<void>;
+  /** Forgets the deletions, except those that were scheduled again since the claim. */
+  done(names: readonly string[]): Pending<void>;
+}
+
+/** A `LockBackend` that can also keep cached values, in the same place as the locks. */
+export interface CacheStoreProvider {
+  /** Opens the store of one module. The module closes it before it closes the backend. */
+  openCacheStore(prefix: string | undefined): CacheStore;
+}
+
+/** Whether a lock backend can also keep the cache of its module. */
+export function isCacheStoreProvider(backend: object): backend is CacheStoreProvider {
+  return typeof (backend as Partial<CacheStoreProvider>).openCacheStore === 'function';
+}
+
+/** Sets of strings. */
+export interface CacheSets {
+  /** Resolves to how many are new. `ttl` (ms; `Infinity`: never) begins anew for the whole set. */
+  add(key: string, members: readonly string[], ttl: number): Pending<number>;
+  /** Resolves to how many of them were in the set. */
+  remove(key: string, members: readonly string[]): Pending<number>;
+  /** Whether it is in the set. */
+  has(key: string, member: string): Pending<boolean>;
+  /** In any order; empty when there is no set. */
+  members(key: string): Pending<readonly string[]>;
+}
+
+/**
+ * Sets of strings in which each member expires by itself, by the clock of the store. Each call removes the expired
+ * members.
+ */
+export interface CacheExpiringSets {
+  /** Resolves to how many are new; all given members expire `ttl` ms from now. */
+  add(key: string, members: readonly string[], ttl: number): Pending<number>;
+  /** Resolves to how many of them were in the set. */
+  remove(key: string, members: readonly string[]): Pending<number>;
+  /** Whether it is in the set, and has not expired. */
+  has(key: string, member: string): Pending<boolean>;
+  /** The members that have not expired. */
+  members(key: string): Pending<readonly string[]>;
+  /** How many have not expired. */
+  size(key: string): Pending<number>;
+}
+
+/**
+ * Plain bits, for Bloom filters. The bits under a key are always complete: only a rebuild that ran to its end puts them
+ * there, and `add` does not create them. Without bits, the filter knows nothing.
+ */
+export interface CacheBits {
+  /** Sets the bits, also in a rebuild under way. Does nothing when there are no bits under the key. */
+  add(request: BitsRequest & { readonly positions: readonly number[] }): Pending<void>;
+  /**
+   * For each list of positions, all of one length, whether all those bits are set; `null` when there are no bits under
+   * the key.
+   */
+  has(request: BitsRequest & { readonly lists: readonly (readonly number[])[] }): Pending<readonly boolean[] | null>;
+  /** Begins a rebuild with `size` bits, none of them set; `false` when another rebuild is under way. */
+  beginRebuild(request: RebuildRequest & { readonly size: number }): Pending<boolean>;
+  /** Sets bits in the rebuild; `false` when it is lost. */
+  addToRebuild(request: RebuildRequest & { readonly positions: readonly number[] }): Pending<boolean>;
+  /** Replaces the bits under the key by the rebuilt ones; `false` when the rebuild is lost. */
+  finishRebuild(request: BitsRequest & { readonly token: string }): Pending<boolean>;
+  /** Gives up the rebuild, if it has this token. */
+  dropRebuild(request: KeyRequest & { readonly token: string }): Pending<void>;
+  /** Deletes the bits under the key and a rebuild under way. */
+  clear(key: string): Pending<void>;
+}
+
+/** The bits under one key. */
+export interface BitsRequest extends KeyRequest {
+  /** Milliseconds until the bits expire; they last at least half of it from now. */
+  readonly ttl: number;
+}
+
+/** A rebuild under way. */
+export interface RebuildRequest extends KeyRequest {
+  readonly token: string;
+  /** Milliseconds from now after which the rebuild is lost, unless it makes progress. */
+  readonly lease: number;
+}
+
+/**
+ * What a store knows about the values that it keeps. A value with an envelope begins with a version, flags, and the end
+ * of its freshness: in ms of the wall clock, base 36.
+ */
+export const HEADER = {
+  version: 1,
+  /** The byte of flags, without any flag. */
+  flags: 64,
+  /** Flag: it is kept for longer than it is fresh. */
+  keptStale: 8,
+  /** Flag: it was expired softly, and is stale whatever the clock says. */
+  expired: 32,
+  /** The most bytes that the header takes. */
+  length: 16,
+} as const;
+
+/** The value, marked as stale since `now` unless it was stale before; `undefined` if it has no envelope. */
+export function expiredSoftly(data: Buffer, now: number): Buffer | undefined {
+  const flags = (data[1] ?? 0) - HEADER.flags;
+  const time = /^[0-9a-z]+/.exec(data.toString('latin1', 2, HEADER.length))?.[0];
+  if (data[0] !== HEADER.version || time === undefined) return undefined;
+  if (flags & HEADER.expired) return data;
+  const kept = Math.min(parseInt(time, 36), now).toString(36);
+  const first = Buffer.from([HEADER.version, HEADER.flags + (flags | HEADER.keptStale | HEADER.expired)]);
+  return Buffer.concat([first, Buffer.from(kept), data.subarray(2 + time.length)]);
 }

@@ -15,13 +15,12 @@ import type {
   RenewAnswer,
   RenewRequest,
 } from './lock-requests.js';
-import type { Pending } from './pending.js';
-import type { StartRequest } from './start-request.js';
+import type { Pending, StartRequest } from './store.js';
 
 export type * from './lock-queue.js';
 export type * from './lock-requests.js';
-export type * from './pending.js';
-export type * from './start-request.js';
+export type * from './store.js';
+export type * from './store.js';
 
 /**
  * What a store must do to keep locks.

@@ -1,5 +1,5 @@
 import type { Busy, Granted, NameRequest, TokenRange, WaiterRequest } from './lock-requests.js';
-import type { Pending } from './pending.js';
+import type { Pending } from './store.js';
 
 /**
  * The tickets of different processes in order of arrival, kept at the backend: a release gives the lock to the first

@@ -1,10 +1,9 @@
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
-import { cacheKeys } from '../cache/api/cache-keys.js';
+import { cacheKeys } from '../cache/key-scope.js';
 import { cacheOption } from '../options/option-checks.js';
-import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
-import { CACHE } from '../interceptors/wiring/injected-services.js';
-import { injectProperty } from '../interceptors/wiring/package-copy.js';
-import { keyFunction, type AnyKey } from './key-function.js';
+import { type MethodInterceptor, CACHE } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { keyFunction, type AnyKey } from './key-template.js';
 import { wrapMethod } from './method-wrapping.js';
 
 type MethodDecoration = (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void;

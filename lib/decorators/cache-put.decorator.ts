@@ -1,12 +1,11 @@
 import { CacheKeyError } from '../errors/cache-errors.js';
-import type { SetOptions } from '../cache/api/cache-writes.js';
+import type { SetOptions } from '../cache/operations.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { CachePutInterceptor } from '../interceptors/cache-put.interceptor.js';
-import { noteMethod } from '../interceptors/wiring/noted-methods.js';
+import { noteMethod } from '../wiring/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
 import { fixedOptions } from '../options/fixed-options.js';
-import type { CachedOptions } from './cached.decorator.js';
-import { singleKeyFunction } from './key-function.js';
+import { type CachedOptions, requireStorable } from './cached.decorator.js';
+import { singleKeyFunction } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
   BeginsAfterItsPromise,
@@ -19,6 +18,7 @@ import type {
   TagsFitTheMethod,
   TakesArguments,
 } from './method.types.js';
+import { type MethodCall, type MethodInterceptor, CACHE, serviceOf } from '../wiring/injected-services.js';
 
 /** What is stored, and for how long. */
 export interface CachePutOptions
@@ -85,4 +85,34 @@ export function CachePut(
     const template = typeof key === 'string' ? key : undefined;
     noteMethod(target, propertyKey, { decorator: 'CachePut', template, options });
   };
+}
+
+/** What a method puts into the cache. */
+export interface PuttingMethod {
+  readonly keyOf: (args: readonly unknown[]) => string;
+  readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
+  readonly options: Omit<SetOptions, 'tags'>;
+  readonly value: ((result: unknown, ...args: unknown[]) => unknown) | undefined;
+  readonly condition: ((...args: unknown[]) => boolean) | undefined;
+  readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
+}
+
+/** Runs the method, and stores its result. */
+export class CachePutInterceptor implements MethodInterceptor {
+  constructor(private readonly method: PuttingMethod) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    const { keyOf, tagsOf, options, value, condition, unless } = this.method;
+    const cache = serviceOf(CACHE, call);
+    if (condition && !condition(...call.args)) return call.proceed();
+    // Made before the method runs, because it may change its arguments.
+    const key = keyOf(call.args);
+    const tags = tagsOf?.(call.args);
+    const result = await call.proceed();
+    if (unless?.(result, ...call.args)) return result;
+    const stored = value ? await value(result, ...call.args) : result;
+    requireStorable(call, stored);
+    await cache.set(key, stored, tags ? { ...options, tags } : options);
+    return result;
+  }
 }

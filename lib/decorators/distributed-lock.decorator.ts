@@ -1,21 +1,15 @@
-import {
-  DistributedLockInterceptor,
-  type BusyCall,
-  type OnBusy,
-} from '../interceptors/distributed-lock.interceptor.js';
-import { LOCKS } from '../interceptors/wiring/injected-services.js';
-import { injectProperty } from '../interceptors/wiring/package-copy.js';
-import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
+import { LOCKS, type MethodCall, serviceOf } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
-import { fixedOptions } from '../options/fixed-options.js';
+import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
-import { withTemplate } from '../options/key-template-mark.js';
-import type { EndsWithItsResult, HoldableMethod, MayBeSkipped } from './holding/holdable-method.types.js';
-import { requireOnBusy } from './holding/on-busy.js';
-import { keyFunction, templateNamed, type AnyKey } from './key-function.js';
+import type { EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
+import { requireOnBusy, eitherOf, HoldingInterceptor, type BusyMethodCall } from './holding.js';
+import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
-import type { TakesArguments } from './method.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import type { Lock } from '../lock/hold/lock.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
@@ -79,4 +73,28 @@ export function DistributedLock(
   };
 }
 
-export type { BusyCall };
+/** The argument of `onBusy`. */
+export interface BusyCall extends BusyMethodCall<LockTimeoutError> {}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnBusy = 'throw' | 'skip' | ((busy: BusyCall) => unknown);
+
+/** Acquires the lock, runs the method, releases. The method never runs without the lock. */
+export class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTimeoutError> {
+  constructor(
+    private readonly keysOf: (args: readonly unknown[]) => string | readonly string[],
+    private readonly options: LockOptions,
+    onBusy: OnBusy,
+  ) {
+    super(LOCKS, 'lock', onBusy);
+  }
+
+  protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (lock: Lock) => Promise<T>): Promise<T> {
+    const options = left ? { ...this.options, signal: eitherOf(left, this.options.signal) } : this.options;
+    return serviceOf(LOCKS, call).withLock(this.keysOf(call.args), options, body);
+  }
+
+  protected isBusy(error: unknown): error is LockTimeoutError {
+    return error instanceof LockTimeoutError;
+  }
+}

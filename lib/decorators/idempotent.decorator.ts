@@ -1,14 +1,18 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
-import { IdempotentInterceptor } from '../interceptors/idempotent.interceptor.js';
-import { IDEMPOTENCY } from '../interceptors/wiring/injected-services.js';
-import { noteMethod } from '../interceptors/wiring/noted-methods.js';
-import { injectProperty } from '../interceptors/wiring/package-copy.js';
+import {
+  IDEMPOTENCY,
+  type MethodCall,
+  type MethodInterceptor,
+  mockedService,
+  serviceOf,
+} from '../wiring/injected-services.js';
+import { noteMethod } from '../wiring/noted-methods.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
 import { callable } from '../options/checks.js';
-import { withTemplate } from '../options/key-template-mark.js';
+import { withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
-import { singleKeyFunction, templateNamed } from './key-function.js';
-import { compileSingleKeyTemplate } from './key-template.js';
+import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
 import type {
@@ -18,6 +22,7 @@ import type {
   ResultCanBeStored,
   TakesArguments,
 } from './method.types.js';
+import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 
 const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;
 
@@ -108,4 +113,35 @@ function fingerprintFunction(
   if (typeof fingerprint === 'function') return (args) => fingerprint(...args);
   if (typeof fingerprint === 'string') return compileSingleKeyTemplate(fingerprint, PrimitiveKeyError);
   throw primitiveOption.refused('fingerprint', fingerprint, "a key template such as '<#0>', or a function");
+}
+
+/** How a method is made idempotent. */
+export interface IdempotentMethod {
+  readonly keyOf: (args: readonly unknown[]) => string;
+  readonly options: IdempotencyOptions;
+  /** Makes what is compared between the calls of a key, if anything. */
+  readonly fingerprintOf: ((args: readonly unknown[]) => unknown) | undefined;
+  readonly signal: ((...args: unknown[]) => AbortSignal | undefined) | undefined;
+}
+
+/** Answers with the kept result, or runs the method and keeps its result. */
+export class IdempotentInterceptor implements MethodInterceptor {
+  constructor(private readonly method: IdempotentMethod) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    const { keyOf, options, fingerprintOf, signal } = this.method;
+    const service = serviceOf(IDEMPOTENCY, call);
+    const given = {
+      ...options,
+      ...(fingerprintOf && { fingerprint: fingerprintOf(call.args) }),
+      ...(signal && { signal: signal(...call.args) }),
+    };
+    let ran = false;
+    const value = await service.run(keyOf(call.args), given, async () => {
+      ran = true;
+      return call.proceed();
+    });
+    if (value === undefined && !ran && !(service instanceof IdempotencyService)) throw mockedService(IDEMPOTENCY, call);
+    return value;
+  }
 }

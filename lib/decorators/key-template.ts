@@ -1,6 +1,6 @@
 import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
-import { foreignPlaceholder } from './foreign-placeholder.js';
+import { methodName } from './method-wrapping.js';
 
 /** The error class for a template or value that is refused. */
 export type KeyErrorClass = new (message: string) => Error;
@@ -187,4 +187,68 @@ function valuesOf(
 function property(value: unknown, name: string): unknown {
   if (value === null || value === undefined) return undefined;
   return (value as Record<string, unknown>)[name];
+}
+
+/**
+ * How other libraries and languages write an argument. In a template of this library it would be text, and all calls
+ * would share one key. A `#` or `$` after a letter or digit (`c#`) is text, and so is a `{tag}` at the beginning that
+ * more text follows: the hash tag of a Redis Cluster.
+ */
+const FOREIGN: readonly RegExp[] = [
+  /\$\{[^}]*\}?/gu,
+  /(?<![\p{L}\p{N}])[#$][\p{L}_{][\p{L}\p{N}_.{}[\]]*/gu,
+  /(?<![\p{L}\p{N}])\$\d+/gu,
+  /(?<=.)\{[^}]*\}?/gsu,
+  /^\{\d*\}/gu,
+  /^\{[^}]*\}?$/gu,
+];
+
+/** The placeholders of this library; `<` occurs in no other text of a template. */
+const OURS = '<>';
+
+/** The text of a template that another library would take for an argument; `undefined` if there is none. */
+export function foreignPlaceholder(template: string): string | undefined {
+  const text = template.replace(/<[^<>]*>/g, OURS);
+  const found = FOREIGN.flatMap((pattern) => text.match(pattern) ?? []);
+  return found.find((each) => !each.includes(OURS));
+}
+
+/** A key template, several, or a function of the method's arguments. */
+export type AnyKey = string | readonly string[] | ((...args: never[]) => string | readonly string[]);
+
+/**
+ * Returns a function that makes the keys of a call from its arguments. @throws KeyError for an unreadable or missing
+ * template
+ */
+export function keyFunction(
+  key: AnyKey,
+  KeyError: KeyErrorClass,
+): (args: readonly unknown[]) => string | readonly string[] {
+  if (typeof key === 'function') return (args) => key(...(args as never[]));
+  if (Array.isArray(key) && key.length === 0) {
+    throw new KeyError('The list of key templates is empty; give one or more');
+  }
+  const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map((template) =>
+    compileKeyTemplate(template, KeyError),
+  );
+  return (args) => templates.flatMap((names) => names(args));
+}
+
+/** Names the keys of a decorated method in events: its templates, or `Class.method` if it has a function. */
+export function templateNamed(key: AnyKey, target: object, method: string | symbol): string {
+  if (typeof key === 'function') return methodName(target, method);
+  return typeof key === 'string' ? key : key.join(',');
+}
+
+/** The same for decorators that take one key. @throws KeyError also for a template that makes several keys */
+export function singleKeyFunction(
+  key: string | ((...args: never[]) => string),
+  KeyError: KeyErrorClass,
+): (args: readonly unknown[]) => string {
+  if (typeof key !== 'function') return compileSingleKeyTemplate(key, KeyError);
+  return (args) => {
+    const made: unknown = key(...(args as never[]));
+    if (typeof made === 'string' && made !== '') return made;
+    throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : String(made)}; return one key`);
+  };
 }

@@ -1,7 +1,7 @@
 import { Observable } from 'rxjs';
-import { answersItself } from '../interceptors/http/answers-itself.js';
-import type { MethodInterceptor } from '../interceptors/method-interceptor.js';
-import { noteNamedBackend } from '../interceptors/wiring/named-backends-check.js';
+import { answersItself } from '../http/http-response.js';
+import type { MethodInterceptor } from '../wiring/injected-services.js';
+import { noteNamedBackend } from '../wiring/start-checks.js';
 
 type Method = (this: object, ...args: unknown[]) => unknown;
 

@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import { HttpException } from '@nestjs/common';
+import type { LimitedLog } from './limited-log.js';
 
 /** @internal The parts of an error of this library. */
 export interface HttpErrorDetails<Code extends string> {
@@ -42,4 +43,13 @@ export abstract class HttpError<Code extends string> extends HttpException {
   get statusCode(): number {
     return this.getStatus();
   }
+}
+
+const logged = new WeakSet<Error>();
+
+/** Logs the error once, although it may pass several places that log; `kind` as for `LimitedLog`. */
+export function logOnce(log: Pick<LimitedLog, 'error'>, error: Error, line = error.message, kind?: string): void {
+  if (logged.has(error)) return;
+  logged.add(error);
+  log.error(line, kind);
 }

@@ -1,4 +1,4 @@
-import type { PermitLostReason } from '../errors/semaphore-errors.js';
+import type { PermitLostReason } from '../errors/primitive-errors.js';
 import { eventChannel, type EventChannels } from './event-channel.js';
 import type { LockSource } from './lock-channels.js';
 

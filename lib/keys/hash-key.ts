@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { canonicalText } from './canonical-text.js';
+import { types } from 'node:util';
 
 /**
  * Makes a key part of a whole object, such as a DTO with a filter: 64 hexadecimal digits (SHA-256), the same for equal
@@ -15,4 +15,96 @@ import { canonicalText } from './canonical-text.js';
  */
 export function hashKey(value: unknown): string {
   return createHash('sha256').update(canonicalText(value)).digest('hex');
+}
+
+/**
+ * The same text for values that are equal as data, and different texts for all others: JSON with sorted keys, and with
+ * marks for what JSON cannot express. An instance of a class counts as its own enumerable properties, or as the result
+ * of its `toJSON`; properties that are `undefined` count as absent.
+ *
+ * No well-kept library fits: they write a Map or a Set as `{}` and NaN as `null`, and leave out functions, so that
+ * different values would share a key.
+ *
+ * @throws TypeError for a value that is not data, with its path
+ */
+export function canonicalText(value: unknown): string {
+  return textOf(value, '', new Set());
+}
+
+/** The objects that contain a value. A value that is one of them forms a cycle. */
+type Ancestors = Set<object>;
+
+const DEEPEST = 500;
+
+function textOf(value: unknown, path: string, ancestors: Ancestors): string {
+  switch (typeof value) {
+    case 'string':
+    case 'boolean':
+      return JSON.stringify(value);
+    case 'number':
+      if (Number.isFinite(value)) return JSON.stringify(value);
+      throw refused(path, String(value));
+    case 'bigint':
+      return `${value}n`;
+    case 'object':
+      if (value === null) return 'null';
+      return textWithin(value, path, ancestors);
+    default:
+      throw refused(path, value === undefined ? 'undefined' : `a ${typeof value}`);
+  }
+}
+
+function textWithin(value: object, path: string, ancestors: Ancestors): string {
+  if (ancestors.has(value)) throw refused(path, 'a cycle');
+  if (ancestors.size === DEEPEST) throw refused(path, `nested more than ${DEEPEST} levels deep`);
+  ancestors.add(value);
+  const text = textOfObject(value, path, ancestors);
+  ancestors.delete(value);
+  return text;
+}
+
+function textOfObject(value: object, path: string, ancestors: Ancestors): string {
+  if (Array.isArray(value)) {
+    // Array.from turns a hole into undefined.
+    return `[${Array.from(value, (each, index) => textOf(each, `${path}[${index}]`, ancestors)).join()}]`;
+  }
+  if (types.isDate(value)) {
+    if (Number.isNaN(value.getTime())) throw refused(path, 'an invalid Date');
+    return `Date(${value.toISOString()})`;
+  }
+  if (types.isMap(value)) {
+    const entries = Array.from(value, ([key, each]) => {
+      const name = textOf(key, `${path}.keys()`, ancestors);
+      return `${name}:${textOf(each, `${path}.get(${name})`, ancestors)}`;
+    });
+    return `Map(${entries.toSorted().join()})`;
+  }
+  if (types.isSet(value)) {
+    const members = Array.from(value, (each) => textOf(each, `${path}.values()`, ancestors));
+    return `Set(${members.toSorted().join()})`;
+  }
+  if (ArrayBuffer.isView(value)) {
+    const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+    return `${kindOf(value)}(${bytes.toString('hex')})`;
+  }
+  if ('toJSON' in value && typeof value.toJSON === 'function') return textOf(value.toJSON(), path, ancestors);
+  // For example a Promise, a RegExp, an Error or URLSearchParams: their content is not in their properties.
+  if (kindOf(value) !== 'Object') throw refused(path, `a ${kindOf(value)}`);
+  const properties = Object.entries(value).filter(([, each]) => each !== undefined);
+  const texts = properties.map(
+    ([name, each]) => `${JSON.stringify(name)}:${textOf(each, `${path}.${name}`, ancestors)}`,
+  );
+  return `{${texts.toSorted().join()}}`;
+}
+
+/** `Object` for instances of classes, too. */
+function kindOf(value: object): string {
+  return Object.prototype.toString.call(value).slice('[object '.length, -1);
+}
+
+function refused(path: string, what: string): TypeError {
+  const where = path === '' ? 'The value' : `What is at ${path}`;
+  return new TypeError(
+    `${where} is ${what}, which cannot be hashed; give data: what JSON has, Date, Map, Set, bigint or bytes`,
+  );
 }

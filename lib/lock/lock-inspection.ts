@@ -1,9 +1,9 @@
 import type { WaitingTicket } from '../contracts/lock-backend.js';
-import { isReadTicket } from '../keys/read-ticket.js';
-import type { LockBackends } from './backend/lock-backends.js';
-import type { QueueingBackend } from './backend/queueing-backend.js';
+import { isReadTicket } from '../keys/ticket.js';
+import type { LockBackends } from './line/lock-backends.js';
+import type { QueueingBackend } from './line/named-backend.js';
 import type { HoldTaker } from './hold/hold-taker.js';
-import type { ListedLock, LockInfo, LockPage, LockWaiter } from './lock.js';
+import type { ListedLock, LockInfo, LockPage, LockWaiter } from './hold/lock.js';
 import { listSettings, type LockListOptions } from './options/list-options.js';
 
 /** How many locks of a page are asked for at once: the store serves other clients in between. */

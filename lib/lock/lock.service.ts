@@ -1,18 +1,19 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
-import { AcquiredLock } from './hold/acquired-lock.js';
-import { DroppedLocks } from './hold/dropped-locks.js';
+import { DroppedLocks } from './hold/bare-acquisition.js';
 import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
-import type { Lock, LockInfo, LockPage } from './lock.js';
+import type { Lock, LockInfo, LockPage } from './hold/lock.js';
 import { LockInspection } from './lock-inspection.js';
-import { LockBackends } from './backend/lock-backends.js';
-import type { QueueingBackend } from './backend/queueing-backend.js';
+import { LockBackends } from './line/lock-backends.js';
+import type { QueueingBackend } from './line/named-backend.js';
 import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import type { LockListOptions } from './options/list-options.js';
-import { lockNames } from './options/lock-names.js';
 import { OptionResolver } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './options/lock-options.js';
+import { whyNotAName } from '../keys/key-part.js';
+import type { Duration } from '../options/checks.js';
+import type { HeldLock } from './hold/held-lock.js';
 
 /** Takes, inspects and releases locks. Provided by `RedisLockModule`. */
 @Injectable()
@@ -231,4 +232,73 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
 /** One valid name, which is the usual case, is checked in place. */
 function namesOf(key: string | readonly string[]): readonly string[] {
   return typeof key === 'string' && key !== '' && key.isWellFormed() ? [key] : lockNames(key);
+}
+
+/** Redis serves no other client while it takes several names in one step; for these it needs about 0.1 s. */
+const MOST_NAMES = 1_000;
+
+/** The names of a lock, sorted and without duplicates, so that all callers take several in the same order. */
+export function lockNames(key: string | readonly string[]): readonly string[] {
+  const names = typeof key === 'string' ? [key] : key;
+  if (!Array.isArray(names) || names.length === 0) {
+    throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : String(key)}; give one name or more`);
+  }
+  for (const name of names as readonly unknown[]) {
+    const why = whyNotAName(name);
+    if (why) throw new LockKeyError(`Lock key is ${why}; give a string of one character or more`);
+  }
+  const own = [...new Set(names as readonly string[])].toSorted();
+  if (own.length <= MOST_NAMES) return own;
+  throw new LockKeyError(
+    `Lock key has ${own.length} names; give at most ${MOST_NAMES}, because they are taken in one step: lock what they ` +
+      'have in common, or take them in several calls, one after the other',
+  );
+}
+
+/**
+ * The result of `acquire`. The library refers to the hold and never to this object, so that it is garbage-collected
+ * when its caller drops it; `DroppedLocks` then finds a hold that was never released.
+ */
+export class AcquiredLock implements Lock {
+  constructor(private readonly hold: HeldLock) {}
+
+  get keys(): readonly string[] {
+    return this.hold.keys;
+  }
+
+  get owner(): string {
+    return this.hold.owner;
+  }
+
+  get fencingToken(): number {
+    return this.hold.fencingToken;
+  }
+
+  get signal(): AbortSignal {
+    return this.hold.signal;
+  }
+
+  get held(): boolean {
+    return this.hold.held;
+  }
+
+  remaining(): number {
+    return this.hold.remaining();
+  }
+
+  assertHeld(): void {
+    this.hold.assertHeld();
+  }
+
+  extend(ttl?: Duration): Promise<void> {
+    return this.hold.extend(ttl);
+  }
+
+  release(): Promise<void> {
+    return this.hold.release();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.hold[Symbol.asyncDispose]();
+  }
 }

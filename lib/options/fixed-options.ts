@@ -1,4 +1,3 @@
-import { templateOf } from './key-template-mark.js';
 import { isPlain } from './option-table.js';
 
 const fixed = new WeakSet<object>();
@@ -68,4 +67,21 @@ function isEqual(options: object | null, { prototype, names, values, template }:
 
 function isPrimitive(value: unknown): boolean {
   return value === null || (typeof value !== 'object' && typeof value !== 'function');
+}
+
+/** A symbol, because it is no option of users: checks of options skip it, and a copy by `...` keeps it. */
+const TEMPLATE = Symbol('key template');
+
+interface Marked {
+  readonly [TEMPLATE]?: string;
+}
+
+/** A copy of the options that names the key template of their decorator, for events. */
+export function withTemplate<Options extends object>(options: Options, template: string): Options {
+  return { ...options, [TEMPLATE]: template };
+}
+
+/** The key template of the decorator with these options; `undefined` for options of a call. */
+export function templateOf(options: object): string | undefined {
+  return (options as Marked)[TEMPLATE];
 }

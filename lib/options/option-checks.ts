@@ -1,8 +1,8 @@
 import { CacheConfigError } from '../errors/cache-errors.js';
 import { LockConfigError } from '../errors/lock-errors.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
-import { LONGEST_DELAY } from '../timing/longest-delay.js';
-import { parseDuration } from './duration.js';
+import { LONGEST_DELAY } from '../timing/clock.js';
+import { parseDuration } from './checks.js';
 
 /**
  * The longest duration (ms) of an option that starts no timer: about 285,000 years, within what `PX` of Redis takes.

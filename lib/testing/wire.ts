@@ -1,10 +1,10 @@
-import { MemoryRateLimitStore } from '../backends/memory/primitives/memory-rate-limit-store.js';
+import { MemoryRateLimitStore } from '../backends/memory/memory-primitives.js';
 import { memory } from '../backends/memory/memory-lock-backend.js';
 import { CacheEngine } from '../cache/cache-engine.js';
 import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
-import { FirstLevel } from '../cache/first-level/first-level.js';
-import { isCacheStoreProvider } from '../contracts/cache-store-provider.js';
+import { FirstLevel } from '../cache/values/first-level.js';
+import { isCacheStoreProvider } from '../contracts/cache-store.js';
 import {
   CACHE,
   IDEMPOTENCY,
@@ -14,19 +14,21 @@ import {
   SEMAPHORES,
   RATE_LIMITS,
   type InjectedService,
-} from '../interceptors/wiring/injected-services.js';
-import { foreignDecoration, twoCopies } from '../interceptors/wiring/package-copy.js';
-import { LockBackends } from '../lock/backend/lock-backends.js';
+} from '../wiring/injected-services.js';
+import { foreignDecoration, twoCopies } from '../wiring/instance-adopter.js';
+import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockConfigError } from '../errors/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 import { CountDownLatch } from '../primitives/latch/count-down-latch.js';
 import { LeaderElection } from '../primitives/leader/leader-election.js';
-import { PrimitiveRuntime } from '../primitives/primitive-runtime.js';
+import { PrimitiveRuntime } from '../primitives/runtime.js';
 import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
 import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
 import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
+import { Module, type DynamicModule } from '@nestjs/common';
+import { RedisLockModule } from '../redis-lock.module.js';
 
 /** The services that decorated methods need, and those that a test gives to constructors, without an application. */
 export interface TestServices {
@@ -103,3 +105,23 @@ export function wire<T extends object>(instance: T, services: Partial<TestServic
   for (const [name, { property }] of needed) Reflect.set(instance, property, services[name as keyof TestServices]);
   return instance;
 }
+
+/**
+ * `RedisLockModule` without a server, for unit tests of decorated classes: real locks and a real cache, in the memory
+ * of the application under test. Every application that imports it has locks of its own.
+ */
+@Module({
+  imports: [RedisLockModule.forRootAsync({ useFactory: () => ({ backend: memory() }) })],
+})
+export class RedisLockTestingModule {
+  /** Takes options other than the defaults. */
+  static forRoot(options: Omit<RedisLockModuleOptions, 'redis'> = {}): DynamicModule {
+    return {
+      module: ConfiguredTestingModule,
+      imports: [RedisLockModule.forRootAsync({ useFactory: () => ({ backend: memory(), ...options }) })],
+    };
+  }
+}
+
+@Module({})
+class ConfiguredTestingModule {}

@@ -1,4 +1,4 @@
-import { LONGEST_DELAY } from './longest-delay.js';
+import { LONGEST_DELAY } from './clock.js';
 
 /** Made here, and not by a call: it would keep what the async context of the first one has for ever. */
 const timer = setInterval(() => {}, LONGEST_DELAY).unref();

@@ -1,5 +1,5 @@
 import { LinkedList } from './linked-list.js';
-import { onceReadIfLate } from './once-read.js';
+import { onceReadIfLate } from './clock.js';
 
 /** Something with a time limit that can end earlier. */
 export interface Expiring {

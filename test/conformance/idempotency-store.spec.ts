@@ -1,5 +1,5 @@
-import type { IdempotencyStore } from '../../lib/contracts/primitives/idempotency-store.js';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import type { IdempotencyStore } from '../../lib/contracts/primitive-stores.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { eachIdempotency, key, one } from './each-idempotency.js';
 
 /** What holds if requests come twice, late, or out of order. */

@@ -13,7 +13,7 @@ import {
   type IdempotentRunOptions,
   type LockService,
 } from 'nest-redis-lock';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { eachIdempotency, key, one, others, service, startAnother, two } from './each-idempotency.js';

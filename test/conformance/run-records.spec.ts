@@ -1,7 +1,6 @@
 import { Redis } from 'ioredis';
 import { memory, redis } from 'nest-redis-lock';
-import type { RunRecords } from '../../lib/contracts/primitives/run-records.js';
-import type { PrimitiveStoreProvider, PrimitiveStores } from '../../lib/contracts/primitives/primitive-stores.js';
+import type { RunRecords, PrimitiveStoreProvider, PrimitiveStores } from '../../lib/contracts/primitive-stores.js';
 import { eventually } from '../support/eventually.js';
 import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 

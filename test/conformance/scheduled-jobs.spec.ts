@@ -8,7 +8,7 @@ import {
   type ScheduledJobEvent,
   type ScheduleOptions,
 } from 'nest-redis-lock';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { startLockApp } from '../support/lock-app.js';

@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { IdempotencyService, type IdempotencyAttempt } from 'nest-redis-lock';
-import { BEGIN } from '../../lib/backends/redis/primitives/idempotency/begin.lua.js';
-import { KEEP_RESULT } from '../../lib/backends/redis/primitives/idempotency/keep-result.lua.js';
+import { BEGIN, KEEP_RESULT } from '../../lib/backends/redis/primitives/redis-idempotency-store.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

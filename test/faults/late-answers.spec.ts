@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { Lock, LockOptions } from 'nest-redis-lock';
-import { RENEW } from '../../lib/backends/redis/locks/scripts/renew.lua.js';
+import { RENEW } from '../../lib/backends/redis/locks/release.lua.js';
 import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

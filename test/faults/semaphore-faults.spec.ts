@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { SemaphoreService, type Permit } from 'nest-redis-lock';
-import { EXCHANGE_PERMITS } from '../../lib/backends/redis/primitives/semaphore/exchange.lua.js';
-import { RENEW_PERMITS } from '../../lib/backends/redis/primitives/semaphore/renew.lua.js';
+import { EXCHANGE_PERMITS, RENEW_PERMITS } from '../../lib/backends/redis/primitives/redis-semaphore-store.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

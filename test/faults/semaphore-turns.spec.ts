@@ -2,7 +2,7 @@ import { jest } from '@jest/globals';
 import type { Permit, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock';
 import { semaphoreChannels, type SemaphoreContended } from '../../lib/events/semaphore-channels.js';
 import { BriefMap } from '../../lib/timing/brief-map.js';
-import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
+import type { SemaphoreStore } from '../../lib/contracts/primitive-stores.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { Gate } from '../support/gate.js';
 import { semaphoresWith } from '../support/semaphores-in-memory.js';

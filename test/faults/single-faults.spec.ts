@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
 import { memory, redis, type LockOptions } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
-import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
+import { LockBackends } from '../../lib/lock/line/lock-backends.js';
 import { eventually } from '../support/eventually.js';
 import { FaultyBackend, type Fault } from '../support/faulty-backend.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';

@@ -1,6 +1,6 @@
 import { createClient, createCluster } from '@redis/client';
 import type { CacheStore } from '../../lib/contracts/cache-store.js';
-import { memoryCacheStore } from '../../lib/backends/memory/cache/memory-cache-store.js';
+import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import type { RedisConnection } from '../../lib/options/redis-connection.js';
 import { startRedisServer } from './servers/redis-server.js';

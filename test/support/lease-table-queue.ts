@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { leaseTable } from 'nest-redis-lock/postgres';
-import { lockKey } from '../../lib/backends/postgres/lease-table/lock-key.js';
+import { lockKey } from '../../lib/backends/postgres/lease-table/lease-table.js';
 import { eventually } from './eventually.js';
 import { asBusy, asGranted, QueuePeer } from './queue-peer.js';
 import { startPostgresServer, type PostgresServer } from './servers/postgres-server.js';

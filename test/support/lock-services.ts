@@ -1,7 +1,7 @@
 import { Logger } from '@nestjs/common';
 import type { LockService, RedisLockModuleOptions } from 'nest-redis-lock';
 import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
-import { LockBackends } from '../../lib/lock/backend/lock-backends.js';
+import { LockBackends } from '../../lib/lock/line/lock-backends.js';
 import { LockService as Locks } from '../../lib/lock/lock.service.js';
 import { resolveModuleOptions } from '../../lib/redis-lock.options.js';
 import { RecordingLogger } from './recording-logger.js';

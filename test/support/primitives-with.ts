@@ -1,5 +1,5 @@
 import { memory, type LockBackend } from 'nest-redis-lock';
-import type { PrimitiveStoreProvider, PrimitiveStores } from '../../lib/contracts/primitives/primitive-stores.js';
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../lib/contracts/primitive-stores.js';
 
 type Replacements = { readonly [Store in Exclude<keyof PrimitiveStores, 'close'>]?: Partial<PrimitiveStores[Store]> };
 

@@ -1,12 +1,12 @@
 import type { CacheOptions } from 'nest-redis-lock';
 import type { CacheStore } from '../../lib/contracts/cache-store.js';
-import { memoryCacheStore } from '../../lib/backends/memory/cache/memory-cache-store.js';
+import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheRuntime } from '../../lib/cache/cache-runtime.js';
 import { CacheService } from '../../lib/cache/cache.service.js';
-import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
+import { cacheSettings } from '../../lib/cache/options/cache-options.js';
 import { LimitedLog } from '../../lib/errors/limited-log.js';
-import { FirstLevel } from '../../lib/cache/first-level/first-level.js';
+import { FirstLevel } from '../../lib/cache/values/first-level.js';
 import { RecordingLogger } from './recording-logger.js';
 
 export interface ScriptedCache extends Disposable {

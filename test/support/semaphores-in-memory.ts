@@ -1,8 +1,7 @@
 import type { LockBackend } from '../../lib/contracts/lock-backend.js';
-import type { PrimitiveStoreProvider } from '../../lib/contracts/primitives/primitive-stores.js';
-import type { SemaphoreStore } from '../../lib/contracts/primitives/semaphore-store.js';
+import type { PrimitiveStoreProvider, SemaphoreStore } from '../../lib/contracts/primitive-stores.js';
 import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { SemaphoreService } from '../../lib/primitives/semaphore/semaphore.service.js';
 import { startLockServices } from './lock-services.js';
 import type { RecordingLogger } from './recording-logger.js';

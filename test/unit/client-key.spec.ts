@@ -1,4 +1,4 @@
-import { clientOf } from '../../lib/interceptors/http/client-key.js';
+import { clientOf } from '../../lib/http/client-key.js';
 
 const of = (ip: string) => clientOf({ headers: {}, ip }, 'ip');
 

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import { Command } from 'ioredis';
-import { EncodedCall } from '../../lib/backends/redis/scripting/encoded-call.js';
-import { redisScript } from '../../lib/backends/redis/scripting/redis-script.js';
+import { EncodedCall } from '../../lib/backends/redis/connection/encoded-call.js';
+import { redisScript } from '../../lib/backends/redis/connection/redis-script.js';
 
 const SCRIPT = redisScript('return 1');
 const IGNORED = { settle: () => {}, fail: () => {} };

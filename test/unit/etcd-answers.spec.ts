@@ -1,6 +1,6 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
+import { EtcdEndpoint } from '../../lib/backends/etcd/etcd-endpoint.js';
 
 let server: Server;
 let endpoint: EtcdEndpoint;

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events';
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
-import { EtcdEndpoint } from '../../lib/backends/etcd/client/etcd-endpoint.js';
+import { EtcdEndpoint } from '../../lib/backends/etcd/etcd-endpoint.js';
 
 const LIMIT = 60_000;
 /** What every answer of etcd has. */

@@ -1,6 +1,6 @@
 import { createServer, type AddressInfo } from 'node:net';
 import { Client } from 'undici';
-import { EtcdExchange } from '../../lib/backends/etcd/client/etcd-exchange.js';
+import { EtcdExchange } from '../../lib/backends/etcd/etcd-endpoint.js';
 
 it('sends nothing of a request that was given up before there was a connection, and says so', async () => {
   const received: string[] = [];

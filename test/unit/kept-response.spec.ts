@@ -1,6 +1,6 @@
 import { OutgoingMessage } from 'node:http';
-import type { HttpResponse } from '../../lib/interceptors/http/http-response.js';
-import { headersOf, headersSince } from '../../lib/interceptors/http/kept-response.js';
+import type { HttpResponse } from '../../lib/http/http-response.js';
+import { headersOf, headersSince } from '../../lib/http/kept-response.js';
 
 it('takes a header for one of the handler that adds to the list which a middleware has set', () => {
   const response = new OutgoingMessage();

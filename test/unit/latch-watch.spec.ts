@@ -1,9 +1,8 @@
 import type { LockBackend } from '../../lib/contracts/lock-backend.js';
-import type { LatchListener } from '../../lib/contracts/primitives/latch-store.js';
-import type { PrimitiveStoreProvider } from '../../lib/contracts/primitives/primitive-stores.js';
+import type { LatchListener, PrimitiveStoreProvider } from '../../lib/contracts/primitive-stores.js';
 import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
 import { CountDownLatch } from '../../lib/primitives/latch/count-down-latch.js';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { eventually } from '../support/eventually.js';
 import { Gate } from '../support/gate.js';
 import { startLockServices } from '../support/lock-services.js';

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Lock } from '../../lib/lock/lock.js';
+import type { Lock } from '../../lib/lock/hold/lock.js';
 import type { LockService } from '../../lib/lock/lock.service.js';
 import { StandingCandidacy } from '../../lib/primitives/leader/standing-candidacy.js';
 

@@ -1,5 +1,5 @@
 import { jest } from '@jest/globals';
-import type { Lock } from '../../lib/lock/lock.js';
+import type { Lock } from '../../lib/lock/hold/lock.js';
 import type { LockService } from '../../lib/lock/lock.service.js';
 import { Gate } from '../support/gate.js';
 

@@ -1,5 +1,5 @@
 import { LockInspection } from '../../lib/backends/redis/locks/lock-inspection.js';
-import type { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
+import type { ScriptRunner } from '../../lib/backends/redis/connection/script-runner.js';
 
 /** Answers every look at a lock with the same holder and waiters, and counts what is read besides. */
 class CountingScripts {

@@ -1,5 +1,5 @@
-import type { MysqlLink } from '../../lib/backends/mysql/connection/mysql-link.js';
-import { LeaseTableBackend } from '../../lib/backends/mysql/lease-table/lease-table-backend.js';
+import type { MysqlLink } from '../../lib/backends/mysql/mysql-link.js';
+import { LeaseTableBackend } from '../../lib/backends/mysql/lease-table-backend.js';
 
 it('gives up to free a name whose owner is another one at each try', async () => {
   let owner = 0;

@@ -1,4 +1,4 @@
-import { LockedRows } from '../../lib/backends/mysql/lease-table/locked-rows.js';
+import { LockedRows } from '../../lib/backends/mysql/lease-takes.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { Gate } from '../support/gate.js';
 

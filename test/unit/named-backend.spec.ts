@@ -1,4 +1,4 @@
-import { QueueingBackend } from '../../lib/lock/backend/queueing-backend.js';
+import { QueueingBackend } from '../../lib/lock/line/named-backend.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { ScriptedBackend } from '../support/scripted-backend.js';
 

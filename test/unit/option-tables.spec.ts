@@ -1,6 +1,6 @@
 import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
 import { lockOption } from '../../lib/options/option-checks.js';
-import { cacheSettings } from '../../lib/cache/options/cache-settings.js';
+import { cacheSettings } from '../../lib/cache/options/cache-options.js';
 import { entrySettings } from '../../lib/cache/options/entry-settings.js';
 import { CacheConfigError } from '../../lib/errors/cache-errors.js';
 import { LockConfigError } from '../../lib/errors/lock-errors.js';

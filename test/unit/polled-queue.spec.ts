@@ -1,5 +1,5 @@
 import type { AcquireAnswer, LockBackend } from '../../lib/contracts/lock-backend.js';
-import { PolledQueue } from '../../lib/lock/queue/polled-queue.js';
+import { PolledQueue } from '../../lib/lock/line/polled-queue.js';
 
 const TOKENS = { first: 1, count: 100 };
 const GRANTED: AcquireAnswer = { status: 'granted', tokens: TOKENS, remaining: 10_000, waiting: undefined };

@@ -1,5 +1,5 @@
-import { advisoryKey } from '../../lib/backends/postgres/advisory/advisory-key.js';
-import { inOrder, lockKey } from '../../lib/backends/postgres/lease-table/lock-key.js';
+import { advisoryKey } from '../../lib/backends/postgres/advisory/advisory-session.js';
+import { inOrder, lockKey } from '../../lib/backends/postgres/lease-table/lease-table.js';
 
 // Other versions of the package work on the same locks: a name never gets another key.
 it.each([

@@ -1,6 +1,6 @@
 import { advisoryStatements } from '../../lib/backends/postgres/advisory/advisory-sequence.js';
-import { statementOf } from '../../lib/backends/postgres/connection/statement.js';
-import { leaseStatements } from '../../lib/backends/postgres/lease-table/sql/lease-statements.js';
+import { statementOf } from '../../lib/backends/postgres/connection/kept-connection.js';
+import { leaseStatements } from '../../lib/backends/postgres/lease-table/lease-statements.js';
 
 const LONGEST_SCHEMA = 's'.repeat(40);
 

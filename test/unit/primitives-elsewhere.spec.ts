@@ -1,9 +1,9 @@
 import type { LockBackend } from 'nest-redis-lock';
 import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
-import { MemoryRateLimitStore } from '../../lib/backends/memory/primitives/memory-rate-limit-store.js';
+import { MemoryRateLimitStore } from '../../lib/backends/memory/memory-primitives.js';
 import { IdempotencyService } from '../../lib/primitives/idempotency/idempotency.service.js';
 import { CountDownLatch } from '../../lib/primitives/latch/count-down-latch.js';
-import { PrimitiveRuntime } from '../../lib/primitives/primitive-runtime.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { RateLimiter } from '../../lib/primitives/rate-limit/rate-limiter.js';
 import { SemaphoreService } from '../../lib/primitives/semaphore/semaphore.service.js';
 import { startLockServices } from '../support/lock-services.js';

@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
-import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
-import { RENEW } from '../../lib/backends/redis/locks/scripts/renew.lua.js';
+import { ScriptRunner } from '../../lib/backends/redis/connection/script-runner.js';
+import { RENEW } from '../../lib/backends/redis/locks/release.lua.js';
 
 /** A client whose server answers EVALSHA with these errors, one after the other, and then with 7. */
 function refusing(...refusals: string[]): { client: Redis; sent: () => number } {

@@ -1,4 +1,4 @@
-import { worseOf, type ReleaseOutcome } from '../../lib/lock/lease/release-outcome.js';
+import { worseOf, type ReleaseOutcome } from '../../lib/lock/grant/lease.js';
 
 it.each<[ReleaseOutcome, ReleaseOutcome, ReleaseOutcome]>([
   ['released', 'released', 'released'],

@@ -1,8 +1,8 @@
-import { BackendCalls } from '../../lib/lock/backend/backend-calls.js';
-import { Grant } from '../../lib/lock/lease/grant.js';
-import { Releaser } from '../../lib/lock/lease/releaser.js';
-import { Watchdog } from '../../lib/lock/lease/watchdog.js';
-import { currentInstant } from '../../lib/timing/instant.js';
+import { BackendCalls } from '../../lib/lock/grant/store.js';
+import { Grant } from '../../lib/lock/grant/grant.js';
+import { Releaser } from '../../lib/lock/grant/releaser.js';
+import { Watchdog } from '../../lib/lock/grant/watchdog.js';
+import { currentInstant } from '../../lib/timing/clock.js';
 import { DrivenClock } from '../support/driven-clock.js';
 import { ScriptedBackend } from '../support/scripted-backend.js';
 

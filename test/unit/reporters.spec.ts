@@ -1,5 +1,5 @@
 import type { Notice } from 'nest-redis-lock';
-import { Reporters } from '../../lib/backends/reporting/reporters.js';
+import { Reporters } from '../../lib/backends/reporters.js';
 
 const NOTICE: Notice = { level: 'warn', message: 'messages do not arrive' };
 

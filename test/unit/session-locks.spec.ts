@@ -1,5 +1,5 @@
 import { SessionLocks } from '../../lib/backends/sessions/session-locks.js';
-import type { StoreSession } from '../../lib/backends/sessions/store-session.js';
+import type { StoreSession } from '../../lib/backends/sessions/session-slot.js';
 import { Gate } from '../support/gate.js';
 
 const LEASE = { ttl: 30_000 };

@@ -1,6 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import type { Lanes } from '../../lib/backends/batching/gathering.js';
-import { TurnBatch } from '../../lib/backends/batching/turn-batch.js';
+import { type Lanes, TurnBatch } from '../../lib/backends/batch.js';
 import { eventually } from '../support/eventually.js';
 
 interface Sent {

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
-import type { Notice } from '../../lib/contracts/start-request.js';
-import type { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
-import { VersionsInUse } from '../../lib/backends/redis/start-up/versions-in-use.js';
+import type { Notice } from '../../lib/contracts/store.js';
+import type { ScriptRunner } from '../../lib/backends/redis/connection/script-runner.js';
+import { VersionsInUse } from '../../lib/backends/redis/connection/versions-in-use.js';
 
 const MINUTE = 60_000;
 

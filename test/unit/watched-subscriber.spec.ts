@@ -1,6 +1,6 @@
 import { Cluster } from 'ioredis';
 import { RedisCacheBus } from '../../lib/backends/redis/cache/redis-cache-bus.js';
-import { ScriptRunner } from '../../lib/backends/redis/scripting/script-runner.js';
+import { ScriptRunner } from '../../lib/backends/redis/connection/script-runner.js';
 
 const LISTENER = {
   onInvalidated: () => {},

@@ -1,8 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { Client } from 'node-zookeeper-client';
-import { ClientInternals } from '../../lib/backends/zookeeper/session/client-internals.js';
-import { ServerAttempts } from '../../lib/backends/zookeeper/session/server-attempts.js';
-import { partsOf } from '../../lib/backends/zookeeper/session/watch-parts.js';
+import { ClientInternals, partsOf } from '../../lib/backends/zookeeper/client-internals.js';
+import { ServerAttempts } from '../../lib/backends/zookeeper/zookeeper-session.js';
 
 const SESSION = 9_000;
 

@@ -1,9 +1,8 @@
 import { LockConfigError } from '../../lib/errors/lock-errors.js';
 import { zookeeper, type ZooKeeperOptions } from 'nest-redis-lock/zookeeper';
-import { parentPath, ticketOf, childPrefix } from '../../lib/backends/zookeeper/nodes/lock-paths.js';
-import { failureOf } from '../../lib/backends/zookeeper/zookeeper-failure.js';
+import { parentPath, ticketOf, childPrefix, inOrder, isWorn } from '../../lib/backends/zookeeper/lock-node.js';
+import { failureOf } from '../../lib/backends/zookeeper/zookeeper-lock-backend.js';
 import { zooKeeperSettings } from '../../lib/backends/zookeeper/zookeeper-options.js';
-import { inOrder, isWorn } from '../../lib/backends/zookeeper/nodes/sequence.js';
 
 it('names the servers once in the cause of a failure', () => {
   const settings = zooKeeperSettings('127.0.0.1:2181');

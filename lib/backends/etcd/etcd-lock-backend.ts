@@ -15,21 +15,28 @@ import type {
   StartRequest,
   TicketRequest,
   TokenRange,
+  Notice,
 } from '../../contracts/lock-backend.js';
 import { MOST_WAITERS } from '../../contracts/lock-requests.js';
-import { EtcdClient } from './client/etcd-client.js';
-import { leaseIsGone } from './client/etcd-failures.js';
-import { count, decode, get, hasValue, put, remove } from './client/etcd-messages.js';
-import { diagnosisOf } from './etcd-diagnosis.js';
-import { EtcdKeys, processOf } from './etcd-keys.js';
-import { EtcdLockQueue } from './queue/etcd-lock-queue.js';
-import { EtcdNames } from './etcd-names.js';
+import { EtcdClient } from './etcd-client.js';
+import { leaseIsGone, type EtcdEndpoint } from './etcd-endpoint.js';
+import {
+  count,
+  decode,
+  get,
+  hasValue,
+  put,
+  remove,
+  EtcdTransactions,
+  isSince,
+  putForGood,
+} from './etcd-transactions.js';
+import { EtcdKeys, processOf, EtcdNames } from './etcd-names.js';
+import { EtcdLockQueue } from './etcd-lock-queue.js';
 import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
 import { EtcdReleases } from './etcd-releases.js';
-import { EtcdSessions, type LossListener } from './session/etcd-sessions.js';
-import { EtcdSweep } from './session/etcd-sweep.js';
-import { EtcdTransactions } from './client/etcd-transactions.js';
-import { checkCluster } from './start-check.js';
+import { EtcdSessions, type LossListener } from './etcd-session.js';
+import { EtcdSweep } from './etcd-sweep.js';
 import { TokenOffset } from './token-offset.js';
 
 /** How many names one transaction can take: each needs three of its 128 operations. */
@@ -230,4 +237,127 @@ class EtcdLockBackend implements LockBackend {
     const { answer } = await this.client.call<{ TTL?: string }>('/v3/lease/timetolive', { ID: lease });
     return Math.max(0, Number(answer.TTL ?? 0)) * 1_000;
   }
+}
+
+interface Status {
+  readonly version: string;
+  readonly leader?: string;
+  /** Such as `etcdserver: no leader`, or an alarm. */
+  readonly errors?: readonly string[];
+}
+
+const LEAST_VERSION = [3, 4] as const;
+/** A revision that no key has. */
+const NEVER = '-1';
+
+/**
+ * Looks at every member. Reports those that do not answer.
+ *
+ * @throws Error when none answers, or one that does cannot serve, in one line
+ */
+export async function checkCluster(
+  client: EtcdClient,
+  keys: EtcdKeys,
+  transactions: EtcdTransactions,
+  report: (notice: Notice) => void,
+): Promise<void> {
+  const answers = await Promise.all(
+    client.endpoints.map(async (endpoint) => ({ endpoint, ...(await statusOf(client, endpoint)) })),
+  );
+  const silent = answers.filter(({ status }) => status === undefined);
+  const causes = silent.map(({ endpoint, why }) => `${endpoint.url}: ${why?.message}`).join('; ');
+  if (silent.length === answers.length) throw problem(causes);
+  if (silent.length > 0) {
+    const message = `etcd: ${causes}; the other ${answers.length - silent.length} of ${answers.length} endpoints serve`;
+    report({ level: 'warn', message: `${message}${advice(causes)}` });
+  }
+  for (const { endpoint, status } of answers) if (status) requireService(endpoint, status);
+  await requireRights(keys, transactions);
+}
+
+async function statusOf(
+  client: EtcdClient,
+  endpoint: EtcdEndpoint,
+): Promise<{ readonly status?: Status; readonly why?: Error }> {
+  try {
+    return { status: await client.ask<Status>(endpoint, '/v3/maintenance/status') };
+  } catch (error) {
+    return { why: error as Error };
+  }
+}
+
+/** etcd checks the rights for both branches of a transaction: this one never writes. */
+async function requireRights({ offset }: EtcdKeys, transactions: EtcdTransactions): Promise<void> {
+  try {
+    await transactions.run({ compare: [isSince(offset, NEVER)], success: [putForGood(offset, '0')], failure: [] });
+  } catch (error) {
+    throw problem((error as Error).message);
+  }
+}
+
+function requireService({ url }: EtcdEndpoint, { version, errors = [] }: Status): void {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const [leastMajor, leastMinor] = LEAST_VERSION;
+  if (major < leastMajor || (major === leastMajor && minor < leastMinor)) {
+    throw new EtcdProblem(`etcd at ${url} is version ${version}; ${leastMajor}.${leastMinor} or newer is needed`);
+  }
+  if (errors.length > 0) throw problem(`${url}: ${errors.join(', ')}`);
+}
+
+function problem(causes: string): Error {
+  return new EtcdProblem(`etcd: ${causes}${advice(causes)}`);
+}
+
+function advice(causes: string): string {
+  const remedy = remedyOf(causes);
+  return remedy === undefined ? '' : `; ${remedy}`;
+}
+
+/** What an operator can do about an error. The first pattern that matches its message applies. */
+const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+  [
+    /database space exceeded|NOSPACE/,
+    'its disk quota is used up: compact and defragment it, then etcdctl alarm disarm',
+  ],
+  [/CORRUPT/, 'the data of its members differ: see its log'],
+  [/no leader|leader changed|request timed out/, 'most of its members do not answer each other: see their logs'],
+  [/authentication failed/, 'correct username and password'],
+  [/authentication is not enabled/, 'give no username and password'],
+  [/user name is empty|user name not found/, 'it asks for a user: give username and password'],
+  [/permission denied/, 'grant the user the right to read and to write the keys below "root"'],
+  [/invalid auth token|auth store is old/, 'it has forgotten who we are: see whether its members have one clock'],
+  [/too many operations/, 'raise its --max-txn-ops to 128, the default'],
+  [/ECONNREFUSED/, 'nothing listens there: start etcd, or correct host and port'],
+  [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
+  [/no answer within|Connect Timeout/, 'check host, port and firewall'],
+  [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/, 'nothing answers there: check host, port and firewall'],
+  [/ALTNAME_INVALID/, 'its certificate is for another host: give a host that it names, or one that names this host'],
+  [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as tls: { ca }'],
+  [/bad certificate|certificate required/i, 'it asks for a certificate: give tls: { cert, key }'],
+  [/wrong version number|EPROTO|ERR_SSL/, 'it does not speak TLS there: give an http:// URL'],
+  [
+    /HTTP request to an HTTPS server|other side closed|HPE_|ECONNRESET|EPIPE/,
+    'check host and port, and whether it asks for https://',
+  ],
+  [/HTTP 200/, 'something other than etcd answers there: correct host, port and path'],
+  [/HTTP 404|Not Found/, 'it has no JSON gateway under /v3: etcd 3.4 or newer is needed, with --enable-grpc-gateway'],
+];
+
+/** An error that names the server, the cause and the remedy already. */
+export class EtcdProblem extends Error {
+  override readonly name = 'EtcdProblem';
+}
+
+/** Why a call failed, in one line: the server, the cause, the remedy. */
+export function diagnosisOf(client: EtcdClient, error?: unknown): Error {
+  if (error instanceof EtcdProblem) return error;
+  const message = error instanceof Error ? error.message : undefined;
+  const cause = client.failures() ?? message ?? 'no answer in time';
+  const where = client.failures() === undefined ? ` at ${client.endpoints.map(({ url }) => url).join(', ')}` : '';
+  const remedy = remedyOf(message ?? cause) ?? remedyOf(cause);
+  return new Error(`etcd${where}: ${cause}${remedy === undefined ? '' : `; ${remedy}`}`, { cause: error });
+}
+
+export function remedyOf(message: string): string | undefined {
+  return REMEDIES.find(([pattern]) => pattern.test(message))?.[1];
 }

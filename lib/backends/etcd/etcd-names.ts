@@ -15,12 +15,11 @@ import {
   type KeyValue,
   type Operation,
   type Txn,
-} from './client/etcd-messages.js';
-import { ContendedNames } from './contended-names.js';
-import { processOf, type EtcdKeys } from './etcd-keys.js';
-import type { EtcdTransactions, Outcome } from './client/etcd-transactions.js';
-import { mailOf, type Mail } from './queue/etcd-mail.js';
-import type { EtcdSessions } from './session/etcd-sessions.js';
+  type EtcdTransactions,
+  type Outcome,
+} from './etcd-transactions.js';
+import { mailOf, type Mail } from './etcd-lock-queue.js';
+import type { EtcdSessions } from './etcd-session.js';
 import type { TokenOffset } from './token-offset.js';
 
 /** A ticket in the queue of a name. */
@@ -198,5 +197,93 @@ export class EtcdNames {
 
   private waiterIn({ key }: KeyValue): string {
     return this.keys.nameIn(decode(key))?.waiter ?? '';
+  }
+}
+
+type Prefixed = Pick<NameRequest, 'prefix'>;
+
+/**
+ * The keys of all locks. Each has one segment for the module's prefix, which may be empty, and one for the name or the
+ * process: a `/` in them is encoded, so that no name is the beginning of another one's keys.
+ */
+export class EtcdKeys {
+  /** What is added to every token. */
+  readonly offset: string;
+
+  constructor(private readonly root: string) {
+    this.offset = `${root}first-token`;
+  }
+
+  /** What the keys of the owner and of all waiters of a name begin with, and no others: one condition covers them. */
+  all({ prefix, name }: NameRequest): string {
+    return `${this.key('lock', prefix, name)}/`;
+  }
+
+  /** Its value is the ticket that owns the lock. */
+  lock(request: NameRequest): string {
+    return `${this.all(request)}owner`;
+  }
+
+  /** What the keys of all waiters of a name begin with. The ticket follows. They have no value, unlike the owner's. */
+  waiters(request: NameRequest): string {
+    return `${this.all(request)}wait/`;
+  }
+
+  /** Where a process gets its messages. */
+  mailbox({ prefix }: Prefixed, process: string): string {
+    return this.key('mail', prefix, process);
+  }
+
+  label({ prefix }: Prefixed, process: string): string {
+    return this.key('label', prefix, process);
+  }
+
+  /** The request for the name of a lock, or of the waiter with the ticket; `undefined` for another key. */
+  nameIn(key: string): (NameRequest & { readonly waiter: string | undefined }) | undefined {
+    const [kind, prefix = '', name, role, ...ticket] = key.slice(this.root.length).split('/');
+    if (!key.startsWith(this.root) || kind !== 'lock' || name === undefined) return undefined;
+    const waiter = role === 'wait' ? ticket.join('/') : undefined;
+    return { ...(prefix !== '' && { prefix: unescaped(prefix) }), name: unescaped(name), waiter };
+  }
+
+  private key(kind: string, prefix: string | undefined, name: string): string {
+    return `${this.root}${kind}/${escaped(prefix ?? '')}/${escaped(name)}`;
+  }
+}
+
+/** What the tickets of a process begin with. */
+export function processOf(ticket: string): string {
+  return ticket.slice(0, ticket.lastIndexOf(':'));
+}
+
+function escaped(text: string): string {
+  return text.replace(/[%/]/g, (char) => (char === '%' ? '%25' : '%2F'));
+}
+
+function unescaped(text: string): string {
+  return text.replace(/%2F|%25/g, (code) => (code === '%25' ? '%' : '/'));
+}
+
+/** How many names it remembers. */
+const MOST = 1_000;
+
+/**
+ * The names that others wanted when this process asked last. For those, a request reads at once who owns them and who
+ * waits; for all others it does without, because that costs etcd as much as half of the request.
+ */
+export class ContendedNames {
+  private readonly locks = new Set<string>();
+
+  has(lock: string): boolean {
+    return this.locks.has(lock);
+  }
+
+  add(lock: string): void {
+    if (this.locks.size >= MOST) this.locks.clear();
+    this.locks.add(lock);
+  }
+
+  delete(lock: string): void {
+    this.locks.delete(lock);
   }
 }

@@ -1,9 +1,8 @@
 import { LockConfigError } from '../../errors/lock-errors.js';
-import type { Duration } from '../../options/duration.js';
+import { type Duration, timer, type Check } from '../../options/checks.js';
 import { OptionChecks } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import { timer, type Check } from '../../options/checks.js';
-import type { EtcdTls } from './client/etcd-endpoint.js';
+import type { EtcdTls } from './etcd-endpoint.js';
 
 /** The options of `etcd()`. */
 export interface EtcdOptions {

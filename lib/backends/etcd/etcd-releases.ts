@@ -5,7 +5,7 @@ import type {
   TicketRequest,
   WaiterRequest,
 } from '../../contracts/lock-backend.js';
-import { remove } from './client/etcd-messages.js';
+import { remove } from './etcd-transactions.js';
 import type { EtcdNames } from './etcd-names.js';
 
 /** How names become free, or pass to their first waiter. */

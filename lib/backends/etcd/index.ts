@@ -1,3 +1,3 @@
 export { etcd } from './etcd-lock-backend.js';
 export type { EtcdOptions } from './etcd-options.js';
-export type { EtcdTls } from './client/etcd-endpoint.js';
+export type { EtcdTls } from './etcd-endpoint.js';

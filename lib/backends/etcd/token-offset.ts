@@ -7,8 +7,9 @@ import {
   type Compare,
   type KeyValue,
   type Operation,
-} from './client/etcd-messages.js';
-import type { EtcdTransactions, Outcome } from './client/etcd-transactions.js';
+  type EtcdTransactions,
+  type Outcome,
+} from './etcd-transactions.js';
 
 /** How many tokens belong to one revision of etcd. */
 const TOKENS = 1_024;

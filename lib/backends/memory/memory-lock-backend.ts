@@ -1,12 +1,11 @@
-import type { CacheStoreProvider } from '../../contracts/cache-store-provider.js';
-import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitives/primitive-stores.js';
-import { MemoryPrimitives } from './primitives/memory-primitive-stores.js';
-import type { CacheStore } from '../../contracts/cache-store.js';
+import type { CacheStoreProvider, CacheStore } from '../../contracts/cache-store.js';
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
+import { MemoryPrimitives } from './memory-primitives.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 import { ExpiringMap } from './expiring-map.js';
-import { isReadTicket } from '../../keys/read-ticket.js';
-import { ReadersByKey } from './readers-by-key.js';
-import { memoryCacheStore } from './cache/memory-cache-store.js';
+import { isReadTicket } from '../../keys/ticket.js';
+import { ReadersByKey } from './readers.js';
+import { memoryCacheStore } from './memory-cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,

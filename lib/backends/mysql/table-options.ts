@@ -1,9 +1,8 @@
-import { duration, trueOrFalse, wholeNumber, type Check } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
+import { duration, trueOrFalse, wholeNumber, type Check, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import type { GetLockSettings } from './get-lock/get-lock-backend.js';
-import type { LockTableSettings } from './rows/lock-table.js';
+import type { GetLockSettings } from './get-lock.js';
+import type { LockTableSettings } from './lock-table.js';
 
 /** The options of `leaseTable()` beside the connection. */
 export interface LeaseTableOptions {

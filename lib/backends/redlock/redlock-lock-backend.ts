@@ -19,31 +19,25 @@ import type {
 } from '../../contracts/lock-backend.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
-import type { RedlockNode } from './nodes/redlock-node.js';
-import type { RedisScript } from '../redis/scripting/redis-script.js';
-import { EncodedCall, type ScriptArgument } from '../redis/scripting/encoded-call.js';
-import { redlockScripts, type RedlockScripts } from './nodes/redlock-scripts.js';
-import { TokenClock } from './nodes/token-clock.js';
-import { acquireKeys, redlockKeys, releaseKeys } from './redlock-keys.js';
-import { labelOf, storeLabel } from './redlock-labels.js';
+import { type RedlockNode, redlockScripts, type RedlockScripts } from './redlock-node.js';
+import { type RedisScript, leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
+import { EncodedCall, type ScriptArgument } from '../redis/connection/encoded-call.js';
+import { TokenClock, reserveTokens } from './token-reservation.js';
+import { acquireKeys, redlockKeys, releaseKeys, startNodes } from './redlock-start.js';
 import { redlockSettings, requireNodes, type RedlockOptions, type RedlockSettings } from './redlock-options.js';
-import { startNodes } from './redlock-start.js';
-import { Acquisition, type AcquireReply, type Acquisitions, type MajorityGrant } from './rounds/acquisition.js';
-import { InspectTally } from './rounds/inspection.js';
-import { NoQuorum } from './rounds/no-quorum.js';
-import { PendingGrant, type ReserveTokens } from './rounds/pending-grant.js';
-import { onMajority } from './rounds/on-majority.js';
-import { Quorum } from './rounds/quorum.js';
-import { ReleaseTally } from './rounds/release-tally.js';
-import { RenewTally } from './rounds/renew-tally.js';
-import { ask, beginRound, type Tally } from './rounds/round.js';
-import { GRANT_TOKENS } from './scripts/acquire.lua.js';
-import { INSPECT } from './scripts/inspect.lua.js';
-import { KEEP } from './scripts/keep.lua.js';
-import { RELEASE } from './scripts/release.lua.js';
-import { RENEW } from './scripts/renew.lua.js';
-import { REQUEUE } from './scripts/requeue.lua.js';
-import { reserveTokens } from './token-reservation.js';
+import {
+  Acquisition,
+  type AcquireReply,
+  type Acquisitions,
+  type MajorityGrant,
+  PendingGrant,
+  type ReserveTokens,
+} from './acquisition.js';
+import { NoQuorum, onMajority, Quorum, ask, beginRound, type Tally } from './round.js';
+import { ReleaseTally, RenewTally } from './tallies.js';
+import { GRANT_TOKENS } from './acquire.lua.js';
+import { INSPECT, KEEP, RELEASE, RENEW, REQUEUE } from './owner.lua.js';
+import { labelKey } from '../redis/locks/redis-lock-keys.js';
 
 /** How many fencing tokens a process reserves that has used those of its grant. */
 const MORE_TOKENS = 1_024;
@@ -241,5 +235,65 @@ class RedlockLockBackend implements LockBackend {
     acquisition?.release();
     this.renewals.get(ticket)?.cancel();
     return acquisition;
+  }
+}
+
+/** Stores the label of a process at a majority of the nodes; a `ttl` of 0 removes it. */
+export async function storeLabel(quorum: Quorum, request: LabelRequest): Promise<void> {
+  const key = labelKey(request, request.process);
+  const { label, ttl } = request;
+  await onMajority(quorum, ({ scripts }) =>
+    scripts.command<unknown>((client) => (ttl === 0 ? client.del(key) : client.set(key, label, 'PX', ttl))),
+  );
+}
+
+/** The label of the owner's process, which one node of a majority has at least. */
+export async function labelOf(quorum: Quorum, request: NameRequest, owner: string): Promise<string | undefined> {
+  const process = /^(.+):\d+$/.exec(owner)?.[1];
+  if (process === undefined) return undefined;
+  const key = labelKey(request, process);
+  const labels: (string | null)[] = [];
+  await onMajority(quorum, ({ scripts }) =>
+    scripts.command((client) => client.get(key)).then((label) => labels.push(label)),
+  );
+  return labels.find((label) => label !== null) ?? undefined;
+}
+
+/** What INSPECT returns. */
+export type InspectReply = readonly [owner: string, pttl: RedisInteger, unissued: RedisInteger, waiting: RedisInteger];
+
+/** The state of a name, or that nobody owns it. */
+export interface Inspection {
+  readonly state: LockState | null;
+}
+
+/** Finds the ticket that owns a name at a majority of the nodes. */
+export class InspectTally implements Tally<InspectReply, Inspection> {
+  /** By owner: what is left of its lease at each node. */
+  private readonly leases = new Map<string, number[]>();
+  private unissued = 0;
+  private waiting = 0;
+  private answered = 0;
+
+  constructor(private readonly quorum: Quorum) {}
+
+  add([owner, pttl, unissued, waiting]: InspectReply): void {
+    this.answered += 1;
+    this.unissued = Math.max(this.unissued, Number(unissued));
+    this.waiting = Math.max(this.waiting, Number(waiting));
+    if (owner === '') return;
+    const leases = this.leases.get(owner) ?? [];
+    leases.push(leaseOf(pttl));
+    this.leases.set(owner, leases);
+  }
+
+  /** A node that does not answer counts for the owner: the name is free only when nobody can have a majority. */
+  outcome(open: number): Inspection | undefined {
+    const { nodes, size } = this.quorum;
+    const [owner, leases = []] = [...this.leases].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [];
+    if (leases.length + nodes.length - this.answered < size) return { state: null };
+    if (owner === undefined || (leases.length < size && open > 0)) return undefined;
+    const fencingToken = this.unissued === 0 ? null : this.unissued - 1;
+    return { state: { owner, ttl: Math.min(...leases), fencingToken, waiting: this.waiting } };
   }
 }

@@ -1,11 +1,10 @@
 import { LockConfigError } from '../../errors/lock-errors.js';
-import { orFalse, timer, trueOrFalse } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
+import { orFalse, timer, trueOrFalse, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import { FENCE_TTL } from '../redis/fencing/fencing-script.js';
+import { FENCE_TTL } from '../redis/locks/queue.lua.js';
 import { isRedisClient, requireRedisConnection } from '../redis/connection/connection-options.js';
-import { isNodeRedis, isNodeRedisCluster } from '../redis/node-redis/node-redis-clients.js';
+import { isNodeRedis, isNodeRedisCluster } from '../redis/connection/node-redis-clients.js';
 
 /** The options of `redlock()` beside the connections. */
 export interface RedlockOptions {

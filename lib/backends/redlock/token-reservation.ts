@@ -1,10 +1,7 @@
 import type { Minted, TicketRequest } from '../../contracts/lock-backend.js';
-import type { TokenClock } from './nodes/token-clock.js';
-import { acquireKeys } from './redlock-keys.js';
-import { MintTally } from './rounds/mint-tally.js';
-import type { Quorum } from './rounds/quorum.js';
-import { ask, type Ask } from './rounds/round.js';
-import type { RedisScript } from '../redis/scripting/redis-script.js';
+import { acquireKeys } from './redlock-start.js';
+import { type Quorum, ask, type Ask, type Tally } from './round.js';
+import type { RedisScript, RedisInteger } from '../redis/connection/redis-script.js';
 
 /**
  * Another ticket reserves tokens at a minority of the nodes meanwhile at most: a second try is rare, a fifth is none.
@@ -41,4 +38,64 @@ export async function reserveTokens(
     first = Math.max(outcome.unissued, clock.propose(first));
   }
   throw new Error('the nodes accepted no fencing tokens, as other clients reserve them at the same time');
+}
+
+/** What MINT returns for one call. */
+export type MintReply = readonly [unissued: RedisInteger, waiting?: RedisInteger];
+
+/** - `reserved`: the proposed tokens; `refused`: tokens from `unissued` on are free; `not-owner`: of the names. */
+export type MintOutcome =
+  | { readonly status: 'reserved'; readonly waiting: number }
+  | { readonly status: 'not-owner' }
+  | { readonly status: 'refused'; readonly unissued: number };
+
+/** Counts the answers to MINT. */
+export class MintTally implements Tally<MintReply, MintOutcome> {
+  private reserved = 0;
+  private foreign = 0;
+  private refused = 0;
+  private unissued = 0;
+  private waiting = 0;
+
+  constructor(private readonly quorum: Quorum) {}
+
+  add([first, waiting]: MintReply): void {
+    const unissued = Number(first);
+    if (unissued === 0) {
+      this.reserved += 1;
+      this.waiting = Math.max(this.waiting, Number(waiting));
+    } else if (unissued < 0) this.foreign += 1;
+    else {
+      this.refused += 1;
+      this.unissued = Math.max(this.unissued, unissued);
+    }
+  }
+
+  outcome(open: number): MintOutcome | undefined {
+    const { nodes, size, spare } = this.quorum;
+    if (this.reserved >= size) return { status: 'reserved', waiting: this.waiting };
+    if (this.foreign > spare) return { status: 'not-owner' };
+    const failed = nodes.length - open - this.reserved - this.foreign - this.refused;
+    const lost = this.reserved + open < size && failed <= spare;
+    return lost ? { status: 'refused', unissued: this.unissued } : undefined;
+  }
+}
+
+/**
+ * Proposes fencing tokens: the time of the nodes in µs, as far as this process knows it, so that tokens rise even when
+ * the counters at the nodes have expired, and waiters of all processes come in order. The nodes decide whether a
+ * proposed token is above all earlier ones.
+ */
+export class TokenClock {
+  /** What the monotonic clock (µs) lacks to the clock of the nodes. */
+  private offset = performance.timeOrigin * 1_000;
+
+  propose(least = 0): number {
+    return Math.max(Math.floor(performance.now() * 1_000 + this.offset), least);
+  }
+
+  /** It was `micros` at the nodes at some time between the request, sent at `sentAt` (ms), and now. */
+  heard(micros: number, sentAt: number): void {
+    this.offset = Math.min(Math.max(this.offset, micros - performance.now() * 1_000), micros - sentAt * 1_000);
+  }
 }

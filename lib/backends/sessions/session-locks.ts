@@ -9,9 +9,10 @@ import type {
   RenewRequest,
   TicketRequest,
   TokenRange,
+  LockState,
+  LockTraits,
 } from '../../contracts/lock-backend.js';
-import { SessionSlot } from './session-slot.js';
-import type { SessionStore } from './store-session.js';
+import { SessionSlot, type SessionStore } from './session-slot.js';
 
 /**
  * The longest lease (ms) that it grants, though a session has no end: the renewals ask whether the session lives, so
@@ -124,4 +125,40 @@ export class SessionLocks {
 /** The lease of another session has no end that the store could tell. */
 function busy(name: string, owner: string): Busy {
   return { status: 'busy', name, owner, remaining: Infinity };
+}
+
+/** A lock backend whose locks end with the session that took them, and whose store tells who holds one by `inspect`. */
+export abstract class SessionLockBackend {
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  protected abstract readonly locks: SessionLocks;
+
+  abstract inspect(request: NameRequest): Promise<LockState | null>;
+
+  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    const answer = await this.locks.acquire(request);
+    if (answer.status === 'granted' || answer.owner !== '') return answer;
+    const { prefix, names } = request;
+    const state = await this.inspect({ prefix, name: answer.name ?? (names[0] as string) });
+    return { ...answer, owner: state?.owner ?? '' };
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    return this.locks.renew(requests);
+  }
+
+  async release(request: TicketRequest): Promise<ReleaseAnswer> {
+    const answer = await this.locks.release(request);
+    if (answer.status !== 'gone') return answer;
+    const { prefix, names } = request;
+    const states = await Promise.all(names.map((name) => this.inspect({ prefix, name })));
+    return states.every((state) => state === null) ? answer : { ...answer, status: 'taken' };
+  }
+
+  mint(request: MintRequest): Promise<TokenRange | null> {
+    return this.locks.mint(request);
+  }
+
+  onLost(listener: (tickets: readonly string[], why: Error) => void): () => void {
+    return this.locks.onLost(listener);
+  }
 }

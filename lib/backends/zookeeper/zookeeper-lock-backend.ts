@@ -14,17 +14,16 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
-import { FencingTokens } from './nodes/fencing-tokens.js';
-import { LockInspection } from './nodes/lock-inspection.js';
-import { LockNodes } from './nodes/lock-nodes.js';
-import { NodeRegistry } from './nodes/node-registry.js';
-import { ParentNodes } from './nodes/parent-nodes.js';
-import { QueuePlaces } from './nodes/queue-places.js';
-import { ZooKeeperConnection } from './session/zookeeper-connection.js';
-import type { ZooKeeperSession } from './session/zookeeper-session.js';
-import { failureOf } from './zookeeper-failure.js';
-import { ZooKeeperLockQueue } from './zookeeper-lock-queue.js';
+import { FencingTokens } from './lock-node.js';
+import { LockInspection } from './lock-inspection.js';
+import { LockNodes, NodeRegistry } from './lock-nodes.js';
+import { ParentNodes } from './parent-nodes.js';
+import { QueuePlaces, ZooKeeperLockQueue } from './zookeeper-lock-queue.js';
+import { ZooKeeperConnection } from './zookeeper-connection.js';
+import { type ZooKeeperSession, SessionError } from './zookeeper-session.js';
 import { zooKeeperSettings, type ZooKeeperOptions, type ZooKeeperSettings } from './zookeeper-options.js';
+import { Exception } from 'node-zookeeper-client';
+import { codeOf } from './zookeeper-requests.js';
 
 /**
  * Locks on a ZooKeeper ensemble: each ticket is an ephemeral sequential node below the node of its name, and the first
@@ -180,4 +179,40 @@ class ZooKeeperLockBackend implements LockBackend {
     this.parents.leaveAll();
     if (tickets.length > 0) for (const listener of this.lossListeners) listener(tickets, why);
   }
+}
+
+/** Why ZooKeeper did not do what it was asked for: names the servers, the cause and the remedy. */
+export class ZooKeeperFailure extends Error {
+  override readonly name = 'ZooKeeperFailure';
+}
+
+/** @param trouble what is wrong with the connection, if anything is known to be */
+export function failureOf(
+  { servers, chroot, root, auth }: ZooKeeperSettings,
+  trouble: string | undefined,
+  error?: unknown,
+): ZooKeeperFailure | undefined {
+  if (error instanceof ZooKeeperFailure) return error;
+  const failure = (why: string) => new ZooKeeperFailure(`ZooKeeper at ${servers}${chroot}: ${why}`, { cause: error });
+  switch (codeOf(error)) {
+    case Exception.NO_AUTH:
+      return failure(
+        auth
+          ? `user "${auth.user}" may not use ${root} (NO_AUTH); name another "root", or the user of its ACL`
+          : `${root} is not open to everybody (NO_AUTH); give "auth" with the user of its ACL, or name another "root"`,
+      );
+    case Exception.NO_NODE:
+      if (chroot === '') break;
+      return failure(`the chroot ${chroot} is not there; create it, or leave it out`);
+    case Exception.CONNECTION_LOSS:
+    case Exception.SESSION_EXPIRED:
+      return failure(`${trouble ?? 'the connection was closed'}; start a server, or correct "servers"`);
+    default:
+  }
+  if (error instanceof SessionError && error.refused) return failure(`${error.message}; correct "auth"`);
+  if (error === undefined || error instanceof SessionError) {
+    const why = trouble ?? error?.message;
+    return why === undefined ? undefined : failure(`${why}; start a server, or correct "servers"`);
+  }
+  return failure(error instanceof Error ? error.message : 'unknown error');
 }

@@ -8,9 +8,11 @@ import type {
   QueueMessage,
   RequeueRequest,
 } from '../../contracts/lock-backend.js';
-import { processOf, type LockNode } from './nodes/lock-node.js';
-import type { LockNodes } from './nodes/lock-nodes.js';
-import type { NodeEvents } from './nodes/queue-places.js';
+import { processOf, type LockNode, type FencingTokens, ticketOf, inOrder } from './lock-node.js';
+import type { LockNodes, NodeRegistry } from './lock-nodes.js';
+import { Exception } from 'node-zookeeper-client';
+import { unless, type Children } from './zookeeper-requests.js';
+import { LinkedList } from '../../timing/linked-list.js';
 
 /** The queue of the ZooKeeper backend: a name's nodes in order, and the events of their watches as messages. */
 export class ZooKeeperLockQueue implements LockQueue, NodeEvents {
@@ -66,5 +68,131 @@ export class ZooKeeperLockQueue implements LockQueue, NodeEvents {
   private reachable(ticket: string, answer: QueueAnswer): QueueAnswer {
     if (answer.status === 'granted' || this.listeners.has(processOf(ticket))) return answer;
     return { ...answer, unreached: true };
+  }
+}
+
+/** What happens to the nodes of this process without a request for it. */
+export interface NodeEvents {
+  granted(node: LockNode, answer: Granted): void;
+  wanted(node: LockNode): void;
+  revoked(node: LockNode): void;
+}
+
+/** From this place in the queue on, a turn cannot come soon. */
+const FAR = 8;
+
+/**
+ * Finds the place of a node among all nodes of its name. The first one owns the name; each other one watches the node
+ * before it.
+ */
+export class QueuePlaces {
+  private readonly holders = new HolderWatches((node) => {
+    this.watchHolder(node).catch(() => {});
+  });
+
+  constructor(
+    private readonly registry: NodeRegistry,
+    private readonly tokens: FencingTokens,
+    private readonly events: NodeEvents,
+  ) {}
+
+  /** `undefined` when the node is gone. With `waits`, an event reports its turn to a node that is not the first. */
+  async look(node: LockNode, waits = true): Promise<QueueAnswer | undefined> {
+    try {
+      return await this.answer(node, await node.session.requests.children(node.parent), waits);
+    } catch (error) {
+      unless(Exception.NO_NODE)(error);
+      this.registry.remove(node);
+      return undefined;
+    }
+  }
+
+  async answer(node: LockNode, children: Children, waits: boolean): Promise<QueueAnswer | undefined> {
+    const { session, parent, childPrefix } = node;
+    for (let { names } = children; ; { names } = children) {
+      const order = inOrder(names);
+      const place = order.findIndex((child) => child.startsWith(childPrefix));
+      if (place === 0) return this.grant(node, children, order.length - 1);
+      if (place === -1) {
+        this.registry.remove(node);
+        return undefined;
+      }
+      const placed = !waits || (await node.watch(`${parent}/${order[place - 1]}`, () => void this.wake(node)));
+      const owner = ticketOf(order[0] as string);
+      if (placed) return { status: 'busy', owner, remaining: session.timeout, first: place === 1, far: place > FAR };
+      children = await session.requests.children(parent);
+    }
+  }
+
+  /** Somebody has removed the node. */
+  revoked(node: LockNode): void {
+    if (!this.registry.has(node)) return;
+    this.registry.remove(node);
+    if (node.tokens) this.events.revoked(node);
+  }
+
+  private async grant(node: LockNode, children: Children, waiting: number): Promise<Granted> {
+    const { session, parent } = node;
+    const tokens = node.tokens ?? (await this.tokens.ofGrant(session.requests, parent, children));
+    if (!node.tokens) {
+      node.tokens = tokens;
+      node.grantedAt = performance.now();
+      node.unwatch();
+      if (this.registry.has(node)) this.holders.add(node);
+    }
+    return { status: 'granted', tokens: node.tokens, remaining: session.leftSince(children.sentAt), waiting };
+  }
+
+  /** The node before it is gone. */
+  private async wake(node: LockNode): Promise<void> {
+    const waits = () => this.registry.has(node) && !node.tokens;
+    if (!waits()) return;
+    try {
+      const children = await node.session.requests.children(node.parent);
+      if (!waits()) return;
+      const answer = await this.answer(node, children, true);
+      if (answer?.status === 'granted' && this.registry.has(node)) this.events.granted(node, answer);
+    } catch {
+      // Its next heartbeat asks again.
+    }
+  }
+
+  /** Watches whether others wait for the name, and whether the node is removed by force. */
+  private async watchHolder(node: LockNode): Promise<void> {
+    const wanted = () => {
+      if (this.registry.has(node)) this.events.wanted(node);
+    };
+    const [there, children] = await Promise.all([
+      node.watch(node.path as string, () => this.revoked(node)),
+      node.session.requests.children(node.parent, wanted),
+    ]);
+    if (!there) this.revoked(node);
+    else if (children.names.length > 1) wanted();
+  }
+}
+
+/** After how long (ms) a holder is watched: most locks are released sooner, and cost nothing. */
+const PATIENCE = 25;
+
+/** Finds the nodes that hold their name for longer than a moment. */
+export class HolderWatches {
+  private readonly recent = new LinkedList<LockNode>();
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly watch: (node: LockNode) => void) {}
+
+  add(node: LockNode): void {
+    node.recent = this.recent.push(node);
+    this.timer ??= setTimeout(() => this.look(), PATIENCE).unref();
+  }
+
+  private look(): void {
+    this.timer = undefined;
+    const since = performance.now() - PATIENCE;
+    for (let place = this.recent.firstPlace; place && place.value.grantedAt <= since; place = this.recent.firstPlace) {
+      place.leave();
+      this.watch(place.value);
+    }
+    if (this.recent.first) this.timer = setTimeout(() => this.look(), PATIENCE).unref();
   }
 }

@@ -1,5 +1,4 @@
-import { timer, type Check } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
+import { timer, type Check, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { nested, OptionTable, settingOf } from '../../options/option-table.js';
 

@@ -3,10 +3,9 @@ import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
-import type { LocalState } from './local-state.js';
-import { PendingDeletions, type Deletion } from './pending-deletions.js';
+import { type LocalState, PendingDeletions, type Deletion } from './local-state.js';
 import type { StoreCalls } from '../store/store-calls.js';
-import { backoff } from '../../timing/backoff.js';
+import { backoff } from '../../timing/clock.js';
 import { keyResource, type StepOrder } from './step-order.js';
 
 /** How many deletions are remembered at most; a further one is given up. */
@@ -112,9 +111,9 @@ export class UnconfirmedDeletions {
     this.calls.insist();
     for (let end = performance.now() + LAST_TRY.most, left = LAST_TRY.most; left > 0; left = end - performance.now()) {
       const sweeps = this.pending.sweeps.map((deletion) => this.repeat(deletion));
-      await Promise.race([Promise.allSettled([this.sendAll(), ...sweeps]), rest(left)]);
+      await Promise.race([Promise.allSettled([this.sendAll(), ...sweeps]), pause(left)]);
       if (this.pending.size === 0) return;
-      await rest(LAST_TRY.every);
+      await pause(LAST_TRY.every);
     }
     this.logger.error(
       `Redis never confirmed ${this.pending.size} deletions, including the ${this.pending.first?.what}: old values may be served until they expire`,
@@ -228,6 +227,36 @@ function pauseAfter(failures: number): number {
   return backoff(failures, FIRST_BACKOFF, LONGEST_BACKOFF) * (0.75 + Math.random() / 2);
 }
 
-function rest(delay: number): Promise<void> {
+function pause(delay: number): Promise<void> {
   return sleep(delay, undefined, { ref: false });
+}
+
+/** The deletion of every value whose key begins with a prefix. */
+export interface PrefixDeletion {
+  readonly prefix: string;
+  /** How many keys to look at in one step. */
+  readonly batch: number;
+}
+
+/** What begins the names of all but the commonest deletions, those of a key. */
+const MARK = '\0';
+
+/**
+ * The name under which the store keeps the scheduled deletion of a key: the key itself, unless it begins with a mark.
+ */
+export function nameOfKey(key: string): string {
+  return key.startsWith(MARK) ? `${MARK}k${key}` : key;
+}
+
+export function nameOfPrefix({ prefix, batch }: PrefixDeletion): string {
+  return `${MARK}p${batch}:${prefix}`;
+}
+
+/** What the name stands for: a key, or a deletion by prefix. */
+export function namedBy(name: string): string | PrefixDeletion {
+  if (!name.startsWith(MARK)) return name;
+  const rest = name.slice(2);
+  if (name[1] === 'k') return rest;
+  const end = rest.indexOf(':');
+  return { batch: Number(rest.slice(0, end)), prefix: rest.slice(end + 1) };
 }

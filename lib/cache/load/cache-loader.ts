@@ -1,4 +1,4 @@
-import type { Duration } from '../../options/duration.js';
+import type { Duration } from '../../options/checks.js';
 
 /** The argument of a loader. */
 export interface LoaderContext {

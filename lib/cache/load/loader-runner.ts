@@ -2,12 +2,19 @@ import { cacheChannels } from '../../events/cache-channels.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import { CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Loader, LoaderContext } from './cache-loader.js';
-import type { CacheCounters } from '../store/cache-stats.js';
-import type { Duration } from '../../options/duration.js';
+import {
+  type CacheCounters,
+  loadsAreObserved,
+  observeLoad,
+  publishLoad,
+  type ObservedLoad,
+} from '../store/cache-stats.js';
+import type { Duration } from '../../options/checks.js';
 import { cacheOption } from '../../options/option-checks.js';
 import { requireTags, type EntrySettings } from '../options/entry-settings.js';
-import { loadsAreObserved, observeLoad, publishLoad, type ObservedLoad } from '../store/cache-events.js';
 import type { LoadScopes, ScopedLoad } from './load-scopes.js';
+import type { LoadCommits, LoadResult } from './load-commits.js';
+import type { LoadLease } from './load-lease.js';
 
 /** What a loader returned, and what it set in its context. */
 export interface Loaded {
@@ -142,4 +149,56 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
 
 function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
+}
+
+/**
+ * Loads values. Each method calls `done` or `failed` once. `stale` becomes `context.stale` of the loader.
+ */
+export class Loads {
+  constructor(
+    private readonly runner: LoaderRunner,
+    private readonly commits: LoadCommits,
+    private readonly counters: CacheCounters,
+  ) {}
+
+  /** Keeps the lease while the loader runs, and stores what it returns. */
+  underLease(
+    lease: LoadLease,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    stale: unknown,
+    done: (result: LoadResult) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    lease.startRenewal();
+    const begunAt = performance.now();
+    this.runner.run(
+      lease.key,
+      loader,
+      settings,
+      stale,
+      (loaded) => {
+        lease.stopRenewal();
+        this.commits.store(lease, settings, loaded, performance.now() - begunAt, done, failed);
+      },
+      (error) => {
+        lease.stopRenewal();
+        lease.release();
+        failed(error);
+      },
+    );
+  }
+
+  /** Runs the loader and stores nothing: a write is under way, or the store is away. */
+  unstored(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    stale: unknown,
+    done: (result: LoadResult) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    this.counters.unstoredLoads += 1;
+    this.runner.run(key, loader, settings, stale, done, failed);
+  }
 }

@@ -1,10 +1,9 @@
 import { AsyncResource } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CacheConfigError } from '../../errors/cache-errors.js';
-import { onceRead } from '../../timing/once-read.js';
+import { onceRead } from '../../timing/clock.js';
 import type { BatchLoader, Loader, LoaderContext } from '../load/cache-loader.js';
 import type { LoadScopes } from '../load/load-scopes.js';
-import type { BatchParticipant } from './batch-participant.js';
 
 interface Asked {
   readonly key: string;
@@ -208,4 +207,21 @@ function jointContext(asked: readonly Asked[]): LoaderContext {
     setTtl: (ttl) => contexts.forEach((context) => context.setTtl(ttl)),
     setTags: (tags) => contexts.forEach((context) => context.setTags(tags)),
   };
+}
+
+/** What a read reports to the batch load that it takes part in. */
+export interface BatchParticipant {
+  /** Called when the read does not need the loader. */
+  decided(): void;
+  /**
+   * Called when it waits for another read, in this process or another. It needs the loader if that one fails or is
+   * outdated.
+   */
+  waits(): void;
+  /** Called when it has waited and now finds out whether it needs the loader. */
+  resumes(): void;
+  /** Called when it refreshes its value in the background, unless another process does. */
+  refreshes(): void;
+  /** Called when the refresh has ended. */
+  refreshed(): void;
 }

@@ -1,11 +1,14 @@
 import { AsyncResource } from 'node:async_hooks';
-import type { InvalidatedTags } from '../invalidation/invalidated-tags.js';
+import type { InvalidatedTags } from '../invalidation/invalidations.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import type { BatchParticipant } from './batch-participant.js';
-import type { Flight, Flights, NextFlight } from './flights.js';
+import type { BatchParticipant } from './batch-load.js';
 import { Read, type ReadContext } from './read.js';
-import { currentReport, type ReadReport } from './read-report.js';
+import { currentReport, type ReadReport, type ReadOutcome } from './read-report.js';
+import type { FirstLevel } from '../values/first-level.js';
+import type { LoadResult } from '../load/load-commits.js';
+import type { Entry } from '../values/envelope.js';
+import type { FoundValue } from './stored-values.js';
 
 /** Reads through the store. Callers of this process that ask for one key at the same time share one read. */
 export class SingleFlight {
@@ -140,4 +143,189 @@ function reported(flight: Flight, report: ReadReport | undefined): Promise<unkno
     report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
     return value;
   });
+}
+
+/** One read of a key that callers of this process share: decides who may join it, and how it ends. */
+export class Flight {
+  readonly promise: Promise<unknown>;
+  /** Whether the value may be older than an invalidation or than the stored value; the first level does not take it. */
+  outdated = false;
+  /** Whether it has ended with a stale value while its load still runs. */
+  endedEarly = false;
+  /** Set when the flight ends. */
+  outcome: ReadOutcome = 'miss';
+  /** When the `ttl` of the value ends, in ms of the wall clock; absent if the value is not stored. */
+  freshUntil: number | undefined;
+  /** The count of `InvalidatedTags` at the start. */
+  readonly startedAt: number;
+  private readonly generation: number;
+  private onEnd: (() => void)[] | undefined;
+  private resolve!: (value: unknown) => void;
+  private reject!: (error: unknown) => void;
+  private next: NextFlight | undefined;
+  private nextIsStrong = false;
+
+  constructor(
+    private readonly flights: Flights,
+    readonly key: string,
+    /** Whether it loads even if a value is stored; only callers with `forceFresh` join it. */
+    readonly forced: boolean,
+    /** The tags of the value: until the flight ends, those that its options name. */
+    public tags: readonly string[],
+  ) {
+    this.startedAt = flights.invalidatedTags.count;
+    this.generation = flights.firstLevel?.generation ?? 0;
+    this.promise = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  /** Ends with the value. */
+  land(value: unknown): void {
+    this.detach(false);
+    this.resolve(value);
+  }
+
+  /** Ends with a fresh value of the store. */
+  landFresh(found: FoundValue): void {
+    const { entry } = found;
+    this.outcome = 'hit';
+    this.freshUntil = entry?.expiresAt;
+    // A copy, because the payload is a slice of the client's reply.
+    if (entry && this.mayKeep(entry)) this.keep({ ...entry, payload: Buffer.from(entry.payload) });
+    this.landFound(found);
+  }
+
+  /** Ends with a stale value of the store. */
+  landStale(found: FoundValue): void {
+    this.outcome = 'stale';
+    this.landFound(found);
+  }
+
+  /** Ends with a value of the first level, while the store is down. */
+  landFirstLevel(value: unknown, freshUntil: number): void {
+    this.outcome = 'hit';
+    this.freshUntil = freshUntil;
+    this.land(value);
+  }
+
+  /** Ends with a loaded value. */
+  landLoaded({ value, entry, freshUntil }: LoadResult): void {
+    this.freshUntil = freshUntil;
+    // The value that an ordinary read has found meanwhile is older.
+    if (this.forced) this.flights.outdate(this.key, false);
+    if (entry && this.mayKeep(entry)) this.keep(entry);
+    this.land(value);
+  }
+
+  fail(error: unknown): void {
+    this.detach(false);
+    this.reject(error);
+  }
+
+  /** The flight after this one, if a caller has asked for it. It is strong if one of its callers wants that. */
+  joinNext(strong: boolean): NextFlight | undefined {
+    this.nextIsStrong ||= strong;
+    return this.next;
+  }
+
+  /** The flight that `start` begins once this one ends or is detached; `start` gets whether it must be strong. */
+  startNext(start: (strong: boolean) => Flight): NextFlight {
+    const flight = new Promise<Flight>((resolve) => {
+      (this.onEnd ??= []).push(() => resolve(start(this.nextIsStrong)));
+    });
+    return (this.next = new NextFlight(flight));
+  }
+
+  /** Lets no further caller join. */
+  detach(outdated = true): void {
+    this.outdated ||= outdated;
+    this.flights.leave(this);
+    const { onEnd } = this;
+    this.onEnd = undefined;
+    if (onEnd) for (const listener of onEnd) listener();
+  }
+
+  private landFound({ entry, value, revived }: FoundValue): void {
+    if (entry?.tags) this.tags = Object.keys(entry.tags);
+    this.land(revived ? revived.value : value);
+  }
+
+  /** Whether the value may enter the first level: no invalidation of it arrived, or was missed, since the start. */
+  private mayKeep({ tags }: Entry): boolean {
+    const { firstLevel, invalidatedTags } = this.flights;
+    if (!firstLevel || this.outdated || this.endedEarly || firstLevel.generation !== this.generation) return false;
+    return !tags || !invalidatedTags.anySince(Object.keys(tags), this.startedAt);
+  }
+
+  private keep(entry: Entry): void {
+    this.flights.firstLevel?.keep(this.key, entry);
+  }
+}
+
+/** A flight that starts when the one before it ends. */
+export class NextFlight {
+  private shared: Promise<unknown> | undefined;
+
+  constructor(readonly flight: Promise<Flight>) {}
+
+  /** Its value: one promise for all callers. */
+  get value(): Promise<unknown> {
+    return (this.shared ??= this.flight.then(({ promise }) => promise));
+  }
+}
+
+/** The flights of this process. For each key, callers can join at most one. */
+export class Flights {
+  // Not a Map: V8 links each table that a Map has outgrown to the next one, and so keeps ended flights from the garbage
+  // collection of the young generation.
+  private readonly byKey = Object.create(null) as Record<string, Flight>;
+  private readonly forced = Object.create(null) as Record<string, Flight>;
+
+  constructor(
+    readonly firstLevel: FirstLevel | undefined,
+    readonly invalidatedTags: InvalidatedTags,
+  ) {}
+
+  get(key: string, forced: boolean): Flight | undefined {
+    return this.of(forced)[key];
+  }
+
+  start(key: string, forced: boolean, tags: readonly string[]): Flight {
+    const flight = new Flight(this, key, forced, tags);
+    this.of(forced)[key] = flight;
+    return flight;
+  }
+
+  /** Starts a flight that no caller joins. */
+  startAlone(key: string, forced: boolean, tags: readonly string[]): Flight {
+    return new Flight(this, key, forced, tags);
+  }
+
+  /** @internal for `Flight` */
+  leave(flight: Flight): void {
+    const byKey = this.of(flight.forced);
+    if (byKey[flight.key] === flight) delete byKey[flight.key];
+  }
+
+  detach(key: string): void {
+    this.byKey[key]?.detach();
+    this.forced[key]?.detach();
+  }
+
+  /** Callers still join the flight, because its value is as new as when it started. */
+  outdate(key: string, forced = true): void {
+    for (const flight of [this.byKey[key], forced && this.forced[key]]) if (flight) flight.outdated = true;
+  }
+
+  detachMatching(matches: (key: string) => boolean): void {
+    for (const byKey of [this.byKey, this.forced]) {
+      for (const flight of Object.values(byKey)) if (matches(flight.key)) flight.detach();
+    }
+  }
+
+  private of(forced: boolean): Record<string, Flight> {
+    return forced ? this.forced : this.byKey;
+  }
 }

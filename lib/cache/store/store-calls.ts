@@ -1,14 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { BoundedCall } from '../../calls/bounded-call.js';
-import { BoundedCalls } from '../../calls/bounded-calls.js';
+import { BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
-import type { Pending } from '../../contracts/pending.js';
+import type { Pending, StartRequest } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { Timeouts } from '../../timing/timeouts.js';
-import { publishBreaker } from './cache-events.js';
+import { publishBreaker } from './cache-stats.js';
 
 export interface StoreCallsOptions {
   readonly commandTimeout: number;
@@ -115,4 +114,55 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     this.breaker.stop();
     this.breaker.interruptAll('the application has ended');
   }
+}
+
+/** How many calls in a row a store may make at its start. */
+const START_CALLS = 5;
+
+/** @throws CacheBackendError when the store cannot serve, or answers nothing within the time of a few calls */
+export async function startCacheStore(store: CacheStore, request: StartRequest): Promise<void> {
+  const limit = START_CALLS * request.commandTimeout;
+  const tooLate = sleep(limit, undefined, { ref: false }).then(() => {
+    throw store.diagnose?.() ?? new Error(`no answer within ${limit} ms`);
+  });
+  try {
+    await Promise.race([store.start?.(request) ?? store.ping(), tooLate]);
+  } catch (error) {
+    const cause = store.diagnose?.(error) ?? error;
+    throw new CacheBackendError(
+      `Cache: start failed: ${cause instanceof Error ? cause.message : String(cause)}`,
+      [],
+      cause,
+    );
+  }
+}
+
+/** How many keys of one call are read or written at once. */
+const MOST_AT_ONCE = 512;
+
+/**
+ * Calls `call` for each item at once, in order. The calls after the first batch have to await `go`, the end of the
+ * batch before, so that the store does not get more at one time than it can answer. Resolves when all have settled.
+ */
+export function inBatches<T, R>(
+  all: readonly T[],
+  call: (each: T, go: Promise<unknown> | undefined) => Promise<R>,
+): Promise<PromiseSettledResult<R>[]> {
+  const results: Promise<R>[] = [];
+  let go: Promise<unknown> | undefined;
+  for (let first = 0; first < all.length; first += MOST_AT_ONCE) {
+    const gate = go;
+    const batch = all.slice(first, first + MOST_AT_ONCE).map((each) => call(each, gate));
+    go = Promise.allSettled(batch);
+    results.push(...batch);
+  }
+  return Promise.allSettled(results);
+}
+
+/** Throws the first error, once all have settled, so that no call goes on unobserved. */
+export function valuesOf<T>(results: readonly PromiseSettledResult<T>[]): T[] {
+  return results.map((result) => {
+    if (result.status === 'rejected') throw result.reason;
+    return result.value;
+  });
 }

@@ -1,10 +1,8 @@
 import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
-import type { StoredData } from '../../contracts/cache-store.js';
-import { HEADER } from '../../contracts/value-header.js';
-import type { CacheSerializer } from './cache-serializer.js';
-import { BUILT_IN_SERIALIZERS } from './built-in-serializers.js';
+import { type StoredData, HEADER } from '../../contracts/cache-store.js';
+import { type CacheSerializer, BUILT_IN_SERIALIZERS } from './serializers.js';
 
 /** The tags of a value, with the version of each before the value was loaded. */
 export type TagStamp = Readonly<Record<string, number>>;
@@ -219,4 +217,29 @@ function entry(
   payload: Buffer,
 ): Entry {
   return { kind, expiresAt, keptStale: (kind & HEADER.keptStale) !== 0, loadTime: more?.t, tags: more?.g, payload };
+}
+
+/** Time, the mark of a serializer, and the rest as JSON. */
+const HEAD = /^([0-9a-z]+)(?:\/[\w-]{8})?(.*)\n$/s;
+
+/**
+ * An envelope without its payload, from the first line of the stored data, whatever serializer made the payload.
+ * `undefined` for data without an envelope, or of another version.
+ */
+export function openHead(head: Buffer): Entry | undefined {
+  const [, time, json = ''] = HEAD.exec(head.toString('utf8', 2)) ?? [];
+  if (head[0] !== HEADER.version || time === undefined) return undefined;
+  const kind = (head[1] ?? 0) - HEADER.flags;
+  const more = kind & MORE ? loadTimeAndTags(json) : {};
+  if (!more) return undefined;
+  const keptStale = (kind & HEADER.keptStale) !== 0;
+  return { kind, expiresAt: parseInt(time, 36), keptStale, loadTime: more.t, tags: more.g, payload: Buffer.alloc(0) };
+}
+
+function loadTimeAndTags(json: string): { t?: number; g?: TagStamp } | undefined {
+  try {
+    return JSON.parse(json) as { t?: number; g?: TagStamp };
+  } catch {
+    return undefined;
+  }
 }

@@ -1,5 +1,8 @@
 import { types } from 'node:util';
 import type { Warnings } from '../../errors/limited-log.js';
+import { Stream } from 'node:stream';
+import { StreamableFile } from '@nestjs/common';
+import { isObservable } from 'rxjs';
 
 /** How many objects of one value are checked: the elements of a list are mostly instances of one class. */
 const MOST = 500;
@@ -87,4 +90,16 @@ function isKept(value: object): boolean {
     types.isAnyArrayBuffer(value) ||
     ArrayBuffer.isView(value)
   );
+}
+
+/**
+ * The kind of stream that a method has returned: something that can be read only once, or that has not begun.
+ * `undefined` for a plain value.
+ */
+export function streamKindOf(result: unknown): string | undefined {
+  if (typeof result !== 'object' || result === null) return undefined;
+  if (isObservable(result)) return 'an Observable';
+  if (result instanceof StreamableFile) return 'a StreamableFile';
+  if (result instanceof Response) return 'a Response';
+  return result instanceof Stream || Symbol.asyncIterator in result ? 'a stream' : undefined;
 }

@@ -1,16 +1,14 @@
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
-import type { Duration } from '../../options/duration.js';
-import type { Lease, LeaseHolder } from '../lease/lease.js';
+import type { Duration } from '../../options/checks.js';
+import { type Lease, type LeaseHolder, RELEASED, worseOf, type ReleaseOutcome } from '../grant/lease.js';
 import type { Place } from '../../timing/linked-list.js';
-import { onceRead } from '../../timing/once-read.js';
-import type { Lock } from '../lock.js';
+import { onceRead } from '../../timing/clock.js';
+import type { Lock } from './lock.js';
 import { LockLostError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
 import type { LockMode } from '../options/lock-options.js';
-import type { NamedBackend } from '../backend/named-backend.js';
+import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
 import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
-import type { QueueingBackend } from '../backend/queueing-backend.js';
-import { RELEASED, worseOf, type ReleaseOutcome } from '../lease/release-outcome.js';
 
 /** Keeps the list of the live holds. */
 export interface HoldObserver {

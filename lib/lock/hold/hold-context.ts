@@ -1,9 +1,73 @@
+import { AsyncLocalStorage, AsyncResource, executionAsyncResource } from 'node:async_hooks';
 import { BareAcquisition } from './bare-acquisition.js';
-import type { HeldLock } from './held-lock.js';
-import type { NamedBackend } from '../backend/named-backend.js';
-import { LockTimeoutError } from '../../errors/lock-errors.js';
-import { RunStorage } from './run-storage.js';
-import type { Caller } from '../waiting/caller.js';
+import type { HeldLock, HeldPart } from './held-lock.js';
+import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
+import { LockTimeoutError, LockUpgradeError } from '../../errors/lock-errors.js';
+import type { Caller } from '../line/caller.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+
+interface Entry<T> {
+  value: T;
+  readonly outside: T | undefined;
+  /** Whether the run in which it was entered has ended. */
+  over: boolean;
+}
+
+/**
+ * Before Node.js 24, an async resource that runs more than once keeps a value entered in one run for the next: the
+ * second tick of an interval, or the second request of a connection, would see the value of the first.
+ */
+const RESOURCES_KEEP_STORES = ((): boolean => {
+  const storage = new AsyncLocalStorage<true>();
+  const resource = new AsyncResource('RunStorage');
+  resource.runInAsyncScope(() => storage.enterWith(true));
+  const kept = resource.runInAsyncScope(() => storage.getStore());
+  storage.disable();
+  return kept === true;
+})();
+
+/**
+ * An `AsyncLocalStorage` in which an entered value lasts only for the run of the code that entered it, and for what
+ * that run calls.
+ */
+export class RunStorage<T extends object> extends AsyncLocalStorage<T> {
+  /** By async resource; used only before Node.js 24. */
+  private readonly entries = new WeakMap<object, Entry<T>>();
+
+  /** `entered` is what `getStore` returned. If its run is over, returns the value outside of that run instead. */
+  lasting(entered: T): T | undefined {
+    if (!RESOURCES_KEEP_STORES) return entered;
+    const resource = executionAsyncResource();
+    const entry = this.entries.get(resource);
+    if (!entry?.over || entry.value !== entered) return entered;
+    this.entries.delete(resource);
+    this.enterWith(entry.outside as T);
+    return entry.outside;
+  }
+
+  /** Sets the value for the rest of this run and what it calls. */
+  enter(value: T): void {
+    const store = this.getStore();
+    const outside = store && this.lasting(store);
+    this.enterWith(value);
+    if (RESOURCES_KEEP_STORES) this.remember(value, outside);
+  }
+
+  private remember(value: T, outside: T | undefined): void {
+    const resource = executionAsyncResource();
+    const present = this.entries.get(resource);
+    if (present && !present.over) {
+      // Otherwise it was entered inside of a run() of this storage, which restores the former value.
+      if (present.value === outside) present.value = value;
+      return;
+    }
+    const entry: Entry<T> = { value, outside, over: false };
+    this.entries.set(resource, entry);
+    void Promise.resolve().then(() => {
+      entry.over = true;
+    });
+  }
+}
 
 type Acquisition = BareAcquisition<HoldScope>;
 
@@ -227,4 +291,83 @@ function acquisitionIn(store: HoldScope | Acquisition | undefined): Acquisition 
 
 function sameNames(some: readonly string[], others: readonly string[]): boolean {
   return some.length === others.length && some.every((name, index) => name === others[index]);
+}
+
+/**
+ * Re-enters the holds around the caller: takes the turn of each name that one of them has, and adds its lease to
+ * `parts`. Returns the names that none of them has.
+ *
+ * @throws LockUpgradeError when one of them has a name to read, and the caller wants to write
+ * @throws LockTimeoutError when the wait for a turn is over
+ * @throws LockLostError when the hold around the caller was lost
+ */
+export async function reenter(
+  context: HoldContext,
+  backend: QueueingBackend,
+  names: readonly string[],
+  caller: Caller,
+  parts: HeldPart[],
+): Promise<readonly string[]> {
+  const missing: string[] = [];
+  for (const name of names) {
+    const part = await reenterOne(context, backend, name, caller);
+    if (part) parts.push(part);
+    else missing.push(name);
+  }
+  return missing;
+}
+
+async function reenterOne(
+  context: HoldContext,
+  backend: QueueingBackend,
+  name: string,
+  caller: Caller,
+): Promise<HeldPart | undefined> {
+  for (;;) {
+    const scope = context.covering(backend, name);
+    const part = scope?.hold?.partOf(backend, name);
+    if (!scope || !part) return undefined;
+    const { lease } = part;
+    const reads = lease.options.mode === 'read';
+    if (reads && caller.options.mode === 'write') throw new LockUpgradeError([name]);
+    const endTurn = reads ? noTurn : await scope.takeTurn(name, caller);
+    if (!endTurn) continue;
+    if (!lease.lost && reads === (lease.options.mode === 'read')) return { backend, lease, endTurn };
+    endTurn();
+    // While it waited for its turn, the hold around it may have ended and left the name to readers.
+    if (lease.lost) throw lease.lost;
+  }
+}
+
+/** Nested holds that read need not take turns. */
+function noTurn(): void {}
+
+/** Extends those re-entered leases without renewal that would end before the `ttl` of the nested hold. */
+export async function extendForNested(parts: readonly HeldPart[], { ttl }: ResolvedLockOptions): Promise<void> {
+  for (const { backend, lease } of parts) {
+    if (lease.options.renewal || lease.remaining() >= ttl) continue;
+    await backend.extend(lease, ttl);
+    if (lease.lost) throw lease.lost;
+  }
+}
+
+/**
+ * Refuses a call with `reentrant: false` for a name that a hold around it has, because the call would wait for the end
+ * of that hold, which ends only after the call.
+ *
+ * @throws LockTimeoutError
+ */
+export function refuseToWaitForOwnHold(context: HoldContext, backend: NamedBackend, names: readonly string[]): void {
+  for (const name of names) {
+    const hold = context.covering(backend, name)?.hold;
+    if (!hold?.held) continue;
+    throw new LockTimeoutError(names, {
+      waited: 0,
+      remaining: hold.remaining(),
+      owner: hold.owner,
+      remedy:
+        `The call runs inside of the hold of "${name}" and would wait for itself: leave "reentrant: false" out, or call ` +
+        'it when that hold has ended',
+    });
+  }
 }

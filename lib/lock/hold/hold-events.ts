@@ -1,7 +1,7 @@
 import { lockChannels, type LockCall, type LockHoldEvent } from '../../events/lock-channels.js';
 import { LockTimeoutError, type LockLostReason } from '../../errors/lock-errors.js';
-import type { ReleaseOutcome } from '../lease/release-outcome.js';
-import type { Caller } from '../waiting/caller.js';
+import type { ReleaseOutcome } from '../grant/lease.js';
+import type { Caller } from '../line/caller.js';
 
 /** A hold, as its events see it. */
 export interface ObservedHold {

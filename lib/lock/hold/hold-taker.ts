@@ -1,25 +1,20 @@
 import { lockChannels } from '../../events/lock-channels.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
-import { LinkedList } from '../../timing/linked-list.js';
-import type { LockLostError } from '../../errors/lock-errors.js';
-import type { LockBackends } from '../backend/lock-backends.js';
-import type { NamedBackend } from '../backend/named-backend.js';
-import { requestedTtl } from '../lease/grant.js';
-import type { Lease, LossObserver } from '../lease/lease.js';
-import { shareOneToken } from '../lease/shared-token.js';
+import { LinkedList, type Place } from '../../timing/linked-list.js';
+import { type LockLostError, LockBackendError, type LockLostReason } from '../../errors/lock-errors.js';
+import type { LockBackends } from '../line/lock-backends.js';
+import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
+import { requestedTtl } from '../grant/grant.js';
+import type { Lease, LossObserver } from '../grant/lease.js';
+import { shareOneToken, SeveralNames } from '../line/several-names.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { Caller } from '../waiting/caller.js';
-import type { Contenders } from '../waiting/contenders.js';
-import { acquireLease } from '../waiting/polling.js';
-import type { QueueingBackend } from '../backend/queueing-backend.js';
-import { grantedTooLate } from '../waiting/refusals.js';
-import { SeveralNames } from '../waiting/several-names.js';
+import { Caller } from '../line/caller.js';
+import type { Contenders } from '../line/lines.js';
+import { acquireLease, grantedTooLate } from '../line/polling.js';
 import { holdsAreObserved, publishAcquired, publishRefusal } from './hold-events.js';
 import { HeldLock, type HeldPart, type HoldObserver } from './held-lock.js';
-import type { HoldContext } from './hold-context.js';
-import { logLoss } from './loss-log.js';
-import { extendForNested, reenter, refuseToWaitForOwnHold } from './re-entry.js';
-import { shuttingDown, type Wait } from './wait.js';
+import { type HoldContext, extendForNested, reenter, refuseToWaitForOwnHold } from './hold-context.js';
+import { logOnce } from '../../errors/http-error.js';
 
 /** Options that have been checked against their backend, for any number of calls. */
 export interface HoldRequest {
@@ -239,4 +234,39 @@ export class HoldTaker implements LossObserver, HoldObserver {
     if (this.refuses(inside)) throw shuttingDown(names);
     for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
   }
+}
+
+/** A call of this instance that waits for its names. */
+export interface Wait {
+  place?: Place<Wait>;
+  readonly backend: QueueingBackend;
+  readonly names: readonly string[];
+  /**
+   * Whether the caller is inside of a hold. While the application shuts down, that hold can end only if the call ends.
+   */
+  readonly inside: boolean;
+  readonly caller: Caller;
+}
+
+export function shuttingDown(names: readonly string[]): LockBackendError {
+  return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
+}
+
+const REMEDIES: Record<LockLostReason, string> = {
+  expired: 'check the fencing token where it writes; a longer "ttl" outlasts longer outages',
+  taken: 'it was deleted or freed by force: check the fencing token where it writes',
+  maxHold: 'do less in one hold, or raise "maxHold"',
+  shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
+};
+
+/** Logs a lost lock; of the same names and reason once a minute. `askedAt`: when (monotonic, ms) it was asked for. */
+export function logLoss(
+  { logger, options: { label } }: Pick<LockBackends, 'logger' | 'options'>,
+  error: LockLostError,
+  askedAt: number,
+): void {
+  const { keys, reason, message } = error;
+  const ago = Math.round(performance.now() - askedAt);
+  const line = `${message}; ${label} asked for it ${ago} ms ago. Remedy: ${REMEDIES[reason]}`;
+  logOnce(logger, error, line, `${keys.join(' ')} ${reason}`);
 }

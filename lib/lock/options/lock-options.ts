@@ -1,6 +1,5 @@
-import { abortSignal, callable, oneOf, text, timer, trueOrFalse } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
-import { templateOf } from '../../options/key-template-mark.js';
+import { abortSignal, callable, oneOf, text, timer, trueOrFalse, type Duration } from '../../options/checks.js';
+import { templateOf } from '../../options/fixed-options.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { RetryStrategy } from './retry-strategy.js';

@@ -1,4 +1,4 @@
-import type { Duration } from '../../options/duration.js';
+import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
 

@@ -1,2 +1,2 @@
 export { RedisLockTelemetryModule } from './redis-lock-telemetry.module.js';
-export type { TelemetryOptions } from './telemetry-options.js';
+export type { TelemetryOptions } from './redis-lock-telemetry.module.js';

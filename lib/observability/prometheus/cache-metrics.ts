@@ -1,8 +1,13 @@
 import { cacheChannels, type CacheEventTypes } from '../../events/cache-channels.js';
-import { listenAll, type Listeners } from '../listen-all.js';
-import { CacheSeries } from './cache-series.js';
-import { ExportedMetric, type MetricType, type Sample } from './exported-metric.js';
-import { SeriesByTemplate } from './series-by-template.js';
+import { listenAll, type Listeners } from '../event-stream.js';
+import {
+  ExportedMetric,
+  type MetricType,
+  type Sample,
+  SeriesByTemplate,
+  Distribution,
+  Series,
+} from './metric-family.js';
 
 type Counts = CacheSeries['counts'];
 
@@ -108,4 +113,27 @@ function loads({ counts }: CacheSeries, template: string): Sample[] {
 
 function loading(series: CacheSeries, template: string): Sample[] {
   return [{ labels: { template }, value: series.loading }];
+}
+
+/** The numbers of the cached values of one template. */
+export class CacheSeries extends Series<CacheCounts> {
+  /** Loads that run. */
+  loading = 0;
+
+  constructor(buckets: readonly number[]) {
+    super(() => new CacheCounts(buckets));
+  }
+}
+
+class CacheCounts {
+  readonly hits = { first: 0, second: 0, stale: 0 };
+  misses = 0;
+  readonly loads = { success: 0, error: 0 };
+  refreshFailed = 0;
+  commitsRefused = 0;
+  readonly load: Distribution;
+
+  constructor(buckets: readonly number[]) {
+    this.load = new Distribution(buckets);
+  }
 }

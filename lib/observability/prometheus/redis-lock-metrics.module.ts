@@ -8,12 +8,14 @@ import {
 import type { Metric } from 'prom-client';
 import { CacheMetrics } from './cache-metrics.js';
 import { LockMetrics } from './lock-metrics.js';
-import { idempotencyMetrics } from './primitives/idempotency-metrics.js';
-import { latchMetrics } from './primitives/latch-metrics.js';
-import { leaderMetrics } from './primitives/leader-metrics.js';
-import { rateLimitMetrics } from './primitives/rate-limit-metrics.js';
-import { scheduleMetrics } from './primitives/schedule-metrics.js';
-import { semaphoreMetrics } from './primitives/semaphore-metrics.js';
+import {
+  idempotencyMetrics,
+  latchMetrics,
+  leaderMetrics,
+  rateLimitMetrics,
+  scheduleMetrics,
+} from './primitive-metrics.js';
+import { semaphoreMetrics } from './semaphore-metrics.js';
 import { resolveMetricsOptions, type MetricsOptions } from './metrics-options.js';
 
 const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =

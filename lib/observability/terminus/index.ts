@@ -1,2 +1,2 @@
-export type { HealthOptions } from './health-options.js';
+export type { HealthOptions } from './redis-lock.health.js';
 export { RedisLockHealthIndicator } from './redis-lock.health.js';

@@ -1,8 +1,10 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { HealthIndicatorService, type HealthIndicatorResult } from '@nestjs/terminus';
-import type { BackendCalls } from '../../lock/backend/backend-calls.js';
+import type { BackendCalls } from '../../lock/grant/store.js';
 import { LockService } from '../../lock/lock.service.js';
-import { resolveHealthOptions, type HealthOptions } from './health-options.js';
+import { duration, instance, timer, type Duration } from '../../options/checks.js';
+import { lockOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
 
 /** A name that no application locks: only asked for, never taken. */
 const PROBE = 'nest-redis-lock:health';
@@ -72,4 +74,47 @@ async function hazardsOf(calls: BackendCalls, timeout: number): Promise<readonly
   } catch {
     return [];
   }
+}
+
+/** What `RedisLockHealthIndicator.check` looks at, and from when on it reports `degraded`. */
+export interface HealthOptions {
+  /** The name of one of the module's `backends`. @default the one that calls use by default */
+  backend?: string;
+  /** How long each request may take until it counts as unanswered, and the backend as `down`. @default '2s' */
+  timeout?: Duration;
+  /** A request that takes longer is reported as `degraded`. @default '250ms' */
+  slow?: Duration;
+  /** A renewal that is due for longer is reported as `degraded`: the process is busy. @default '1s' */
+  maxLag?: Duration;
+}
+
+/** `HealthOptions` checked and in ms. */
+export interface HealthSettings {
+  readonly backend: string | undefined;
+  readonly timeout: number;
+  readonly slow: number;
+  readonly maxLag: number;
+}
+
+const setting = settingOf<HealthSettings>();
+
+const HEALTH_OPTIONS = new OptionTable<HealthOptions, HealthSettings>(
+  lockOption,
+  'option of the health check',
+  '',
+  { backend: undefined, timeout: 2_000, slow: 250, maxLag: 1_000 },
+  {
+    backend: setting(
+      'backend',
+      instance((value) => typeof value === 'string', 'the name of a backend'),
+    ),
+    timeout: setting('timeout', timer(1)),
+    slow: setting('slow', duration(1)),
+    maxLag: setting('maxLag', duration(1)),
+  },
+);
+
+/** @throws LockConfigError with the option, the value and the remedy */
+export function resolveHealthOptions(options: HealthOptions): HealthSettings {
+  return HEALTH_OPTIONS.settings(lockOption.object('options', options, 'an object of options'));
 }

@@ -1,8 +1,16 @@
-import { typedSerializer } from '../../cache/values/typed-serializer.js';
-import type { CacheSerializer } from '../../cache/values/cache-serializer.js';
-import { abortSignal, callable, duration, instance, oneOf, text, timer, wholeNumber } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
-import { templateOf } from '../../options/key-template-mark.js';
+import { typedSerializer, type CacheSerializer } from '../../cache/values/serializers.js';
+import {
+  abortSignal,
+  callable,
+  duration,
+  instance,
+  oneOf,
+  text,
+  timer,
+  wholeNumber,
+  type Duration,
+} from '../../options/checks.js';
+import { templateOf } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 

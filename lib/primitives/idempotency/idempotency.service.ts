@@ -5,10 +5,9 @@ import { hashKey } from '../../keys/hash-key.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { LockService } from '../../lock/lock.service.js';
 import { primitiveOption } from '../../options/option-checks.js';
-import { PrimitiveRuntime } from '../primitive-runtime.js';
-import { currentAttempt, type IdempotencyAttempt } from './idempotency-attempt.js';
+import { PrimitiveRuntime } from '../runtime.js';
+import { currentAttempt, type IdempotencyAttempt, IdempotentCall } from './idempotent-call.js';
 import { idempotencySettings, type IdempotentRunOptions } from './idempotency-options.js';
-import { IdempotentCall } from './idempotent-call.js';
 
 /** Runs functions once for each key and keeps their results. Provided by `RedisLockModule`; needs Redis or memory. */
 @Injectable()

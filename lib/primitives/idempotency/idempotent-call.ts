@@ -1,22 +1,24 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Warnings } from '../../errors/limited-log.js';
 import type { UnkeptClasses } from '../../cache/values/unkept-classes.js';
-import type { IdempotencyRecord, KeepResultRequest } from '../../contracts/primitives/idempotency-store.js';
+import type { IdempotencyRecord, KeepResultRequest } from '../../contracts/primitive-stores.js';
 import {
   IdempotencyConflictError,
   IdempotencyResultError,
   IdempotencyRunningError,
 } from '../../errors/idempotency-errors.js';
-import { LockLostError, LockTimeoutError } from '../../errors/lock-errors.js';
-import type { Lock } from '../../lock/lock.js';
+import { LockLostError, LockTimeoutError, LockBackendError } from '../../errors/lock-errors.js';
+import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
-import { withTemplate } from '../../options/key-template-mark.js';
-import { backoff } from '../../timing/backoff.js';
-import type { PrimitiveHome } from '../primitive-runtime.js';
-import { currentAttempt, withinAttempt, type IdempotencyAttempt } from './idempotency-attempt.js';
-import { IdempotentCallEvents, isBackendError } from './idempotency-events.js';
+import { withTemplate } from '../../options/fixed-options.js';
+import { backoff } from '../../timing/clock.js';
+import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
 import { answerOf, errorResultOf, messageOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import { idempotencyChannels, type IdempotencyEvent } from '../../events/idempotency-channels.js';
+import type { LockSource } from '../../events/lock-channels.js';
 
 /** What a call needs of its service. */
 export interface CallSite {
@@ -218,4 +220,84 @@ function lossOf({ signal }: Lock): unknown {
 /** The store has seen an attempt of a later holder, of which this process does not know yet. */
 function overtaken({ keys, owner }: Lock, fencingToken: number): LockLostError {
   return new LockLostError(keys, { reason: 'taken', fencingToken, owner });
+}
+
+/** One run of an idempotent method. */
+export interface IdempotencyAttempt {
+  readonly key: string;
+  /**
+   * Counts the attempts with this key that have begun, from 1. Above 1, an earlier one died, failed, lost its lock, or
+   * could not store its result: what it did may have taken effect, in part or as a whole.
+   */
+  readonly attempt: number;
+  /**
+   * The lock around the run: its `signal` is aborted, and `assertHeld()` throws, once another attempt may begin; its
+   * `fencingToken` rises with each attempt.
+   */
+  readonly lock: Lock;
+}
+
+const storage = new AsyncLocalStorage<IdempotencyAttempt>();
+
+/** The innermost attempt around the running code. */
+export function currentAttempt(): IdempotencyAttempt | undefined {
+  return storage.getStore();
+}
+
+/** Runs `body` as this attempt. */
+export function withinAttempt<T>(attempt: IdempotencyAttempt, body: (attempt: IdempotencyAttempt) => T): T {
+  return storage.run(attempt, body, attempt);
+}
+
+const { ran, failed, repeated, conflict, busy, unavailable } = idempotencyChannels;
+
+/** Publishes what happens to one call, to those who listen. */
+export class IdempotentCallEvents {
+  constructor(
+    private readonly key: string,
+    private readonly template: string | undefined,
+    private readonly source: LockSource,
+  ) {}
+
+  repeated({ attempt }: IdempotencyRecord): void {
+    if (repeated.hasSubscribers) repeated.publish({ ...this.event, attempt });
+  }
+
+  conflict(): void {
+    if (conflict.hasSubscribers) conflict.publish(this.event);
+  }
+
+  busy(waited: number): void {
+    if (busy.hasSubscribers) busy.publish({ ...this.event, waited });
+  }
+
+  unavailable(error: unknown): void {
+    if (unavailable.hasSubscribers) unavailable.publish({ ...this.event, error });
+  }
+
+  /** Publishes how the attempt ends. */
+  attempt({ attempt }: IdempotencyRecord, run: () => Promise<unknown>): Promise<unknown> {
+    return ran.hasSubscribers || failed.hasSubscribers ? this.observed(attempt, run) : run();
+  }
+
+  private async observed(attempt: number, run: () => Promise<unknown>): Promise<unknown> {
+    const begunAt = performance.now();
+    try {
+      const value = await run();
+      ran.publish({ ...this.event, attempt, took: performance.now() - begunAt });
+      return value;
+    } catch (error) {
+      failed.publish({ ...this.event, attempt, took: performance.now() - begunAt, error });
+      throw error;
+    }
+  }
+
+  private get event(): IdempotencyEvent {
+    const { key, template, source } = this;
+    return { key, template, backend: source.backend, label: source.label };
+  }
+}
+
+export function isBackendError(error: unknown): boolean {
+  return error instanceof PrimitiveBackendError || error instanceof LockBackendError;
 }

@@ -1,16 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import { Inject, Injectable } from '@nestjs/common';
-import type { Pending } from '../../contracts/pending.js';
-import type { LatchStore } from '../../contracts/primitives/latch-store.js';
-import { LatchNotDefinedError, LatchTimeoutError } from '../../errors/latch-errors.js';
-import { latchChannels, type LatchFailed } from '../../events/latch-channels.js';
-import { PrimitiveKeyError, type PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import type { Pending } from '../../contracts/store.js';
+import type { LatchStore } from '../../contracts/primitive-stores.js';
+import {
+  LatchNotDefinedError,
+  LatchTimeoutError,
+  PrimitiveKeyError,
+  type PrimitiveBackendError,
+} from '../../errors/primitive-errors.js';
+import { latchChannels, type LatchFailed, type LatchEvent } from '../../events/latch-channels.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
 import { Timeouts, type Timeout } from '../../timing/timeouts.js';
-import { PrimitiveRuntime } from '../primitive-runtime.js';
-import { latchEvent, publishOpened, publishRefusal } from './latch-events.js';
+import { PrimitiveRuntime } from '../runtime.js';
 import {
   latchBackend,
   latchDefinition,
@@ -20,6 +23,7 @@ import {
   type LatchWaitOptions,
 } from './latch-options.js';
 import { LatchWatch, type LatchWaiter } from './latch-watch.js';
+import type { LockSource } from '../../events/lock-channels.js';
 
 /**
  * Lets calls wait until a number of others have arrived, over all processes. A latch opens once and stays open until
@@ -188,4 +192,29 @@ function nameOf(key: unknown): string {
   const why = whyNotAName(key);
   if (why) throw new PrimitiveKeyError(`Latch key is ${why}; give a string of one character or more`);
   return key as string;
+}
+
+/** What all events of a latch have in common. */
+export function latchEvent({ backend, label }: LockSource, key: string): LatchEvent {
+  return { key, backend, label };
+}
+
+export function publishOpened(source: LockSource, key: string, startedAt: number): void {
+  latchChannels.opened.publish({ ...latchEvent(source, key), waited: performance.now() - startedAt });
+}
+
+/** Publishes why a wait ended before the latch opened; `reason` where the time was not why. */
+export function publishRefusal(
+  source: LockSource,
+  key: string,
+  startedAt: number,
+  error: unknown,
+  reason: LatchFailed['reason'],
+): void {
+  const { timedOut, failed } = latchChannels;
+  const late = error instanceof LatchTimeoutError;
+  if (!(late ? timedOut : failed).hasSubscribers) return;
+  const event = { ...latchEvent(source, key), waited: performance.now() - startedAt };
+  if (late) timedOut.publish({ ...event, remaining: error.remaining });
+  else failed.publish({ ...event, reason, error });
 }

@@ -1,5 +1,4 @@
-import { abortSignal, instance, timer, wholeNumber } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
+import { abortSignal, instance, timer, wholeNumber, type Duration } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 

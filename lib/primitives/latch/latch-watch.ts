@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import type { LatchState, LatchStore } from '../../contracts/primitives/latch-store.js';
+import type { LatchState, LatchStore } from '../../contracts/primitive-stores.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
-import type { PrimitiveCalls } from '../primitive-calls.js';
-import type { PrimitiveHome } from '../primitive-runtime.js';
+import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
 
 /** How often (ms) a process looks at a latch that it waits for: what a lost message costs. */
 const PERIOD = 1_000;

@@ -1,12 +1,17 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { PrimitiveConfigError } from '../../errors/primitive-errors.js';
-import { LockBackends } from '../../lock/backend/lock-backends.js';
+import { LockBackends } from '../../lock/line/lock-backends.js';
 import { LockService } from '../../lock/lock.service.js';
 import { resolveLockOptions } from '../../lock/options/lock-options.js';
-import { candidateSettings, leaderLockName, type CandidateOptions, type CandidateSettings } from './leader-options.js';
-import type { Candidacy } from './leadership.js';
-import { StandingCandidacy } from './standing-candidacy.js';
+import {
+  candidateSettings,
+  leaderLockName,
+  type CandidateOptions,
+  type CandidateSettings,
+  StandingCandidacy,
+} from './standing-candidacy.js';
+import type { Candidacy } from './leader-term.js';
 
 /** Who leads. */
 export interface LeaderInfo {

@@ -2,19 +2,26 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { BehaviorSubject, type Observable } from 'rxjs';
 import type { LimitedLog } from '../../errors/limited-log.js';
 import { LockLostError, LockTimeoutError } from '../../errors/lock-errors.js';
-import { NotLeaderError } from '../../errors/leader-errors.js';
-import { leaderChannels } from '../../events/leader-channels.js';
+import { NotLeaderError } from '../../errors/primitive-errors.js';
+import { leaderChannels, type LeaderEvent } from '../../events/leader-channels.js';
 import type { LockSource } from '../../events/lock-channels.js';
-import type { Lock } from '../../lock/lock.js';
+import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import type { LockOptions } from '../../lock/options/lock-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
-import { backoff } from '../../timing/backoff.js';
-import { leaderLockName, type CandidateSettings } from './leader-options.js';
-import { leaderEvent, publishTermEnd } from './leader-events.js';
-import type { Candidacy, LeaderCallbacks, Leadership, LeadershipEnd } from './leadership.js';
-import { LeaderTerm, type TermObserver } from './leader-term.js';
+import { backoff } from '../../timing/clock.js';
+import {
+  type Candidacy,
+  type LeaderCallbacks,
+  type Leadership,
+  type LeadershipEnd,
+  LeaderTerm,
+  type TermObserver,
+} from './leader-term.js';
+import { callable, text, timer, type Duration } from '../../options/checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
+import { requireFixedName } from '../runtime.js';
 
 /**
  * How long (ms) a process that gave up the leadership leaves it to others: longer than candidates sleep between two
@@ -190,4 +197,76 @@ export class StandingCandidacy implements Candidacy, TermObserver {
   private async pause(ms: number): Promise<void> {
     await sleep(ms, undefined, { ref: false, signal: this.leaving.signal }).catch(() => {});
   }
+}
+
+/** What all events of a candidacy have in common. */
+export function leaderEvent(name: string, { backend, label }: LockSource): LeaderEvent {
+  return { name, backend, label };
+}
+
+/** Publishes why a term has ended, to those who listen; `why` is the loss of its lock, if that was why. */
+export function publishTermEnd(
+  name: string,
+  source: LockSource,
+  term: number,
+  reason: LeadershipEnd,
+  why: unknown,
+): void {
+  const { lost, resigned } = leaderChannels;
+  if (reason !== 'lost') {
+    if (resigned.hasSubscribers) resigned.publish({ ...leaderEvent(name, source), term, reason });
+  } else if (lost.hasSubscribers) {
+    const { reason: cause } = why instanceof LockLostError ? why : { reason: 'expired' as const };
+    lost.publish({ ...leaderEvent(name, source), term, reason: cause });
+  }
+}
+
+/** How a process stands for a leadership. All candidates of a name should give the same. */
+export interface CandidateOptions extends LeaderCallbacks {
+  /**
+   * How long a leader that died, or that cannot reach the backend, stays leader. While it lives, its lease is renewed
+   * every third of that. At least 100 ms.
+   * @default '10s'
+   */
+  lease?: Duration;
+  /** The name of one of the module's `backends`. @default the module's own */
+  backend?: string;
+}
+
+/** `CandidateOptions` checked, and in ms. */
+export interface CandidateSettings {
+  readonly lease: number;
+  readonly backend: string | undefined;
+  readonly onElected: LeaderCallbacks['onElected'] | undefined;
+  readonly onLost: LeaderCallbacks['onLost'] | undefined;
+}
+
+const setting = settingOf<CandidateSettings>();
+
+const CANDIDATE_OPTIONS = new OptionTable<CandidateOptions, CandidateSettings>(
+  primitiveOption,
+  'option of a candidate',
+  '',
+  { lease: 10_000, backend: undefined, onElected: undefined, onLost: undefined },
+  {
+    lease: setting('lease', timer(100)),
+    backend: setting('backend', text('the name of a backend')),
+    onElected: setting('onElected', callable()),
+    onLost: setting('onLost', callable()),
+  },
+);
+
+/** @throws PrimitiveConfigError with the option, the value and the remedy */
+export function candidateSettings(options: CandidateOptions): CandidateSettings {
+  return CANDIDATE_OPTIONS.settings(primitiveOption.object('options', options, 'an object of candidate options'));
+}
+
+/**
+ * The name of the lock of a leadership.
+ *
+ * @throws PrimitiveKeyError
+ */
+export function leaderLockName(name: string): string {
+  requireFixedName(name, 'leadership', 'LeaderElection.join()');
+  return `leader:${name}`;
 }

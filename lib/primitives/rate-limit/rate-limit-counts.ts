@@ -1,12 +1,14 @@
 import type { Warnings } from '../../errors/limited-log.js';
-import type { Pending } from '../../contracts/pending.js';
-import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitives/rate-limit-store.js';
+import type { Pending } from '../../contracts/store.js';
+import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitive-stores.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
-import type { PrimitiveRuntime } from '../primitive-runtime.js';
-import type { DecidedBy, Usage } from './rate-limit-decision.js';
+import { type PrimitiveRuntime, PrimitiveCalls } from '../runtime.js';
+import type { DecidedBy, Usage, RateLimitDecision } from './rate-limit-decision.js';
 import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
-import { RateLimitCalls } from './rate-limit-calls.js';
+import { CircuitBreaker } from '../../calls/circuit-breaker.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
+import { rateLimitChannels } from '../../events/rate-limit-channels.js';
 
 /** What a call takes: at least `least` and at most `most` units. */
 export interface Units {
@@ -127,4 +129,73 @@ export class RateLimitCounts {
     if (onFailure === 'open') answered(undefined, 'nobody');
     else answered(await ask(this.local), 'process');
   }
+}
+
+const BREAKER = { errors: 3, open: 5_000 };
+
+/**
+ * The calls to the store of the rate limits. After the first call without an answer, or three failures in a row, calls
+ * fail at once until the store replies to a PING, so that an outage does not cost each request `commandTimeout` ms.
+ */
+export class RateLimitCalls extends PrimitiveCalls {
+  override readonly breaker: CircuitBreaker;
+
+  constructor(backend: LockBackend, commandTimeout: number, warnings: Warnings) {
+    super(backend, commandTimeout);
+    this.breaker = new CircuitBreaker(
+      BREAKER,
+      () => backend.ping(),
+      () => {
+        const why = backend.diagnose?.()?.message;
+        warnings.warn(
+          `The store of the rate limits does not answer; until it does, onFailure decides${why ? ` (${why})` : ''}`,
+        );
+        this.breaker.interruptAll('the store does not answer');
+      },
+      () => {},
+    );
+  }
+
+  override ask<T>(
+    operation: string,
+    key: string,
+    call: () => Pending<T>,
+    answered: (answer: T) => void,
+    failed: (error: PrimitiveBackendError) => void,
+  ): void {
+    if (this.breaker.isOpen) failed(this.failure(operation, key, 'the circuit breaker is open'));
+    else super.ask(operation, key, call, answered, failed);
+  }
+
+  override failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {
+    return super.failure(`${operation} of the rate limit`, key, why, cause);
+  }
+
+  stop(): void {
+    this.breaker.stop();
+    this.breaker.interruptAll('the application has ended');
+  }
+}
+
+const { allowed, refused, failed } = rateLimitChannels;
+
+/** Publishes how a call was decided, to those who listen. */
+export function publishDecision(
+  source: LockSource,
+  key: string,
+  { template, cost }: Pick<RateLimitSettings, 'template' | 'cost'>,
+  decision: Pick<RateLimitDecision, 'allowed' | 'decidedBy' | 'retryAfter'>,
+): void {
+  const { decidedBy, retryAfter } = decision;
+  const { backend, label } = source;
+  if (decision.allowed) {
+    if (allowed.hasSubscribers) allowed.publish({ key, template, backend, label, cost, decidedBy });
+  } else if (refused.hasSubscribers) {
+    refused.publish({ key, template, backend, label, cost, decidedBy, retryAfter });
+  }
+}
+
+/** Publishes that a call was not decided, to those who listen. */
+export function publishFailure(source: LockSource, key: string, template: string | undefined, error: unknown): void {
+  if (failed.hasSubscribers) failed.publish({ key, template, backend: source.backend, label: source.label, error });
 }

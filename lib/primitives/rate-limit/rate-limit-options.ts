@@ -1,7 +1,6 @@
-import type { StoredLimit } from '../../contracts/primitives/rate-limit-store.js';
-import { duration, instance, oneOf, wholeNumber, type Check } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
-import { templateOf } from '../../options/key-template-mark.js';
+import type { StoredLimit } from '../../contracts/primitive-stores.js';
+import { duration, instance, oneOf, wholeNumber, type Check, type Duration } from '../../options/checks.js';
+import { templateOf } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 

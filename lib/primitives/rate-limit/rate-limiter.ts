@@ -1,14 +1,13 @@
 import { Inject, Injectable } from '@nestjs/common';
-import type { RateLimitStore } from '../../contracts/primitives/rate-limit-store.js';
+import type { RateLimitStore } from '../../contracts/primitive-stores.js';
 import type { LimitedLog } from '../../errors/limited-log.js';
 import { PrimitiveKeyError, RateLimitExceededError } from '../../errors/primitive-errors.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { OptionResolver } from '../../options/fixed-options.js';
-import { PrimitiveRuntime } from '../primitive-runtime.js';
+import { PrimitiveRuntime } from '../runtime.js';
 import { LocalShares } from './local-shares.js';
-import { RateLimitCounts } from './rate-limit-counts.js';
+import { RateLimitCounts, publishDecision, publishFailure } from './rate-limit-counts.js';
 import { decisionOf, type RateLimitDecision, type Usage } from './rate-limit-decision.js';
-import { publishDecision, publishFailure } from './rate-limit-events.js';
 import { rateLimitSettings, type RateLimitOptions, type RateLimitSettings } from './rate-limit-options.js';
 import { ThrottlerCounts, type ThrottlerCountsOptions } from './throttler-counts.js';
 

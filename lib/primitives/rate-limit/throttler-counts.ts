@@ -1,10 +1,9 @@
-import type { HitAnswer } from '../../contracts/primitives/rate-limit-store.js';
+import type { HitAnswer } from '../../contracts/primitive-stores.js';
 import { oneOf, instance } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import type { RateLimitCounts } from './rate-limit-counts.js';
+import { type RateLimitCounts, publishDecision, publishFailure } from './rate-limit-counts.js';
 import type { DecidedBy } from './rate-limit-decision.js';
-import { publishDecision, publishFailure } from './rate-limit-events.js';
 import type { OnRateLimitFailure, TakeOptions } from './rate-limit-options.js';
 
 /** Options of `RateLimiter.throttlerStorage`. */

@@ -1,9 +1,13 @@
-import { isPrimitiveStoreProvider } from '../../contracts/primitives/primitive-stores.js';
-import type { RunRecord, RunRecords, RunRequest } from '../../contracts/primitives/run-records.js';
-import type { Pending } from '../../contracts/pending.js';
-import type { PrimitiveRuntime } from '../primitive-runtime.js';
+import {
+  isPrimitiveStoreProvider,
+  type RunRecord,
+  type RunRecords,
+  type RunRequest,
+} from '../../contracts/primitive-stores.js';
+import type { Pending } from '../../contracts/store.js';
+import type { PrimitiveRuntime } from '../runtime.js';
 import type { Schedule } from './schedule-options.js';
-import type { LastRun } from './scheduled-run.js';
+import type { LastRun } from './scheduled-jobs.js';
 
 /** For errors: who needs a backend that keeps primitives. */
 const RECORDS = 'Records of scheduled jobs';

@@ -1,10 +1,9 @@
 import type { LockOptions } from '../../lock/options/lock-options.js';
-import { text, timer } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
-import { templateOf, withTemplate } from '../../options/key-template-mark.js';
+import { text, timer, type Duration } from '../../options/checks.js';
+import { templateOf, withTemplate } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import { requireFixedName } from '../fixed-name.js';
+import { requireFixedName } from '../runtime.js';
 
 /** How long a scheduled job has its name. Both durations count from the begin of the run. */
 export interface ScheduleOptions {

@@ -2,14 +2,13 @@ import { Inject, Injectable } from '@nestjs/common';
 import { Subject, type Observable } from 'rxjs';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { scheduleChannels } from '../../events/schedule-channels.js';
-import type { Lock } from '../../lock/lock.js';
+import type { Lock } from '../../lock/hold/lock.js';
 import { LockService } from '../../lock/lock.service.js';
 import { primitiveOption } from '../../options/option-checks.js';
-import { PrimitiveRuntime } from '../primitive-runtime.js';
+import { PrimitiveRuntime } from '../runtime.js';
 import { RunRecorder } from './run-recorder.js';
-import { publishJobEvent } from './schedule-events.js';
 import { scheduleLockName, scheduleOf, type Schedule, type ScheduleOptions } from './schedule-options.js';
-import type { LastRun, ScheduledJobEvent } from './scheduled-run.js';
+import type { LockSource } from '../../events/lock-channels.js';
 
 /** A run of this process, from its begin until its end is recorded. */
 class Run {
@@ -163,4 +162,71 @@ async function inRun<T>(run: Run, body: (lock: Lock) => Promise<T>, lock: Lock):
 
 function runKey({ lockName, lockOptions }: Schedule, { fencingToken }: Pick<Lock, 'fencingToken'>): string {
   return `${lockOptions.backend ?? ''}\u0000${fencingToken}\u0000${lockName}`;
+}
+
+/** Publishes what happened to a job on the channel of that kind. */
+export function publishJobEvent(
+  { kind, ...details }: ScheduledJobEvent,
+  { template }: Pick<Schedule, 'template'>,
+  { backend, label }: LockSource,
+): void {
+  const channel = scheduleChannels[kind] as { publish(event: object): void };
+  channel.publish({ ...details, template, backend, label });
+}
+
+/** What happened at a tick of a scheduled job in this process. */
+export type ScheduledJobEvent =
+  | {
+      /** The run began. */
+      readonly kind: 'started';
+      readonly name: string;
+      /** Greater for each run of that name, in whichever process. */
+      readonly fencingToken: number;
+    }
+  | {
+      /** The run ended without an error, in time. */
+      readonly kind: 'succeeded';
+      readonly name: string;
+      readonly fencingToken: number;
+      /** Milliseconds that the run took. */
+      readonly took: number;
+    }
+  | {
+      /** The run threw, or it had lost its lock before it ended, as after `atMostFor`. */
+      readonly kind: 'failed';
+      readonly name: string;
+      readonly fencingToken: number;
+      /** Milliseconds that the run took. */
+      readonly took: number;
+      readonly error: unknown;
+    }
+  | {
+      /** It did not run: another process, or a call before in this one, has the name. */
+      readonly kind: 'skipped';
+      readonly name: string;
+      /** Milliseconds until the name is free at the latest. */
+      readonly remaining: number;
+    }
+  | {
+      /** It did not run: the backend failed. The call rejects with the same error. */
+      readonly kind: 'unavailable';
+      readonly name: string;
+      readonly error: LockBackendError;
+    };
+
+/** The last run of a scheduled job in any process. Times are those of the store's clock. */
+export interface LastRun {
+  readonly name: string;
+  readonly startedAt: Date;
+  /** `null` while no end is recorded. */
+  readonly endedAt: Date | null;
+  /**
+   * - `running`: it began, and `atMostFor` has not passed. The process may have died since.
+   * - `succeeded`, `failed`: how it ended.
+   * - `unknown`: `atMostFor` has passed without a record of its end. The process died, or could not reach the store.
+   */
+  readonly outcome: 'running' | 'succeeded' | 'failed' | 'unknown';
+  /** The `label` of the application that ran it: host name and process id by default. */
+  readonly by: string;
+  readonly fencingToken: number;
 }

@@ -4,14 +4,13 @@ import type {
   PermitsGranted,
   SemaphoreStore,
   WaiterState,
-} from '../../contracts/primitives/semaphore-store.js';
+} from '../../contracts/primitive-stores.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
-import { backoff } from '../../timing/backoff.js';
-import { currentInstant, type Instant } from '../../timing/instant.js';
+import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
-import type { PrimitiveCalls } from '../primitive-calls.js';
-import type { PermitCall } from './permit-call.js';
-import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './permit-turn.js';
+import type { PrimitiveCalls } from '../runtime.js';
+import type { PermitCall } from './permit-line.js';
+import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 
 const OPERATION = 'acquisition of a permit of semaphore';

@@ -1,4 +1,4 @@
-import { SemaphoreTimeoutError, type PermitLostReason } from '../../errors/semaphore-errors.js';
+import { SemaphoreTimeoutError, type PermitLostReason } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import {
   semaphoreChannels,

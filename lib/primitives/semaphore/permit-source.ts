@@ -6,18 +6,15 @@ import type {
   PermitRequest,
   SemaphoreStore,
   SemaphoreUse,
-} from '../../contracts/primitives/semaphore-store.js';
+} from '../../contracts/primitive-stores.js';
 import type { LockSource } from '../../events/lock-channels.js';
-import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/lease/release-retries.js';
+import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
 import { Timeouts } from '../../timing/timeouts.js';
-import type { PrimitiveCalls } from '../primitive-calls.js';
-import type { PrimitiveHome } from '../primitive-runtime.js';
+import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import { HeldPermit, type PermitHome } from './held-permit.js';
-import { PermitCall } from './permit-call.js';
-import { PermitLine, type LineDesk } from './permit-line.js';
-import type { PermitTurn } from './permit-turn.js';
-import { PermitWatchdog } from './permit-watchdog.js';
+import { PermitCall, PermitLine, type LineDesk } from './permit-line.js';
+import { type PermitTurn, PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 

@@ -1,6 +1,5 @@
-import { abortSignal, instance, timer, wholeNumber } from '../../options/checks.js';
-import type { Duration } from '../../options/duration.js';
-import { templateOf } from '../../options/key-template-mark.js';
+import { abortSignal, instance, timer, wholeNumber, type Duration } from '../../options/checks.js';
+import { templateOf } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 

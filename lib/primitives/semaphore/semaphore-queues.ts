@@ -1,5 +1,5 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
-import { currentInstant } from '../../timing/instant.js';
+import { currentInstant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { BidDesk, PermitBid } from './permit-bid.js';
 

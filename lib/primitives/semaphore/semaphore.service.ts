@@ -1,13 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Inject, Injectable } from '@nestjs/common';
-import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
-import { SemaphoreTimeoutError } from '../../errors/semaphore-errors.js';
+import { PrimitiveKeyError, SemaphoreTimeoutError } from '../../errors/primitive-errors.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { OptionResolver } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
-import { PrimitiveRuntime } from '../primitive-runtime.js';
-import type { HeldPermit } from './held-permit.js';
-import type { Permit } from './permit.js';
+import { PrimitiveRuntime } from '../runtime.js';
+import type { HeldPermit, Permit } from './held-permit.js';
 import { PermitSource } from './permit-source.js';
 import {
   semaphoreLookup,

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
-import { memoryCacheStore } from '../../../lib/backends/memory/cache/memory-cache-store.js';
+import { memoryCacheStore } from '../../../lib/backends/memory/memory-cache-store.js';
 import { openCache } from '../../support/cache-instance.js';
 import { scriptedCache } from '../../support/scripted-cache.js';
 

@@ -4,7 +4,7 @@ import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { ExpiringMap } from '../../../lib/backends/memory/expiring-map.js';
-import { memoryCacheStore } from '../../../lib/backends/memory/cache/memory-cache-store.js';
+import { memoryCacheStore } from '../../../lib/backends/memory/memory-cache-store.js';
 import { redisGlob } from '../../../lib/keys/redis-glob.js';
 import { startRedisServer } from '../../support/servers/redis-server.js';
 import { eventually } from '../../support/eventually.js';

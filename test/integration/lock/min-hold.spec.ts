@@ -14,7 +14,7 @@ import {
   type LockOptions,
 } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
-import { LockBackends } from '../../../lib/lock/backend/lock-backends.js';
+import { LockBackends } from '../../../lib/lock/line/lock-backends.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp, type LockApp } from '../../support/lock-app.js';

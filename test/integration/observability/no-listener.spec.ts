@@ -3,7 +3,7 @@ import { jest } from '@jest/globals';
 import { memory } from 'nest-redis-lock';
 import { cacheChannels } from '../../../lib/events/cache-channels.js';
 import { lockChannels } from '../../../lib/events/lock-channels.js';
-import { Caller } from '../../../lib/lock/waiting/caller.js';
+import { Caller } from '../../../lib/lock/line/caller.js';
 import { cacheApp } from '../../support/cache-app.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { startRedis } from '../../support/one-redis.js';

@@ -21,7 +21,7 @@ import {
   type EventStream,
   type RedisLockModuleOptions,
 } from 'nest-redis-lock';
-import type { PermitsGranted } from '../../../lib/contracts/primitives/semaphore-store.js';
+import type { PermitsGranted } from '../../../lib/contracts/primitive-stores.js';
 import { idempotencyChannels } from '../../../lib/events/idempotency-channels.js';
 import { latchChannels } from '../../../lib/events/latch-channels.js';
 import { leaderChannels } from '../../../lib/events/leader-channels.js';

@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg';
 import { leaseTable } from 'nest-redis-lock/postgres';
-import { lockKey } from '../../../lib/backends/postgres/lease-table/lock-key.js';
+import { lockKey } from '../../../lib/backends/postgres/lease-table/lease-table.js';
 import { eventually } from '../../support/eventually.js';
 import { db, name, owner, peer, server, silentPeer, startLeaseTable } from '../../support/lease-table-queue.js';
 import { asBusy, asGranted, CLAIM, QueuePeer, TTL } from '../../support/queue-peer.js';

@@ -1,4 +1,4 @@
-import { lockKey } from '../../../lib/backends/postgres/lease-table/lock-key.js';
+import { lockKey } from '../../../lib/backends/postgres/lease-table/lease-table.js';
 import {
   db,
   expire,

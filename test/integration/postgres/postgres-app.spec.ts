@@ -4,7 +4,7 @@ import pg from 'pg';
 import { LockTimeoutError } from 'nest-redis-lock';
 import { advisory, leaseTable, postgres } from 'nest-redis-lock/postgres';
 import { sequenceSql } from '../../../lib/backends/postgres/advisory/advisory-sequence.js';
-import { leaseTableSql } from '../../../lib/backends/postgres/lease-table/sql/lease-table.sql.js';
+import { leaseTableSql } from '../../../lib/backends/postgres/lease-table/lease-statements.js';
 import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
 import { startLockApp } from '../../support/lock-app.js';

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { RedisPrimitiveChannel } from '../../../lib/backends/redis/primitives/redis-primitive-channel.js';
-import { RedisLink } from '../../../lib/backends/redis/redis-link.js';
+import { RedisLink } from '../../../lib/backends/redis/connection/redis-link.js';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { server, startRedis } from '../../support/one-redis.js';

@@ -1,11 +1,12 @@
 import { Redis } from 'ioredis';
-import { redis } from '../../../lib/backends/redis/locks/redis-lock-backend.js';
-import type { PrimitiveStoreProvider, PrimitiveStores } from '../../../lib/contracts/primitives/primitive-stores.js';
+import { redis } from '../../../lib/backends/redis/redis-backend.js';
 import type {
+  PrimitiveStoreProvider,
+  PrimitiveStores,
   AcquirePermitsAnswer,
   PermitReleaseAnswer,
   PermitsGranted,
-} from '../../../lib/contracts/primitives/semaphore-store.js';
+} from '../../../lib/contracts/primitive-stores.js';
 import { eventually } from '../../support/eventually.js';
 import { server, startRedis } from '../../support/one-redis.js';
 

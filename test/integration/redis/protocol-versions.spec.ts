@@ -1,10 +1,10 @@
 import { Redis } from 'ioredis';
-import type { Notice } from '../../../lib/contracts/start-request.js';
-import { withFenceTtl } from '../../../lib/backends/redis/fencing/fencing-script.js';
-import { RELEASE } from '../../../lib/backends/redis/locks/scripts/release.lua.js';
-import { RedisLink } from '../../../lib/backends/redis/redis-link.js';
-import { EARLIEST_VERSION, PROTOCOL_VERSION } from '../../../lib/backends/redis/scripting/protocol-version.js';
-import { VersionsInUse } from '../../../lib/backends/redis/start-up/versions-in-use.js';
+import type { Notice } from '../../../lib/contracts/store.js';
+import { withFenceTtl } from '../../../lib/backends/redis/locks/queue.lua.js';
+import { RELEASE } from '../../../lib/backends/redis/locks/release.lua.js';
+import { RedisLink } from '../../../lib/backends/redis/connection/redis-link.js';
+import { EARLIEST_VERSION, PROTOCOL_VERSION } from '../../../lib/backends/redis/connection/redis-script.js';
+import { VersionsInUse } from '../../../lib/backends/redis/connection/versions-in-use.js';
 import { LockConfigError } from '../../../lib/errors/lock-errors.js';
 import { openCache } from '../../support/cache-instance.js';
 import { eventually } from '../../support/eventually.js';

@@ -2,23 +2,21 @@ import type { LockBackend, LockState, NameRequest, StartRequest } from '../../..
 import { trueOrFalse, wholeNumber } from '../../../options/checks.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../../options/option-table.js';
-import { SessionLockBackend } from '../../sessions/session-lock-backend.js';
-import { SessionLocks } from '../../sessions/session-locks.js';
-import type { StoreSession } from '../../sessions/store-session.js';
-import { Migration } from '../connection/migration.js';
+import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
+import type { StoreSession } from '../../sessions/session-slot.js';
+import { Migration, schemaName } from '../connection/migration.js';
 import {
   isPool,
   optionsOf,
   requirePostgresConnection,
   type PostgresConnection,
+  PostgresFailure,
 } from '../connection/postgres-connection.js';
 import { PostgresLink } from '../connection/postgres-link.js';
-import { schemaName } from '../connection/schema-name.js';
-import { checkAdvisory } from './advisory-check.js';
-import { advisoryKey } from './advisory-key.js';
-import { AdvisorySession } from './advisory-session.js';
+import { advisoryKey, AdvisorySession, PATIENCE, THROUGH_POOLER } from './advisory-session.js';
 import { advisoryStatements, sequenceSql, type AdvisoryStatements } from './advisory-sequence.js';
-import { refuseSharedSessions } from './pooler-check.js';
+import { statementOf } from '../connection/kept-connection.js';
+import type { Client } from 'pg';
 
 /** The options of `advisory()` beside the connection. */
 export interface AdvisoryOptions {
@@ -134,4 +132,74 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
     this.prepared.catch(() => (this.prepared = undefined));
     return this.prepared;
   }
+}
+
+/** The oldest version that knows `MATERIALIZED`. */
+const LEAST_VERSION = 120_000;
+
+/**
+ * Checks the server before it is used: its version, whether it takes writes, and the rights. Creates the sequence and
+ * the table where they are missing.
+ *
+ * @throws PostgresFailure in one line
+ */
+export async function checkAdvisory(migration: Migration, server: string, schema: string): Promise<void> {
+  const sequence = `'${schema}.tokens'`;
+  const table = `'${schema}.holders'`;
+  const check = statementOf(
+    'advisory_start',
+    `
+SELECT current_setting('server_version_num'), current_setting('transaction_read_only'), current_user,
+  CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN
+    has_sequence_privilege(${sequence}, 'USAGE') AND has_sequence_privilege(${sequence}, 'SELECT')
+    AND has_sequence_privilege(${sequence}, 'UPDATE')
+    AND has_table_privilege(${table}, 'SELECT') AND has_table_privilege(${table}, 'INSERT')
+    AND has_table_privilege(${table}, 'UPDATE') AND has_table_privilege(${table}, 'DELETE')
+  END`,
+  );
+  const { rows } = await migration.query(check, []);
+  const [version, readOnly, user, allowed] = (rows[0] ?? []).map(String);
+  const refuse = (why: string) => new PostgresFailure(`${server}${why}`);
+  if (Number(version) < LEAST_VERSION) throw refuse(` is too old (${version}): use PostgreSQL 12 or later`);
+  if (readOnly === 'on') {
+    throw refuse(' takes no writes: give the address of the primary, or set default_transaction_read_only to off');
+  }
+  if (allowed === 'true') return;
+  throw refuse(
+    `: user "${user}" lacks rights: GRANT USAGE ON SCHEMA ${schema} TO "${user}"; ` +
+      `GRANT USAGE, SELECT, UPDATE ON SEQUENCE ${schema}.tokens TO "${user}"; ` +
+      `GRANT SELECT, INSERT, UPDATE, DELETE ON ${schema}.holders TO "${user}"`,
+  );
+}
+
+/**
+ * Looks for a pooler that shares the sessions of the server between its connections: while one connection waits between
+ * two statements, another gets its session, and it then finds itself in a different one.
+ *
+ * @throws PostgresFailure when there is one
+ */
+export async function refuseSharedSessions(link: PostgresLink): Promise<void> {
+  const options = { ...link.options, query_timeout: PATIENCE };
+  const [one, two] = [link.connection(options), link.connection(options)];
+  try {
+    await Promise.all([one.connect(), two.connect()]);
+    const before = await pidOf(one);
+    // A pooler that uses its sessions in turn is at the next one now.
+    const next = await pidOf(one);
+    await two.query('BEGIN');
+    const other = await pidOf(two);
+    // Where the pooler has one session alone, the transaction keeps it from answering the first connection.
+    const shared = next !== before || other === before || (await pidOf(one)) !== before;
+    await two.query('ROLLBACK');
+    if (shared) throw new PostgresFailure(`${link.server}: ${THROUGH_POOLER}`);
+    for (const client of [one, two]) void client.end().catch(() => {});
+  } catch (error) {
+    for (const client of [one, two]) client.connection.stream.destroy();
+    throw error;
+  }
+}
+
+async function pidOf(client: Client): Promise<number> {
+  const { rows } = await client.query<[number]>({ text: 'SELECT pg_backend_pid()', rowMode: 'array' });
+  return Number(rows[0]?.[0]);
 }

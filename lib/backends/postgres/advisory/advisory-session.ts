@@ -1,13 +1,13 @@
 import { Socket } from 'node:net';
 import pg from 'pg';
 import type { Client } from 'pg';
-import type { TokenRange } from '../../../contracts/lock-backend.js';
-import type { StoreSession } from '../../sessions/store-session.js';
-import { PostgresFailure } from '../connection/diagnosis.js';
+import type { TokenRange, NameRequest } from '../../../contracts/lock-backend.js';
+import type { StoreSession } from '../../sessions/session-slot.js';
+import { PostgresFailure } from '../connection/postgres-connection.js';
 import type { PostgresLink, Row } from '../connection/postgres-link.js';
-import type { Statement } from '../connection/statement.js';
+import type { Statement } from '../connection/kept-connection.js';
 import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
-import { SETTINGS } from './session-settings.js';
+import { lockKey } from '../lease-table/lease-table.js';
 
 /** How long (ms) a session may take to answer. One that does not is ended: its connection may be half open. */
 export const PATIENCE = 3_000;
@@ -141,3 +141,35 @@ function isOfStatement(error: unknown): boolean {
 export const THROUGH_POOLER =
   'a pooler lets one connection run on several sessions of the server, in which advisory locks are lost: give a ' +
   'direct connection or a pooler in session mode, or use leaseTable()';
+
+/**
+ * The settings of a session, in place of those of its user and database. The keep-alives make the server notice a
+ * process whose machine is gone, after about 25 s: only then it frees the locks. The time limits, in ms, fail a
+ * statement that waits for a table before the session counts as dead, and end no idle session. Conflicting writes must
+ * wait for each other, and not fail as they do above "read committed".
+ */
+const VALUES: Readonly<Record<string, string>> = {
+  tcp_keepalives_idle: '10',
+  tcp_keepalives_interval: '5',
+  tcp_keepalives_count: '3',
+  default_transaction_isolation: 'read committed',
+  lock_timeout: '1000',
+  statement_timeout: '2000',
+  transaction_timeout: '0',
+  idle_session_timeout: '0',
+  idle_in_transaction_session_timeout: '0',
+};
+
+/** Sets those that the version of the server knows. */
+export const SETTINGS = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES ${Object.entries(VALUES)
+  .map(([name, value]) => `('${name}', '${value}')`)
+  .join(', ')}) AS wanted (name, value) USING (name)`;
+
+/**
+ * The key of an advisory lock: the first 64 bits of the SHA-256, as a signed number. Two names with one key would
+ * exclude each other: with a million names in use, one chance in 37 million.
+ */
+export function advisoryKey(request: NameRequest): string {
+  const digits = lockKey(request).slice(2, 18);
+  return BigInt.asIntN(64, BigInt(`0x${digits}`)).toString();
+}

@@ -1,6 +1,7 @@
-import { codeOf, PostgresFailure } from './diagnosis.js';
+import { codeOf, PostgresFailure } from './postgres-connection.js';
 import type { PostgresLink, Reply } from './postgres-link.js';
-import type { Statement } from './statement.js';
+import type { Statement } from './kept-connection.js';
+import { instance, type Check } from '../../../options/checks.js';
 
 /** A schema, a table or a function that does not exist. */
 const MISSING = new Set(['3F000', '42P01', '42883']);
@@ -65,3 +66,11 @@ export class Migration {
     }
   }
 }
+
+/** A name that needs no quotes, and leaves room for what statements append. */
+const SCHEMA = /^[a-z_][a-z0-9_]{0,39}$/;
+
+export const schemaName: Check<string> = instance(
+  (value): value is string => typeof value === 'string' && SCHEMA.test(value),
+  'a name of at most 40 lower-case letters, digits and underscores',
+);

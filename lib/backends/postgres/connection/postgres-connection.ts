@@ -39,3 +39,57 @@ export function optionsOf(connection: PostgresConnection): PoolConfig {
   const { options } = connection;
   return { ...options, ...(options.password !== undefined && { password: options.password }) };
 }
+
+/** What an operator can do about an error. The first pattern that matches its code or message applies. */
+const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+  [/ECONNREFUSED/, 'nothing listens there: start PostgreSQL, or correct host and port'],
+  [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
+  [/ENOENT/, 'the socket does not exist: start PostgreSQL, or correct the path'],
+  [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|timeout expired/, 'nothing answers there: check host, port and firewall'],
+  [/does not support SSL/, 'it does not speak TLS: leave "ssl" out, or enable ssl at the server'],
+  [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as ssl: { ca }'],
+  [/^28/, 'correct user and password, or allow them in pg_hba.conf'],
+  [/^3D000/, 'create the database, or correct its name'],
+  [/^53300/, 'it has no connection left: raise max_connections, or give the pools fewer'],
+  [/^53|^58/, 'its memory or disk is full: see its log'],
+  [/^57P03/, 'it is starting or stopping: wait'],
+  [/^57P0|Connection terminated|ECONNRESET|EPIPE/, 'the connection was closed: see the log of the server'],
+  [/^25006/, 'it is a standby or read-only: give the address of the primary'],
+  [/^40001/, "the connection runs serializable transactions: set default_transaction_isolation to 'read committed'"],
+  [/^42501/, 'grant the rights that docs/guide/postgres.md lists'],
+  [/^42P01|^3F000|^42883/, 'create the tables and functions with docs/postgres.sql'],
+  [/Query read timeout/, 'it does not answer: is it busy or paused?'],
+];
+
+/** Why a call to PostgreSQL failed: names the server, the cause and the remedy. */
+export class PostgresFailure extends Error {
+  override readonly name = 'PostgresFailure';
+  /** The code of the cause, such as `ECONNREFUSED` or the SQLSTATE `42501`. */
+  readonly code: string | undefined;
+
+  constructor(message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.code = codeOf(cause);
+  }
+}
+
+/** One line for an error. */
+export function failureOf(server: string, error: unknown): PostgresFailure {
+  if (error instanceof PostgresFailure) return error;
+  const code = codeOf(error) ?? '';
+  const message = messageOf(error);
+  const remedy = REMEDIES.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1];
+  const shown = code === '' || message.includes(code) ? message : `${message} (${code})`;
+  return new PostgresFailure(`${server}: ${shown}${remedy === undefined ? '' : `; ${remedy}`}`, error);
+}
+
+export function codeOf(error: unknown): string | undefined {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return typeof code === 'string' ? code : undefined;
+}
+
+/** A host with several addresses has one error for each. */
+function messageOf(error: unknown): string {
+  if (error instanceof AggregateError) return (error.errors as Error[]).map(({ message }) => message).join(', ');
+  return (error instanceof Error ? error.message : String(error)).split('\n', 1)[0] as string;
+}

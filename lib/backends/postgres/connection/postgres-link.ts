@@ -1,13 +1,16 @@
 import pg from 'pg';
-import type { Pool, PoolConfig, QueryArrayConfig } from 'pg';
+import type { Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
 import { Timeouts } from '../../../timing/timeouts.js';
-import { Reporters } from '../../reporting/reporters.js';
-import { codeOf, failureOf, PostgresFailure } from './diagnosis.js';
-import { queryOutsideTransactions } from './foreign-transaction.js';
-import { KeptConnection, type Done, type Row } from './kept-connection.js';
-import { isPool, optionsOf, type PostgresConnection } from './postgres-connection.js';
-import { serverOf } from './server-address.js';
-import type { Statement } from './statement.js';
+import { Reporters } from '../../reporters.js';
+import {
+  codeOf,
+  failureOf,
+  PostgresFailure,
+  isPool,
+  optionsOf,
+  type PostgresConnection,
+} from './postgres-connection.js';
+import { KeptConnection, type Done, type Row, type Statement } from './kept-connection.js';
 
 export type { Row };
 
@@ -154,4 +157,48 @@ function ownPool(options: PoolConfig): Pool {
   // The pool drops a connection that breaks; the next statement opens another.
   pool.on('error', () => {});
   return pool;
+}
+
+/** The server as messages name it, without a password. */
+export function serverOf(options: PoolConfig): string {
+  // A client that is never connected reads the options, the URL and the environment as every other does.
+  const { host, port, database } = new pg.Client(options);
+  return `PostgreSQL at ${host.startsWith('/') ? host : `${host}:${port}`} (database "${database}")`;
+}
+
+/**
+ * Sends a statement over the application's pool. A connection may have come back to it while its transaction was open:
+ * what the statement did would be undone with that transaction. Such a connection is closed, and the call fails.
+ */
+export function queryOutsideTransactions(pool: Pool, query: QueryArrayConfig, done: Done): void {
+  pool.connect((error, client, release) => {
+    if (!client) return done(error, NOTHING);
+    let status = OUTSIDE;
+    let ended = false;
+    const note = (message: { readonly status: string }) => (status = message.status);
+    const end: Done = (failure, result) => {
+      if (ended) return;
+      ended = true;
+      client.off('error', onError);
+      client.connection?.off('readyForQuery', note);
+      const refusal = failure ?? (status === OUTSIDE ? undefined : inTransaction());
+      release(refusal);
+      done(refusal, result);
+    };
+    const onError = (failure: Error) => end(failure, NOTHING);
+    client.once('error', onError);
+    // The client calls back in its own listener, which would run first.
+    client.connection?.prependOnceListener('readyForQuery', note);
+    client.query<unknown[]>(query, end);
+  });
+}
+
+/** What the server says of a connection without a transaction. */
+const OUTSIDE = 'I';
+const NOTHING: QueryArrayResult<unknown[]> = { command: '', rowCount: 0, oid: 0, fields: [], rows: [] };
+
+function inTransaction(): Error {
+  return new Error(
+    'a connection of the pool came back while its transaction was open; COMMIT or ROLLBACK before "release()"',
+  );
 }

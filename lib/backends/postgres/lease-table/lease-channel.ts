@@ -1,6 +1,6 @@
 import type { PoolConfig } from 'pg';
 import type { QueueAnswer, QueueListener, QueueMessage } from '../../../contracts/lock-backend.js';
-import { ListeningConnection } from '../connection/listening-connection.js';
+import { ListeningConnection } from '../connection/kept-connection.js';
 import type { PostgresLink } from '../connection/postgres-link.js';
 
 /** The longest id of a process (bytes) that fits into the name of a channel: see `tell` in queue.sql.ts. */
@@ -113,4 +113,27 @@ export function nameInMessages(name: string): string {
 
 function nameOf(parts: readonly string[]): string {
   return String(JSON.parse(parts.join(' ')));
+}
+
+/** How many names it keeps at most. */
+const MOST = 10_000;
+
+/**
+ * The names for which other processes waited when this one last saw them: for these the plain statement would find
+ * nothing to do, and cost a round trip.
+ */
+export class ContendedNames {
+  private readonly names = new Set<string>();
+
+  has(name: string): boolean {
+    return this.names.size > 0 && this.names.has(name);
+  }
+
+  set(name: string, contended: boolean): void {
+    if (!contended) this.names.delete(name);
+    else {
+      if (this.names.size >= MOST) this.names.clear();
+      this.names.add(name);
+    }
+  }
 }

@@ -15,22 +15,27 @@ import type {
   StartRequest,
   TicketRequest,
   TokenRange,
+  BeatRequest,
+  EnqueueRequest,
+  LockQueue,
+  QueueAnswer,
+  QueueListener,
+  RequeueRequest,
 } from '../../../contracts/lock-backend.js';
-import type { PostgresConnection } from '../connection/postgres-connection.js';
-import { requirePostgresConnection } from '../connection/postgres-connection.js';
+import {
+  type PostgresConnection,
+  requirePostgresConnection,
+  PostgresFailure,
+} from '../connection/postgres-connection.js';
 import { PostgresLink } from '../connection/postgres-link.js';
-import { LeaseReleases } from './batches/lease-releases.js';
-import { LeaseRenewals } from './batches/lease-renewals.js';
-import { LeaseTakes } from './batches/lease-takes.js';
-import { ContendedNames } from './contended-names.js';
-import { granted, releaseStatus, worstOf } from './lease-answers.js';
-import { LeaseChannel } from './lease-channel.js';
-import { LeaseSweeper } from './lease-sweeper.js';
-import { LeaseTable } from './lease-table.js';
-import { checkLeaseTable } from './lease-table-check.js';
+import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
+import { LeaseTakes, granted, releaseStatus, worstOf, GONE, queueAnswer, statusOf } from './lease-takes.js';
+import { ContendedNames, LeaseChannel, nameInMessages } from './lease-channel.js';
+import { LeaseSweeper, LeaseTable, inOrder, labelPrefix, lockKey } from './lease-table.js';
 import { leaseTableSettings, type LeaseTableOptions, type LeaseTableSettings } from './lease-table-options.js';
-import { LeaseTableQueue } from './lease-table-queue.js';
-import { inOrder, labelPrefix, lockKey } from './lock-key.js';
+import type { Notice } from '../../../contracts/store.js';
+import { statementOf } from '../connection/kept-connection.js';
+import { LAST_FUNCTION } from './lease-statements.js';
 
 /**
  * Locks as rows of a table: each has an owner, the end of its lease by the clock of the server, and a fencing token
@@ -180,4 +185,97 @@ function settled<T>(pending: Pending<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     pending.then(resolve, reject);
   });
+}
+
+/** The oldest version that is supported by its makers, and that has identity columns. */
+const LEAST_VERSION = 120_000;
+
+/**
+ * Checks the server before it is used: its version, whether it takes writes, its isolation level, and the rights.
+ * Creates the tables and functions where they are missing.
+ *
+ * @throws PostgresFailure in one line
+ */
+export async function checkLeaseTable(
+  table: LeaseTable,
+  schema: string,
+  report: (notice: Notice) => void,
+): Promise<void> {
+  const { server } = table.link;
+  const settings = statementOf(
+    'check',
+    `
+SELECT current_setting('server_version_num'), current_setting('transaction_read_only'),
+  current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_user,
+  EXISTS (
+    SELECT 1 FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE n.nspname = '${schema}' AND p.proname = '${LAST_FUNCTION}'
+  )`,
+  );
+  const { rows } = await table.link.query(settings, []);
+  const [version, readOnly, isolation, durability, user, complete] = (rows[0] ?? []).map(String);
+  const refuse = (why: string) => new PostgresFailure(`${server} ${why}`);
+  if (Number(version) < LEAST_VERSION) throw refuse(`is too old (${version}): use PostgreSQL 12 or later`);
+  if (readOnly === 'on') throw refuse('takes no writes: give the address of the primary');
+  if (isolation !== 'read committed') {
+    throw refuse(`runs ${isolation} transactions: set default_transaction_isolation to 'read committed' for the locks`);
+  }
+  if (durability === 'off') {
+    const message = `${server}: with synchronous_commit "off" a crash of the server may forget locks of its last moments`;
+    report({ level: 'debug', message });
+  }
+  if (complete !== 'true') await table.migration.run();
+  await checkRights(table, schema, user ?? '');
+}
+
+async function checkRights(table: LeaseTable, schema: string, user: string): Promise<void> {
+  const rights = statementOf(
+    'rights',
+    `
+SELECT CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
+  SELECT bool_and(has_table_privilege('${schema}.' || name, 'SELECT') AND has_table_privilege('${schema}.' || name, 'INSERT')
+    AND has_table_privilege('${schema}.' || name, 'UPDATE') AND has_table_privilege('${schema}.' || name, 'DELETE'))
+  FROM unnest(ARRAY['locks', 'waiters', 'labels']) AS name) END`,
+  );
+  const { rows } = await table.link.query(rights, []);
+  if (String(rows[0]?.[0]) === 'true') return;
+  throw new PostgresFailure(
+    `${table.link.server}: user "${user}" lacks rights: GRANT USAGE ON SCHEMA ${schema} TO "${user}"; ` +
+      `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ${schema} TO "${user}"`,
+  );
+}
+
+/** The queue of the lease table: rows of waiters, and a message for each hand-over. */
+export class LeaseTableQueue implements LockQueue {
+  constructor(
+    private readonly table: LeaseTable,
+    private readonly takes: LeaseTakes,
+    private readonly channel: LeaseChannel,
+  ) {}
+
+  listen(listener: QueueListener): Promise<void> {
+    return this.channel.listen(listener);
+  }
+
+  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
+    this.channel.unlisten(listener);
+  }
+
+  enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
+    const { name, ticket, ttl, claim = null } = request;
+    return this.takes.enqueue({ key: lockKey(request), name, ticket, ttl, claim });
+  }
+
+  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
+    const row = await this.table.row(this.table.statements.beat, [lockKey(request), request.ticket]);
+    return statusOf(row) === GONE ? { status: 'gone' } : this.channel.withReach(queueAnswer(row), request.name);
+  }
+
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+    const { name, ticket, again, claim } = request;
+    const values = [lockKey(request), ticket, again, claim, nameInMessages(name)];
+    const row = await this.table.row(this.table.statements.requeue, values);
+    if (statusOf(row) === GONE) return { status: 'not-owner', resent: false };
+    return this.channel.withReach(queueAnswer(row), name);
+  }
 }

@@ -1,9 +1,8 @@
 import type { ClientConfig } from 'pg';
-import { duration, trueOrFalse } from '../../../options/checks.js';
-import type { Duration } from '../../../options/duration.js';
+import { duration, trueOrFalse, type Duration } from '../../../options/checks.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../../options/option-table.js';
-import { schemaName } from '../connection/schema-name.js';
+import { schemaName } from '../connection/migration.js';
 import { optionsOf, requirePostgresConnection } from '../connection/postgres-connection.js';
 
 /** The options of `leaseTable()` beside the connection. */

@@ -14,39 +14,25 @@ import type {
   TagState,
   TagVersion,
 } from '../../../contracts/cache-store.js';
-import type { StartRequest } from '../../../contracts/start-request.js';
-import type { Pending } from '../../../contracts/pending.js';
+import type { StartRequest, Pending } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
-import { isCluster, type RedisClient } from '../redis-client.js';
+import { isCluster, type RedisClient } from '../connection/redis-client.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
-import { RedisLink } from '../redis-link.js';
-import { integerOf } from '../scripting/redis-replies.js';
-import { ScriptBatch } from '../scripting/script-batch.js';
-import type { ScriptRunner } from '../scripting/script-runner.js';
-import { deleteMatching } from './deletions/matching-deletion.js';
-import { inspectKey } from './key-inspection.js';
-import { rightsOfCache } from './cache-rights.js';
-import { checkServers } from '../start-up/server-check.js';
-import { VersionsInUse } from '../start-up/versions-in-use.js';
-import { ReadBatch } from './read-batch.js';
-import { RedisCacheBits } from './bits/redis-cache-bits.js';
-import { RedisCacheBus } from './redis-cache-bus.js';
-import { RedisCacheKeys } from './redis-cache-keys.js';
-import { RedisCacheSets } from './sets/redis-cache-sets.js';
-import { RedisCacheTags } from './tags/redis-cache-tags.js';
-import { RedisCacheTracking } from './redis-cache-tracking.js';
-import { RedisCacheWrites } from './redis-cache-writes.js';
-import { RedisExpiringSets } from './sets/redis-expiring-sets.js';
-import { RedisScheduledDeletions } from './deletions/redis-scheduled-deletions.js';
-import { COMMIT } from './scripts/commit.lua.js';
-import { EXPIRE } from './scripts/expire.lua.js';
-import { INCREMENT } from './scripts/increment.lua.js';
-import { INVALIDATE } from './scripts/invalidate.lua.js';
-import { LEASE } from './scripts/lease.lua.js';
-import { RELEASE_LEASE } from './scripts/release-lease.lua.js';
-import { RENEW_BARRIER } from './scripts/renew-barrier.lua.js';
-import { RENEW_LEASE } from './scripts/renew-lease.lua.js';
-import { TAKE } from './scripts/take.lua.js';
+import { RedisLink } from '../connection/redis-link.js';
+import { integerOf } from '../connection/redis-script.js';
+import { ScriptBatch } from '../connection/script-batch.js';
+import type { ScriptRunner } from '../connection/script-runner.js';
+import { deleteMatching, RedisScheduledDeletions } from './redis-deletions.js';
+import { inspectKey, RedisCacheWrites } from './redis-cache-writes.js';
+import { rightsOfCache, RedisCacheKeys } from './redis-cache-keys.js';
+import { checkServers } from '../connection/server-check.js';
+import { VersionsInUse } from '../connection/versions-in-use.js';
+import { ReadBatch } from '../connection/read-batch.js';
+import { RedisCacheBits, RedisCacheSets, RedisExpiringSets } from './redis-collections.js';
+import { RedisCacheBus, RedisCacheTracking } from './redis-cache-bus.js';
+import { RedisCacheTags } from './redis-cache-tags.js';
+import { COMMIT, INVALIDATE, LEASE, RELEASE_LEASE, RENEW_BARRIER, RENEW_LEASE } from './loads.lua.js';
+import { EXPIRE, INCREMENT, TAKE } from './values.lua.js';
 
 /** Opens a store on a client that the application gives, or on a connection of its own. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {

@@ -1,11 +1,12 @@
-import type { SetRequest } from '../../../contracts/cache-store.js';
-import type { Pending } from '../../../contracts/pending.js';
-import { ScriptBatch } from '../scripting/script-batch.js';
-import type { ScriptRunner } from '../scripting/script-runner.js';
-import type { ReadBatch } from './read-batch.js';
+import type { SetRequest, KeyState } from '../../../contracts/cache-store.js';
+import type { Pending } from '../../../contracts/store.js';
+import { ScriptBatch } from '../connection/script-batch.js';
+import type { ScriptRunner } from '../connection/script-runner.js';
+import type { ReadBatch } from '../connection/read-batch.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
-import { SET } from './scripts/set.lua.js';
-import { aheadBy, ServerClock } from './server-clock.js';
+import { SET, INSPECT_VALUE } from './values.lua.js';
+import { mastersOf } from '../connection/redis-client.js';
+import { integerOf, leaseOf, type RedisInteger } from '../connection/redis-script.js';
 
 /**
  * Stores a value before its deadline or not at all, because a command that the network delivers late could undo an
@@ -71,4 +72,74 @@ class SetCall implements Pending<SetAnswer> {
       this.send(corrected, answered, failed);
     }, failed);
   }
+}
+
+/** How long (ms) a reading is used. After half of it, the clock is read again in the background. */
+const TRUSTED = 30_000;
+
+interface Reading {
+  readonly ahead: number;
+  readonly readAt: number;
+  readonly disconnects: number;
+}
+
+/**
+ * The difference in ms between the server's clock and the monotonic clock of this process. In a Cluster, that of the
+ * master whose clock is furthest behind.
+ */
+export class ServerClock {
+  private known: Reading | undefined;
+  private reading: Promise<number> | undefined;
+
+  constructor(private readonly scripts: ScriptRunner) {}
+
+  /** `undefined` when the clock has to be read first. */
+  get ahead(): number | undefined {
+    const { known, scripts } = this;
+    // The new connection may lead to another server.
+    if (!known || known.disconnects !== scripts.disconnects) return undefined;
+    const age = performance.now() - known.readAt;
+    if (age > TRUSTED) return undefined;
+    if (age > TRUSTED / 2) this.read().catch(() => {});
+    return known.ahead;
+  }
+
+  read(): Promise<number> {
+    this.reading ??= this.ask().finally(() => (this.reading = undefined));
+    return this.reading;
+  }
+
+  private async ask(): Promise<number> {
+    const { client, disconnects } = this.scripts;
+    const all = await Promise.all(
+      mastersOf(client).map(async (node) => {
+        const [seconds, micros] = (await this.scripts.command(() => node.time())).map(Number) as [number, number];
+        return aheadBy(seconds * 1_000 + micros / 1_000);
+      }),
+    );
+    const ahead = Math.min(...all);
+    this.known = { ahead, readAt: performance.now(), disconnects };
+    return ahead;
+  }
+}
+
+/** The difference in ms, from a time that the server has just answered. */
+export function aheadBy(serverTime: number): number {
+  return serverTime - performance.now();
+}
+
+/** The most bytes of an envelope, which may name hundreds of tags. */
+const LONGEST_HEAD = 65_536;
+
+type Reply = [ttl: RedisInteger, bytes: RedisInteger, head: Buffer, lease: RedisInteger, writes: RedisInteger];
+
+/** What is stored about the key, in one round trip. */
+export async function inspectKey(scripts: ScriptRunner, keys: RedisCacheKeys, key: string): Promise<KeyState> {
+  const reply = await scripts.runForBytes(INSPECT_VALUE, keys.valueLeaseAndBarrier(key), [LONGEST_HEAD]);
+  const [ttl, bytes, head, lease, writes] = reply as Reply;
+  return {
+    value: integerOf(ttl) === -2 ? null : { head, bytes: integerOf(bytes), ttl: leaseOf(ttl) },
+    lease: integerOf(lease) === -2 ? null : leaseOf(lease),
+    barrier: integerOf(writes) > 0,
+  };
 }

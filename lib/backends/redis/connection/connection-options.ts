@@ -1,7 +1,8 @@
-import { Redis, type Cluster, type RedisOptions } from 'ioredis';
-import { isNodeRedis, isNodeRedisPool } from '../node-redis/node-redis-clients.js';
+import { Redis, type Cluster, type RedisOptions, type SentinelAddress } from 'ioredis';
+import { isNodeRedis, isNodeRedisPool } from './node-redis-clients.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
-import { nearestName } from './nearest-name.js';
+import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js';
+import { startUpNodes } from './own-client.js';
 
 /** The name of the option that gives a connection, and the error class for a wrong one. */
 export interface ConnectionOption {
@@ -106,8 +107,11 @@ export function requireRedisConnection(
     new option.ConfigError(`Option "${option.name}" ${received}; ${remedy}`);
   if (typeof connection === 'string') {
     if (/^rediss?:\/\/./.test(connection) || connection.startsWith('/')) return;
-    const shown = connection.replace(/\/\/[^@/]*@/, '//***@');
-    throw refuse(`is "${shown}"`, 'give a URL that begins with redis:// or rediss://, or the path of a socket');
+    const withoutPassword = connection.replace(/\/\/[^@/]*@/, '//***@');
+    throw refuse(
+      `is "${withoutPassword}"`,
+      'give a URL that begins with redis:// or rediss://, or the path of a socket',
+    );
   }
   if (typeof connection !== 'object' || connection === null) throw refuse(`is ${shownValue(connection)}`);
   if (connection instanceof URL) throw refuse('is a URL object', 'pass its href, a string');
@@ -168,4 +172,51 @@ function isPlain(value: object): boolean {
 
 function shownValue(value: unknown): string {
   return typeof value === 'string' ? `"${value}"` : String(value);
+}
+
+/** The known name that is spelt most like the given one; `undefined` when none is close. */
+export function nearestName(given: string, known: Iterable<string>): string | undefined {
+  const limit = Math.min(Math.max(2, Math.floor(given.length / 3)), given.length - 1);
+  let nearest: { name: string; distance: number } | undefined;
+  for (const name of known) {
+    const distance = editDistance(given.toLowerCase(), name.toLowerCase());
+    if (distance <= limit && distance < (nearest?.distance ?? Infinity)) nearest = { name, distance };
+  }
+  return nearest?.name;
+}
+
+/** How many letters have to be inserted, removed or replaced. */
+function editDistance(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, index) => index);
+  for (const [line, letter] of from.split('').entries()) {
+    const next = [line + 1];
+    for (let index = 0; index < to.length; index++) {
+      const replaced = (row[index] ?? 0) + (letter === to[index] ? 0 : 1);
+      next.push(Math.min(replaced, (row[index + 1] ?? 0) + 1, (next[index] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row[to.length] ?? 0;
+}
+
+/** The server of a client as messages name it, without passwords. */
+export function serverOf(client: RedisClient): string {
+  if (isCluster(client)) {
+    const known = client.nodes('all').map(({ options }) => options);
+    return `Redis Cluster at ${(known.length > 0 ? known : startUpNodes(client)).map(addressOf).join(', ')}`;
+  }
+  const { options } = client;
+  const { path, sentinels, name } = options;
+  if (sentinels && sentinels.length > 0)
+    return `Redis${name === undefined ? '' : ` "${name}"`} of the Sentinels at ${sentinels.map(shown).join(', ')}`;
+  return `Redis at ${path ?? addressOf(options)}`;
+}
+
+/** The name of a node in the events of a Cluster. */
+export function addressOf({ host, port }: Pick<NodeOptions, 'host' | 'port'>): string {
+  return `${host}:${port}`;
+}
+
+function shown({ host = 'localhost', port = 26_379 }: Partial<SentinelAddress>): string {
+  return `${host}:${port}`;
 }

@@ -1,5 +1,8 @@
 import { Redis, type RedisOptions } from 'ioredis';
-import { backoff } from '../../../timing/backoff.js';
+import { backoff, onceRead } from '../../../timing/clock.js';
+import type { EventEmitter } from 'node:events';
+import { isIP } from 'node:net';
+import type { RedisCluster } from './redis-client.js';
 
 /** A command waits for one reconnect and then fails, so that its caller learns soon that Redis is down. */
 const OWN_CLIENT = {
@@ -20,4 +23,105 @@ export function reconnectDelay(attempt: number): number {
 export function createRedisClient(connection: RedisOptions | string): Redis {
   if (typeof connection === 'string') return new Redis(connection, { ...OWN_CLIENT, ...REPLIES });
   return new Redis({ ...OWN_CLIENT, ...connection, ...REPLIES });
+}
+
+/** How often (ms) the guard checks. It closes a silent connection within twice this time. */
+const PERIOD = 2_500;
+
+/** How many commands a connection has sent, and how many replies to them have arrived. */
+export interface Traffic {
+  readonly sent: number;
+  readonly replies: number;
+}
+
+/**
+ * Closes a connection that receives nothing although a command waits for its reply, so that the client makes a new one.
+ * ioredis would keep a connection to a server that neither answers nor closes it for ever. Its `socketTimeout` does the
+ * same, at the cost of a timer and a listener for every command.
+ */
+export class SilenceGuard {
+  private readonly timer = setInterval(() => onceRead(() => this.check()), PERIOD).unref();
+  private waited = false;
+  private repliesBefore = 0;
+
+  constructor(
+    private readonly traffic: Traffic,
+    private readonly onSilence: (why: Error) => void,
+  ) {}
+
+  close(): void {
+    clearInterval(this.timer);
+  }
+
+  private check(): void {
+    const { sent, replies } = this.traffic;
+    if (this.waited && replies === this.repliesBefore) {
+      this.onSilence(new Error(`The Redis server sent nothing for ${PERIOD} ms`));
+    }
+    this.waited = sent > replies;
+    this.repliesBefore = replies;
+  }
+}
+
+/**
+ * Raises the number of listeners above which Node.js warns of a leak: several modules may share one client. Returns
+ * what lowers it again. A limit of 0 or `Infinity`, which never warns, stays.
+ */
+export function allowListeners(
+  emitter: Pick<EventEmitter, 'getMaxListeners' | 'setMaxListeners'>,
+  more: number,
+): () => void {
+  const change = (by: number) => {
+    const most = emitter.getMaxListeners();
+    // The application may set another limit at any time.
+    if (most !== Infinity && most > Math.max(0, -by)) emitter.setMaxListeners(most + by);
+  };
+  const before = emitter.getMaxListeners();
+  if (before === 0 || before === Infinity) return () => {};
+  change(more);
+  return () => change(-more);
+}
+
+interface StartUpNode {
+  readonly host: string;
+  readonly port: number;
+}
+
+/**
+ * The nodes that a Cluster was constructed with. ioredis declares the list as private and has no public member for it.
+ */
+export function startUpNodes(cluster: RedisCluster): readonly StartUpNode[] {
+  const nodes: unknown = Reflect.get(cluster, 'startupNodes');
+  return Array.isArray(nodes) ? nodes.map(startUpNode) : [];
+}
+
+/**
+ * Resolves to the first start-up node whose host name cannot be resolved, with the error of the lookup. ioredis drops
+ * this error and retries without a message.
+ */
+export async function unresolvedNode(
+  cluster: RedisCluster,
+): Promise<(StartUpNode & { readonly error: Error }) | undefined> {
+  const { dnsLookup, useSRVRecords } = cluster.options;
+  if (!dnsLookup || useSRVRecords) return undefined;
+  const named = startUpNodes(cluster).filter(({ host }) => isIP(host) === 0);
+  const errors = await Promise.all(
+    named.map(
+      ({ host }) => new Promise<Error | null | undefined>((resolve) => dnsLookup(host, (error) => resolve(error))),
+    ),
+  );
+  const index = errors.findIndex(Boolean);
+  const [node, error] = [named[index], errors[index]];
+  return node && error ? { ...node, error } : undefined;
+}
+
+/** A node in one of the forms that ioredis takes: a port, a URL, or options. */
+function startUpNode(node: unknown): StartUpNode {
+  if (typeof node === 'number') return { host: '127.0.0.1', port: node };
+  if (typeof node === 'string') {
+    const { hostname, port } = new URL(node.includes('://') ? node : `redis://${node}`);
+    return { host: hostname || '127.0.0.1', port: Number(port || 6379) };
+  }
+  const { host, port } = (node ?? {}) as { host?: string; port?: string | number };
+  return { host: host ?? '127.0.0.1', port: Number(port ?? 6379) };
 }

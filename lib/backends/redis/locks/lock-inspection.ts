@@ -1,8 +1,19 @@
-import type { LockState, NameRequest, WaitingTicket } from '../../../contracts/lock-backend.js';
-import { leaseOf, type RedisInteger } from '../scripting/redis-replies.js';
-import type { ScriptRunner } from '../scripting/script-runner.js';
-import { keysOf, labelKey } from './redis-lock-keys.js';
-import { INSPECT } from './scripts/inspect.lua.js';
+import type {
+  LockState,
+  NameRequest,
+  WaitingTicket,
+  ListedNames,
+  ListRequest,
+} from '../../../contracts/lock-backend.js';
+import { leaseOf, type RedisInteger, redisScript } from '../connection/redis-script.js';
+import type { ScriptRunner } from '../connection/script-runner.js';
+import { keysOf, labelKey, lockGlob, lockName } from './redis-lock-keys.js';
+import { redisGlob } from '../../../keys/redis-glob.js';
+import { lockOption } from '../../../options/option-checks.js';
+import { addressOf } from '../connection/connection-options.js';
+import { mastersOf, type RedisClient, type RedisNode } from '../connection/redis-client.js';
+import { MOST_WAITERS } from '../../../contracts/lock-requests.js';
+import { READERS_NOW } from './queue.lua.js';
 
 /** What `INSPECT` returns. */
 type Reply = [
@@ -60,3 +71,94 @@ export class LockInspection {
     }
   }
 }
+
+/** How many steps of SCAN a page takes at most. */
+const MOST_STEPS = 20;
+
+/** Where a listing goes on: the address of a master, and the cursor of its SCAN. */
+interface Place {
+  /** Empty for the only server. */
+  readonly address: string;
+  readonly scan: string;
+}
+
+/**
+ * One page of the names of locks, by SCAN: Redis serves other clients between the steps, each of which looks at `limit`
+ * keys. A page ends with the step that completes `limit` names, or after `MOST_STEPS`. The masters of a Cluster follow
+ * each other in the order of their addresses, so that a node may join or leave between two pages.
+ */
+export async function listLocks(
+  scripts: ScriptRunner,
+  { prefix, pattern, cursor, limit }: ListRequest,
+): Promise<ListedNames> {
+  const clientPrefix = scripts.client.options.keyPrefix ?? '';
+  const matches = redisGlob(pattern);
+  const glob = lockGlob(clientPrefix, prefix, pattern);
+  const names = new Set<string>();
+  let place: Place | undefined = placeOf(cursor);
+  for (let step = 0; place && step < MOST_STEPS && names.size < limit; step++) {
+    const from: Place = place;
+    const { keys, next } = await scripts.command((client) => scanFrom(client, from, glob, limit));
+    for (const key of keys) {
+      const name = lockName(prefix, key.slice(clientPrefix.length));
+      if (name !== undefined && matches(name)) names.add(name);
+    }
+    place = next;
+  }
+  return { names: [...names], cursor: place ? `${place.address}/${place.scan}` : '' };
+}
+
+/** @throws LockConfigError for a cursor of another origin */
+function placeOf(cursor: string): Place {
+  const [, address, scan] = /^(.*)\/(\d+)$/.exec(cursor || '/0') ?? [];
+  if (address === undefined || scan === undefined) {
+    throw lockOption.refused('cursor', cursor, 'the cursor of the page before');
+  }
+  return { address, scan };
+}
+
+async function scanFrom(client: RedisClient, { address, scan }: Place, glob: string, batch: number) {
+  const nodes = mastersInOrder(client);
+  const at = nodes.findIndex((node) => node.address >= address);
+  const node = nodes[at];
+  if (!node) return { keys: [] };
+  const [after, keys] = await node.client.scan(node.address === address ? scan : '0', 'MATCH', glob, 'COUNT', batch);
+  if (after !== '0') return { keys, next: { address: node.address, scan: after } };
+  const following = nodes[at + 1];
+  return { keys, ...(following && { next: { address: following.address, scan: '0' } }) };
+}
+
+function mastersInOrder(client: RedisClient): { readonly address: string; readonly client: RedisNode }[] {
+  return mastersOf(client)
+    .map((node) => ({ address: client.isCluster ? addressOf(node.options) : '', client: node }))
+    .toSorted((one, other) => (one.address < other.address ? -1 : 1));
+}
+
+/**
+ * Reads the state of a lock.
+ *
+ * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
+ * Returns {owner, PTTL, first token not yet issued or an empty string, length of the queue, readers, {ticket, ...}}, or
+ * an empty list for a free lock. The owner is `readers` where they hold it. The tickets are those at the head of the
+ * queue, in their order, without the waiters that the queue drops when their turn comes. LINDEX, because scripts of the
+ * queue need it as well: a user whose rights allow those can inspect.
+ */
+export const INSPECT = redisScript(`
+local owner = redis.call('GET', KEYS[1])
+if not owner then return {} end
+${READERS_NOW}
+local count = 0
+if shared(owner) then
+  local _, readers = readers_in(owner)
+  owner, count = 'readers', #readers
+end
+local waiters = {}
+for place = 0, ${MOST_WAITERS - 1} do
+  local ticket = redis.call('LINDEX', KEYS[3], place)
+  if not ticket then break end
+  local alive = string.match(redis.call('HGET', KEYS[4], ticket) or '', '^%d+')
+  if alive and tonumber(alive) > now then waiters[#waiters + 1] = ticket end
+end
+local waiting = redis.call('LLEN', KEYS[3])
+return {owner, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', waiting, count, waiters}
+`);

@@ -1,7 +1,6 @@
-import { connectionForMessages } from '../messages/redis-subscriber.js';
-import { type ChannelMessage, WatchedSubscriber } from '../messages/watched-subscriber.js';
-import type { RedisLink } from '../redis-link.js';
-import type { RedisSubscriber } from '../redis-client.js';
+import { connectionForMessages, type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
+import type { RedisLink } from '../connection/redis-link.js';
+import type { RedisSubscriber } from '../connection/redis-client.js';
 
 /** How long (ms) a channel stays subscribed after its listener has left: the next wait may follow soon. */
 const IDLE = 10_000;

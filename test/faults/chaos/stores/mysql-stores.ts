@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createConnection } from 'mysql2/promise';
-import { rowIdOf } from '../../../../lib/backends/mysql/rows/row-id.js';
+import { rowIdOf } from '../../../../lib/backends/mysql/lock-table.js';
 import { startMariadbServer } from '../../../support/servers/mariadb-server.js';
 import { SETTINGS, STANDSTILL } from '../settings.js';
 import type { Store } from './store.js';

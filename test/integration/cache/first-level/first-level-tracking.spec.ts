@@ -1,11 +1,11 @@
 import { jest } from '@jest/globals';
 import { CacheConfigError, memory, type CacheOptions, type CacheStore, type CacheTracker } from 'nest-redis-lock';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import { memoryCacheStore } from '../../../../lib/backends/memory/cache/memory-cache-store.js';
+import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../../../lib/cache/cache-engine.js';
-import { cacheSettings } from '../../../../lib/cache/options/cache-settings.js';
+import { cacheSettings } from '../../../../lib/cache/options/cache-options.js';
 import { LimitedLog } from '../../../../lib/errors/limited-log.js';
-import { FirstLevel } from '../../../../lib/cache/first-level/first-level.js';
+import { FirstLevel } from '../../../../lib/cache/values/first-level.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { cacheApp } from '../../../support/cache-app.js';
 import { eventually } from '../../../support/eventually.js';

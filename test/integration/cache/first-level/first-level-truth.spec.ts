@@ -1,7 +1,7 @@
 import 'reflect-metadata';
 import { Redis } from 'ioredis';
-import { FirstLevel } from '../../../../lib/cache/first-level/first-level.js';
-import { memoryCacheStore } from '../../../../lib/backends/memory/cache/memory-cache-store.js';
+import { FirstLevel } from '../../../../lib/cache/values/first-level.js';
+import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { openCache, type CacheInstance } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { startRedisCluster } from '../../../support/servers/redis-cluster.js';

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Redis } from 'ioredis';
 import { CacheService } from 'nest-redis-lock';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
-import { BloomFilter } from '../../../../lib/cache/bloom/bloom-filter.js';
+import { BloomFilter } from '../../../../lib/cache/store/bloom-filter.js';
 import type { CacheEntryOptions } from '../../../../lib/cache/options/cache-options.js';
 import { closeCaches, openCaches, type CacheInstance } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';

@@ -1,7 +1,7 @@
 import { deflateRawSync } from 'node:zlib';
 import { Redis } from 'ioredis';
 import { instancesOf, typedSerializer, type CacheOptions, type CacheSerializer } from 'nest-redis-lock';
-import { memoryCacheStore } from '../../../../lib/backends/memory/cache/memory-cache-store.js';
+import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { openCache, type CacheInstance } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';

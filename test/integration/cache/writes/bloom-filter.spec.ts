@@ -1,10 +1,9 @@
 import { Redis } from 'ioredis';
 import type { CacheStore } from '../../../../lib/contracts/cache-store.js';
-import { RedisCacheBits } from '../../../../lib/backends/redis/cache/bits/redis-cache-bits.js';
+import { RedisCacheBits } from '../../../../lib/backends/redis/cache/redis-collections.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
-import { ScriptRunner } from '../../../../lib/backends/redis/scripting/script-runner.js';
-import { BloomFilter, type BloomFilterOptions } from '../../../../lib/cache/bloom/bloom-filter.js';
-import { BloomShape } from '../../../../lib/cache/bloom/bloom-shape.js';
+import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
+import { BloomFilter, type BloomFilterOptions, BloomShape } from '../../../../lib/cache/store/bloom-filter.js';
 import { CacheBackendError, CacheConfigError } from '../../../../lib/errors/cache-errors.js';
 import { RecordingLogger } from '../../../support/recording-logger.js';
 import { StoreCalls } from '../../../../lib/cache/store/store-calls.js';

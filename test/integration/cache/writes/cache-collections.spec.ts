@@ -1,11 +1,13 @@
 import { type Cluster, Redis } from 'ioredis';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
-import { RedisCacheBits } from '../../../../lib/backends/redis/cache/bits/redis-cache-bits.js';
+import {
+  RedisCacheBits,
+  RedisCacheSets,
+  RedisExpiringSets,
+} from '../../../../lib/backends/redis/cache/redis-collections.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
-import { RedisCacheSets } from '../../../../lib/backends/redis/cache/sets/redis-cache-sets.js';
-import { RedisExpiringSets } from '../../../../lib/backends/redis/cache/sets/redis-expiring-sets.js';
-import { integerOf } from '../../../../lib/backends/redis/scripting/redis-replies.js';
-import { ScriptRunner } from '../../../../lib/backends/redis/scripting/script-runner.js';
+import { integerOf } from '../../../../lib/backends/redis/connection/redis-script.js';
+import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
 import { eventually } from '../../../support/eventually.js';
 import { startRedisCluster, type RedisCluster } from '../../../support/servers/redis-cluster.js';
 

@@ -1,9 +1,9 @@
 import { Cluster, Redis } from 'ioredis';
-import { deleteMatching } from '../../../../lib/backends/redis/cache/deletions/matching-deletion.js';
+import { deleteMatching } from '../../../../lib/backends/redis/cache/redis-deletions.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
-import { COMMIT } from '../../../../lib/backends/redis/cache/scripts/commit.lua.js';
-import { integerOf } from '../../../../lib/backends/redis/scripting/redis-replies.js';
-import { ScriptRunner } from '../../../../lib/backends/redis/scripting/script-runner.js';
+import { COMMIT } from '../../../../lib/backends/redis/cache/loads.lua.js';
+import { integerOf } from '../../../../lib/backends/redis/connection/redis-script.js';
+import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';

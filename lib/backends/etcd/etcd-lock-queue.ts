@@ -1,0 +1,319 @@
+import type {
+  BeatRequest,
+  EnqueueRequest,
+  LockQueue,
+  QueueAnswer,
+  QueueListener,
+  RequeueRequest,
+  WaiterRequest,
+  QueueMessage,
+} from '../../contracts/lock-backend.js';
+import { get, put, type Outcome, type KeyValue, decode, encode, type Header } from './etcd-transactions.js';
+import type { EtcdClient } from './etcd-client.js';
+import { leaseIsGone } from './etcd-endpoint.js';
+import type { EtcdNames, NameState, Waiter } from './etcd-names.js';
+import type { EtcdSessions } from './etcd-session.js';
+import type { TokenOffset } from './token-offset.js';
+import { backoff } from '../../timing/clock.js';
+
+/** How many places at the head of a queue are near: their turn may come before their next heartbeat. */
+const NEAR = 8;
+
+type Gone = { readonly status: 'gone' };
+type NotOwner = { readonly status: 'not-owner'; readonly resent: boolean };
+
+/** The queue of the etcd backend: one key for each waiter of a name, in the order of their revisions. */
+export class EtcdLockQueue implements LockQueue {
+  private readonly mailboxes = new Map<string, { readonly mailbox: EtcdMailbox; readonly opened: Promise<void> }>();
+
+  constructor(
+    private readonly client: EtcdClient,
+    private readonly names: EtcdNames,
+    private readonly onGap: () => void,
+  ) {}
+
+  async listen(listener: QueueListener): Promise<void> {
+    const key = this.names.keys.mailbox(listener, listener.process);
+    const present = this.mailboxes.get(key);
+    if (present) return present.opened;
+    const { offset, sessions } = this.names;
+    const mailbox = new EtcdMailbox(this.client, key, {
+      onMail: (kv) => {
+        for (const message of messagesIn(kv, offset, sessions)) {
+          if (message.kind === 'grant') sessions.tickets.add(message.ticket);
+          listener.onMessage(message);
+        }
+      },
+      onReconnect: () => listener.onReconnect(),
+      onGap: this.onGap,
+    });
+    const opened = mailbox.open();
+    this.mailboxes.set(key, { mailbox, opened });
+    try {
+      await opened;
+    } catch (error) {
+      mailbox.close();
+      this.mailboxes.delete(key);
+      throw error;
+    }
+  }
+
+  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
+    const key = this.names.keys.mailbox(listener, listener.process);
+    this.mailboxes.get(key)?.mailbox.close();
+    this.mailboxes.delete(key);
+  }
+
+  async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
+    const { names } = this;
+    const { ticket, claim } = request;
+    const key = names.keys.waiters(request) + ticket;
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await names.offset.tryAgain(tries);
+      const session = await names.sessions.current();
+      names.sessions.tickets.add(ticket);
+      const queued = claim === undefined ? [] : [put(key, '', session.lease)];
+      let outcome: Outcome;
+      try {
+        outcome = await names.attempt(request, {
+          compare: names.isFree(request),
+          success: [names.give(request, ticket, session.lease)],
+          failure: queued,
+        });
+      } catch (error) {
+        if (!leaseIsGone(error)) throw error;
+        session.end(error);
+        continue;
+      }
+      if (outcome.succeeded) return names.granted(outcome.revision, 0, session.lease);
+      const answer = await this.answerIn(request, names.stateIn(outcome, queued.length), outcome);
+      if (!answer) continue;
+      if (answer.status === 'busy' && claim === undefined) names.sessions.tickets.delete(ticket);
+      return answer;
+    }
+  }
+
+  async beat(request: BeatRequest): Promise<QueueAnswer | Gone> {
+    const { names } = this;
+    const { ticket } = request;
+    const reads = names.reads(request);
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await names.offset.tryAgain(tries);
+      const outcome = await names.transactions.read([...reads, get(names.keys.waiters(request) + ticket)]);
+      const state = names.stateIn(outcome);
+      if (state.owner?.ticket !== ticket && !outcome.first(reads.length)) {
+        names.sessions.tickets.delete(ticket);
+        return { status: 'gone' };
+      }
+      const answer = await this.answerIn(request, state, outcome);
+      if (answer) return answer;
+    }
+  }
+
+  requeue(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
+    return this.names.sessions.end(request.ticket, () => this.requeueAs(request));
+  }
+
+  close(): void {
+    for (const { mailbox } of this.mailboxes.values()) mailbox.close();
+    this.mailboxes.clear();
+  }
+
+  private async requeueAs(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
+    const { names } = this;
+    const { ticket, again } = request;
+    const session = await names.sessions.current();
+    names.sessions.tickets.add(again);
+    const also = [put(names.keys.waiters(request) + again, '', session.lease)];
+    let resent = false;
+    let state: NameState | undefined;
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await names.offset.tryAgain(tries);
+      const first = state?.first;
+      const outcome: Outcome =
+        state && first
+          ? await names.handOver(request, { ...state, first }, { also })
+          : await names.transactions.run({
+              compare: [names.isUnwanted(request, ticket), names.offset.guard()],
+              success: [names.give(request, again, session.lease)],
+              failure: names.reads(request),
+            });
+      resent ||= outcome.resent;
+      if (outcome.succeeded) {
+        if (!first) return names.granted(outcome.revision, 0, session.lease);
+        return this.busy(outcome.revision, first.ticket, state?.waiting === 1);
+      }
+      state = names.stateIn(outcome);
+      if (state.owner?.ticket === ticket) continue;
+      // An earlier send may have queued it, and a message may have granted it since.
+      if (!resent) names.sessions.tickets.delete(again);
+      return { status: 'not-owner', resent };
+    }
+  }
+
+  /** The answer for a ticket that has asked; `undefined` when it must ask again. Passes on a name without an owner. */
+  private async answerIn(
+    request: WaiterRequest,
+    state: NameState,
+    { revision }: Outcome,
+  ): Promise<QueueAnswer | undefined> {
+    const { ticket } = request;
+    const { owner, first, waiting } = state;
+    if (owner?.ticket === ticket) return this.grantAgain(request, owner.lease);
+    if (!owner) return first && this.passOn(request, { ...state, first });
+    const isFirst = first?.ticket === ticket;
+    if (isFirst) void this.names.want(request, owner);
+    return this.busy(revision, owner.ticket, isFirst, waiting);
+  }
+
+  private async passOn(
+    request: WaiterRequest,
+    state: NameState & { readonly first: Waiter },
+  ): Promise<QueueAnswer | undefined> {
+    const { ticket, lease } = state.first;
+    const outcome = await this.names.handOver(request, state, { caller: request.ticket });
+    if (!outcome.succeeded) {
+      this.names.stateIn(outcome);
+      return undefined;
+    }
+    if (ticket === request.ticket) return this.names.granted(outcome.revision, state.waiting - 1, lease);
+    return this.busy(outcome.revision, ticket, false);
+  }
+
+  private async grantAgain(request: WaiterRequest, lease: string): Promise<QueueAnswer | undefined> {
+    const outcome = await this.names.mint(request, request.ticket);
+    if (outcome.succeeded) return this.names.granted(outcome.revision, outcome.count(2), lease);
+    this.names.stateIn(outcome);
+    return undefined;
+  }
+
+  private busy(revision: number, owner: string, first: boolean, waiting = 0): QueueAnswer {
+    const unissued = this.names.offset.leastAfter(revision);
+    // The owner's lease is renewed for as long as its process lives.
+    return { status: 'busy', owner, remaining: Infinity, unissued, first, far: !first && waiting > NEAR };
+  }
+}
+
+/** A message in a mailbox. The tokens of a grant are those of the revision at which it was written. */
+export type Mail =
+  | {
+      readonly kind: 'grant';
+      readonly ticket: string;
+      readonly name: string;
+      readonly waiting: number;
+      readonly offset: number;
+    }
+  | { readonly kind: 'wanted'; readonly ticket: string; readonly name: string }
+  | { readonly kind: 'revoked'; readonly ticket: string };
+
+export function mailOf(messages: readonly Mail[]): string {
+  return JSON.stringify(messages);
+}
+
+/** The messages in a mailbox that was just written, with the lease that the ticket waited with. */
+export function messagesIn(
+  { value, lease, mod_revision: revision }: KeyValue,
+  offset: TokenOffset,
+  sessions: EtcdSessions,
+): readonly QueueMessage[] {
+  const mail = JSON.parse(decode(value)) as readonly Mail[];
+  return mail.map((message) => {
+    if (message.kind !== 'grant') return message;
+    const { kind, ticket, name, waiting } = message;
+    const tokens = offset.tokensOf(Number(revision), message.offset);
+    return { kind, ticket, name, waiting, tokens, claim: sessions.remaining(lease) };
+  });
+}
+
+interface WatchMessage {
+  readonly header?: Header;
+  readonly created?: boolean;
+  readonly canceled?: boolean;
+  readonly cancel_reason?: string;
+  /** Present when etcd no longer has the revision at which the watch was to begin. */
+  readonly compact_revision?: string;
+  readonly events?: readonly { readonly type?: string; readonly kv: KeyValue }[];
+}
+
+export interface MailListener {
+  onMail(kv: KeyValue): void;
+  /** The watch had ended and is open again. */
+  onReconnect(): void;
+  /** Messages are lost. */
+  onGap(): void;
+}
+
+/**
+ * The watch of the mailbox of one process. It begins again where it has ended, so that no message is lost, unless etcd
+ * has compacted the revisions since.
+ */
+export class EtcdMailbox {
+  private next: number | undefined;
+  private closeStream: (() => void) | undefined;
+  private retry: NodeJS.Timeout | undefined;
+  private failures = 0;
+  private closed = false;
+
+  constructor(
+    private readonly client: EtcdClient,
+    private readonly key: string,
+    private readonly listener: MailListener,
+  ) {}
+
+  /** Resolves when messages from now on arrive. */
+  open(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const range = { key: encode(this.key), ...(this.next !== undefined && { start_revision: String(this.next) }) };
+      const onMessage = (message: unknown) => this.read(message as WatchMessage, resolve);
+      const onEnd = (why: Error) => {
+        reject(why);
+        this.openAgain();
+      };
+      const body = { create_request: range };
+      this.client.stream('/v3/watch', body, { onMessage, onEnd }).then((close) => {
+        if (this.closed) close();
+        else this.closeStream = close;
+      }, onEnd);
+    });
+  }
+
+  close(): void {
+    this.closed = true;
+    clearTimeout(this.retry);
+    this.closeStream?.();
+  }
+
+  private read(
+    { header, created, canceled, cancel_reason: why, events, ...rest }: WatchMessage,
+    opened: () => void,
+  ): void {
+    if (canceled) {
+      if (rest.compact_revision !== undefined) {
+        this.next = undefined;
+        this.listener.onGap();
+      }
+      throw new Error(why ?? 'etcd has cancelled the watch');
+    }
+    if (created) {
+      this.failures = 0;
+      if (header) this.next ??= Number(header.revision) + 1;
+      opened();
+    }
+    for (const { type, kv } of events ?? []) {
+      this.next = Number(kv.mod_revision) + 1;
+      if (type !== 'DELETE') this.listener.onMail(kv);
+    }
+  }
+
+  private openAgain(): void {
+    if (this.closed || this.retry) return;
+    this.retry = setTimeout(() => {
+      this.retry = undefined;
+      this.open().then(
+        () => this.listener.onReconnect(),
+        () => {},
+      );
+    }, backoff(this.failures)).unref();
+    this.failures += 1;
+  }
+}

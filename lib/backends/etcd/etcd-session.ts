@@ -1,0 +1,199 @@
+import { backoff, currentInstant, elapsedSince, type Instant, onceRead } from '../../timing/clock.js';
+import type { EtcdClient } from './etcd-client.js';
+
+/** How often in its life a lease is renewed. */
+const RENEWALS = 3;
+/** The share of its life that a lease has left which was renewed just now. */
+const FRESH = 0.9;
+
+interface KeepAliveAnswer {
+  /** Absent when the lease has ended. */
+  readonly result: { readonly TTL?: string };
+}
+
+/** A lease of etcd, kept alive by us: what was written with it is gone when it ends. */
+export class EtcdSession {
+  private timer: NodeJS.Timeout | undefined;
+  private renewing: Promise<void> | undefined;
+  private failures = 0;
+  private ended = false;
+
+  private constructor(
+    private readonly client: EtcdClient,
+    readonly lease: string,
+    private span: number,
+    private base: Instant,
+    private readonly onEnd: (why: Error) => void,
+  ) {
+    this.schedule(this.span / RENEWALS);
+  }
+
+  /** `onEnd` is called once, unless the session is revoked. @throws what the client throws */
+  static async open(client: EtcdClient, seconds: number, onEnd: (why: Error) => void): Promise<EtcdSession> {
+    const base = currentInstant();
+    const { answer } = await client.call<{ ID: string; TTL: string }>('/v3/lease/grant', { TTL: seconds });
+    return new EtcdSession(client, answer.ID, Number(answer.TTL) * 1_000, base, onEnd);
+  }
+
+  /** Milliseconds for which etcd keeps the lease at least; 0 after its end. */
+  remaining(): number {
+    return this.ended ? 0 : Math.max(0, this.span - elapsedSince(this.base));
+  }
+
+  get isOver(): boolean {
+    return this.remaining() === 0;
+  }
+
+  /** Renews the lease, unless that was done just now. */
+  async refresh(): Promise<void> {
+    if (this.remaining() < FRESH * this.span) await this.renew();
+  }
+
+  /** Asks for the full life of the lease from now on. Calls at one time share one request. */
+  private renew(): Promise<void> {
+    return (this.renewing ??= this.renewOnce().finally(() => (this.renewing = undefined)));
+  }
+
+  /** The lease has ended, or must not be trusted any more. */
+  end(why: Error): void {
+    if (this.ended) return;
+    this.stop();
+    this.onEnd(why);
+  }
+
+  /** Ends the lease at etcd, and with it all that was written with it. */
+  async revoke(): Promise<void> {
+    this.stop();
+    await this.client.call('/v3/lease/revoke', { ID: this.lease });
+  }
+
+  private stop(): void {
+    this.ended = true;
+    clearTimeout(this.timer);
+  }
+
+  private async renewOnce(): Promise<void> {
+    const sentAt = currentInstant();
+    const { answer } = await this.client.call<KeepAliveAnswer>('/v3/lease/keepalive', { ID: this.lease });
+    const seconds = Number(answer.result.TTL ?? 0);
+    if (seconds === 0) {
+      return this.end(new Error(`etcd has ended lease ${this.lease}: it was not renewed in time, or was revoked`));
+    }
+    if (this.ended) return;
+    this.failures = 0;
+    this.span = seconds * 1_000;
+    this.base = sentAt;
+    this.schedule(this.span / RENEWALS);
+  }
+
+  private schedule(delay: number): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.wake(), Math.min(delay, this.remaining())).unref();
+  }
+
+  private wake(): void {
+    if (this.isOver) return onceRead(() => this.endIfOver());
+    this.renew().catch(() => {
+      if (this.ended) return;
+      this.schedule(backoff(this.failures));
+      this.failures += 1;
+    });
+    // The request may stay unanswered until the lease has ended.
+    this.schedule(this.remaining());
+  }
+
+  private endIfOver(): void {
+    if (this.isOver) this.end(new Error(`lease ${this.lease} of etcd could not be renewed in time`));
+  }
+}
+
+/** Calls the tickets of a session that has ended. */
+export type LossListener = (tickets: readonly string[], why: Error) => void;
+
+/** The session of this process, opened at first use and again after its end, and the tickets that it carries. */
+export class EtcdSessions {
+  /** The tickets that this process may own or wait with. */
+  readonly tickets = new Set<string>();
+  /** How many releases and requeues of a ticket are under way: etcd may still name it as the owner. */
+  private readonly ending = new Map<string, number>();
+  private session: EtcdSession | undefined;
+  private opening: Promise<EtcdSession> | undefined;
+  private closed = false;
+  private readonly listeners = new Set<LossListener>();
+
+  constructor(
+    private readonly client: EtcdClient,
+    private readonly seconds: number,
+    /** Called before a session is used for the first time. */
+    private readonly prepare: () => Promise<void>,
+  ) {}
+
+  /** The session that lives, if there is one. */
+  get present(): EtcdSession | undefined {
+    return this.session?.isOver === false ? this.session : undefined;
+  }
+
+  /** Whether this process owns with the ticket, waits with it, or gives it back just now. */
+  knows(ticket: string): boolean {
+    return this.tickets.has(ticket) || this.ending.has(ticket);
+  }
+
+  /** The ticket is given back by `request`. */
+  async end<T>(ticket: string, request: () => Promise<T>): Promise<T> {
+    this.tickets.delete(ticket);
+    this.ending.set(ticket, (this.ending.get(ticket) ?? 0) + 1);
+    try {
+      return await request();
+    } finally {
+      const others = (this.ending.get(ticket) ?? 1) - 1;
+      if (others > 0) this.ending.set(ticket, others);
+      else this.ending.delete(ticket);
+    }
+  }
+
+  /** @throws what the client throws */
+  current(): EtcdSession | Promise<EtcdSession> {
+    const { present } = this;
+    if (present) return present;
+    // Not opened before this call returns: those who learn then that the last session has ended call it, too.
+    return (this.opening ??= Promise.resolve()
+      .then(() => this.open())
+      .finally(() => (this.opening = undefined)));
+  }
+
+  /**
+   * Milliseconds for which etcd keeps at least what was written with this lease. 0 where it is not that of the present
+   * session: etcd may keep an earlier one for a moment, but nobody renews it.
+   */
+  remaining(lease: string | undefined): number {
+    return this.session?.lease === lease ? (this.session?.remaining() ?? 0) : 0;
+  }
+
+  onLost(listener: LossListener): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** Gives everything back at once. */
+  async close(): Promise<void> {
+    this.closed = true;
+    this.tickets.clear();
+    await this.session?.revoke();
+  }
+
+  private async open(): Promise<EtcdSession> {
+    // Its end may not have been noticed yet: no ticket may pass from one session to the next.
+    this.session?.end(new Error('the lease of etcd could not be renewed in time'));
+    await this.prepare();
+    const session = await EtcdSession.open(this.client, this.seconds, (why) => this.lose(why));
+    if (!this.closed) return (this.session = session);
+    await session.revoke();
+    throw new Error('The backend is closed');
+  }
+
+  private lose(why: Error): void {
+    const tickets = [...this.tickets];
+    this.tickets.clear();
+    if (tickets.length > 0) for (const listener of this.listeners) listener(tickets, why);
+  }
+}

@@ -1,0 +1,256 @@
+import {
+  type IdempotencyRecord,
+  type PrimitiveStores,
+  type BeginRequest,
+  type IdempotencyStore,
+  type KeepResultRequest,
+  type LatchListener,
+  type LatchState,
+  type LatchStore,
+  type HitAnswer,
+  type HitRequest,
+  type RateLimitStore,
+  type TakeAnswer,
+  type TakeRequest,
+  RECORD_TTL,
+  type EndRunRequest,
+  type RunRecord,
+  type RunRecords,
+  type RunRequest,
+} from '../../contracts/primitive-stores.js';
+import { ExpiringMap } from './expiring-map.js';
+import { MemorySemaphores } from './memory-semaphores.js';
+
+/** The state of the primitives in the memory of the process. Modules share it if they share the backend. */
+export class MemoryPrimitives {
+  private readonly runs = new ExpiringMap<KnownRun>();
+  private readonly semaphores = new MemorySemaphores();
+  private readonly latches = new MemoryLatches();
+  private readonly results = new ExpiringMap<IdempotencyRecord>();
+  private readonly rateLimits = new MemoryRateLimitStore();
+
+  /** The stores of one module. */
+  open(prefix: string | undefined): PrimitiveStores {
+    return {
+      runs: new MemoryRunRecords(this.runs, prefix),
+      semaphores: this.semaphores.open(prefix),
+      latches: this.latches.open(prefix),
+      results: new MemoryIdempotencyStore(this.results, prefix),
+      rateLimits: this.rateLimits.of(prefix),
+      close: async () => {},
+    };
+  }
+}
+
+/** The results of idempotent methods in the memory of the process. */
+export class MemoryIdempotencyStore implements IdempotencyStore {
+  private readonly records: ExpiringMap<IdempotencyRecord>;
+  private readonly before: string;
+
+  /** `records` are shared by all modules of the backend. */
+  constructor(records: ExpiringMap<IdempotencyRecord>, prefix: string | undefined) {
+    this.records = records;
+    this.before = prefix === undefined ? '' : `${prefix}\u0000`;
+  }
+
+  async read(key: string): Promise<IdempotencyRecord | null> {
+    const record = this.records.get(this.before + key);
+    return record ? copyOf(record) : null;
+  }
+
+  async begin({ key, token, fingerprint, ttl }: BeginRequest): Promise<IdempotencyRecord> {
+    const present = this.records.get(this.before + key);
+    if (present && (present.state !== 'running' || present.token >= token)) return copyOf(present);
+    const known = present?.fingerprint ?? '';
+    if (present && known !== '' && fingerprint !== '' && known !== fingerprint) return copyOf(present);
+    const begun: IdempotencyRecord = {
+      state: 'running',
+      token,
+      attempt: (present?.attempt ?? 0) + 1,
+      fingerprint: fingerprint === '' ? known : fingerprint,
+      payload: Buffer.alloc(0),
+    };
+    this.records.set(this.before + key, begun, ttl);
+    return begun;
+  }
+
+  async keep({ key, record, ttl, evenIfForgotten }: KeepResultRequest): Promise<boolean> {
+    const present = this.records.get(this.before + key);
+    if (!present && !evenIfForgotten) return false;
+    if (present && present.state !== 'running') return present.token === record.token;
+    if (present && present.token > record.token) return false;
+    this.records.set(this.before + key, { ...record, payload: Buffer.from(record.payload) }, ttl);
+    return true;
+  }
+}
+
+/** A serializer may make values that share bytes with the payload. */
+function copyOf(record: IdempotencyRecord): IdempotencyRecord {
+  return { ...record, payload: Buffer.from(record.payload) };
+}
+
+interface Latch {
+  readonly count: number;
+  readonly ttl: number;
+  readonly arrivals: Set<string>;
+}
+
+/** Count-down latches in the memory of the process, for modules that share the backend. */
+export class MemoryLatches {
+  private readonly latches = new ExpiringMap<Latch>();
+  /** By process, each with the prefix of its module. */
+  private readonly listeners = new Map<
+    string,
+    { readonly prefix: string | undefined; readonly listener: LatchListener }
+  >();
+
+  open(prefix: string | undefined): LatchStore {
+    const keyOf = (name: string) => JSON.stringify([prefix, name]);
+    return {
+      define: async ({ name, count, ttl }) => {
+        const latch = this.latches.get(keyOf(name)) ?? { count, ttl, arrivals: new Set() };
+        if (!this.latches.get(keyOf(name))) this.latches.set(keyOf(name), latch, ttl);
+        return stateOf(latch);
+      },
+      arrive: async ({ name, arrival }) => {
+        const latch = this.latches.get(keyOf(name));
+        if (!latch) return undefined;
+        if (stateOf(latch).remaining > 0) latch.arrivals.add(arrival);
+        this.latches.expire(keyOf(name), latch.ttl);
+        if (stateOf(latch).remaining === 0) this.tell(prefix, name);
+        return stateOf(latch);
+      },
+      look: async (name) => {
+        const latch = this.latches.get(keyOf(name));
+        return latch && stateOf(latch);
+      },
+      listen: (listener) => void this.listeners.set(listener.process, { prefix, listener }),
+      unlisten: (process) => void this.listeners.delete(process),
+    };
+  }
+
+  private tell(prefix: string | undefined, name: string): void {
+    for (const each of this.listeners.values()) {
+      if (each.prefix === prefix) setImmediate(() => each.listener.onOpen(name));
+    }
+  }
+}
+
+function stateOf({ count, arrivals }: Latch): LatchState {
+  return { count, remaining: count - arrivals.size };
+}
+
+interface Window {
+  readonly hits: number;
+  readonly blocked: boolean;
+}
+
+/** Rate limits in memory, on the monotonic clock of the process, by the same algorithm as on Redis. */
+export class MemoryRateLimitStore implements RateLimitStore {
+  private begin = '';
+
+  constructor(
+    /** The µs of the monotonic clock at which all units are back. */
+    private readonly full = new ExpiringMap<number>(),
+    private readonly windows = new ExpiringMap<Window>(),
+  ) {}
+
+  /** The same counts, for the keys of a module. */
+  of(prefix: string | undefined): MemoryRateLimitStore {
+    const store = new MemoryRateLimitStore(this.full, this.windows);
+    store.begin = prefix === undefined ? '' : `${prefix}:`;
+    return store;
+  }
+
+  async take(request: TakeRequest): Promise<TakeAnswer> {
+    const now = microseconds();
+    const used = this.usedAt(now, request);
+    let granted = request.most;
+    for (const [index, { interval, capacity }] of request.limits.entries()) {
+      granted = Math.min(granted, Math.floor((capacity - (used[index] as number)) / interval));
+    }
+    if (granted < request.least) return { granted: 0, used };
+    for (const [index, { id, interval }] of request.limits.entries()) {
+      const after = (used[index] as number) + granted * interval;
+      used[index] = after;
+      this.full.set(this.keyOf(request.key, id), now + after, after / 1_000 + 1);
+    }
+    return { granted, used };
+  }
+
+  async peek(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<readonly number[]> {
+    return this.usedAt(microseconds(), request);
+  }
+
+  async reset({ key, limits }: Pick<TakeRequest, 'key' | 'limits'>): Promise<void> {
+    for (const { id } of limits) this.full.delete(this.keyOf(key, id));
+  }
+
+  async hit({ key, window, limit, block }: HitRequest): Promise<HitAnswer> {
+    const counted = this.keyOf(key, 'hits');
+    const before = this.windows.get(counted);
+    const left = this.windows.remaining(counted) ?? window;
+    if (before?.blocked) return { hits: before.hits, left, blocked: true };
+    const hits = (before?.hits ?? 0) + 1;
+    const blocked = hits > limit;
+    const beyond = blocked && block > 0;
+    this.windows.set(counted, { hits, blocked: beyond }, beyond ? block : left);
+    return { hits, left: beyond ? block : left, blocked };
+  }
+
+  private usedAt(now: number, { key, limits }: Pick<TakeRequest, 'key' | 'limits'>): number[] {
+    return limits.map(({ id, capacity }) => {
+      const full = this.full.get(this.keyOf(key, id)) ?? 0;
+      return Math.min(capacity, Math.max(0, full - now));
+    });
+  }
+
+  private keyOf(key: string, id: string): string {
+    return `${this.begin}${key}\n${id}`;
+  }
+}
+
+function microseconds(): number {
+  return Math.floor(performance.now() * 1_000);
+}
+
+/** A run in the memory of the process. */
+export type KnownRun = Omit<RunRecord, 'overdue'> & { readonly due: number };
+
+/** As the Redis backend keeps them. */
+export class MemoryRunRecords implements RunRecords {
+  constructor(
+    private readonly records: ExpiringMap<KnownRun>,
+    private readonly prefix = '',
+  ) {}
+
+  async begin(request: RunRequest): Promise<void> {
+    this.record(request, 0);
+  }
+
+  async end(request: EndRunRequest): Promise<void> {
+    this.record(request, request.took, request.succeeded);
+  }
+
+  async last(name: string): Promise<RunRecord | null> {
+    const known = this.records.get(this.keyOf(name));
+    if (!known) return null;
+    const { due, ...record } = known;
+    return { ...record, overdue: Date.now() >= due };
+  }
+
+  private record({ name, token, by, atMostFor }: RunRequest, took: number, succeeded?: boolean): void {
+    const key = this.keyOf(name);
+    const known = this.records.get(key);
+    if (known && known.token > token) return;
+    const now = Date.now();
+    const startedAt = now - took;
+    const run = known?.token === token ? known : { token, by, startedAt, end: undefined, due: startedAt + atMostFor };
+    const end = run.end ?? (succeeded === undefined ? undefined : { at: now, succeeded });
+    this.records.set(key, { ...run, end }, RECORD_TTL);
+  }
+
+  private keyOf(name: string): string {
+    return `${this.prefix}\u0000${name}`;
+  }
+}

@@ -1,0 +1,199 @@
+import type { RowTicket } from './lock-table.js';
+
+/** The clock of the server, in UTC; the same value everywhere in one statement. */
+export const NOW = 'UTC_TIMESTAMP(6)';
+/** The longest time (ms) that is added to a DATETIME, whose last year is 9999. */
+const LONGEST = 1_000 * 365 * 86_400_000;
+
+export const MICROSECONDS = microseconds(NOW);
+/** Tokens are above this, and milliseconds of remaining lease below it: one number says which of the two it is. */
+export const LEAST_TOKEN = 2 ** 50;
+/** How many tokens are reserved at once for the callers of one process. */
+export const TOKENS = 128;
+
+/** Text as a literal that no mode of the server reads differently, such as NO_BACKSLASH_ESCAPES. */
+export function bytes(text: string): string {
+  return isPlain(text) ? `'${text}'` : `x'${Buffer.from(text).toString('hex')}'`;
+}
+
+/** Whether the text is the same inside quotes in every mode and character set. */
+export function isPlain(text: string): boolean {
+  return PLAIN.test(text);
+}
+
+const PLAIN = /^[\w:.-]*$/;
+
+/** The first 255 characters, which is what the column takes. */
+export function characters(text: string): string {
+  return `_utf8mb4 x'${Buffer.from(text.slice(0, 255)).toString('hex')}'`;
+}
+
+/** `ms` from now. */
+export function after(ms: number): string {
+  return `${NOW} + INTERVAL ${intervalOf(ms)} MICROSECOND`;
+}
+
+/** Microseconds that can be added to a time. */
+export function intervalOf(ms: number): string {
+  return `${Math.min(ms, LONGEST)}000`;
+}
+
+/** The time in `column` as microseconds. */
+export function microseconds(column: string): string {
+  return `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ${column})`;
+}
+
+/** The `ttl` of each row from now. */
+export function afterEach(rows: readonly { readonly id: string; readonly ttl: number }[]): string {
+  const [{ ttl }] = rows as [(typeof rows)[number]];
+  if (rows.every((row) => row.ttl === ttl)) return after(ttl);
+  return `${NOW} + INTERVAL CAST(${ofEach(rows, (row) => intervalOf(row.ttl))} AS SIGNED) MICROSECOND`;
+}
+
+/** The value of that of the rows which has the key. */
+export function ofEach<Row extends { readonly id: string }>(
+  rows: readonly Row[],
+  valueOf: (row: Row) => string,
+): string {
+  return `ELT(FIELD(id, ${rows.map(({ id }) => `x'${id}'`).join(', ')}), ${rows.map(valueOf).join(', ')})`;
+}
+
+/** Whole milliseconds until the time in `column`. */
+export function until(column: string): string {
+  return `TIMESTAMPDIFF(MICROSECOND, ${NOW}, ${column}) DIV 1000`;
+}
+
+/**
+ * Moves a token beyond a range of `TOKENS` that begins above `token`, at the clock of the server in microseconds at
+ * least: so tokens rise also after the row was deleted. The first token is even, and `bit` is added to it in the
+ * answer.
+ */
+export function reserve(token: string, leastToken: number, bit: string): string {
+  const least = Math.max(LEAST_TOKEN, leastToken - 1);
+  return `LAST_INSERT_ID((GREATEST(${token}, ${MICROSECONDS}, ${least}) | 1) + 1 + (${bit})) + ${TOKENS - 1}`;
+}
+
+/** The row of one of the keys. */
+export function oneOf(ids: readonly string[]): string {
+  return `id IN (${ids.map((id) => `x'${id}'`).join(', ')})`;
+}
+
+/**
+ * Whether the time in `column` was `age` ms ago. A row with a token that the clock has not reached yet stays, so that
+ * the tokens of its successor are larger.
+ */
+export function unusedFor(age: number, column: string): string {
+  return `${column} <= ${NOW} - INTERVAL ${age}000 MICROSECOND AND token < ${MICROSECONDS}`;
+}
+
+/** A row that a ticket is to take. */
+export interface RowTake extends RowTicket {
+  /** What the column shows to people. */
+  readonly shown: string;
+  readonly ttl: number;
+}
+
+export interface FreeRow {
+  readonly id: Buffer;
+  /** 1 where `takeAll` would take it. */
+  readonly free: number;
+}
+
+export interface EndedRow {
+  readonly id: Buffer;
+  readonly owner: Buffer;
+  /** 1 where the lease runs. */
+  readonly held: number;
+  /** When the lease ended or will end: the time in microseconds. */
+  readonly ends: number;
+  readonly token: number;
+}
+
+export interface HeldRow {
+  readonly id: Buffer;
+  readonly owner: Buffer;
+  readonly remaining: number;
+  /** Processes that wait, the owner's among them; empty where there is none. */
+  readonly waiter1: Buffer;
+  readonly waiter2: Buffer;
+}
+
+/** One statement gives all of its rows the same tokens, at the clock of the server in microseconds at least. */
+const FIRST_TOKEN = `((GREATEST(${MICROSECONDS}, ${LEAST_TOKEN}) | 1) + 1)`;
+const RESERVED = `LAST_INSERT_ID(${FIRST_TOKEN}) + ${TOKENS - 1}`;
+
+/**
+ * The statements on several rows at once. They find the rows by their keys and lock no others. Rows that are taken or
+ * freed always change, so that the count of affected rows is the same with and without the flag FOUND_ROWS.
+ */
+export class BatchStatements {
+  /** Without the hint, the server reads a small table as a whole for a list of keys, and locks all of it. */
+  private readonly byKey: string;
+
+  constructor(private readonly table: string) {
+    this.byKey = `${table} FORCE INDEX (PRIMARY)`;
+  }
+
+  /** Which of the rows there are, and which of them are free. A plain read, which proves nothing. */
+  find(rows: readonly RowTicket[]): string {
+    return `SELECT id, ${free(rows)} AS free FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))}`;
+  }
+
+  /** Takes those rows that are free: as many are affected. The first token of each is in `insertId`. */
+  takeAll(rows: readonly RowTake[]): string {
+    return `UPDATE ${this.byKey} SET token = ${RESERVED},
+expires_at = GREATEST(expires_at, ${afterEach(rows)}), owner = ${ticketOf(rows)}
+WHERE ${oneOf(idsOf(rows))} AND ${free(rows)}`;
+  }
+
+  /** Makes the rows, and takes them; fails where one exists. The first token of each is in `insertId`. */
+  insertAll(rows: readonly RowTake[]): string {
+    const values = rows.map(
+      ({ id, shown, ticket, ttl }) => `(x'${id}', ${characters(shown)}, ${bytes(ticket)}, ${after(ttl)}, ${RESERVED})`,
+    );
+    return `INSERT INTO ${this.table} (id, name, owner, expires_at, token) VALUES ${values.join(',\n')}`;
+  }
+
+  /** Frees those rows that their tickets own; the time in microseconds is in `insertId`. */
+  freeAll(rows: readonly RowTicket[]): string {
+    return `UPDATE ${this.byKey} SET owner = '', expires_at = ${NOW}, token = token + 0 * LAST_INSERT_ID(${MICROSECONDS})
+WHERE ${owned(rows)}`;
+  }
+
+  /** Who owns the rows or owned them last. Locks them for a moment, so that no replica can answer. */
+  ended(rows: readonly RowTicket[]): string {
+    return `SELECT id, owner, token, expires_at > ${NOW} AS held, ${microseconds('expires_at')} AS ends
+FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} LOCK IN SHARE MODE`;
+  }
+
+  /** Lets the leases of those rows that their tickets own run for at least `ttl` ms from now. */
+  prolong(rows: readonly RowTicket[], ttl: number): string {
+    return `UPDATE ${this.byKey} SET expires_at = GREATEST(expires_at, ${after(ttl)}) WHERE ${owned(rows)}`;
+  }
+
+  /** The rows whose lease runs. Locks them for a moment, so that no replica can answer. */
+  held(rows: readonly RowTicket[]): string {
+    return `SELECT id, owner, ${until('expires_at')} AS remaining,
+IF(waiter1_until > ${NOW}, waiter1, '') AS waiter1, IF(waiter2_until > ${NOW}, waiter2, '') AS waiter2
+FROM ${this.byKey} WHERE ${oneOf(idsOf(rows))} AND expires_at > ${NOW} LOCK IN SHARE MODE`;
+  }
+}
+
+function idsOf(rows: readonly RowTicket[]): readonly string[] {
+  return rows.map(({ id }) => id);
+}
+
+function ticketOf(rows: readonly RowTicket[]): string {
+  return ofEach(rows, ({ ticket }) => bytes(ticket));
+}
+
+/** The ticket owns the row, or nobody does; nobody waits for it, and the clock has passed its tokens. */
+function free(rows: readonly RowTicket[]): string {
+  return `(expires_at <= ${NOW} OR owner = ${ticketOf(rows)}) AND token < ${FIRST_TOKEN}
+AND waiter1_until <= ${NOW} AND waiter2_until <= ${NOW}`;
+}
+
+function owned(rows: readonly RowTicket[]): string {
+  const pairs = rows.map(({ id, ticket }) => `(x'${id}', ${bytes(ticket)})`);
+  return `${oneOf(idsOf(rows))} AND (id, owner) IN (${pairs.join(', ')}) AND expires_at > ${NOW}`;
+}

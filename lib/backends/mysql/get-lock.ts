@@ -1,0 +1,285 @@
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  LockBackend,
+  LockState,
+  NameRequest,
+  StartRequest,
+  TokenRange,
+} from '../../contracts/lock-backend.js';
+import { SessionLockBackend, SessionLocks } from '../sessions/session-locks.js';
+import type { MysqlLink } from './mysql-link.js';
+import { LockTable, type LockTableSettings, getLockNameOf, type TableStatements } from './lock-table.js';
+import type { Connection, PoolOptions, ResultSetHeader } from 'mysql2';
+import { Timeouts } from '../../timing/timeouts.js';
+import type { StoreSession } from '../sessions/session-slot.js';
+import { openConnection } from './connections.js';
+import { insertIdOf } from './row-statements.js';
+import { TOKENS, bytes, NOW, oneOf, reserve, unusedFor } from './batch-statements.js';
+
+export interface GetLockSettings extends LockTableSettings {
+  readonly sessions: number;
+}
+
+/** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
+const TRIAL = 'nest-redis-lock:start';
+
+/** Locks of `GET_LOCK`: they end with the session that took them. */
+export class GetLockBackend extends SessionLockBackend implements LockBackend {
+  readonly name = 'mysql-get-lock';
+  protected readonly locks: SessionLocks;
+  private readonly tokens: LockTable<TokenStatements>;
+  private database: string | undefined;
+
+  constructor(
+    private readonly link: MysqlLink,
+    private readonly settings: GetLockSettings,
+  ) {
+    super();
+    const { table, sessions } = settings;
+    this.tokens = new LockTable(link, new TokenStatements(table), settings);
+    const open = (ended: (why: Error) => void) =>
+      GetLockSession.open(link.options, this.tokens, (why) => ended(link.diagnose(why)));
+    this.locks = new SessionLocks({ open }, (request) => this.keyOf(request), sessions);
+  }
+
+  override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    this.tokens.startSweeping();
+    return super.acquire(request);
+  }
+
+  async inspect(request: NameRequest): Promise<LockState | null> {
+    const key = this.keyOf(request);
+    const [used] = await this.link.rows<{ connection: number | null }>(`SELECT IS_USED_LOCK('${key}') AS connection`);
+    if (!used || used.connection === null) return null;
+    const [row] = await this.tokens.rows<{ owner: Buffer; token: number }>(this.tokens.statements.last(key));
+    // The row is written after the lock was taken.
+    const owner = this.locks.ownerHere(request) ?? (row?.owner.toString() || `connection ${used.connection}`);
+    return { owner, ttl: Infinity, fencingToken: row?.token ?? null, waiting: 0 };
+  }
+
+  async start(request: StartRequest): Promise<void> {
+    const trial = { names: [TRIAL], ticket: `${TRIAL}:${process.pid}` };
+    try {
+      const { status } = await this.acquire({ ...trial, ttl: 1_000 });
+      if (status === 'granted') await this.release(trial);
+      await this.tokens.start(request, this.keyOf({ name: TRIAL }));
+    } catch (error) {
+      throw this.diagnose(error);
+    }
+  }
+
+  async ping(): Promise<void> {
+    try {
+      await this.link.rows('SELECT 1');
+    } catch (error) {
+      throw this.diagnose(error);
+    }
+  }
+
+  diagnose(error?: unknown): Error | undefined {
+    return this.link.diagnose(error);
+  }
+
+  async close(): Promise<void> {
+    this.tokens.stopSweeping();
+    await this.locks.close();
+    await this.link.close();
+  }
+
+  private keyOf({ prefix, name }: NameRequest): string {
+    this.database ??= databaseOf(this.settings.table) ?? this.link.database ?? '';
+    // Servers that ignore the case of a database's name may answer to each way of writing it.
+    return getLockNameOf(this.database.toLowerCase(), prefix, name);
+  }
+}
+
+/** The database of a quoted `database.table`. */
+function databaseOf(table: string): string | undefined {
+  return /^`(.+)`\./.exec(table)?.[1];
+}
+
+/** How long (ms) a session may take to answer. One that does not is ended: its connection may be half open. */
+const PATIENCE = 3_000;
+/** Seconds after which the server ends the session of a process that stands still; each lease ends before. */
+const WAIT_TIMEOUT = 30;
+
+const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = ${WAIT_TIMEOUT}`;
+
+export const THROUGH_POOLER =
+  'a proxy lets one connection run on several sessions of the server, in which locks are lost: give the address of ' +
+  'the server itself, or use leaseTable()';
+
+interface Answer {
+  readonly connection: number;
+  /** 1 where the function has done it. */
+  readonly done: number | null;
+}
+
+/** A connection of our own that has locks of `GET_LOCK`. */
+export class GetLockSession implements StoreSession {
+  private readonly timeouts = new Timeouts();
+  private id = 0;
+  private over = false;
+
+  private constructor(
+    private readonly connection: Connection,
+    private readonly tokens: LockTable<TokenStatements>,
+    private readonly ended: (why: Error) => void,
+  ) {
+    connection.on('error', (error: Error) => this.end(error));
+    connection.on('end', () => this.end(new Error('the server closed the connection')));
+  }
+
+  static async open(
+    options: PoolOptions,
+    tokens: LockTable<TokenStatements>,
+    ended: (why: Error) => void,
+  ): Promise<GetLockSession> {
+    const session = new GetLockSession(openConnection(options), tokens, ended);
+    try {
+      await session.send(SETTINGS);
+      session.id = (await session.ask('1')).connection;
+      return session;
+    } catch (error) {
+      await session.close();
+      throw error;
+    }
+  }
+
+  async take(key: string, ticket: string): Promise<TokenRange | null> {
+    try {
+      // A time limit of 0: the session never waits, so that no other name waits for it.
+      const { done } = await this.ask(`GET_LOCK('${key}', 0)`);
+      if (done === 0) return null;
+      if (done === null) throw new Error('GET_LOCK answered NULL: see the log of the server');
+      return await this.issue(this.tokens.statements.grant(key, ticket));
+    } catch (error) {
+      // An interrupted statement may have taken the lock.
+      await this.free(key).catch(() => {});
+      throw error;
+    }
+  }
+
+  /** Ends the session where it fails: the lock would stay with a session that nobody asks to free it again. */
+  async free(key: string): Promise<void> {
+    try {
+      await this.ask(`RELEASE_LOCK('${key}')`);
+    } catch (error) {
+      this.end(error as Error);
+      throw error;
+    }
+  }
+
+  mint(least: number, key: string): Promise<TokenRange> {
+    return this.issue(this.tokens.statements.issue(key, least));
+  }
+
+  async check(): Promise<void> {
+    await this.ask('1');
+  }
+
+  async close(): Promise<void> {
+    this.over = true;
+    this.cutOff();
+  }
+
+  private async issue(sql: string): Promise<TokenRange> {
+    const answer = await this.tokens.change(sql, (each) => this.send<ResultSetHeader>(each));
+    return { first: insertIdOf(answer), count: TOKENS };
+  }
+
+  /** Evaluates an expression in the session, and ends it where a proxy has answered from another one. */
+  private async ask(expression: string): Promise<Answer> {
+    const [answer] = await this.send<[Answer]>(`SELECT ${expression} AS done, CONNECTION_ID() AS connection`);
+    if (this.id === 0 || answer.connection === this.id) return answer;
+    const error = new Error(THROUGH_POOLER);
+    this.end(error);
+    throw error;
+  }
+
+  private send<T>(sql: string): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const fail = (error: Error) => {
+        // The server may have taken the lock all the same: the end of the session frees what it has.
+        if ((error as { fatal?: boolean }).fatal ?? false) this.end(error);
+        reject(error);
+      };
+      const expiry = this.timeouts.start(PATIENCE, {
+        expire: () =>
+          fail(Object.assign(new Error(`the server did not answer within ${PATIENCE} ms`), { fatal: true })),
+      });
+      this.stream?.ref();
+      this.connection.query({ sql, typeCast: true, rowsAsArray: false, nestTables: false }, (error, answer) => {
+        if (!expiry.leave()) return;
+        this.stream?.unref();
+        if (error) fail(error);
+        else resolve(answer as T);
+      });
+    });
+  }
+
+  private end(why: Error): void {
+    if (this.over) return;
+    this.over = true;
+    this.cutOff();
+    this.ended(why);
+  }
+
+  /** The server frees the locks as soon as it sees the connection closed. */
+  private cutOff(): void {
+    this.connection.destroy();
+    this.stream?.destroy();
+  }
+
+  /** An idle session does not keep the process alive. */
+  private get stream(): { ref(): void; unref(): void; destroy(): void } | undefined {
+    return (this.connection as { stream?: { ref(): void; unref(): void; destroy(): void } }).stream;
+  }
+}
+
+/**
+ * The statements on the table of fencing tokens: for each name one row, which the session that has the lock changes.
+ */
+export class TokenStatements implements TableStatements {
+  constructor(private readonly table: string) {}
+
+  create(): string {
+    return `CREATE TABLE IF NOT EXISTS ${this.table} (
+  id BINARY(32) NOT NULL PRIMARY KEY,
+  owner VARBINARY(255) NOT NULL,
+  token BIGINT NOT NULL,
+  used_at DATETIME(6) NOT NULL
+) ENGINE = InnoDB`;
+  }
+
+  /** Writes the new owner and reserves tokens for it; `insertId` is the first one. */
+  grant(id: string, ticket: string): string {
+    return this.upsert(id, bytes(ticket), `owner = ${bytes(ticket)},`, 0);
+  }
+
+  /** Reserves further tokens for the owner. */
+  issue(id: string, leastToken: number): string {
+    return this.upsert(id, "''", '', leastToken);
+  }
+
+  last(id: string): string {
+    return `SELECT owner, token FROM ${this.table} WHERE id = x'${id}'`;
+  }
+
+  private upsert(id: string, owner: string, assignment: string, leastToken: number): string {
+    return `INSERT INTO ${this.table} (id, owner, token, used_at)
+VALUES (x'${id}', ${owner}, ${reserve('0', leastToken, '0')}, ${NOW})
+ON DUPLICATE KEY UPDATE ${assignment} token = ${reserve('token', leastToken, '0')}, used_at = ${NOW}`;
+  }
+
+  unused(age: number, most: number): string {
+    // The row of a lock that a session has stays, however long it has it.
+    return `SELECT HEX(id) AS id FROM ${this.table}
+WHERE ${unusedFor(age, 'used_at')} AND IS_USED_LOCK(LOWER(HEX(id))) IS NULL LIMIT ${most}`;
+  }
+
+  delete(ids: readonly string[], age: number): string {
+    return `DELETE FROM ${this.table} WHERE ${oneOf(ids)} AND ${unusedFor(age, 'used_at')}`;
+  }
+}

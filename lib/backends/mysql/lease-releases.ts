@@ -1,0 +1,202 @@
+import type { ResultSetHeader } from 'mysql2';
+import type {
+  KeepRequest,
+  ReleaseAnswer,
+  TicketRequest,
+  RenewAnswer,
+  RenewRequest,
+} from '../../contracts/lock-backend.js';
+import { TurnBatch, type Lanes } from '../batch.js';
+import { isOfOneRow, type MysqlLink } from './mysql-link.js';
+import { type BatchStatements, type EndedRow, TOKENS, type HeldRow } from './batch-statements.js';
+import { type LockTable, rowIdOf, type RowTicket } from './lock-table.js';
+import { insertIdOf, type RowStatements, processOf } from './row-statements.js';
+import type { LockedRows } from './lease-takes.js';
+
+type Status = ReleaseAnswer['status'];
+
+/**
+ * Ends the ownership of names. Those that callers release in one turn of the event loop are freed in one statement, and
+ * a single one by a plain statement of its own.
+ */
+export class LeaseReleases {
+  private readonly batches: TurnBatch<RowTicket, ReleaseAnswer | undefined>;
+
+  constructor(
+    private readonly table: LockTable<RowStatements>,
+    private readonly statements: BatchStatements,
+    private readonly locked: LockedRows,
+  ) {
+    this.batches = new TurnBatch((...batch) => this.send(...batch), MOST, LANES);
+  }
+
+  release(request: TicketRequest): Promise<ReleaseAnswer> {
+    return endEach(request, async (row) => {
+      const together = this.locked.has(row.id) ? undefined : await this.batches.add(row);
+      return together ?? this.releaseAlone(row);
+    });
+  }
+
+  keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
+    return endEach(request, async (row) => {
+      const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, rest))) > 0;
+      return { status: shortened ? 'released' : await this.notOwned(row), resent: false };
+    });
+  }
+
+  private send(
+    rows: readonly RowTicket[],
+    answered: (answers: readonly (ReleaseAnswer | undefined)[]) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const [row] = rows;
+    if (rows.length === 1 && row) this.releaseAlone(row).then((answer) => answered([answer]), failed);
+    else this.releaseTogether(rows).then(answered, failed);
+  }
+
+  private async releaseAlone(row: RowTicket): Promise<ReleaseAnswer> {
+    const { affectedRows } = await this.locked.watch([row], () => this.table.change(this.table.statements.free(row)));
+    return { status: affectedRows > 0 ? 'released' : await this.notOwned(row), resent: false };
+  }
+
+  /** Why the ticket does not own the row. */
+  private async notOwned({ id }: RowTicket): Promise<Status> {
+    return (await this.table.rows(this.table.statements.state(id))).length > 0 ? 'taken' : 'gone';
+  }
+
+  /** The answers; `undefined` for a row that must be released alone. */
+  private async releaseTogether(rows: readonly RowTicket[]): Promise<readonly (ReleaseAnswer | undefined)[]> {
+    const once = [...new Map(rows.map((row) => [`${row.id} ${row.ticket}`, row])).values()];
+    // Statements that lock rows in one order never wait for each other in a circle.
+    const ordered = once.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    const header = await this.freeAll(ordered);
+    if (!header) return [];
+    if (header.affectedRows === once.length) return rows.map(() => ({ status: 'released', resent: false }));
+    const ended = await this.table.rows<EndedRow>(this.statements.ended(ordered));
+    const byId = new Map(ended.map((row) => [row.id.toString('hex'), row]));
+    const at = header.affectedRows > 0 ? insertIdOf(header) : undefined;
+    return rows.map(({ id, ticket }) => outcomeOf(ticket, byId.get(id), at));
+  }
+
+  /** `undefined` where the server refused the statement for what may be the fault of one row: it freed none. */
+  private async freeAll(rows: readonly RowTicket[]): Promise<ResultSetHeader | undefined> {
+    try {
+      return await this.locked.watch(rows, () => this.table.change(this.statements.freeAll(rows)));
+    } catch (error) {
+      if (isOfOneRow(error)) return undefined;
+      throw error;
+    }
+  }
+}
+
+/**
+ * What a statement did that freed some of its rows only: at the time `at`, or none where that is `undefined`. `row` is
+ * what was read after it, when others may have taken the name already. `undefined`: release it alone.
+ */
+function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undefined): ReleaseAnswer | undefined {
+  const status = row?.held ? 'taken' : 'gone';
+  if (at === undefined) return { status, resent: false };
+  if (!row) return { status, resent: true };
+  const owner = row.owner.toString();
+  if (owner === '' && row.ends === at) return { status: 'released', resent: false };
+  // The statement did not find it: the lease had ended, or the ticket took the name later, by a late try.
+  if (owner === ticket) return row.held ? undefined : { status, resent: false };
+  // The row lost the ticket before the statement, or through it. Tokens are not below the time of their grant.
+  const since = owner === '' ? row.ends : row.token - TOKENS;
+  return { status, resent: since >= at };
+}
+
+/** Ends the ticket's ownership of each name. */
+async function endEach(
+  { prefix, names, ticket }: TicketRequest,
+  end: (row: RowTicket) => Promise<ReleaseAnswer>,
+): Promise<ReleaseAnswer> {
+  const each = await Promise.all(names.map((name) => end({ id: rowIdOf(prefix, name), ticket })));
+  const statuses = each.map(({ status }) => status);
+  return {
+    status: (['taken', 'gone'] as const).find((outcome) => statuses.includes(outcome)) ?? 'released',
+    resent: each.some(({ resent }) => resent),
+  };
+}
+
+type Rows = readonly RowTicket[];
+
+/** What a statement found: by key, the rows of its names whose lease runs. */
+type Held = ReadonlyMap<string, HeldRow>;
+
+/** A statement for several requests, and on how many rows. */
+interface Shared {
+  readonly held: Promise<Held>;
+  readonly size: number;
+}
+
+/**
+ * Renews leases: those with the same `ttl` in one statement, and then reads which of them the tickets own. Where
+ * another transaction keeps a row locked, the others are renewed without it.
+ */
+export class LeaseRenewals {
+  constructor(
+    private readonly link: MysqlLink,
+    private readonly table: LockTable<RowStatements>,
+    private readonly statements: BatchStatements,
+    private readonly locked: LockedRows,
+  ) {}
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    const rowsOf = requests.map(({ prefix, names, ticket }) =>
+      names.map((name) => ({ id: rowIdOf(prefix, name), ticket })),
+    );
+    const apart = rowsOf.map((rows) => rows.some(({ id }) => this.locked.has(id)));
+    const together = new Map<number, Shared>();
+    for (const ttl of new Set(requests.map((request) => request.ttl))) {
+      const rows = rowsOf.filter((_rows, index) => requests[index]?.ttl === ttl && !apart[index]).flat();
+      if (rows.length > 0) together.set(ttl, { held: this.prolong(rows, ttl), size: rows.length });
+    }
+    return requests.map(async ({ ttl }, index) => {
+      const rows = rowsOf[index] as Rows;
+      const shared = apart[index] ? undefined : together.get(ttl);
+      return answerOf(rows, await (shared ? this.sharedOrAlone(shared, rows, ttl) : this.prolong(rows, ttl)), ttl);
+    });
+  }
+
+  /** Where the server refused the statement for what may be the fault of one row, these are renewed alone. */
+  private async sharedOrAlone({ held, size }: Shared, rows: Rows, ttl: number): Promise<Held> {
+    try {
+      return await held;
+    } catch (error) {
+      if (isOfOneRow(error) && size > rows.length) return this.prolong(rows, ttl);
+      throw error;
+    }
+  }
+
+  private prolong(rows: Rows, ttl: number): Promise<Held> {
+    return this.locked.watchAtOnce(rows, () => this.prolongAndRead(rows, ttl));
+  }
+
+  private async prolongAndRead(rows: Rows, ttl: number): Promise<Held> {
+    const { statements } = this;
+    await this.table.change(statements.prolong(rows, ttl));
+    const held = await this.link.rows<HeldRow>(statements.held(rows));
+    return new Map(held.map((row) => [row.id.toString('hex'), row]));
+  }
+}
+
+function answerOf(rows: Rows, held: ReadonlyMap<string, HeldRow>, ttl: number): RenewAnswer {
+  let remaining = Infinity;
+  let waiting = 0;
+  for (const { id, ticket } of rows) {
+    const process = processOf(ticket);
+    const row = held.get(id);
+    if (row?.owner.toString() !== ticket) return { status: 'not-owner' };
+    // Some of the lease has passed since the renewal, from which the answer counts.
+    remaining = Math.min(remaining, Math.max(ttl, row.remaining));
+    const others = [row.waiter1, row.waiter2].filter((waiter) => waiter.length > 0 && waiter.toString() !== process);
+    waiting += others.length;
+  }
+  return { status: 'renewed', remaining, waiting };
+}
+
+/** How many calls one statement carries at most: it keeps the rows of all locked until it is done. */
+export const MOST = 100;
+/** How many batches of one kind are under way while further calls gather. */
+export const LANES: Lanes = { lanes: 2 };

@@ -1,0 +1,136 @@
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  KeepRequest,
+  LabelRequest,
+  LockBackend,
+  LockState,
+  LockTraits,
+  MintRequest,
+  NameRequest,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  StartRequest,
+  TicketRequest,
+  TokenRange,
+} from '../../contracts/lock-backend.js';
+import type { MysqlLink } from './mysql-link.js';
+import { BatchStatements } from './batch-statements.js';
+import { LockTable, type LockTableSettings, labelIdOf, rowIdOf } from './lock-table.js';
+import { RowStatements, takenOf, type StateRow, processOf } from './row-statements.js';
+import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
+import { LeaseTakes, LockedRows } from './lease-takes.js';
+
+/** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
+const TRIAL = 'nest-redis-lock:start';
+/** How often `forceRelease` tries to free a name whose owner changes meanwhile. */
+const FORCED_TRIES = 20;
+
+/** Keeps each lock in a row, whose lease ends by the clock of the server. */
+export class LeaseTableBackend implements LockBackend {
+  readonly name = 'mysql';
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  private readonly table: LockTable<RowStatements>;
+  private readonly takes: LeaseTakes;
+  private readonly releases: LeaseReleases;
+  private readonly renewals: LeaseRenewals;
+
+  constructor(
+    private readonly link: MysqlLink,
+    settings: LockTableSettings,
+  ) {
+    this.table = new LockTable(link, new RowStatements(settings.table), settings);
+    const statements = new BatchStatements(settings.table);
+    const locked = new LockedRows();
+    this.takes = new LeaseTakes(this.table, statements, locked);
+    this.releases = new LeaseReleases(this.table, statements, locked);
+    this.renewals = new LeaseRenewals(link, this.table, statements, locked);
+  }
+
+  acquire({ prefix, names, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
+    const [name] = names as readonly [string];
+    this.table.startSweeping();
+    const shown = prefix === undefined ? name : `${prefix}:${name}`;
+    return this.takes.take({ id: rowIdOf(prefix, name), ticket, name, shown, ttl, leastToken });
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    return this.renewals.renew(requests);
+  }
+
+  release(request: TicketRequest): Promise<ReleaseAnswer> {
+    return this.releases.release(request);
+  }
+
+  keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    return this.releases.keep(request);
+  }
+
+  async mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<TokenRange | null> {
+    const row = { id: rowIdOf(prefix, name), ticket };
+    const minted = takenOf(await this.table.change(this.table.statements.mint(row, leastToken)));
+    return 'tokens' in minted ? minted.tokens : null;
+  }
+
+  async inspect({ prefix, name }: NameRequest): Promise<LockState | null> {
+    const state = await this.stateOf(rowIdOf(prefix, name));
+    if (!state) return null;
+    const owner = state.owner.toString();
+    const label = (await this.stateOf(labelIdOf(prefix, processOf(owner))))?.name;
+    const { remaining: ttl, token: fencingToken } = state;
+    return { owner, ...(label !== undefined && { label }), ttl, fencingToken, waiting: 0 };
+  }
+
+  async label({ prefix, process, label, ttl }: LabelRequest): Promise<void> {
+    const id = labelIdOf(prefix, process);
+    const { statements } = this.table;
+    await this.table.change(ttl === 0 ? statements.dropText(id) : statements.keepText(id, label, ttl));
+  }
+
+  async forceRelease({ prefix, name }: NameRequest): Promise<string | null> {
+    const id = rowIdOf(prefix, name);
+    for (let tries = 0; tries < FORCED_TRIES; tries += 1) {
+      const ticket = (await this.stateOf(id))?.owner.toString();
+      if (ticket === undefined) return null;
+      const { affectedRows } = await this.table.change(this.table.statements.free({ id, ticket }));
+      if (affectedRows > 0) return ticket;
+    }
+    throw new Error(
+      `"${name}" had another owner at each of ${FORCED_TRIES} tries to free it: free it again; or a connection of the ` +
+        'pool reads old rows inside a transaction: commit before you release a connection',
+    );
+  }
+
+  async start(request: StartRequest): Promise<void> {
+    const trial = { names: [TRIAL], ticket: `${TRIAL}:${process.pid}` };
+    try {
+      const { status } = await this.acquire({ ...trial, ttl: 1_000 });
+      if (status === 'granted') await this.release(trial);
+      await this.table.start(request, rowIdOf(undefined, TRIAL));
+    } catch (error) {
+      throw this.diagnose(error);
+    }
+  }
+
+  async ping(): Promise<void> {
+    try {
+      await this.link.rows('SELECT 1');
+    } catch (error) {
+      throw this.diagnose(error);
+    }
+  }
+
+  diagnose(error?: unknown): Error | undefined {
+    return this.link.diagnose(error);
+  }
+
+  close(): Promise<void> {
+    this.table.stopSweeping();
+    return this.link.close();
+  }
+
+  private async stateOf(id: string): Promise<StateRow | undefined> {
+    return (await this.table.rows<StateRow>(this.table.statements.state(id)))[0];
+  }
+}

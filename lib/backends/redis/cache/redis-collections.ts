@@ -1,0 +1,128 @@
+import type {
+  BitsRequest,
+  CacheBits,
+  KeyRequest,
+  RebuildRequest,
+  CacheSets,
+  CacheExpiringSets,
+} from '../../../contracts/cache-store.js';
+import { type RedisInteger, integerOf, type RedisScript } from '../connection/redis-script.js';
+import type { ScriptRunner } from '../connection/script-runner.js';
+import type { RedisCacheKeys } from './redis-cache-keys.js';
+import {
+  ADD_BITS,
+  ADD_TO_REBUILD,
+  BEGIN_REBUILD,
+  DROP_REBUILD,
+  FINISH_REBUILD,
+  HAS_BITS,
+  ADD_TO_SET,
+  ADD_TO_EXPIRING_SET,
+  COUNT_EXPIRING_SET,
+  IS_IN_EXPIRING_SET,
+  LIST_EXPIRING_SET,
+  REMOVE_FROM_EXPIRING_SET,
+} from './collections.lua.js';
+
+export class RedisCacheBits implements CacheBits {
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+  ) {}
+
+  async add({ key, positions, ttl }: BitsRequest & { positions: readonly number[] }): Promise<void> {
+    await this.scripts.run(ADD_BITS, [this.keys.bits(key), this.keys.rebuiltBits(key)], [ttl, ...positions]);
+  }
+
+  async has({ key, lists, ttl }: BitsRequest & { lists: readonly (readonly number[])[] }): Promise<boolean[] | null> {
+    const args = [ttl, lists[0]?.length ?? 1, ...lists.flat()];
+    const reply = (await this.scripts.run(HAS_BITS, [this.keys.bits(key)], args)) as RedisInteger[] | null;
+    return reply && reply.map(isOne);
+  }
+
+  async beginRebuild({ key, token, lease, size }: RebuildRequest & { size: number }): Promise<boolean> {
+    return isOne(await this.scripts.run(BEGIN_REBUILD, this.rebuilt(key), [token, lease, size]));
+  }
+
+  async addToRebuild(request: RebuildRequest & { positions: readonly number[] }): Promise<boolean> {
+    const { key, token, lease, positions } = request;
+    return isOne(await this.scripts.run(ADD_TO_REBUILD, this.rebuilt(key), [token, lease, ...positions]));
+  }
+
+  async finishRebuild({ key, token, ttl }: BitsRequest & { token: string }): Promise<boolean> {
+    const keys = [this.keys.bits(key), ...this.rebuilt(key)];
+    return isOne(await this.scripts.run(FINISH_REBUILD, keys, [token, ttl]));
+  }
+
+  async dropRebuild({ key, token }: KeyRequest & { token: string }): Promise<void> {
+    await this.scripts.run(DROP_REBUILD, this.rebuilt(key), [token]);
+  }
+
+  async clear(key: string): Promise<void> {
+    await this.scripts.command((client) => client.unlink([this.keys.bits(key), ...this.rebuilt(key)]));
+  }
+
+  private rebuilt(key: string): [bits: string, rebuilder: string] {
+    return [this.keys.rebuiltBits(key), this.keys.rebuilder(key)];
+  }
+}
+
+function isOne(reply: unknown): boolean {
+  return Number(reply) === 1;
+}
+
+export class RedisCacheSets implements CacheSets {
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+  ) {}
+
+  async add(key: string, members: readonly string[], ttl: number): Promise<number> {
+    return Number(await this.scripts.run(ADD_TO_SET, [this.keys.set(key)], [ttl === Infinity ? '' : ttl, ...members]));
+  }
+
+  async remove(key: string, members: readonly string[]): Promise<number> {
+    if (members.length === 0) return 0;
+    return integerOf(await this.scripts.command((client) => client.srem(this.keys.set(key), [...members])));
+  }
+
+  async has(key: string, member: string): Promise<boolean> {
+    return integerOf(await this.scripts.command((client) => client.sismember(this.keys.set(key), member))) === 1;
+  }
+
+  async members(key: string): Promise<readonly string[]> {
+    // A client of the application may answer a Set.
+    return [...(await this.scripts.command((client) => client.smembers(this.keys.set(key))))];
+  }
+}
+
+export class RedisExpiringSets implements CacheExpiringSets {
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+  ) {}
+
+  async add(key: string, members: readonly string[], ttl: number): Promise<number> {
+    return Number(await this.run(ADD_TO_EXPIRING_SET, key, [ttl, ...members]));
+  }
+
+  async remove(key: string, members: readonly string[]): Promise<number> {
+    return Number(await this.run(REMOVE_FROM_EXPIRING_SET, key, members));
+  }
+
+  async has(key: string, member: string): Promise<boolean> {
+    return Number(await this.run(IS_IN_EXPIRING_SET, key, [member])) === 1;
+  }
+
+  async members(key: string): Promise<readonly string[]> {
+    return (await this.run(LIST_EXPIRING_SET, key)) as string[];
+  }
+
+  async size(key: string): Promise<number> {
+    return Number(await this.run(COUNT_EXPIRING_SET, key));
+  }
+
+  private run(script: RedisScript, key: string, args: readonly (string | number)[] = []): Promise<unknown> {
+    return this.scripts.run(script, [this.keys.expiringSet(key)], args);
+  }
+}

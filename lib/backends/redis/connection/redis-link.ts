@@ -1,0 +1,83 @@
+import type { Redis } from 'ioredis';
+import type { StartRequest } from '../../../contracts/store.js';
+import type { RedisClient } from './redis-client.js';
+import { allowListeners, createRedisClient, SilenceGuard } from './own-client.js';
+import type { RedisConnection } from '../../../options/redis-connection.js';
+import { Reporters } from '../../reporters.js';
+import { ScriptRunner, type ConnectionCare } from './script-runner.js';
+import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection-options.js';
+import { ConnectionState, type RedisFailure } from './connection-state.js';
+import { PrimarySeeker, queuesForLong, ReadyQueue } from './ready-queue.js';
+import { adapted } from './adapted-servers.js';
+import { isNodeRedis } from './node-redis-clients.js';
+
+/** How many listeners for one event of a client a link and its users need at most. */
+const LISTENERS = 6;
+
+/**
+ * A client of the application, which stays open, or one of our own, which is watched for silence and closed; together
+ * with the runner of its scripts and the state of its connection.
+ */
+export class RedisLink {
+  readonly client: RedisClient;
+  readonly scripts: ScriptRunner;
+  /** Whether the client is one that this link made: from options, or as an adapter. */
+  private readonly ours: boolean;
+  private readonly state: ConnectionState;
+  private readonly queue: ReadyQueue | undefined;
+  private readonly guard: SilenceGuard | undefined;
+  private readonly lowerLimit: () => void;
+  readonly reporters = new Reporters();
+  private closed = false;
+
+  /** @throws the option's ConfigError for a value that is not a connection */
+  constructor(
+    connection: RedisConnection,
+    option: ConnectionOption,
+    { persists }: Pick<ConnectionCare, 'persists'> = {},
+  ) {
+    requireRedisConnection(option, connection);
+    const { client, own } = clientOf(connection);
+    this.lowerLimit = allowListeners(client, LISTENERS);
+    this.client = client;
+    this.ours = client !== connection;
+    this.state = new ConnectionState(client, own !== undefined);
+    this.queue = queuesForLong(client) ? new ReadyQueue(client, () => this.diagnose()) : undefined;
+    this.scripts = new ScriptRunner(client, {
+      ...(this.queue && { queue: this.queue }),
+      ...(persists !== undefined && { persists }),
+      seeker: new PrimarySeeker(client, this.reporters.report),
+    });
+    if (own) this.guard = new SilenceGuard(this.scripts, (why) => own.stream?.destroy(why));
+  }
+
+  start(request: StartRequest): void {
+    this.reporters.add(request);
+    const others = this.reporters.count > 1;
+    if (this.queue) this.queue.patience = Math.max(request.commandTimeout, others ? this.queue.patience : 0);
+  }
+
+  /** Says why a call failed with `error`, or got no answer. */
+  diagnose(error?: unknown): RedisFailure {
+    return this.state.diagnose(error);
+  }
+
+  close(): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.queue?.close();
+    this.guard?.close();
+    this.scripts.close();
+    this.state.close();
+    this.lowerLimit();
+    if (this.ours) this.client.disconnect();
+  }
+}
+
+/** The client for a connection; `own` where it is one that the library made and closes. */
+function clientOf(connection: RedisConnection): { readonly client: RedisClient; readonly own?: Redis } {
+  if (isRedisClient(connection)) return { client: connection };
+  if (isNodeRedis(connection)) return { client: adapted(connection) };
+  const own = createRedisClient(connection);
+  return { client: own, own };
+}

@@ -1,0 +1,142 @@
+import { createHash } from 'node:crypto';
+import type { Cluster } from 'ioredis';
+import { type RedisClient, isCluster, type RedisCluster } from './redis-client.js';
+import type { TokenRange } from '../../../contracts/lock-requests.js';
+
+/** A Lua script with the digest that EVALSHA calls it by. */
+export interface RedisScript {
+  readonly lua: string;
+  readonly sha1: string;
+  /** The beginning of its call as it is sent, after the number of parts. */
+  readonly encoded: string;
+  /** What to do instead while a Cluster migrates the slot of the keys; without it, the script waits for the end. */
+  readonly stepwise?: Stepwise;
+}
+
+/**
+ * Does the work of a script in steps of one key each: while a Cluster migrates a slot, it refuses scripts of several
+ * keys of which some are missing. Resolves to a reply as that of the script, or to `undefined` where it could not.
+ */
+export type Stepwise = (run: RunScript, keys: readonly string[], args: readonly unknown[]) => Promise<unknown>;
+
+export type RunScript = (
+  script: RedisScript,
+  keys: readonly string[],
+  args: readonly (string | number)[],
+) => Promise<unknown>;
+
+/** Scripts of two protocol versions differ in their digest, also where their text is the same. */
+export function redisScript(text: string): RedisScript {
+  const lua = `-- nest-redis-lock, protocol ${PROTOCOL_VERSION}\n${text}`;
+  const sha1 = createHash('sha1').update(lua).digest('hex');
+  return { lua, sha1, encoded: `$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}\r\n` };
+}
+
+/** How the keys and arguments of several calls are laid out in KEYS and ARGV. */
+interface BatchLayout {
+  /** Keys of one call; 'numbered' where the first argument of a call is the index of its first key. */
+  readonly keys: number | 'numbered';
+  /** Arguments of one call, without that index. */
+  readonly args: number;
+  /** Arguments that all calls share, before those of the first call. */
+  readonly shared: 0 | 1;
+}
+
+/**
+ * The end of a script that serves several calls: calls the Lua function `each(first key, first argument)` for each of
+ * them and returns the list of results. An error fails only its own call. A single call gets its result without a list
+ * around it.
+ */
+export function batchOf(each: string, { keys, args, shared }: BatchLayout): string {
+  const [key, arg] =
+    keys === 'numbered'
+      ? [`tonumber(ARGV[${args + 1} * i + ${1 + shared}])`, `${args + 1} * i + ${2 + shared}`]
+      : [`${keys} * i + 1`, `${args} * i + ${1 + shared}`];
+  const first = keys === 'numbered' ? 2 + shared : 1 + shared;
+  const calls = keys === 'numbered' ? `(#ARGV - ${shared}) / ${args + 1}` : `#KEYS / ${keys}`;
+  return `
+local calls = ${calls}
+if calls == 1 then
+  local fine, answer = pcall(${each}, 1, ${first})
+  if not fine and type(answer) ~= 'table' then return {err = answer} end
+  return answer
+end
+local answers = {}
+for i = 0, calls - 1 do
+  local fine, answer = pcall(${each}, ${key}, ${arg})
+  if not fine and type(answer) ~= 'table' then answer = {err = answer} end
+  answers[i + 1] = answer
+end
+return answers
+`;
+}
+
+type SendCommand = Cluster['sendCommand'];
+
+/**
+ * The client, for scripts. On a Cluster it differs from the given one:
+ *
+ * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop as one pipeline,
+ *   although their keys may lie in different slots: it takes the digest of a script for its key.
+ * - TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being migrated.
+ */
+export function scriptClient(client: RedisClient): RedisClient {
+  if (!client.isCluster) return client;
+  const cluster = client as Cluster;
+  const sendCommand: SendCommand = (command, ...where) => {
+    const { reject } = command;
+    const sent = cluster.sendCommand(command, ...where);
+    const redirect = command.reject;
+    command.reject = (error) => (isTryAgain(error) ? reject : redirect).call(command, error);
+    return sent;
+  };
+  return Object.create(cluster, {
+    options: { value: { ...cluster.options, enableAutoPipelining: false } },
+    sendCommand: { value: sendCommand },
+  }) as Cluster;
+}
+
+/** Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated. */
+export function isTryAgain(error: Error): boolean {
+  return error.message.startsWith('TRYAGAIN ');
+}
+
+/** A client of the application may have the option `stringNumbers` of ioredis on. */
+export type RedisInteger = number | string;
+
+export function integerOf(reply: RedisInteger): number {
+  return Number(reply);
+}
+
+/** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
+export function leaseOf(pttl: RedisInteger | undefined): number {
+  const remaining = Number(pttl);
+  return remaining === -1 ? Infinity : Math.max(0, remaining);
+}
+
+export function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
+  return { first: Number(first), count: Number(count) };
+}
+
+/**
+ * The version of what processes share at Redis: its keys and values, the scripts, and the messages. It grows when a
+ * process of the version before would misread something. See docs/operations/rolling-updates.md.
+ */
+export const PROTOCOL_VERSION = 1;
+
+/** The earliest version with whose processes this one excludes each other and shares values. */
+export const EARLIEST_VERSION = 1;
+
+/**
+ * The client, for scripts. With `enableAutoPipelining`, ioredis 5 sends the scripts of one turn of the event loop to a
+ * Cluster as one pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
+ * On such a Cluster, scripts go one by one.
+ */
+export function withoutAutoPipelining(client: RedisClient): RedisClient {
+  if (!isCluster(client) || !client.options.enableAutoPipelining) return client;
+  return Object.create(client, {
+    options: { value: { ...client.options, enableAutoPipelining: false } },
+    // Bound to the Cluster, so that its state of a command stays on the Cluster and not on this object.
+    sendCommand: { value: client.sendCommand?.bind(client) },
+  }) as RedisCluster;
+}

@@ -1,0 +1,161 @@
+import type { Pending } from '../../../contracts/store.js';
+import { BatchedCall } from '../../batch.js';
+import { EncodedCall, isText, type ScriptArgument, type ScriptCall } from './encoded-call.js';
+import type { RedisScript } from './redis-script.js';
+import type { ScriptRunner } from './script-runner.js';
+
+/**
+ * The most calls in one run of a script: the server works on one run while the next is gathered. 24 measured 1.2 times
+ * the throughput of 64.
+ */
+const MOST_CALLS = 24;
+
+/**
+ * Runs a script once for all calls of one turn of the event loop, because sending a command costs the client and the
+ * server more than the work of one call. While no run is under way, a call is sent at once, so a single call never
+ * waits.
+ *
+ * In a Redis Cluster, where a script may touch one slot only, each call is a run of its own.
+ */
+export class ScriptBatch {
+  private keys: string[] = [];
+  private args: ScriptArgument[] = [];
+  private calls: ScriptCall[] = [];
+  private lastKeys: readonly string[] | undefined;
+  private firstKey = 0;
+  private shared: string | undefined;
+  private underWay = 0;
+  private gathering = false;
+  private readonly endTurn = () => {
+    this.gathering = false;
+    this.flush();
+  };
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly script: RedisScript,
+    /** 'numbered': a call whose list of keys is that of the call before shares them, see `batchOf`. */
+    private readonly keysOfCalls: 'own' | 'numbered' = 'own',
+  ) {}
+
+  /**
+   * `shared` is the first argument of the script, common to all calls of one run; `undefined` for a script without one.
+   * `batchOf` describes the layout of keys and arguments.
+   *
+   * Settles to the result of `read` for the reply to this call; fails when this call or the whole script failed.
+   */
+  run<T>(
+    shared: string | undefined,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    read: (reply: unknown) => T,
+  ): Pending<T> {
+    const call = new BatchedCall(read);
+    if (this.isBusy || !isText(args)) this.gather(shared, keys, args, call);
+    else this.sendAlone(new EncodedCall(this.script, keys, this.aloneArgs(shared, args)), call);
+    return call;
+  }
+
+  /** As `run` without `shared`, for a call that other servers get, too. */
+  runEncoded(encoded: EncodedCall, call: ScriptCall): void {
+    if (this.isBusy) this.gather(undefined, encoded.keys, encoded.args, call);
+    else this.sendAlone(encoded, call);
+  }
+
+  /** Sends the calls of this turn that have been gathered, so that what is sent now comes after them. */
+  sendGathered(): void {
+    this.flush();
+  }
+
+  /** A run is over that was sent for one call. */
+  landed(): void {
+    this.underWay -= 1;
+  }
+
+  private get isBusy(): boolean {
+    return this.underWay > 0 || this.calls.length > 0;
+  }
+
+  private aloneArgs(shared: string | undefined, args: readonly (string | number)[]): readonly (string | number)[] {
+    if (shared === undefined && this.keysOfCalls === 'own') return args;
+    const alone: (string | number)[] = shared === undefined ? [] : [shared];
+    if (this.keysOfCalls === 'numbered') alone.push(1);
+    for (const arg of args) alone.push(arg);
+    return alone;
+  }
+
+  private sendAlone(encoded: EncodedCall, call: ScriptCall): void {
+    this.underWay = 1;
+    this.scripts.sendEncoded(encoded, new CallAlone(this, call));
+  }
+
+  private gather(
+    shared: string | undefined,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    call: ScriptCall,
+  ): void {
+    if (this.shared !== shared) this.flush();
+    this.shared = shared;
+    if (this.calls.length === 0 && shared !== undefined) this.args.push(shared);
+    if (this.keysOfCalls === 'own' || keys !== this.lastKeys) {
+      this.lastKeys = keys;
+      this.firstKey = this.keys.length + 1;
+      for (const key of keys) this.keys.push(key);
+    }
+    if (this.keysOfCalls === 'numbered') this.args.push(this.firstKey);
+    for (const arg of args) this.args.push(arg);
+    this.calls.push(call);
+    if (this.underWay === 0 || this.calls.length >= MOST_CALLS || this.scripts.client.isCluster) this.flush();
+    else if (!this.gathering) {
+      this.gathering = true;
+      setImmediate(this.endTurn);
+    }
+  }
+
+  private flush(): void {
+    const { keys, args, calls } = this;
+    if (calls.length === 0) return;
+    this.keys = [];
+    this.lastKeys = undefined;
+    this.args = [];
+    this.calls = [];
+    this.underWay += 1;
+    this.scripts.send(
+      this.script,
+      keys,
+      args,
+      (reply) => {
+        this.underWay -= 1;
+        const replies = calls.length === 1 ? [reply] : (reply as unknown[]);
+        for (const [index, call] of calls.entries()) {
+          const answer = replies[index];
+          if (answer instanceof Error) this.scripts.refused(answer);
+          call.settle(answer);
+        }
+      },
+      (error: unknown) => {
+        this.underWay -= 1;
+        for (const call of calls) call.fail(error);
+      },
+    );
+  }
+}
+
+/** A call that is a run of its own. */
+class CallAlone implements ScriptCall {
+  constructor(
+    private readonly batch: ScriptBatch,
+    private readonly call: ScriptCall,
+  ) {}
+
+  settle(reply: unknown): void {
+    this.batch.landed();
+    this.call.settle(reply);
+  }
+
+  fail(error: unknown): void {
+    this.batch.landed();
+    this.call.fail(error);
+  }
+}

@@ -1,0 +1,310 @@
+import type { Redis } from 'ioredis';
+import type { PrimarySeeker, ReadyQueue } from './ready-queue.js';
+import type { RedisClient } from './redis-client.js';
+import { type RedisScript, type RunScript, isTryAgain, scriptClient } from './redis-script.js';
+import { EncodedCall, isText, sendsEncoded, type ScriptArgument, type ScriptCall } from './encoded-call.js';
+import type { Traffic } from './own-client.js';
+
+const QUEUED =
+  'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
+  'give locks and cache a client of their own, such as client.duplicate()';
+
+const CONNECT_EVENTS = ['ready', '+node'] as const;
+const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
+
+/** Looks after the connection of a client. */
+export interface ConnectionCare {
+  /**
+   * Whether what the server refuses for now is sent again for a while.
+   * @default true
+   */
+  readonly persists?: boolean;
+  readonly queue?: ReadyQueue;
+  readonly seeker?: PrimarySeeker;
+}
+
+/** Sends scripts and commands on a client. */
+export class ScriptRunner implements Traffic {
+  sent = 0;
+  replies = 0;
+  private disconnectCount = 0;
+  private disconnectTime = 0;
+  private readonly connectListeners = new Set<() => void>();
+  private readonly scriptClient: RedisClient;
+  /** The client, where it takes commands that are encoded before. */
+  private readonly encoding: Redis | undefined;
+  private readonly persists: boolean;
+  private readonly countDisconnect = () => {
+    this.disconnectCount += 1;
+    this.disconnectTime = performance.now();
+  };
+
+  constructor(
+    readonly client: RedisClient,
+    private readonly care: ConnectionCare = {},
+  ) {
+    this.persists = care.persists ?? true;
+    this.scriptClient = scriptClient(client);
+    this.encoding = sendsEncoded(client) ? client : undefined;
+    for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
+  }
+
+  /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
+  get disconnects(): number {
+    return this.disconnectCount;
+  }
+
+  /** When a connection was last lost, or could not be made (ms of the monotonic clock). */
+  get disconnectedAt(): number {
+    return this.disconnectTime;
+  }
+
+  /** Calls `listener` for each new connection, in a Cluster to each node. Returns a function that removes it. */
+  whenConnected(listener: () => void): () => void {
+    this.connectListeners.add(listener);
+    for (const event of CONNECT_EVENTS) this.client.on(event, listener);
+    return () => {
+      this.connectListeners.delete(listener);
+      for (const event of CONNECT_EVENTS) this.client.off(event, listener);
+    };
+  }
+
+  run(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.send(script, keys, args, resolve, reject);
+    });
+  }
+
+  /** As `run`, for a script that returns one string: resolves to its bytes. */
+  runForBytes(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.send(script, keys, args, resolve, reject, true);
+    });
+  }
+
+  send(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    answered: (reply: unknown) => void,
+    failed: (error: unknown) => void,
+    bytes = false,
+  ): void {
+    this.sendOnce(
+      script,
+      keys,
+      args,
+      answered,
+      (error) => {
+        if (!this.persists || !RefusedForNow.is(error)) return failed(error);
+        const again = (refused: (error: unknown) => void) => {
+          const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
+          this.sendOnce(script, keys, args, answered, stepwise, bytes);
+        };
+        const refused = new RefusedForNow(again, failed);
+        this.stepwise(script, keys, args, error, answered, refused.again);
+      },
+      bytes,
+    );
+  }
+
+  /** Does the work in steps of one key each, where that was the reason and the script has such steps. */
+  private stepwise(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    reason: unknown,
+    answered: (reply: unknown) => void,
+    refused: (error: unknown) => void,
+  ): void {
+    if (!script.stepwise || !(reason instanceof Error && isTryAgain(reason))) return refused(reason);
+    const run: RunScript = (step, stepKeys, stepArgs) => this.run(step, stepKeys, stepArgs);
+    script
+      .stepwise(run, keys, args)
+      .then((reply) => (reply === undefined ? refused(reason) : answered(reply)), refused);
+  }
+
+  private sendOnce(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    answered: (reply: unknown) => void,
+    failed: (error: unknown) => void,
+    bytes: boolean,
+  ): void {
+    const { scriptClient: client } = this;
+    if (
+      this.client.status !== 'ready' &&
+      this.defers(() => this.sendOnce(script, keys, args, answered, failed, bytes), failed)
+    ) {
+      return;
+    }
+    const { encoding } = this;
+    if (encoding?.status === 'ready' && !bytes && isText(args)) {
+      const call = { settle: answered, fail: failed };
+      return this.askEncoded(encoding, new EncodedCall(script, keys, args), call, false);
+    }
+    const sent = bytes
+      ? client.callBuffer('EVALSHA', [script.sha1, keys.length, ...keys, ...args])
+      : client.evalsha(script.sha1, keys.length, ...keys, ...args);
+    this.ask(sent, answered, (error) => {
+      if (!isUnknownScript(error)) return failed(error);
+      const whole = bytes
+        ? client.callBuffer('EVAL', [script.lua, keys.length, ...keys, ...args])
+        : client.eval(script.lua, keys.length, ...keys, ...args);
+      this.ask(whole, answered, failed);
+    });
+  }
+
+  /** As `send`, for a call that other servers may get, too. */
+  sendEncoded(encoded: EncodedCall, call: ScriptCall): void {
+    const { encoding } = this;
+    if (encoding?.status === 'ready') this.askEncoded(encoding, encoded, call, this.persists);
+    else this.sendCall(encoded, call);
+  }
+
+  sendCall({ script, keys, args }: EncodedCall, call: ScriptCall): void {
+    const answered = (reply: unknown) => call.settle(reply);
+    this.send(script, keys, args, answered, (error) => call.fail(error));
+  }
+
+  private askEncoded(client: Redis, encoded: EncodedCall, call: ScriptCall, persists: boolean): void {
+    this.sent += 1;
+    void client.sendCommand(encoded.command(new EncodedAttempt(this, client, encoded, call, persists)));
+  }
+
+  /**
+   * Sends one command, on the client or on a node of its Cluster, as soon as there is a connection; repeats it while
+   * the server refuses it for now.
+   */
+  command<T>(send: (client: RedisClient) => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const ask = (failed: (error: unknown) => void) => {
+        if (this.client.status !== 'ready' && this.defers(() => ask(failed), failed)) return;
+        this.ask(send(this.client), resolve, failed);
+      };
+      ask((error) => {
+        if (this.persists && RefusedForNow.is(error)) new RefusedForNow(ask, reject).again(error);
+        else reject(error);
+      });
+    });
+  }
+
+  /** Takes a call that finds the client not ready: `true` when the `ReadyQueue` sends or fails it later. */
+  defers(send: () => void, failed: (error: unknown) => void): boolean {
+    return this.care.queue?.take(send, failed) ?? false;
+  }
+
+  /** Waits for the answer to a command that was sent, and looks after the connection meanwhile. */
+  ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
+    this.sent += 1;
+    command.then(
+      (reply) => this.replied(reply, { settle: answered, fail: failed }),
+      (error: unknown) => {
+        this.erred(error);
+        failed(error);
+      },
+    );
+  }
+
+  replied(reply: unknown, call: ScriptCall): void {
+    this.replies += 1;
+    if (reply === 'QUEUED') call.fail(new Error(QUEUED));
+    else call.settle(reply);
+  }
+
+  erred(error: unknown): void {
+    this.replies += 1;
+    if (error instanceof Error) this.refused(error);
+  }
+
+  /** Notes an error that Redis answered, alone or within a reply. */
+  refused(error: Error): void {
+    this.care.seeker?.answered(error);
+  }
+
+  close(): void {
+    for (const event of DISCONNECT_EVENTS) this.client.off(event, this.countDisconnect);
+    for (const listener of this.connectListeners) {
+      for (const event of CONNECT_EVENTS) this.client.off(event, listener);
+    }
+  }
+}
+
+interface Sender {
+  replied(reply: unknown, call: ScriptCall): void;
+  erred(error: unknown): void;
+  ask(command: Promise<unknown>, answered: (reply: unknown) => void, failed: (error: unknown) => void): void;
+  sendCall(encoded: EncodedCall, call: ScriptCall): void;
+}
+
+/** An encoded call on its way to one server: an object rather than functions, as every lock takes this path. */
+export class EncodedAttempt implements ScriptCall {
+  constructor(
+    private readonly scripts: Sender,
+    private readonly client: Redis,
+    private readonly encoded: EncodedCall,
+    private readonly call: ScriptCall,
+    /** Whether to send it again while the server refuses it for now. */
+    private readonly persists: boolean,
+  ) {}
+
+  settle(reply: unknown): void {
+    this.scripts.replied(reply, this.call);
+  }
+
+  fail(error: unknown): void {
+    const { scripts, encoded, call } = this;
+    const { script, keys, args } = encoded;
+    scripts.erred(error);
+    if (!isUnknownScript(error)) return this.refused(error);
+    scripts.ask(
+      this.client.eval(script.lua, keys.length, ...keys, ...args),
+      (reply) => call.settle(reply),
+      (reason) => this.refused(reason),
+    );
+  }
+
+  private refused(error: unknown): void {
+    const { scripts, encoded, call } = this;
+    if (this.persists && RefusedForNow.is(error)) scripts.sendCall(encoded, call);
+    else call.fail(error);
+  }
+}
+
+export function isUnknownScript(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('NOSCRIPT');
+}
+
+/**
+ * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
+ * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
+ * last answer.
+ */
+const FOR_NOW =
+  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+/** Milliseconds between two sends. */
+const PAUSE = 50;
+/** How long (ms) a command is repeated: the default of `commandTimeout`. */
+const LONGEST = 1_000;
+
+/** Repeats a command while the server refuses it for now. */
+export class RefusedForNow {
+  private until = 0;
+
+  constructor(
+    private readonly send: (failed: (error: unknown) => void) => void,
+    private readonly failed: (error: unknown) => void,
+  ) {}
+
+  static is(error: unknown): boolean {
+    return error instanceof Error && FOR_NOW.test(error.message);
+  }
+
+  readonly again = (error: unknown): void => {
+    const now = performance.now();
+    this.until ||= now + LONGEST;
+    if (now >= this.until || !RefusedForNow.is(error)) return this.failed(error);
+    setTimeout(() => this.send(this.again), PAUSE).unref();
+  };
+}

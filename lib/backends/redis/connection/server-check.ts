@@ -1,0 +1,251 @@
+import calculateSlot from 'cluster-key-slot';
+import type { Notice } from '../../../contracts/store.js';
+import { remedyOf, RedisFailure } from './connection-state.js';
+import { addressOf, serverOf } from './connection-options.js';
+import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
+import type { ScriptRunner } from './script-runner.js';
+import { connectionForMessages } from './watched-subscriber.js';
+import { redisScript } from './redis-script.js';
+
+/** How many names are tried at most to find one in a slot of the node. */
+const MOST_NAMES = 2_000;
+
+interface ServerCheck {
+  readonly rights: Rights;
+  readonly report: (notice: Notice) => void;
+  readonly inCluster: boolean;
+}
+
+/**
+ * Checks a server, or each master of a Cluster, before it is used: whether it takes writes, whether it may evict what
+ * must stay, and whether its user has the rights needed.
+ *
+ * @throws RedisFailure in one line, for the first server that cannot be used
+ */
+export async function checkServers(
+  scripts: ScriptRunner,
+  rights: Rights,
+  report: (notice: Notice) => void,
+): Promise<void> {
+  await scripts.command((client) => client.ping());
+  const { client } = scripts;
+  await Promise.all(
+    mastersOf(client).map((node) => {
+      const keys = isCluster(client) ? keysOn(client, node, rights) : rights.keys();
+      return checkServer(node, keys, { rights, report, inCluster: isCluster(client) });
+    }),
+  );
+}
+
+/** Why servers may drop locks that are held: a line for each that may. Rejects when one does not answer. */
+export async function evictionHazards({ client }: ScriptRunner): Promise<readonly string[]> {
+  const notices = await Promise.all(
+    mastersOf(client).map(async (node) => evictionNotice(node, await node.info('memory'))),
+  );
+  return notices.filter((notice) => notice?.level === 'warn').map((notice) => (notice as Notice).message);
+}
+
+async function checkServer(
+  node: RedisNode,
+  keys: readonly string[] | undefined,
+  { rights, report, inCluster }: ServerCheck,
+): Promise<void> {
+  const server = serverOf(node);
+  if (!rights.evictable) await checkEviction(node, server, report);
+  if (!keys) return;
+  const missing = new MissingRights(node, rights, inCluster);
+  await missing.look(keys);
+  const [refusal] = missing.other;
+  if (refusal !== undefined) {
+    const remedy = remedyOf(new Error(refusal));
+    throw new RedisFailure(
+      `${server} refuses what ${rights.whose} write: ${refusal}${remedy === undefined ? '' : `; ${remedy}`}`,
+    );
+  }
+  if (!missing.any) return;
+  const username = node.options.username ?? 'default';
+  const problem = `${server}: its ACL user "${username}" lacks rights needed for ${rights.whose}; run ACL SETUSER ${username} ${missing.grants}`;
+  if (missing.vital) throw new RedisFailure(problem);
+  report({
+    level: 'warn',
+    message: `${problem}. Until then messages do not arrive, and waiters are served more slowly`,
+  });
+}
+
+async function checkEviction(node: RedisNode, server: string, report: (notice: Notice) => void): Promise<void> {
+  let memory: string;
+  try {
+    memory = await node.info('memory');
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    report({ level: 'debug', message: `${server} does not tell whether it may evict locks: INFO answers ${why}` });
+    return;
+  }
+  const notice = evictionNotice(node, memory);
+  if (notice) report(notice);
+}
+
+function evictionNotice(node: RedisNode, memory: string): Notice | undefined {
+  const server = serverOf(node);
+  const policy = /^maxmemory_policy:([\w-]+)/m.exec(memory)?.[1];
+  if (policy === undefined) {
+    return {
+      level: 'debug',
+      message: `${server} does not tell whether it may evict locks: INFO has no maxmemory_policy`,
+    };
+  }
+  if (policy === 'noeviction') return undefined;
+  const unlimited = /^maxmemory:0\r?$/m.test(memory);
+  const remedy =
+    'set it to noeviction (CONFIG SET maxmemory-policy noeviction), or keep the locks on a Redis of their own';
+  const problem = `may evict held locks, as its maxmemory-policy is ${policy}`;
+  const message = unlimited
+    ? `${server} has no maxmemory and evicts nothing; with one it ${problem}: ${remedy}`
+    : `${server} ${problem}: ${remedy}`;
+  return { level: unlimited ? 'debug' : 'warn', message };
+}
+
+/** Keys in a slot of this node; `undefined` when it has no slots. */
+function keysOn(
+  { options: { keyPrefix = '' }, slots }: RedisCluster,
+  { options }: RedisNode,
+  rights: Rights,
+): readonly string[] | undefined {
+  const address = addressOf(options);
+  for (let tries = 0; tries < MOST_NAMES; tries++) {
+    const keys = rights.keys().map((key) => keyPrefix + key);
+    if (slots[calculateSlot(keys[0] as string)]?.[0] === address) return keys;
+  }
+  return undefined;
+}
+
+/** A harmless command; a number stands for the key at that position, counted from 1. */
+export type Probe = readonly [command: string, ...args: (string | number)[]];
+
+/** The rights that a part of the library needs from an ACL user. */
+export interface Rights {
+  /** As in "rights needed for locks". */
+  readonly whose: string;
+  /** Whether Redis may evict it under memory pressure without breaking a promise. */
+  readonly evictable: boolean;
+  readonly keyPatterns: readonly string[];
+  /** Absent where no messages are sent. */
+  readonly messages?: {
+    readonly channelPattern: string;
+    /** A channel without subscribers. */
+    readonly channel: string;
+  };
+  readonly probes: readonly Probe[];
+  /** Keys for one run of the probes, all in one Cluster slot; new ones with each call. */
+  keys(): readonly string[];
+}
+
+const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
+const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
+/** A client of a Cluster follows these. */
+const ELSEWHERE = /MOVED|CLUSTERDOWN/;
+
+/**
+ * Tries what a part of the library needs, and collects the rights that an ACL user lacks and other refusals of Redis.
+ */
+export class MissingRights {
+  readonly commands = new Set<string>();
+  readonly other = new Set<string>();
+  keys = false;
+  channels = false;
+
+  constructor(
+    private readonly node: RedisNode,
+    private readonly rights: Rights,
+    /** Whether the node belongs to a client of a Cluster. */
+    private readonly inCluster: boolean,
+  ) {}
+
+  /** Whether nothing works without these rights. Without messages, waiters only get their lock later. */
+  get vital(): boolean {
+    return this.keys || [...this.commands].some((command) => command !== 'subscribe' && command !== 'publish');
+  }
+
+  get any(): boolean {
+    return this.keys || this.channels || this.commands.size > 0;
+  }
+
+  /** The missing rights, in the syntax of ACL SETUSER. */
+  get grants(): string {
+    const { keyPatterns, messages } = this.rights;
+    const commands = [...this.commands].map((command) => `+${command}`);
+    const keys = this.keys ? keyPatterns.map((pattern) => `~${pattern}`) : [];
+    const channels = this.channels && messages ? [`&${messages.channelPattern}`] : [];
+    return [...commands, ...keys, ...channels].join(' ');
+  }
+
+  /** `keys` must lie in a slot of the node. */
+  async look(keys: readonly string[]): Promise<void> {
+    const { messages } = this.rights;
+    await Promise.all([this.tryScripts(keys), messages && this.trySubscribing(messages.channel)]);
+  }
+
+  note(command: string, text: string): void {
+    if (!REFUSED.test(text)) {
+      if (NO_WRITES.test(text) || (!this.inCluster && ELSEWHERE.test(text))) this.other.add(text);
+    } else if (/channel/.test(text)) this.channels = true;
+    else if (/\bkeys?\b/.test(text)) this.keys = true;
+    else this.commands.add(command.toLowerCase());
+  }
+
+  private async tryScripts(keys: readonly string[]): Promise<void> {
+    const { probes, messages } = this.rights;
+    const args = [JSON.stringify(probes), ...(messages ? [messages.channel] : [])];
+    const byDigest = await this.tried('evalsha', () => this.node.evalsha(PROBE.sha1, keys.length, ...keys, ...args));
+    const byText = await this.tried('eval', () => this.node.eval(PROBE.lua, keys.length, ...keys, ...args));
+    const failed = (byDigest ?? byText ?? []) as readonly string[];
+    for (let index = 0; index < failed.length; index += 2) this.note(failed[index] ?? '', failed[index + 1] ?? '');
+  }
+
+  /** Asks with ACL DRYRUN (Redis 7) if the user may; otherwise subscribes on a connection of its own. */
+  private async trySubscribing(channel: string): Promise<void> {
+    // ioredis stores null when no username is given.
+    const username = this.node.options.username ?? 'default';
+    try {
+      const answer = String(await this.node.call('ACL', 'DRYRUN', username, 'SUBSCRIBE', channel));
+      if (answer !== 'OK') this.note('subscribe', answer);
+    } catch {
+      const connection = connectionForMessages(this.node, { retryStrategy: () => null, maxRetriesPerRequest: 0 });
+      await this.tried('subscribe', async () => connection?.subscribe(channel));
+      connection?.disconnect();
+    }
+  }
+
+  private async tried<T>(command: string, call: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await call();
+    } catch (error) {
+      if (error instanceof Error) this.note(command, error.message);
+      return undefined;
+    }
+  }
+}
+
+/**
+ * Tries all commands, also after one has failed.
+ *
+ * KEYS: the keys that the commands refer to by number. ARGV: 1 the commands as JSON, 2 a channel if there is one.
+ * Returns the name and the error of each that failed, one after the other.
+ */
+export const PROBE = redisScript(`
+local failed = {}
+local try = function(command)
+  local reply = redis.pcall(unpack(command))
+  if type(reply) == 'table' and reply.err then
+    failed[#failed + 1] = command[1]
+    failed[#failed + 1] = reply.err
+  end
+end
+for _, probe in ipairs(cjson.decode(ARGV[1])) do
+  local command = {}
+  for place, part in ipairs(probe) do command[place] = type(part) == 'number' and KEYS[part] or part end
+  try(command)
+end
+if ARGV[2] then try({'PUBLISH', ARGV[2], ''}) end
+return failed
+`);

@@ -1,0 +1,189 @@
+import { randomUUID } from 'node:crypto';
+import type { NameRequest } from '../../../contracts/lock-requests.js';
+import { LockReplicationError } from '../../../errors/lock-errors.js';
+import { lockOption } from '../../../options/option-checks.js';
+import { Timeouts } from '../../../timing/timeouts.js';
+import { lockKey } from './redis-lock-keys.js';
+import { connectionForMessages } from '../connection/watched-subscriber.js';
+import type { RedisLink } from '../connection/redis-link.js';
+import { isCluster, type RedisSubscriber } from '../connection/redis-client.js';
+import type {
+  BeatRequest,
+  EnqueueRequest,
+  LockQueue,
+  Pending,
+  QueueAnswer,
+  QueueListener,
+  QueueMessage,
+  RequeueRequest,
+  TicketRequest,
+  WaiterRequest,
+} from '../../../contracts/lock-backend.js';
+
+/** The `commandTimeout` (ms) until a module has started. */
+const COMMAND_TIMEOUT = 1_000;
+/** The share of `commandTimeout` in which replicas must confirm: a grant may wait for one round before its own. */
+const SHARE = 1 / 3;
+/** How long (ms) the key of a round stays. */
+const KEY_TTL = 1_000;
+
+type Prefixed = Pick<NameRequest, 'prefix'>;
+
+/**
+ * Asks whether replicas have what Redis has written, by WAIT. It has a connection of its own, because WAIT holds up all
+ * commands behind it. Grants that come while one round is under way share the next.
+ */
+export class Replicas {
+  private readonly key = `replicas:${randomUUID()}`;
+  private readonly timeouts = new Timeouts();
+  private connection: RedisSubscriber | undefined;
+  private current: Promise<number> | undefined;
+  private next: Promise<number> | undefined;
+  private closed = false;
+  /** How long (ms) replicas may take. */
+  private patience = 0;
+
+  /** @throws LockConfigError on a Cluster: WAIT names no node */
+  constructor(
+    private readonly link: RedisLink,
+    private readonly least: number,
+  ) {
+    if (isCluster(link.client)) {
+      throw lockOption.conflict(`Option "minReplicas" is ${least}, but a Cluster cannot wait for them; leave it out`);
+    }
+    this.allow(COMMAND_TIMEOUT);
+  }
+
+  /** Sets the time limit of a round from the `commandTimeout` of a module. */
+  allow(commandTimeout: number): void {
+    this.patience = Math.max(1, Math.floor(commandTimeout * SHARE));
+  }
+
+  /**
+   * Resolves when enough replicas have all that Redis has written until now.
+   *
+   * @throws LockReplicationError when too few of them have it in time
+   */
+  async confirm({ prefix }: Prefixed, names: readonly string[]): Promise<void> {
+    this.next ??= this.after(this.current, prefix);
+    const confirmed = await this.next;
+    if (confirmed >= this.least) return;
+    throw new LockReplicationError(names, { confirmed, wanted: this.least, within: this.patience });
+  }
+
+  close(): void {
+    this.closed = true;
+    this.connection?.disconnect();
+    this.connection = undefined;
+  }
+
+  private async after(current: Promise<number> | undefined, prefix: string | undefined): Promise<number> {
+    await current?.catch(() => {});
+    this.current = this.next;
+    this.next = undefined;
+    return this.ask(prefix);
+  }
+
+  /** WAIT covers the last write of its own connection, and with it all that Redis has written before. */
+  private ask(prefix: string | undefined): Promise<number> {
+    return new Promise((resolve, reject) => {
+      const connection = this.connected();
+      const limit = this.timeouts.start(2 * this.patience, {
+        expire: () => {
+          this.disconnect(connection);
+          resolve(0);
+        },
+      });
+      const key = (this.link.client.options.keyPrefix ?? '') + lockKey({ prefix, name: this.key });
+      Promise.all([
+        connection.call('SET', key, '', 'PX', KEY_TTL),
+        connection.call('WAIT', this.least, this.patience),
+      ]).then(
+        ([, confirmed]) => {
+          if (limit.leave()) resolve(Number(confirmed));
+        },
+        (error: Error) => {
+          if (limit.leave()) reject(error);
+        },
+      );
+    });
+  }
+
+  private connected(): RedisSubscriber {
+    if (this.connection) return this.connection;
+    const connection = this.closed ? undefined : connectionForMessages(this.link.client, { keyPrefix: '' });
+    if (!connection) throw new Error('The backend is closed');
+    connection.on('end', () => this.disconnect(connection));
+    return (this.connection = connection);
+  }
+
+  private disconnect(connection: RedisSubscriber): void {
+    if (this.connection === connection) this.connection = undefined;
+    connection.disconnect();
+  }
+}
+
+type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+
+/** A queue whose grants count once enough replicas have them. One that they do not have is released. */
+export class ReplicatedQueue implements LockQueue {
+  constructor(
+    private readonly queue: LockQueue,
+    private readonly replicas: Replicas,
+    private readonly release: (request: TicketRequest) => Pending<unknown>,
+  ) {}
+
+  listen(listener: QueueListener): Promise<void> {
+    const { prefix, process } = listener;
+    return this.queue.listen({
+      prefix,
+      process,
+      onReconnect: () => listener.onReconnect(),
+      onMessage: (message) => {
+        if (message.kind === 'grant') void this.deliver(listener, message);
+        else listener.onMessage(message);
+      },
+    });
+  }
+
+  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
+    this.queue.unlisten?.(listener);
+  }
+
+  async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
+    return this.confirmed(request, await this.queue.enqueue(request));
+  }
+
+  async beat(request: BeatRequest): Promise<QueueAnswer | { readonly status: 'gone' }> {
+    return this.confirmed(request, await this.queue.beat(request));
+  }
+
+  async requeue(
+    request: RequeueRequest,
+  ): Promise<QueueAnswer | { readonly status: 'not-owner'; readonly resent: boolean }> {
+    return this.confirmed(request, await this.queue.requeue(request));
+  }
+
+  /** A grant that was not confirmed rejects: the caller of the backend then releases the ticket. */
+  private async confirmed<A extends { readonly status: string }>(request: WaiterRequest, answer: A): Promise<A> {
+    if (answer.status === 'granted') await this.replicas.confirm(request, [request.name]);
+    return answer;
+  }
+
+  /** The ticket of a grant that was not confirmed is released, and its process asks again. */
+  private async deliver(listener: QueueListener, message: GrantMessage): Promise<void> {
+    const { prefix } = listener;
+    const { name, ticket } = message;
+    try {
+      await this.replicas.confirm({ prefix }, [name]);
+    } catch {
+      // Without an answer the claim ends it.
+      this.release({ prefix, names: [name], ticket }).then(
+        () => {},
+        () => {},
+      );
+      return;
+    }
+    listener.onMessage(message);
+  }
+}

@@ -1,0 +1,98 @@
+import type { Pending } from '../../../contracts/store.js';
+import type {
+  HitAnswer,
+  HitRequest,
+  RateLimitStore,
+  TakeAnswer,
+  TakeRequest,
+} from '../../../contracts/primitive-stores.js';
+import { type RedisScript, integerOf, type RedisInteger } from '../connection/redis-script.js';
+import { ScriptBatch } from '../connection/script-batch.js';
+import type { ScriptRunner } from '../connection/script-runner.js';
+import { primitiveKey } from './primitive-key.js';
+import { HIT, PEEK, takeShareScript, takeScript } from './rate-limit.lua.js';
+
+/**
+ * Rate limits on Redis: `rate:{<key>}:<limit>`, after the prefix. The braces put all limits of a key into one Cluster
+ * slot.
+ */
+export class RedisRateLimitStore implements RateLimitStore {
+  private readonly takes: BatchesByLimits;
+  private readonly shares: BatchesByLimits;
+  private readonly hits: ScriptBatch;
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly prefix: string | undefined,
+  ) {
+    this.takes = new BatchesByLimits(scripts, takeScript);
+    this.shares = new BatchesByLimits(scripts, takeShareScript);
+    this.hits = new ScriptBatch(scripts, HIT);
+  }
+
+  take(request: TakeRequest): Pending<TakeAnswer> {
+    return request.least === request.most ? this.takeAll(request) : this.takeShare(request);
+  }
+
+  async peek(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<readonly number[]> {
+    const capacities = request.limits.map(({ capacity }) => capacity);
+    const used = await this.scripts.run(PEEK, this.keysOf(request), capacities);
+    return (used as RedisInteger[]).map(integerOf);
+  }
+
+  reset(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<unknown> {
+    return this.scripts.command((client) => client.unlink(this.keysOf(request)));
+  }
+
+  hit({ key, window, limit, block }: HitRequest): Pending<HitAnswer> {
+    return this.hits.run(undefined, [this.keyOf(key, 'hits')], [window, limit, block], hitAnswer);
+  }
+
+  private takeAll(request: TakeRequest): Pending<TakeAnswer> {
+    const { limits, most } = request;
+    const args: number[] = [];
+    for (const { interval, capacity } of limits) args.push(most * interval, capacity);
+    return this.takes.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply as RedisInteger)] };
+      const [taken, ...used] = (reply as RedisInteger[]).map(integerOf);
+      return { granted: taken === 1 ? most : 0, used };
+    });
+  }
+
+  private takeShare(request: TakeRequest): Pending<TakeAnswer> {
+    const { limits, least, most } = request;
+    const args = [least, most];
+    for (const { interval, capacity } of limits) args.push(interval, capacity);
+    return this.shares.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+      const [granted = 0, ...used] = (reply as RedisInteger[]).map(integerOf);
+      return { granted, used };
+    });
+  }
+
+  private keysOf({ key, limits }: Pick<TakeRequest, 'key' | 'limits'>): string[] {
+    return limits.map(({ id }) => this.keyOf(key, id));
+  }
+
+  private keyOf(key: string, id: string): string {
+    return `${primitiveKey('rate', { prefix: this.prefix, name: key })}:${id}`;
+  }
+}
+
+function hitAnswer(reply: unknown): HitAnswer {
+  const [hits = 0, left = 0, blocked] = (reply as RedisInteger[]).map(integerOf);
+  return { hits, left, blocked: blocked === 1 };
+}
+
+/** The batches of a script that differs by the number of limits of a call. */
+class BatchesByLimits {
+  private readonly batches: (ScriptBatch | undefined)[] = [];
+
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly scriptFor: (limits: number) => RedisScript,
+  ) {}
+
+  of(limits: number): ScriptBatch {
+    return (this.batches[limits] ??= new ScriptBatch(this.scripts, this.scriptFor(limits)));
+  }
+}

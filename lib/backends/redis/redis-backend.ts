@@ -1,0 +1,338 @@
+import { LockConfigError, LockKeyError } from '../../errors/lock-errors.js';
+import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store.js';
+import type {
+  PrimitiveStoreProvider,
+  PrimitiveStores,
+  RateLimitStore,
+  RunRecords,
+} from '../../contracts/primitive-stores.js';
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  LabelRequest,
+  ListedNames,
+  ListRequest,
+  LockBackend,
+  LockQueue,
+  KeepRequest,
+  LockState,
+  LockTraits,
+  MintRequest,
+  NameRequest,
+  Pending,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  TicketRequest,
+  TokenRange,
+} from '../../contracts/lock-backend.js';
+import type { StartRequest } from '../../contracts/store.js';
+import { isReadTicket } from '../../keys/ticket.js';
+import { RedisCacheStore } from './cache/redis-cache-store.js';
+import { RedisLink } from './connection/redis-link.js';
+import type { RedisConnection } from '../../options/redis-connection.js';
+import { Replicas, ReplicatedQueue } from './locks/replicas.js';
+import { LockInspection, listLocks } from './locks/lock-inspection.js';
+import { keysOf, labelKey, lockKey, publishArgument, versionsKey, rightsOfLocks } from './locks/redis-lock-keys.js';
+import { RedisLockQueue } from './locks/redis-lock-queue.js';
+import { leaseOf, tokenRange, type RedisInteger } from './connection/redis-script.js';
+import { ScriptBatch } from './connection/script-batch.js';
+import type { ScriptRunner } from './connection/script-runner.js';
+import { checkServers, evictionHazards } from './connection/server-check.js';
+import { VersionsInUse } from './connection/versions-in-use.js';
+import { fencingScripts, type FencingScripts } from './locks/fencing-scripts.js';
+import { KEEP, RENEW, RENEW_ONE } from './locks/release.lua.js';
+import type { Duration } from '../../options/checks.js';
+import { lockOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
+import { fenceTtlOf } from './locks/queue.lua.js';
+import calculateSlot from 'cluster-key-slot';
+import { RedisIdempotencyStore } from './primitives/redis-idempotency-store.js';
+import { RedisLatchStore } from './primitives/redis-latch-store.js';
+import { primitiveChannels } from './primitives/primitive-key.js';
+import { RedisPrimitiveChannel } from './primitives/redis-primitive-channel.js';
+import { RedisRateLimitStore } from './primitives/redis-rate-limit-store.js';
+import { RedisRunRecords } from './primitives/redis-run-records.js';
+import { RedisSemaphoreStore } from './primitives/redis-semaphore-store.js';
+
+/**
+ * Locks on one Redis (or Valkey) primary, or on a Redis Cluster. A lock is the string `lock:{name}`, as `SET key ticket
+ * NX PX ttl` makes it, so that clients in other languages that follow the redis.io protocol and this library exclude
+ * each other. Such a client sees a queue of ours as one long hold.
+ *
+ * The library uses a client that is passed in and never closes it. From options or a URL it makes a client of its own
+ * and closes it with the module. It opens a second connection, for messages, at the first wait for a busy lock.
+ */
+export function redis(connection: RedisConnection, options: RedisBackendOptions = {}): LockBackend {
+  return new RedisLockBackend(connection, redisBackendSettings(options));
+}
+
+const OPTION = { name: 'redis', ConfigError: LockConfigError };
+
+class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
+  readonly name = 'redis';
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly queue: LockQueue;
+  private readonly scripts: ScriptRunner;
+  private readonly releases: ScriptBatch;
+  private readonly link: RedisLink;
+  private readonly fencing: FencingScripts;
+  private readonly tickets: RedisLockQueue;
+  private readonly inspection: LockInspection;
+  private readonly versions: VersionsInUse;
+  /** `undefined` where no replica has to confirm. */
+  private readonly replicas: Replicas | undefined;
+
+  constructor(connection: RedisConnection, { fenceTtl, minReplicas }: RedisBackendSettings) {
+    this.fencing = fencingScripts(fenceTtl);
+    this.link = new RedisLink(connection, OPTION);
+    this.scripts = this.link.scripts;
+    this.versions = new VersionsInUse(this.scripts, this.link.reporters.report);
+    this.releases = new ScriptBatch(this.scripts, this.fencing.release);
+    this.tickets = new RedisLockQueue(this.link, this.fencing);
+    this.inspection = new LockInspection(this.scripts);
+    this.replicas = minReplicas > 0 ? new Replicas(this.link, minReplicas) : undefined;
+    this.queue = this.replicas
+      ? new ReplicatedQueue(this.tickets, this.replicas, (request) => this.release(request))
+      : this.tickets;
+  }
+
+  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    const { ticket, ttl, leastToken = 0 } = request;
+    const args = [this.publishing(request), ticket, ttl, leastToken];
+    const script = isReadTicket(ticket) ? this.fencing.readAll : this.fencing.acquireAll;
+    const answer = await this.scripts.run(script, this.keysOf(request), args);
+    const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
+    if (Number(granted) === 1) {
+      const tokens = { first: Number(tokenOrIndex), count: 1 };
+      await this.replicas?.confirm(request, request.names);
+      return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
+    }
+    const name = request.names[Number(tokenOrIndex) - 1] as string;
+    return { status: 'busy', name, owner, remaining: leaseOf(pttl) };
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    if (this.scripts.client.isCluster) return requests.map((request) => this.renewEach(request));
+    return this.renewInOneScript(requests);
+  }
+
+  release(request: TicketRequest): Pending<ReleaseAnswer> {
+    const [name = '', ...others] = request.names;
+    return others.length === 0 ? this.releaseOne(request, name) : this.releaseEach(request);
+  }
+
+  async mint(request: MintRequest): Promise<TokenRange | null> {
+    const args = [this.publishing(request), request.ticket, request.leastToken];
+    const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), args)) as RedisInteger[];
+    return reply.length === 0 ? null : tokenRange(reply);
+  }
+
+  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    const { scripts } = this;
+    const { disconnects } = scripts;
+    const args = [this.publishing(request), request.ticket, request.rest];
+    const reply = await scripts.run(KEEP, this.keysOf(request), args);
+    return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
+  }
+
+  async downgrade({ prefix, names, ticket, ttl }: RenewRequest): Promise<void> {
+    const args = [this.publishing({ prefix }), ticket, ttl];
+    const runs = names.map((name) => this.scripts.run(this.fencing.downgrade, keysOf({ prefix, name }), args));
+    await Promise.all(runs);
+  }
+
+  inspect(request: NameRequest): Promise<LockState | null> {
+    return this.inspection.inspect(request);
+  }
+
+  async label(request: LabelRequest): Promise<void> {
+    const key = labelKey(request, request.process);
+    const { label, ttl } = request;
+    if (ttl === 0) await this.scripts.command((client) => client.del(key));
+    else await this.scripts.command((client) => client.set(key, label, 'PX', ttl));
+  }
+
+  async forceRelease(request: NameRequest): Promise<string | readonly string[] | null> {
+    const args = [this.publishing(request)];
+    return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | string[] | null>;
+  }
+
+  list(request: ListRequest): Promise<ListedNames> {
+    return listLocks(this.scripts, request);
+  }
+
+  whenConnected(listener: () => void): () => void {
+    return this.scripts.whenConnected(listener);
+  }
+
+  openCacheStore(prefix: string | undefined): CacheStore {
+    return new RedisCacheStore(this.link, prefix);
+  }
+
+  openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
+    return new RedisPrimitiveStores(this.link, prefix);
+  }
+
+  async start(request: StartRequest): Promise<void> {
+    this.link.start(request);
+    this.replicas?.allow(request.commandTimeout);
+    const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix);
+    await Promise.all([
+      checkServers(this.scripts, rights, request.report),
+      this.versions.note(versionsKey(request), 'locks'),
+    ]);
+  }
+
+  hazards(): Promise<readonly string[]> {
+    return evictionHazards(this.scripts);
+  }
+
+  diagnose(error?: unknown): Error {
+    return this.link.diagnose(error);
+  }
+
+  async ping(): Promise<void> {
+    await this.scripts.command((client) => client.ping());
+  }
+
+  async close(): Promise<void> {
+    this.versions.close();
+    this.tickets.close();
+    this.replicas?.close();
+    this.link.close();
+  }
+
+  private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {
+    const answers = await Promise.all(request.names.map((name) => this.releaseOne(request, name)));
+    const worst = (['taken', 'gone'] as const).find((status) => answers.some((answer) => answer.status === status));
+    return { status: worst ?? 'released', resent: answers.some(({ resent }) => resent) };
+  }
+
+  private releaseOne({ prefix, ticket }: TicketRequest, name: string): Pending<ReleaseAnswer> {
+    const { scripts } = this;
+    const { disconnects } = scripts;
+    return this.releases.run(this.publishing({ prefix }), keysOf({ prefix, name }), [ticket], (reply) => {
+      return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
+    });
+  }
+
+  /**
+   * Renews each name alone: during a migration, the keys of several locks may lie at two nodes. The answers lack the
+   * number of waiters.
+   */
+  private async renewEach({ prefix, names, ticket, ttl }: RenewRequest): Promise<RenewAnswer> {
+    const answers = await Promise.all(
+      names.map((name) => this.scripts.run(RENEW_ONE, [lockKey({ prefix, name })], [ticket, ttl])),
+    );
+    const remaining = Math.min(...(answers as RedisInteger[]).map(Number));
+    return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
+  }
+
+  private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
+    const keys = requests.flatMap((request) => this.keysOf(request).filter((_, index) => index % 2 === 0));
+    const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
+    const answers = this.scripts.run(RENEW, keys, args) as Promise<RedisInteger[]>;
+    return requests.map(async (_, index): Promise<RenewAnswer> => {
+      const [remaining, waiting] = (await answers).slice(2 * index).map(Number) as [number, number];
+      return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
+    });
+  }
+
+  private publishing(request: Pick<NameRequest, 'prefix'>): string {
+    return publishArgument(request, this.link.client);
+  }
+
+  private keysOf({ prefix, names }: TicketRequest): readonly string[] {
+    if (names.length === 1) return keysOf({ prefix, name: names[0] as string });
+    if (this.scripts.client.isCluster) requireOneSlot(this.scripts.client.options.keyPrefix, prefix, names);
+    return names.flatMap((name) => keysOf({ prefix, name }));
+  }
+}
+
+function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
+  const answer = Number(reply);
+  return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
+}
+
+/** The options of `redis()` beside the connection. */
+export interface RedisBackendOptions {
+  /**
+   * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each
+   * name. Tokens rise even without it, because they start from the time of Redis; the counter bridges the difference of
+   * two servers' clocks when a name moves to another server. At least 1 s.
+   * @default '10m'
+   */
+  fenceTtl?: Duration;
+  /**
+   * How many replicas must confirm each grant, within a third of `commandTimeout` from the `WAIT` on. A grant that they
+   * do not confirm is released, and the call rejects with `LockReplicationError`. This makes it less likely that a
+   * failover forgets a lock, and does not exclude it. Each grant takes a `WAIT` longer, which goes over a connection of
+   * its own. Refused on a Cluster; a Sentinel client of node-redis cannot do it.
+   * @default 0
+   */
+  minReplicas?: number;
+}
+
+export interface RedisBackendSettings {
+  /** `undefined`: the default. */
+  readonly fenceTtl: number | undefined;
+  readonly minReplicas: number;
+}
+
+const setting = settingOf<RedisBackendSettings>();
+
+const OPTIONS = new OptionTable<RedisBackendOptions, RedisBackendSettings>(
+  lockOption,
+  'option of redis()',
+  '',
+  { fenceTtl: undefined, minReplicas: 0 },
+  { fenceTtl: setting('fenceTtl', fenceTtlOf), minReplicas: setting('minReplicas', checkedMinReplicas) },
+);
+
+function checkedMinReplicas(value: unknown, option: string): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
+  throw lockOption.refused(option, value, 'a whole number from 0 on');
+}
+
+/** @throws LockConfigError with the option, the value and the remedy */
+export function redisBackendSettings(options: RedisBackendOptions): RedisBackendSettings {
+  return OPTIONS.settings(lockOption.object('options', options, 'an object of options of redis()'));
+}
+
+/** @throws LockKeyError for names that a Cluster cannot take in one step */
+export function requireOneSlot(keyPrefix = '', prefix: string | undefined, names: readonly string[]): void {
+  if (new Set(names.map((name) => calculateSlot(keyPrefix + lockKey({ prefix, name })))).size === 1) return;
+  const [first = '', second = ''] = names;
+  throw new LockKeyError(
+    `Locks ${names.map((name) => `"${name}"`).join(', ')} lie in different slots of the Redis Cluster and cannot be ` +
+      `taken in one step; begin their names with one tag in braces, for example "{shop}${first}" and "{shop}${second}"`,
+    names,
+  );
+}
+
+/** The stores of the primitives on Redis, on the connection of the locks. */
+export class RedisPrimitiveStores implements PrimitiveStores {
+  readonly runs: RunRecords;
+  readonly semaphores: RedisSemaphoreStore;
+  readonly latches: RedisLatchStore;
+  private readonly channel: RedisPrimitiveChannel;
+  readonly results: RedisIdempotencyStore;
+  readonly rateLimits: RateLimitStore;
+
+  constructor(
+    protected readonly link: RedisLink,
+    protected readonly prefix: string | undefined,
+  ) {
+    this.runs = new RedisRunRecords(link.scripts, prefix);
+    this.channel = new RedisPrimitiveChannel(link, primitiveChannels(prefix));
+    this.semaphores = new RedisSemaphoreStore(link, prefix, this.channel);
+    this.latches = new RedisLatchStore(link, prefix, this.channel);
+    this.results = new RedisIdempotencyStore(link, prefix);
+    this.rateLimits = new RedisRateLimitStore(link.scripts, prefix);
+  }
+
+  async close(): Promise<void> {
+    this.channel.close();
+  }
+}

@@ -1,0 +1,102 @@
+import type { ReleaseAnswer, RenewAnswer } from '../../contracts/lock-backend.js';
+import type { RedisInteger } from '../redis/connection/redis-script.js';
+import type { RedlockNode, ReleaseKeys } from './redlock-node.js';
+import type { Acquisition } from './acquisition.js';
+import type { Quorum, Tally } from './round.js';
+
+/** Counts the answers to a release: 1 when the node held the ticket, 0 when a name was free, -1 when it was taken. */
+export class ReleaseTally implements Tally<RedisInteger, ReleaseAnswer> {
+  private readonly disconnects: number;
+  private released = 0;
+  private gone = 0;
+  private taken = 0;
+
+  constructor(
+    private readonly quorum: Quorum,
+    private readonly ticket: string,
+    /** Absent for a request that is not repeated at a node that failed. */
+    private readonly keys: ReleaseKeys | undefined,
+    /** The request for this ticket that not all nodes have answered. */
+    private readonly acquisition: Acquisition | undefined,
+  ) {
+    this.disconnects = quorum.disconnects;
+  }
+
+  add(reply: RedisInteger, node: RedlockNode): void {
+    const answer = Number(reply);
+    this.acquisition?.releasedAt(node);
+    if (answer === 1) this.released += 1;
+    else if (answer === 0) this.gone += 1;
+    else this.taken += 1;
+  }
+
+  late(_: RedisInteger, node: RedlockNode): void {
+    this.acquisition?.releasedAt(node);
+  }
+
+  failed(node: RedlockNode): void {
+    if (this.keys) node.owes(this.ticket, this.keys);
+  }
+
+  /**
+   * Released, unless the nodes that held the ticket can be no majority. Once a majority has
+   * answered, those that failed cannot hold the lock by themselves.
+   */
+  outcome(open: number): ReleaseAnswer | undefined {
+    const { nodes, size, spare } = this.quorum;
+    const without = this.gone + this.taken;
+    if (without > spare) return { status: this.taken > 0 ? 'taken' : 'gone', resent: this.resent };
+    const failed = nodes.length - open - this.released - without;
+    const done = this.released >= size || (open === 0 && failed <= spare);
+    return done ? { status: 'released', resent: this.resent } : undefined;
+  }
+
+  /** Whether a connection was lost meanwhile, after which its client sends requests again. */
+  private get resent(): boolean {
+    return this.quorum.disconnects !== this.disconnects;
+  }
+}
+
+/** Milliseconds left, or 0 where a name is free, or -1 where it is taken; and how many tickets wait. */
+export type RenewReply = readonly [remaining: RedisInteger, waiting?: RedisInteger];
+
+/** Counts the answers to a renewal. */
+export class RenewTally implements Tally<RenewReply, RenewAnswer> {
+  private readonly leases: number[] = [];
+  private readonly free: RedlockNode[] = [];
+  private taken = 0;
+  private waiting = 0;
+  private cancelled = false;
+
+  constructor(
+    private readonly quorum: Quorum,
+    /** Takes the names for the ticket at a node where they are free: the ticket has a majority without it. */
+    private readonly topUp: (node: RedlockNode) => void,
+    readonly ended: () => void,
+  ) {}
+
+  /** The ticket is released: nodes without it stay so. */
+  cancel(): void {
+    this.cancelled = true;
+  }
+
+  add([remaining, waiting]: RenewReply, node: RedlockNode): void {
+    const left = Number(remaining);
+    if (left > 0) this.leases.push(left);
+    else if (left === 0) this.free.push(node);
+    else this.taken += 1;
+    this.waiting = Math.max(this.waiting, Number(waiting ?? 0));
+  }
+
+  /** The lease lasts for as long as a majority keeps it. */
+  outcome(): RenewAnswer | undefined {
+    const { size, spare } = this.quorum;
+    const { waiting } = this;
+    if (this.leases.length >= size) return { status: 'renewed', remaining: Math.min(...this.leases), waiting };
+    return this.free.length + this.taken > spare ? { status: 'not-owner' } : undefined;
+  }
+
+  decided(answer: RenewAnswer | undefined): void {
+    if (answer?.status === 'renewed' && !this.cancelled) for (const node of this.free) this.topUp(node);
+  }
+}

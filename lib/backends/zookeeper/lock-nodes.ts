@@ -1,0 +1,291 @@
+import { Exception } from 'node-zookeeper-client';
+import type {
+  MintRequest,
+  NameRequest,
+  QueueAnswer,
+  ReleaseAnswer,
+  RenewAnswer,
+  RequeueRequest,
+  TokenRange,
+  WaiterRequest,
+} from '../../contracts/lock-backend.js';
+import { codeOf, unless, type Children, type ZooKeeperRequests } from './zookeeper-requests.js';
+import type { ZooKeeperConnection } from './zookeeper-connection.js';
+import type { ZooKeeperSession } from './zookeeper-session.js';
+import {
+  type FencingTokens,
+  processOf,
+  LockNode,
+  parentPath,
+  isWorn,
+  nodeKey,
+  childPrefix,
+  inOrder,
+} from './lock-node.js';
+import type { QueuePlaces } from './zookeeper-lock-queue.js';
+import type { ParentNodes } from './parent-nodes.js';
+
+/** How often a node is created anew because its parent was removed meanwhile. */
+const TRIES = 5;
+const NO_DATA = Buffer.alloc(0);
+const ignored = () => {};
+
+/** Creates, passes on and removes the nodes of the tickets of this process. */
+export class LockNodes {
+  /** What each process writes to its nodes. */
+  private readonly labels = new Map<string, Buffer>();
+  /** Nodes that must go, although the request to remove them was not answered. */
+  private readonly doomed = new Map<string, WaiterRequest>();
+
+  constructor(
+    private readonly connection: ZooKeeperConnection,
+    private readonly registry: NodeRegistry,
+    private readonly places: QueuePlaces,
+    private readonly tokens: FencingTokens,
+  ) {}
+
+  /** Takes the name if it is free; else waits for it, or removes the node again. */
+  async enter(request: WaiterRequest, waits: boolean): Promise<QueueAnswer> {
+    const session = this.connection.current ?? (await this.connection.opened());
+    const known = this.registry.find(request);
+    if (known) return this.enterAgain(known, request, waits);
+    const node = this.registry.add(session, request);
+    const answer = this.create(node, waits);
+    node.entered = answer;
+    if ((await answer).status === 'busy' && !waits) this.withdraw(node);
+    return answer;
+  }
+
+  /** `undefined`: the ticket neither owns the name nor waits for it. */
+  async beat(request: WaiterRequest): Promise<QueueAnswer | undefined> {
+    const node = this.registry.find(request);
+    await node?.entered;
+    return node && (await this.connects(node)) ? this.places.look(node) : undefined;
+  }
+
+  async leave(request: WaiterRequest): Promise<ReleaseAnswer['status']> {
+    const { root, parents } = this.registry;
+    const node = this.registry.find(request);
+    if (node && node.path === undefined) await node.entered.catch(ignored);
+    if (node) this.registry.remove(node);
+    const session = this.connection.current ?? (await this.connection.opened());
+    const parent = node?.parent ?? parentPath(root, request);
+    const stray = () => removeStray(session.requests, root, parent, request.ticket);
+    if (node?.path === undefined || session !== node.session) return stray();
+    try {
+      await session.requests.remove(node.path);
+    } catch (error) {
+      unless(Exception.NO_NODE)(error);
+      return stray();
+    }
+    if (isWorn(node.path)) void parents.remove(parent, session.requests);
+    return node.tokens ? 'released' : 'taken';
+  }
+
+  /** Passes the name on and waits for it again, in one step; `undefined` when the ticket does not own it. */
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | undefined> {
+    const node = this.registry.find(request);
+    if (!node?.tokens || node.path === undefined || !(await this.connects(node))) return undefined;
+    const { session, parent } = node;
+    const { requests } = session;
+    const next = this.registry.add(session, { ...request, ticket: request.again });
+    this.registry.parents.use(parent, requests)?.catch(ignored);
+    this.registry.remove(node);
+    const replaced = requests.replace(node.path, next.key, this.dataOf(next)).then((path) => (next.path = path));
+    const entered = this.answerTo(next, Promise.all([replaced, requests.children(parent)]), true);
+    next.entered = entered;
+    try {
+      return await entered;
+    } catch (error) {
+      if (next.path === undefined) this.registry.remove(next);
+      unless(Exception.NO_NODE)(error);
+      return undefined;
+    }
+  }
+
+  async mint(request: MintRequest): Promise<TokenRange | null> {
+    const node = this.registry.find(request);
+    if (!node?.tokens || node.path === undefined || !(await this.connects(node))) return null;
+    try {
+      return (node.tokens = await this.tokens.mint(node, request.leastToken, this.dataOf(node)));
+    } catch (error) {
+      unless(Exception.NO_NODE)(error);
+      this.registry.remove(node);
+      return null;
+    }
+  }
+
+  async renew(request: WaiterRequest): Promise<RenewAnswer> {
+    const node = this.registry.find(request);
+    if (!node?.tokens || !(await this.connects(node))) return { status: 'not-owner' };
+    const answer = await this.places.look(node);
+    if (answer?.status !== 'granted') return { status: 'not-owner' };
+    return { status: 'renewed', remaining: answer.remaining, waiting: answer.waiting ?? 0 };
+  }
+
+  /** Writes the label to the nodes of the process, those that there are and those to come; an empty one to none. */
+  async label(process: string, label: string): Promise<void> {
+    const before = this.labels.get(process) ?? NO_DATA;
+    const data = Buffer.from(label);
+    if (data.length === 0) this.labels.delete(process);
+    else this.labels.set(process, data);
+    if (before.equals(data)) return;
+    const { current } = this.connection;
+    if (!current) return;
+    const nodes = this.registry.ofProcess(process).filter(({ session }) => session === current);
+    await Promise.allSettled(pathsOf(nodes).map((path) => current.requests.setData(path, data)));
+  }
+
+  /** Somebody has removed the node of a ticket. */
+  revoke(request: NameRequest, ticket: string): void {
+    const node = this.registry.find({ ...request, ticket });
+    if (node) this.places.revoked(node);
+  }
+
+  /** A connection is open again: removes what could not be removed. */
+  removeDoomed(): void {
+    for (const [key, request] of this.doomed) {
+      this.leave(request).then(() => this.doomed.delete(key), ignored);
+    }
+  }
+
+  /** The session has ended. Answers the tickets that owned a name. */
+  lose(session: ZooKeeperSession): string[] {
+    const lost = this.registry.removeAll(session);
+    return lost.filter(({ tokens }) => tokens).map(({ ticket }) => ticket);
+  }
+
+  /** Removes all nodes of this process. */
+  async close(): Promise<void> {
+    const { current } = this.connection;
+    if (!current) return;
+    const paths = pathsOf(this.registry.removeAll(current));
+    await Promise.allSettled(paths.map((path) => current.requests.remove(path)));
+  }
+
+  private async enterAgain(node: LockNode, request: WaiterRequest, waits: boolean): Promise<QueueAnswer> {
+    await node.entered;
+    const there = (await this.connects(node)) && this.registry.has(node);
+    return (there && (await this.places.look(node, waits))) || this.enter(request, waits);
+  }
+
+  private async create(node: LockNode, waits: boolean): Promise<QueueAnswer> {
+    const { requests } = node.session;
+    const { parents } = this.registry;
+    for (let attempt = 1; ; attempt++) {
+      // All at once: the server carries them out in this order.
+      const parent = parents.use(node.parent, requests);
+      const created = requests.createEphemeral(node.key, this.dataOf(node)).then((path) => (node.path = path));
+      try {
+        return await this.answerTo(node, Promise.all([created, requests.children(node.parent), parent]), waits);
+      } catch (error) {
+        if (node.path !== undefined) throw error;
+        if (codeOf(error) !== Exception.NO_NODE || attempt === TRIES) {
+          this.registry.remove(node);
+          throw error;
+        }
+        parents.forget(node.parent);
+        await parents.createRoot(requests);
+      }
+    }
+  }
+
+  private async answerTo(node: LockNode, sent: Promise<[unknown, Children, ...unknown[]]>, waits: boolean) {
+    const [, children] = await sent;
+    const answer = await this.places.answer(node, children, waits);
+    if (answer) return answer;
+    throw new Error(`Somebody has removed the node ${String(node.path)}`);
+  }
+
+  /** The ticket must not wait: removes its node. */
+  private withdraw(node: LockNode): void {
+    const { name, ticket, prefix } = node;
+    const request = { prefix, name, ticket };
+    this.leave(request).catch(() => this.doomed.set(node.key, request));
+  }
+
+  /** Waits for a connection. Answers `false` when the session of the node is over. */
+  private async connects({ session }: LockNode): Promise<boolean> {
+    return session.connected || (!session.lost && (await this.connection.opened()) === session);
+  }
+
+  private dataOf(node: LockNode): Buffer {
+    return this.labels.get(processOf(node.ticket)) ?? NO_DATA;
+  }
+}
+
+function pathsOf(nodes: readonly LockNode[]): string[] {
+  return nodes.flatMap(({ path = [] }) => path);
+}
+
+/** The nodes of this process that own a name, wait for it, or are about to be created. */
+export class NodeRegistry {
+  private readonly nodes = new Map<string, LockNode>();
+
+  constructor(
+    readonly root: string,
+    readonly parents: ParentNodes,
+  ) {}
+
+  find(request: WaiterRequest): LockNode | undefined {
+    return this.nodes.get(nodeKey(parentPath(this.root, request), request.ticket));
+  }
+
+  add(session: ZooKeeperSession, request: WaiterRequest): LockNode {
+    const node = new LockNode(session, this.root, request);
+    this.nodes.set(node.key, node);
+    return node;
+  }
+
+  has(node: LockNode): boolean {
+    return this.nodes.get(node.key) === node;
+  }
+
+  ofProcess(process: string): LockNode[] {
+    return [...this.nodes.values()].filter((node) => node.process === process);
+  }
+
+  /** Forgets the node, and watches nothing for it any more. */
+  remove(node: LockNode): void {
+    if (!this.has(node)) return;
+    this.nodes.delete(node.key);
+    node.recent?.leave();
+    node.unwatch();
+    this.parents.leave(node.parent);
+  }
+
+  /** Forgets the nodes of a session, and answers them. */
+  removeAll(session: ZooKeeperSession): LockNode[] {
+    const removed = [...this.nodes.values()].filter((node) => node.session === session);
+    for (const node of removed) this.remove(node);
+    return removed;
+  }
+}
+
+/**
+ * Removes the node of a ticket whose path this process does not know: the answer to its creation was lost, or its
+ * session was. The ticket in the name of the node finds it.
+ */
+export async function removeStray(
+  requests: ZooKeeperRequests,
+  root: string,
+  parent: string,
+  ticket: string,
+): Promise<ReleaseAnswer['status']> {
+  // The request to create it may have gone to another server, whose writes this one has not seen yet.
+  const [, order] = await Promise.all([requests.barrier(root), childrenOf(requests, parent)]);
+  const strays = order.filter((child) => child.startsWith(childPrefix(ticket)));
+  await Promise.all(strays.map((child) => requests.remove(`${parent}/${child}`).catch(unless(Exception.NO_NODE))));
+  if (strays.length > 0 && strays[0] === order[0]) return 'released';
+  return order.length === strays.length ? 'gone' : 'taken';
+}
+
+/** In order of arrival; none where nobody wants the name. */
+export async function childrenOf(requests: ZooKeeperRequests, parent: string): Promise<readonly string[]> {
+  try {
+    return inOrder((await requests.children(parent)).names);
+  } catch (error) {
+    if (codeOf(error) !== Exception.NO_NODE) throw error;
+    return [];
+  }
+}

@@ -1,0 +1,88 @@
+import type { CacheEngine } from './cache-engine.js';
+import { cacheOption } from '../options/option-checks.js';
+import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
+import { OptionResolver } from '../options/fixed-options.js';
+import { entrySettings, readSettings, type EntrySettings } from './options/entry-settings.js';
+import { encodeKeyPart, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
+
+/** Turns the keys and options of callers into full keys and complete settings, for the keys under one prefix. */
+export class KeyScope {
+  private opened: CacheEngine | undefined;
+  private readonly entryOptions = new OptionResolver((options: CacheEntryOptions) =>
+    entrySettings(options, this.engine.settings.entries),
+  );
+  private readonly readOptions = new OptionResolver((options: ReadOptions) =>
+    readSettings(options, this.engine.settings.entries, this.keyPrefix),
+  );
+
+  constructor(
+    private readonly runtime: { engine(): CacheEngine },
+    readonly keyPrefix: string,
+  ) {}
+
+  /** @throws CacheConfigError when the application has no cache */
+  get engine(): CacheEngine {
+    return (this.opened ??= this.runtime.engine());
+  }
+
+  /** @throws CacheConfigError */
+  settings(options: CacheEntryOptions | undefined): EntrySettings {
+    return options === undefined ? this.engine.settings.entries : this.entryOptions.settingsOf(options);
+  }
+
+  /** @throws CacheConfigError */
+  readSettings(options: ReadOptions | undefined): EntrySettings {
+    if (options !== undefined) return this.readOptions.settingsOf(options);
+    return readSettings(undefined, this.engine.settings.entries, this.keyPrefix);
+  }
+
+  /** @throws CacheKeyError */
+  key(key: string): string {
+    // Almost every key is valid; `cacheKey` finds out what is wrong with the others.
+    const valid = typeof key === 'string' && key !== '' && key.isWellFormed();
+    return this.keyPrefix + (valid ? key : cacheKey(key));
+  }
+
+  /** Returns them without duplicates. @throws CacheKeyError */
+  keys(keys: string | readonly string[]): readonly string[] {
+    return cacheKeys(keys).map((key) => this.keyPrefix + key);
+  }
+
+  /** @throws CacheConfigError, CacheKeyError */
+  beginning(prefix: string): string {
+    if (typeof prefix !== 'string') throw cacheOption.refused('prefix', prefix, "a string; '' stands for all keys");
+    return this.keyPrefix + keyBeginning(prefix);
+  }
+}
+
+/** One key, or several without duplicates. @throws CacheKeyError */
+export function cacheKeys(keys: string | readonly string[]): readonly string[] {
+  if (typeof keys === 'string') return [cacheKey(keys)];
+  if (!Array.isArray(keys)) throw new CacheKeyError(`Cache keys are ${String(keys)}; give a key or a list of keys`);
+  return [...new Set((keys as readonly string[]).map(cacheKey))];
+}
+
+/** @throws CacheKeyError */
+export function cacheKey(key: string): string {
+  const why = whyNotAName(key);
+  if (why) throw new CacheKeyError(`Cache key is ${why}; give a string of one character or more`);
+  return key;
+}
+
+/** The beginning of keys, which may be ''. @throws CacheKeyError */
+export function keyBeginning(prefix: string): string {
+  return prefix === '' ? prefix : cacheKey(prefix);
+}
+
+/** The parts joined by `:`, each escaped. @throws CacheKeyError */
+export function composedKey(parts: readonly unknown[]): string {
+  if (parts.length === 0) throw new CacheKeyError('A cache key has no parts; give one or more');
+  return parts
+    .map((part, index) => {
+      const why = whyNotAKeyPart(part);
+      if (why === undefined) return encodeKeyPart(String(part));
+      throw new CacheKeyError(`Part ${index + 1} of a cache key is ${why}; give a string, number, bigint or boolean`);
+    })
+    .join(':');
+}

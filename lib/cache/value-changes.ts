@@ -1,0 +1,250 @@
+import { cacheChannels } from '../events/cache-channels.js';
+import { publishInvalidate, publishRead } from './store/cache-stats.js';
+import { CacheBackendError, CacheConfigError } from '../errors/cache-errors.js';
+import type { CacheEngine } from './cache-engine.js';
+import { keyResource, tagResource, type Access } from './invalidation/step-order.js';
+import { type EntrySettings, staleTtlOf, timeToLive } from './options/entry-settings.js';
+import { freshValue, withoutRedis } from './value-reads.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { StoredData, DeleteMatchingRequest } from '../contracts/cache-store.js';
+import { cacheOption } from '../options/option-checks.js';
+import { countable, type Serialized } from './values/envelope.js';
+import type { DoubleDeletionTarget } from './invalidation/double-deletions.js';
+import type { DeleteMatchingOptions, DoubleDeleteOptions } from './operations.js';
+import { type KeyScope, cacheKeys } from './key-scope.js';
+import type { BatchLoader } from './load/cache-loader.js';
+import { BatchLoad } from './read/batch-load.js';
+import { valuesOf } from './store/store-calls.js';
+
+/** Stores the value once `go` resolves; `false` when it was not stored. All keys in this file are full. */
+export async function storeValue(
+  engine: CacheEngine,
+  key: string,
+  value: unknown,
+  settings: EntrySettings,
+  ifAbsent: boolean,
+  go: Promise<unknown> | undefined,
+): Promise<boolean> {
+  const ttl = timeToLive(value, settings);
+  if (ttl === 0) {
+    if (!ifAbsent) await engine.invalidations.invalidate([key], settings);
+    return !ifAbsent;
+  }
+  const write = new ValueWrite(engine, key, value, ttl, staleTtlOf(value, settings), settings);
+  try {
+    return await write.store(ifAbsent, go);
+  } catch (error) {
+    return withoutRedis(engine, error, settings) ?? false;
+  }
+}
+
+/** Adds to the number under the key, and returns the sum. @throws CacheConfigError when the value is not a number */
+export async function addToNumber(engine: CacheEngine, key: string, by: number, ttl: number): Promise<number> {
+  const { calls, local, stepOrder, unconfirmed } = engine;
+  local.forget(key);
+  try {
+    return await stepOrder.run([{ resource: keyResource(key), mode: 'increment' }], async () => {
+      if (unconfirmed.size > 0) await unconfirmed.settle(key);
+      return calls.run('increment', key, () => calls.store.increment({ key, by, ttl }));
+    });
+  } catch (error) {
+    if (!/not an integer|overflow|out of range/.test(String(error))) throw error;
+    throw new CacheConfigError(
+      `The value of "${key}" is not a whole number to which ${by} can be added: ${String(error)}; delete it, or set a number`,
+      [key],
+    );
+  } finally {
+    local.forget(key);
+  }
+}
+
+/** Deletes the value and returns it, if it is fresh. */
+export async function takeValue(engine: CacheEngine, key: string, settings: EntrySettings): Promise<unknown> {
+  const { calls, counters, invalidations, local, stepOrder, unconfirmed } = engine;
+  counters.invalidations += 1;
+  if (cacheChannels.invalidate.hasSubscribers) publishInvalidate({ key });
+  local.forget(key);
+  try {
+    const data = await stepOrder.run([{ resource: keyResource(key) }], async () => {
+      if (unconfirmed.size > 0) await unconfirmed.settle(key);
+      return calls.run('get and deletion', key, () => calls.store.take(key));
+    });
+    const found = await freshValue(engine, key, data);
+    counters[found ? 'secondLevelHits' : 'misses'] += 1;
+    publishRead(key, found !== undefined);
+    return found?.value;
+  } catch (error) {
+    if (error instanceof CacheBackendError) invalidations.deleteLater(key);
+    return withoutRedis(engine, error, settings);
+  } finally {
+    local.forget(key);
+  }
+}
+
+/** Makes the value expire `ttl` ms from now; `false` when there is none. */
+export async function expireValue(engine: CacheEngine, key: string, ttl: number): Promise<boolean> {
+  const { calls, local, stepOrder, unconfirmed } = engine;
+  local.forget(key);
+  try {
+    return await stepOrder.run([{ resource: keyResource(key) }], async () => {
+      if (unconfirmed.size > 0) await unconfirmed.settle(key);
+      return calls.run('expire', key, () => calls.store.expire({ key, ttl }));
+    });
+  } finally {
+    local.forget(key);
+  }
+}
+
+/** How often a value is sent if it reaches Redis too late, after a standstill of this process or of the network. */
+const MOST_TIMES = 4;
+
+/** Stores one value by hand, in the state that it had at the call. */
+export class ValueWrite {
+  /** The digits of a number that `incr` can count, or the content of the envelope. */
+  private readonly content: string | Serialized;
+  private readonly tags: readonly string[];
+
+  /** @throws CacheConfigError for a value that cannot be stored */
+  constructor(
+    private readonly engine: CacheEngine,
+    private readonly key: string,
+    value: unknown,
+    private readonly ttl: number,
+    private readonly staleTtl: number,
+    { tags, revive }: EntrySettings,
+  ) {
+    this.tags = tags;
+    if (value instanceof Promise) throw cacheOption.refused('value', value, 'what the promise resolves to: await it');
+    const counts = tags.length === 0 && staleTtl === 0 && countable(value);
+    this.content = counts ? String(value) : this.serialized(value, revive);
+  }
+
+  /** Stores after the steps called before, and after `go`. Resolves to whether it stored. @throws CacheBackendError */
+  async store(ifAbsent: boolean, go: Promise<unknown> | undefined): Promise<boolean> {
+    const { engine, key } = this;
+    const { invalidations, local, matchingDeletions, stepOrder } = engine;
+    const accesses: Access[] = [{ resource: keyResource(key) }];
+    for (const tag of this.tags) accesses.push({ resource: tagResource(tag), mode: 'begin' });
+    local.forget(key);
+    if (!ifAbsent) matchingDeletions.spare(key);
+    try {
+      return await stepOrder.run(accesses, async () => {
+        if (go) await go;
+        if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
+        return this.send(ifAbsent);
+      });
+    } catch (error) {
+      if (error instanceof CacheBackendError && !ifAbsent) invalidations.deleteLater(key);
+      throw error;
+    } finally {
+      local.forget(key);
+    }
+  }
+
+  private async send(ifAbsent: boolean): Promise<boolean> {
+    const { engine, key } = this;
+    const { calls, invalidations } = engine;
+    const ttl = this.ttl + this.staleTtl;
+    const data = await this.sealed();
+    const within = calls.options.commandTimeout;
+    const request = { key, data, ttl, ifAbsent, within };
+    // A value whose reply came too late may have been stored, and may be older than a later change.
+    const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
+    const before = invalidations.neededUntilStored(key);
+    let until = 0;
+    const call = () => {
+      until = performance.now() + within;
+      return calls.store.set(request);
+    };
+    try {
+      for (let time = 1; time <= MOST_TIMES; time++) {
+        const stored = await calls.run('set', key, call, late);
+        if (stored === true) engine.unconfirmed.confirmed(before);
+        if (stored !== 'late') return stored;
+      }
+      throw calls.failure('set', key, `it reached Redis more than ${within} ms after it was sent, ${MOST_TIMES} times`);
+    } catch (error) {
+      // Until then Redis may still store a value that it has not confirmed, which would undo a later change.
+      const left = until - performance.now();
+      if (left > 0 && !isAnswer(error)) await sleep(left);
+      throw error;
+    }
+  }
+
+  private async sealed(): Promise<StoredData> {
+    if (typeof this.content === 'string') return this.content;
+    const { engine, key, ttl, staleTtl, content } = this;
+    const tags = this.tags.length > 0 ? await engine.tagStamps.ofWrite(key, this.tags, ttl + staleTtl) : undefined;
+    const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, tags };
+    try {
+      return await engine.envelopes.sealSerialized(content, mark);
+    } catch (error) {
+      throw unstorable(key, error);
+    }
+  }
+
+  private serialized(value: unknown, revive: EntrySettings['revive']): Serialized {
+    try {
+      this.engine.unkeptClasses.look(this.key, value, revive);
+      return this.engine.envelopes.serialize(value);
+    } catch (error) {
+      throw unstorable(this.key, error);
+    }
+  }
+}
+
+function unstorable(key: string, error: unknown): CacheConfigError {
+  return new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
+}
+
+/** Whether it is a reply of Redis. */
+function isAnswer(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) if (cause.name === 'ReplyError') return true;
+  return false;
+}
+
+const DEFAULT_BATCH = 100;
+
+/** How many keys to look at in one step. @throws CacheConfigError */
+export function batchOf(batch: number = DEFAULT_BATCH): number {
+  cacheOption.require(Number.isSafeInteger(batch) && batch >= 1, 'batch', batch, 'a whole number from 1 on');
+  return batch;
+}
+
+/** Deletes the values of all keys that match, and returns how many there were. The prefix or pattern is full. */
+export function deleteMatching(
+  scope: KeyScope,
+  match: DeleteMatchingRequest['match'],
+  { batch, ...options }: DeleteMatchingOptions = {},
+): Promise<number> {
+  const request = { match, batch: batchOf(batch) };
+  return scope.engine.matchingDeletions.delete(request, scope.settings(options).failOpen);
+}
+
+/** Deletes before and after the write, and once more after `delay`. The keys or the prefix are full. */
+export function deleteTwice<T>(
+  scope: KeyScope,
+  target: DoubleDeletionTarget,
+  write: () => Promise<T>,
+  { delay, ...options }: DoubleDeleteOptions,
+): Promise<T> {
+  const wait = cacheOption.timerMilliseconds('delay', delay, 1);
+  return scope.engine.doubleDeletions.run(target, write, wait, scope.settings(options).failOpen);
+}
+
+/** Reads the values of the keys, all of which begin with `keyPrefix`, and loads the missing ones in one call. */
+export async function loadValues<T>(
+  engine: CacheEngine,
+  keyPrefix: string,
+  keys: readonly string[],
+  loader: BatchLoader<T>,
+  settings: EntrySettings,
+): Promise<T[]> {
+  const unique = cacheKeys(keys);
+  const batch = new BatchLoad(unique, loader, engine.loadScopes, keyPrefix);
+  const read: Parameters<BatchLoad['run']>[0] = (key, loading, participant) =>
+    engine.reads.read(keyPrefix + key, loading, settings, participant);
+  const values = valuesOf(await batch.run(read));
+  const byKey = new Map(unique.map((key, index) => [key, values[index]]));
+  return keys.map((key) => byKey.get(key) as T);
+}

@@ -1,0 +1,58 @@
+import { Option, type Command, InvalidArgumentError, CommanderError } from 'commander';
+import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
+import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
+
+export const BACKENDS = ['redis', 'postgres', 'mysql', 'etcd', 'zookeeper'] as const;
+
+export type BackendName = (typeof BACKENDS)[number];
+
+/** The options that every command takes. */
+export interface GlobalOptions {
+  readonly redis: string;
+  readonly cluster?: true;
+  readonly backend: BackendName;
+  readonly url?: string;
+  readonly prefix?: string;
+  readonly json?: true;
+}
+
+export function addGlobalOptions(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--redis <url>', 'the Redis of locks and cache').env('REDIS_URL').default('redis://localhost:6379'),
+    )
+    .option('--cluster', 'the URL names one node of a Redis Cluster')
+    .addOption(new Option('--backend <name>', 'what keeps the locks').choices(BACKENDS).default('redis'))
+    .option('--url <url>', 'where another backend is; hosts of etcd and ZooKeeper with commas')
+    .option('--prefix <prefix>', 'the prefix of the module')
+    .option('--json', 'print JSON; null stands for "never"');
+}
+
+/** About how many locks to show. */
+export function limitOption(): Option {
+  return new Option('--limit <count>', 'about how many locks to show, up to 10000').default(100).argParser((value) => {
+    const limit = Number(value);
+    if (Number.isInteger(limit) && limit >= 1 && limit <= 10_000) return limit;
+    throw new InvalidArgumentError('Give a whole number from 1 to 10000.');
+  });
+}
+
+/** What the program exits with. */
+export const EXIT = { done: 0, notFound: 1, usage: 2, unavailable: 3 } as const;
+
+const OF_USAGE = [LockConfigError, LockKeyError, CacheConfigError, CacheKeyError];
+
+/** A wrong argument or option. */
+export class UsageError extends Error {}
+
+export function exitCodeOf(error: unknown): number {
+  // Help and the version are no failures.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
+  if (error instanceof UsageError || OF_USAGE.some((each) => error instanceof each)) return EXIT.usage;
+  return EXIT.unavailable;
+}
+
+/** The message without a stack trace, in one line. */
+export function lineOf(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).split('\n').join(' ');
+}

@@ -1,0 +1,207 @@
+import { Readable } from 'node:stream';
+import { finished } from 'node:stream/promises';
+import { types } from 'node:util';
+import { StreamableFile } from '@nestjs/common';
+import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
+import type { HttpError } from '../errors/http-error.js';
+import {
+  type MethodCall,
+  type MethodInterceptor,
+  mockedService,
+  type InjectedService,
+} from '../wiring/injected-services.js';
+import type { OptionChecks } from '../options/option-checks.js';
+
+/** What a decorated method holds while it runs. */
+export interface Hold {
+  readonly signal: AbortSignal;
+}
+
+/** The argument of an `onBusy` function. */
+export interface BusyMethodCall<BusyError> {
+  readonly keys: readonly string[];
+  readonly args: readonly unknown[];
+  readonly error: BusyError;
+}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type BusyReaction<BusyError> = 'throw' | 'skip' | ((busy: BusyMethodCall<BusyError>) => unknown);
+
+/**
+ * Runs a method while something is held for it, from before the method begins until its promise, its Observable or its
+ * Node.js stream has ended. The method never runs without.
+ */
+export abstract class HoldingInterceptor<
+  Held extends Hold,
+  BusyError extends HttpError<string>,
+> implements MethodInterceptor {
+  protected constructor(
+    private readonly injected: InjectedService<unknown>,
+    /** The word for what is held, in errors. */
+    private readonly noun: string,
+    private readonly onBusy: BusyReaction<BusyError>,
+  ) {}
+
+  /**
+   * Takes what the call needs, runs `body`, gives back. `left` aborts when the caller is no longer interested.
+   */
+  protected abstract hold<T>(
+    call: MethodCall,
+    left: AbortSignal | undefined,
+    body: (held: Held) => Promise<T>,
+  ): Promise<T>;
+
+  protected abstract isBusy(error: unknown): error is BusyError;
+
+  interceptPromise(call: MethodCall): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.runPromise(call, resolve).then(resolve, reject);
+    });
+  }
+
+  interceptObservable(call: MethodCall): Observable<unknown> {
+    return new Observable((subscriber) => {
+      const unsubscribed = new AbortController();
+      let began = false;
+      const stream = async (held: Held) => {
+        began = true;
+        await untilStreamEnds(call.proceed() as Observable<unknown>, held, subscriber);
+      };
+      const run = async () => {
+        await this.hold(call, unsubscribed.signal, stream);
+        if (!began) throw mockedService(this.injected, call);
+      };
+      run().then(
+        () => subscriber.complete(),
+        (error: unknown) => {
+          if (began || !this.isBusy(error)) subscriber.error(error);
+          else this.busyStream(call, error).subscribe(subscriber);
+        },
+      );
+      return () => unsubscribed.abort();
+    });
+  }
+
+  /** Hands a stream over to the caller while the hold lasts. */
+  private async runPromise(call: MethodCall, handOver: (result: unknown) => void): Promise<unknown> {
+    let began = false;
+    try {
+      const value = await this.hold(call, undefined, async (held) => {
+        began = true;
+        const result = await call.proceed();
+        if (isObservable(result)) {
+          throw undeclaredObservable(this.injected, call, `the ${this.noun} cannot cover it`);
+        }
+        const stream = nodeStreamOf(result);
+        if (stream) await untilNodeStreamCloses(stream, held, () => handOver(result));
+        else if (isReadLater(result)) throw this.readLater(call);
+        return result;
+      });
+      if (!began) throw mockedService(this.injected, call);
+      return value;
+    } catch (error) {
+      if (began || !this.isBusy(error) || this.onBusy === 'throw') throw error;
+      return this.onBusy === 'skip' ? undefined : this.onBusy({ keys: error.keys, args: call.args, error });
+    }
+  }
+
+  private busyStream(call: MethodCall, error: BusyError): Observable<unknown> {
+    if (this.onBusy === 'skip') return EMPTY;
+    return new Observable((subscriber) => {
+      if (this.onBusy === 'throw' || this.onBusy === 'skip') return subscriber.error(error);
+      const value = this.onBusy({ keys: error.keys, args: call.args, error });
+      (isObservable(value) ? value : of(value)).subscribe(subscriber);
+    });
+  }
+
+  private readLater({ name }: MethodCall): Error {
+    return new this.injected.ConfigError(
+      `${name} resolved to an iterable, which its caller reads after the ${this.noun} is released; read it to its end and return ` +
+        `its content, or return Readable.from(iterable): a Node.js Readable keeps the ${this.noun} until it has ended`,
+    );
+  }
+}
+
+/** Settles when the stream ends or its reader leaves; rejects as soon as the hold is lost. */
+function untilStreamEnds(stream: Observable<unknown>, held: Hold, subscriber: Subscriber<unknown>): Promise<void> {
+  const { signal } = held;
+  const ended = new AbortController();
+  return new Promise<void>((resolve, reject) => {
+    // Before subscribing to the source, which may emit everything at once; the reader may have left already.
+    const left = new ReplaySubject<void>(1);
+    subscriber.add(() => left.next());
+    const lost = () => {
+      reject(signal.reason);
+      left.next();
+    };
+    signal.addEventListener('abort', lost, { signal: ended.signal });
+    stream.pipe(takeUntil(left)).subscribe({
+      next: (value) => subscriber.next(value),
+      error: reject,
+      complete: resolve,
+    });
+  }).finally(() => ended.abort());
+}
+
+function nodeStreamOf(result: unknown): Readable | undefined {
+  const stream: unknown = result instanceof StreamableFile ? result.getStream() : result;
+  return stream instanceof Readable ? stream : undefined;
+}
+
+/** Whether the values are made while the result is read: a generator or another async iterable. */
+function isReadLater(result: unknown): boolean {
+  if (typeof result !== 'object' || result === null) return false;
+  return types.isGeneratorObject(result) || Symbol.asyncIterator in result;
+}
+
+/** Settles when the stream has ended, failed or was destroyed; destroys it as soon as the hold is lost. */
+async function untilNodeStreamCloses(stream: Readable, held: Hold, handOver: () => void): Promise<void> {
+  const { signal } = held;
+  try {
+    signal.throwIfAborted();
+    handOver();
+    await finished(stream, { writable: false, signal });
+  } catch {
+    if (!signal.aborted) return;
+    // Without a listener, the error of an unread stream would end the process.
+    stream.on('error', () => {});
+    stream.destroy(signal.reason);
+    throw signal.reason;
+  }
+}
+
+/** Aborts with the first of them. */
+export function eitherOf(signal: AbortSignal, other: AbortSignal | undefined): AbortSignal {
+  return other ? AbortSignal.any([other, signal]) : signal;
+}
+
+/** The error for a method that returned an Observable without being declared to. `why` says what is wrong with that. */
+export function undeclaredObservable(
+  { ConfigError }: InjectedService<unknown>,
+  { name }: MethodCall,
+  why: string,
+): Error {
+  return new ConfigError(
+    `${name} returned an Observable without being declared to: ${why}. Declare the return type as ` +
+      'Observable<...>, with emitDecoratorMetadata on, and return it without a promise around it',
+  );
+}
+
+/**
+ * Runs a method that does its work before its promise settles.
+ *
+ * @throws ConfigError where it returned an Observable, which nobody would subscribe to
+ */
+export async function proceedToEnd({ ConfigError }: InjectedService<unknown>, call: MethodCall): Promise<unknown> {
+  const result = await call.proceed();
+  if (!isObservable(result)) return result;
+  throw new ConfigError(
+    `${call.name} returned an Observable, so that nothing of it has run; return a promise, as of firstValueFrom()`,
+  );
+}
+
+/** @throws the ConfigError of `checks` for what is not a reaction to a busy name */
+export function requireOnBusy(onBusy: unknown, checks: OptionChecks): void {
+  if (onBusy === 'throw' || onBusy === 'skip' || typeof onBusy === 'function') return;
+  throw checks.refused('onBusy', onBusy, "'throw', 'skip' or a function");
+}

@@ -1,0 +1,148 @@
+import { type Observable, defer, EMPTY, from, isObservable, of, switchMap } from 'rxjs';
+import { PrimitiveConfigError, PrimitiveKeyError, RateLimitExceededError } from '../errors/primitive-errors.js';
+import {
+  RATE_LIMITS,
+  type MethodCall,
+  type MethodInterceptor,
+  mockedService,
+  serviceOf,
+} from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { fixedOptions, withTemplate } from '../options/fixed-options.js';
+import { primitiveOption } from '../options/option-checks.js';
+import { rateLimitSettings, type RateLimitOptions } from '../primitives/rate-limit/rate-limit-options.js';
+import { singleKeyFunction, templateNamed } from './key-template.js';
+import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
+import type { MayResolveToUndefined, TakesArguments } from './method.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { undeclaredObservable } from './holding.js';
+
+const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
+
+/** The limit, and what a call beyond it does. */
+export type RateLimitedOptions = RateLimitOptions & {
+  /**
+   * What a call beyond the limit does: throw the `RateLimitExceededError` (`'throw'`), resolve to `undefined`
+   * (`'skip'`; an Observable completes at once), or resolve to the result of a function.
+   * @default 'throw'
+   */
+  onLimit?: OnLimit;
+};
+
+/** A method whose calls can be limited: it ends later than it returns. */
+export type LimitableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+
+/** `'skip'` needs a method that may resolve to `undefined`. */
+type MayBeSkipped<Method extends LimitableMethod, Options> = Options extends { onLimit: 'skip' }
+  ? MayResolveToUndefined<Method, { onLimitSkipNeedsAMethodThatMayResolveToUndefined: never }>
+  : unknown;
+
+/**
+ * Runs the method only as often as the limit allows, over all processes.
+ *
+ * The key is a template (`'user:<0>'`, `'order:<0.customer.id>'`) or a function of the method's arguments. Methods with
+ * the same key and the same limit share its count. An Observable is counted when it is subscribed to.
+ *
+ * @throws RateLimitExceededError when the limit is reached, unless `onLimit` says otherwise
+ * @throws PrimitiveBackendError when the store fails and `onFailure` is 'closed'
+ * @throws PrimitiveKeyError when the arguments make no valid key
+ * @throws PrimitiveNotWiredError when Nest did not create the instance
+ */
+export function RateLimit<
+  const Key extends string = never,
+  Arguments extends unknown[] = [],
+  const Options extends RateLimitedOptions = RateLimitedOptions,
+>(
+  key: Key | ((...args: Arguments) => string),
+  options: Options,
+): <Method extends LimitableMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    FitsKeyTemplate<Method, Key> &
+    YieldsOneKey<Key> &
+    TakesArguments<Method, Arguments> &
+    MayBeSkipped<Method, Options>,
+) => void;
+export function RateLimit(
+  key: string | ((...args: never[]) => string),
+  given: RateLimitedOptions,
+): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  const { onLimit = 'throw', ...limits } = primitiveOption.object('options', given, 'a limit') as RateLimitedOptions;
+  requireOnLimit(onLimit);
+  rateLimitSettings(limits);
+  const keyOf = singleKeyFunction(key, PrimitiveKeyError);
+  return (target, propertyKey, descriptor) => {
+    if (onLimit === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
+    const named = fixedOptions(withTemplate(limits, templateNamed(key, target, propertyKey)));
+    const interceptor = new RateLimitInterceptor(keyOf, named, onLimit);
+    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
+    injectProperty(target, RATE_LIMITS);
+    noteBackend(DECORATOR, target, propertyKey, named.backend);
+  };
+}
+
+function requireOnLimit(onLimit: unknown): void {
+  if (onLimit === 'throw' || onLimit === 'skip' || typeof onLimit === 'function') return;
+  throw primitiveOption.refused('onLimit', onLimit, "'throw', 'skip' or a function");
+}
+
+/** The argument of `onLimit`. */
+export interface LimitedCall {
+  readonly key: string;
+  readonly args: readonly unknown[];
+  readonly error: RateLimitExceededError;
+}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
+
+/** Takes of the limit, and runs the method if it may run. */
+export class RateLimitInterceptor implements MethodInterceptor {
+  constructor(
+    private readonly keyOf: (args: readonly unknown[]) => string,
+    private readonly options: RateLimitOptions,
+    private readonly onLimit: OnLimit,
+  ) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    const limited = await this.take(call);
+    if (!limited) return this.result(call);
+    if (this.onLimit === 'throw') throw limited.error;
+    return this.onLimit === 'skip' ? undefined : this.onLimit(limited);
+  }
+
+  interceptObservable(call: MethodCall): Observable<unknown> {
+    return defer(() => from(this.take(call))).pipe(
+      switchMap((limited) => {
+        if (!limited) return call.proceed() as Observable<unknown>;
+        if (this.onLimit === 'throw') throw limited.error;
+        if (this.onLimit === 'skip') return EMPTY;
+        const value = this.onLimit(limited);
+        return isObservable(value) ? value : of(value);
+      }),
+    );
+  }
+
+  private async result(call: MethodCall): Promise<unknown> {
+    const result = await call.proceed();
+    if (isObservable(result)) throw undeclaredObservable(RATE_LIMITS, call, 'its caller would get a promise of it');
+    return result;
+  }
+
+  /** Resolves to `undefined` if the method may run. */
+  private async take(call: MethodCall): Promise<LimitedCall | undefined> {
+    const { args } = call;
+    const limiter = serviceOf(RATE_LIMITS, call);
+    const key = this.keyOf(args);
+    const decision: unknown = await limiter.take(key, this.options);
+    if (!isDecision(decision)) throw mockedService(RATE_LIMITS, call);
+    if (decision.allowed) return undefined;
+    return { key, args, error: new RateLimitExceededError(key, decision.limit, decision.retryAfter) };
+  }
+}
+
+/** A mocked limiter answers nothing. */
+function isDecision(answer: unknown): answer is { allowed: boolean; limit: number; retryAfter: number } {
+  return typeof answer === 'object' && answer !== null && 'allowed' in answer;
+}

@@ -1,0 +1,55 @@
+import { PrimitiveConfigError } from '../errors/primitive-errors.js';
+import { JOBS, type MethodCall, type MethodInterceptor, serviceOf } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { withTemplate } from '../options/fixed-options.js';
+import { scheduleOf, type ScheduleOptions } from '../primitives/schedule/schedule-options.js';
+import type { IsFixedName } from './key-template.types.js';
+import type { MayResolveToUndefined, PromiseMethod } from './method.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { proceedToEnd } from './holding.js';
+
+const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
+
+/**
+ * Runs a scheduled method on one machine for each tick, however short it is: `@Cron`, `@Interval`, a BullMQ processor.
+ * It stands above or below the decorator of the scheduler.
+ *
+ * A machine that finds the name taken skips its run at once: the call resolves to `undefined`, and
+ * `ScheduledJobs.events` says so. Inside the method, `LockService.current()` is the lock; its signal aborts at
+ * `atMostFor`.
+ *
+ * @throws LockLostError when the method ended after `atMostFor`, or its lock was taken away
+ * @throws LockBackendError when the backend fails: the method did not run
+ * @throws PrimitiveNotWiredError when Nest did not create the instance
+ */
+export function ScheduledLock<const Name extends string>(
+  name: Name,
+  options: ScheduleOptions,
+): <Method extends PromiseMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    IsFixedName<Name> &
+    MayResolveToUndefined<Method, { aSkippedRunResolvesToUndefined: never }>,
+) => void {
+  scheduleOf(name, options);
+  const interceptor = new ScheduledLockInterceptor(name, withTemplate(options, name));
+  return (target, propertyKey, descriptor) => {
+    refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
+    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
+    injectProperty(target, JOBS);
+    noteBackend(DECORATOR, target, propertyKey, options.backend);
+  };
+}
+
+/** Runs the method where the name of the job is free, and resolves to `undefined` elsewhere. */
+export class ScheduledLockInterceptor implements MethodInterceptor {
+  constructor(
+    private readonly name: string,
+    private readonly options: ScheduleOptions,
+  ) {}
+
+  async interceptPromise(call: MethodCall): Promise<unknown> {
+    return serviceOf(JOBS, call).run(this.name, this.options, () => proceedToEnd(JOBS, call));
+  }
+}

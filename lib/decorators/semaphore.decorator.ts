@@ -1,0 +1,100 @@
+import { SEMAPHORES, type MethodCall, serviceOf } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { PrimitiveConfigError, PrimitiveKeyError, SemaphoreTimeoutError } from '../errors/primitive-errors.js';
+import { fixedOptions, withTemplate } from '../options/fixed-options.js';
+import { primitiveOption } from '../options/option-checks.js';
+import { semaphoreSettings, type SemaphoreOptions } from '../primitives/semaphore/semaphore-options.js';
+import type { EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
+import { singleKeyFunction, templateNamed } from './key-template.js';
+import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { requireOnBusy, eitherOf, HoldingInterceptor, type BusyMethodCall } from './holding.js';
+import type { Permit } from '../primitives/semaphore/held-permit.js';
+
+const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
+
+/** Semaphore options, and what a call does when it gets no permit. */
+export interface SemaphoreMethodOptions extends SemaphoreOptions {
+  /**
+   * What a call does when it got no permit in `wait` ms: throw the `SemaphoreTimeoutError` (`'throw'`), resolve to
+   * `undefined` (`'skip'`; an Observable completes at once), or resolve to the result of a function.
+   * @default 'throw'
+   */
+  onBusy?: OnNoPermit;
+}
+
+/**
+ * Runs at most `permits` calls of the method for each key at a time, over all processes; further calls wait their turn.
+ *
+ * The key is a template (`'report:<0>'`, `'report:<0.customer.id>'`) or a function of the method's arguments. Methods
+ * with the same key share its permits.
+ *
+ * The clock of `wait` starts with the call. Inside the method, `SemaphoreService.current()` is the permit.
+ *
+ * @throws SemaphoreTimeoutError when the call got no permit in `wait` ms, unless `onBusy` says otherwise
+ * @throws PermitLostError when the permit was lost before the method ended
+ * @throws PrimitiveBackendError when the backend fails
+ * @throws PrimitiveKeyError when the arguments make no valid key
+ * @throws PrimitiveNotWiredError when Nest did not create the instance
+ */
+export function Semaphore<
+  const Key extends string = never,
+  Arguments extends unknown[] = [],
+  const Options extends SemaphoreMethodOptions = SemaphoreMethodOptions,
+>(
+  key: Key | ((...args: Arguments) => string),
+  options: Options,
+): <Method extends HoldableMethod>(
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method> &
+    EndsWithItsResult<Method, { thePermitCannotCoverWhatThisPromiseResolvesTo: never }> &
+    FitsKeyTemplate<Method, Key> &
+    YieldsOneKey<Key> &
+    TakesArguments<Method, Arguments> &
+    MayBeSkipped<Method, Options>,
+) => void;
+export function Semaphore(
+  key: string | ((...args: never[]) => string),
+  options: SemaphoreMethodOptions,
+): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  const given = primitiveOption.object('options', options, 'an object of semaphore options, such as { permits: 3 }');
+  const { onBusy = 'throw', ...semaphore } = given as SemaphoreMethodOptions;
+  requireOnBusy(onBusy, primitiveOption);
+  semaphoreSettings(semaphore);
+  const keyOf = singleKeyFunction(key, PrimitiveKeyError);
+  return (target, propertyKey, descriptor) => {
+    if (onBusy === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
+    const named = fixedOptions(withTemplate(semaphore, templateNamed(key, target, propertyKey)));
+    const interceptor = new SemaphoreInterceptor(keyOf, named, onBusy);
+    wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
+    injectProperty(target, SEMAPHORES);
+    noteBackend(DECORATOR, target, propertyKey, named.backend);
+  };
+}
+
+/** The argument of `onBusy`. */
+export interface NoPermitCall extends BusyMethodCall<SemaphoreTimeoutError> {}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnNoPermit = 'throw' | 'skip' | ((busy: NoPermitCall) => unknown);
+
+/** Takes a permit, runs the method, gives it back. The method never runs without a permit. */
+export class SemaphoreInterceptor extends HoldingInterceptor<Permit, SemaphoreTimeoutError> {
+  constructor(
+    private readonly keyOf: (args: readonly unknown[]) => string,
+    private readonly options: SemaphoreOptions,
+    onBusy: OnNoPermit,
+  ) {
+    super(SEMAPHORES, 'permit', onBusy);
+  }
+
+  protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (permit: Permit) => Promise<T>): Promise<T> {
+    const options = left ? { ...this.options, signal: eitherOf(left, this.options.signal) } : this.options;
+    return serviceOf(SEMAPHORES, call).withPermit(this.keyOf(call.args), options, body);
+  }
+
+  protected isBusy(error: unknown): error is SemaphoreTimeoutError {
+    return error instanceof SemaphoreTimeoutError;
+  }
+}

@@ -1,0 +1,99 @@
+import { type CacheSerializer, typedSerializer } from '../cache/values/serializers.js';
+import type { HttpResponse } from './http-response.js';
+
+/** What is kept of an answer. */
+export interface KeptResponse {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[]>>;
+  readonly body: unknown;
+}
+
+/** The body as JSON, as it is sent; what else an object gives as its JSON, such as text; or what is no object. */
+type StoredBody = { readonly json: string } | { readonly written: unknown } | { readonly body: unknown };
+
+type StoredResponse = Omit<KeptResponse, 'body'> & StoredBody;
+
+const typed = typedSerializer();
+
+/** They belong to one answer on one connection: the server sets them anew. */
+const OF_THE_CONNECTION = new Set([
+  'connection',
+  'content-length',
+  'date',
+  'keep-alive',
+  'trailer',
+  'transfer-encoding',
+]);
+
+/**
+ * Stores the JSON of a body rather than the body: an object with `toJSON`, such as a document of a database, is then
+ * repeated as it was sent.
+ */
+export const RESPONSES: CacheSerializer = {
+  name: 'http-response',
+  serialize(value) {
+    const { status, headers, body } = value as KeptResponse;
+    return typed.serialize({ status, headers, ...storedBody(body) } satisfies StoredResponse);
+  },
+  deserialize(data): KeptResponse {
+    const { status, headers, ...stored } = typed.deserialize(data) as StoredResponse;
+    return { status, headers, body: bodyOf(stored) };
+  },
+};
+
+/** A body that is sent as this value in JSON: `"text"`, where a body that is text itself is sent without quotes. */
+export class WrittenBody {
+  constructor(readonly value: unknown) {}
+
+  toJSON(): unknown {
+    return this.value;
+  }
+}
+
+/** The headers that are set by now, as text: a handler may add to the list of one. */
+export function headersOf(response: HttpResponse): ReadonlyMap<string, string> {
+  return new Map(Object.entries(response.getHeaders()).map(([name, value]) => [name, String(value)]));
+}
+
+/**
+ * The headers that the handler has set: those that differ from what they were before it. Cookies are left out: they may
+ * be of a session that has ended since.
+ */
+export function headersSince(before: ReadonlyMap<string, string>, response: HttpResponse): string[] {
+  const set = [...headersOf(response)].filter(([name, value]) => name !== 'set-cookie' && value !== before.get(name));
+  return set.map(([name]) => name);
+}
+
+/** The answer of a handler: its body, and status and headers as they are set on the response. */
+export function keptResponse(response: HttpResponse, names: readonly string[], body: unknown): KeptResponse {
+  const headers: Record<string, string | string[]> = {};
+  for (const name of names) {
+    const value = OF_THE_CONNECTION.has(name.toLowerCase()) ? undefined : response.getHeader(name);
+    if (value !== undefined) headers[name] = typeof value === 'object' ? [...value] : String(value);
+  }
+  return { status: response.statusCode, headers, body };
+}
+
+/** Sets status and headers again. The caller sends the body. */
+export function repeatResponse(response: HttpResponse, { status, headers }: KeptResponse): void {
+  response.status(status);
+  for (const [name, value] of Object.entries(headers)) response.header(name, value);
+  markAsRepeated(response);
+}
+
+/** Tells the client that the answer is a repeated one, as Stripe does. */
+export function markAsRepeated(response: HttpResponse): void {
+  response.header('Idempotent-Replayed', 'true');
+}
+
+function storedBody(body: unknown): StoredBody {
+  if (typeof body !== 'object' || body === null || body instanceof Uint8Array || body instanceof Date) return { body };
+  const json = JSON.stringify(body) as string | undefined;
+  if (json === undefined) return { written: undefined };
+  return /^[[{]/.test(json) ? { json } : { written: JSON.parse(json) };
+}
+
+function bodyOf(stored: StoredBody): unknown {
+  if ('json' in stored) return JSON.parse(stored.json);
+  return 'written' in stored ? new WrittenBody(stored.written) : stored.body;
+}

@@ -1,0 +1,180 @@
+import type { TokenRange } from '../../contracts/lock-backend.js';
+import type { LockCall } from '../../events/lock-channels.js';
+import { elapsedSince, type Instant } from '../../timing/clock.js';
+import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
+import type { Place } from '../../timing/linked-list.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+
+/** The holder of a grant, as the grant and the watchdog see it. */
+export interface GrantHolder {
+  readonly options: Pick<ResolvedLockOptions, 'ttl' | 'renewal'>;
+  /** Whether its lease may end before the grant does. */
+  readonly limited: boolean;
+  /** Whether a grant for a holder without renewal must be renewed once, to last as long as the holder's `ttl`. */
+  readonly outlastsGrant: boolean;
+  readonly held: boolean;
+  readonly fencingToken: number;
+  /** The call in events; `undefined` while it waits for leases of other names. */
+  readonly call: LockCall | undefined;
+  /** Why it was lost; reads the clock. */
+  readonly lost: LockLostError | undefined;
+  /** Milliseconds of trusted lease left; reads the clock. */
+  remaining(): number;
+  lose(reason: LockLostReason): void;
+}
+
+/** Passes a grant from holder to holder. */
+export interface GrantListener {
+  /** The backend reported that another process waits for the name. */
+  wantedElsewhere(ticket: string): void;
+}
+
+/** The watchdog's schedule for one grant. */
+export interface RenewalSchedule {
+  /** Position in the watchdog's list. */
+  readonly place: Place<Grant>;
+  /** When the next renewal is due, on the monotonic clock (ms); `Infinity` without renewal. */
+  dueAt: number;
+  /** While a renewal is under way, no other one is sent. */
+  underWay: boolean;
+  /** Failed renewals since the last confirmed one. */
+  failures: number;
+}
+
+/**
+ * What the backend granted to this process under one ticket: a deadline and a range of fencing tokens. Several callers
+ * of the process may hold it, one after another, each with a `Lease` and a fencing token of its own.
+ *
+ * The deadline is `remaining − drift` from before the request was sent, so that a slow answer shortens it.
+ */
+export class Grant {
+  /** Present while the watchdog watches this grant. */
+  schedule: RenewalSchedule | undefined;
+  /** Present while a caller holds this grant. */
+  holder: GrantHolder | undefined;
+  listener: GrantListener | undefined;
+  /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
+  longest: number;
+  /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
+  minHoldUntil = 0;
+  private confirmedAt: Instant;
+  private span: number;
+  /** How many tokens the backend reserved with its last answer. */
+  reserved: number;
+  private next: number;
+  private end: number;
+
+  constructor(
+    readonly names: readonly string[],
+    readonly ticket: string,
+    /** When the request was sent whose answer set the current deadline. */
+    private base: Instant,
+    /** Milliseconds that the backend granted from then. */
+    private ttl: number,
+    tokens: TokenRange,
+  ) {
+    this.longest = ttl;
+    this.confirmedAt = base;
+    this.span = ttl - driftOf(ttl);
+    this.reserved = tokens.count;
+    this.next = tokens.first;
+    this.end = tokens.first + tokens.count;
+  }
+
+  /** Milliseconds until the deadline; 0 or less after it. */
+  remaining(): number {
+    return this.span - elapsedSince(this.base);
+  }
+
+  /** Milliseconds of lease that the backend granted last. */
+  get granted(): number {
+    return this.ttl;
+  }
+
+  /** Whether a renewal is under way. After a standstill its answer may have arrived without having been read. */
+  get renewing(): boolean {
+    return this.schedule?.underWay === true;
+  }
+
+  /**
+   * Starts the minimum hold: the names stay taken for `minHold` ms from now, whenever the holder ends. Counting from
+   * now rather than from the request is safe, because the backend granted the names before now.
+   */
+  startMinHold(minHold: number): void {
+    this.minHoldUntil = Math.max(this.minHoldUntil, performance.now() + minHold);
+  }
+
+  /** Whether the names would stay taken if their holder ended now. */
+  get inMinHold(): boolean {
+    return this.minHoldUntil !== 0 && this.minHoldUntil > performance.now();
+  }
+
+  /** Whether the lease at the backend lasts for another `ms` without a renewal. */
+  lastsFor(ms: number): boolean {
+    return this.remaining() + driftOf(ms) >= ms;
+  }
+
+  /**
+   * When (monotonic, ms) `interval` of `ttl` has passed; for a shorter lease, such as a claim, the same share of it.
+   */
+  dueAfter(interval: number, ttl: number): number {
+    return this.confirmedAt.monotonic + interval * Math.min(1, this.ttl / ttl);
+  }
+
+  /** Called when the backend answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
+  renewed(sentAt: Instant, remaining: number): void {
+    this.confirmedAt = sentAt;
+    this.ttl = remaining;
+    const span = remaining - driftOf(remaining);
+    if (span - elapsedSince(sentAt) <= this.remaining()) return;
+    this.base = sentAt;
+    this.span = span;
+  }
+
+  /** Fencing tokens left for further holders. */
+  get tokens(): number {
+    return this.end - this.next;
+  }
+
+  takeToken(): number {
+    return this.next++;
+  }
+
+  /** The token of all holders of a grant that several hold at one time. */
+  get sharedToken(): number {
+    return this.next;
+  }
+
+  /** Adds tokens that the backend reserved; ignores a late answer, whose tokens are below those present. */
+  addTokens({ first, count }: TokenRange): void {
+    if (first < this.end) return;
+    if (first > this.end) this.next = first;
+    this.end = first + count;
+    this.reserved = count;
+  }
+
+  /** Discards the tokens below `least`. */
+  skipTokensBelow(least: number): void {
+    this.next = Math.min(Math.max(this.next, least), Math.max(this.end, this.next));
+  }
+
+  /** Marks the lock as lost to its holder, for good. */
+  lose(reason: LockLostReason): void {
+    this.holder?.lose(reason);
+  }
+}
+
+/** How far two clocks may drift apart over `lease` ms: 1 % + 2 ms, as in the Redlock specification of redis.io. */
+export function driftOf(lease: number): number {
+  return lease * 0.01 + 2;
+}
+
+/** How long (ms) a hold lasts at most that nothing renews. */
+export function ceilingOf({ renewal, ttl }: ResolvedLockOptions): number {
+  return renewal ? Infinity : ttl - driftOf(ttl);
+}
+
+/** The `ttl` (ms) to request: the lease at the backend must outlast `minHold` without a renewal. */
+export function requestedTtl({ ttl, minHold }: { readonly ttl: number; readonly minHold: number }): number {
+  return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
+}

@@ -1,0 +1,287 @@
+import type { LockCall } from '../../events/lock-channels.js';
+import { ceilingOf, driftOf, type Grant, type GrantHolder } from './grant.js';
+import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
+import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
+import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
+import { AsyncLocalStorage } from 'node:async_hooks';
+
+/** The start of a hold without limits of its own, which never uses it: saves reading the clocks. */
+const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
+
+/** A hold as its leases see it. */
+export interface LeaseHolder {
+  /** All its leases. */
+  readonly leases: readonly Lease[];
+  /** The call in events. */
+  readonly call: LockCall;
+  readonly mode: LockMode;
+  leaseLost(): void;
+  /** Raises the fencing token of the hold to at least `token`. */
+  raiseToken(token: number): void;
+  /** Runs `callback` in the async context of the holder, as far as this library's storages go. */
+  runAsHolder(callback: () => void): void;
+}
+
+/** Gets the error of a lost lease, once. */
+export interface LossObserver {
+  leaseLost(error: LockLostError, lease: Lease): void;
+}
+
+/** Where a lease comes from, and where it returns. */
+export interface LeaseSource {
+  /**
+   * Called when the last hold of the lease has ended. With `atOnce`, settles with the release at the backend, unless
+   * the lock passes to another caller of this process.
+   */
+  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
+  /** Called when another source takes over the lease: only readers hold it from now on. */
+  leaveToReaders?(lease: Lease): void;
+  /** Called when the lease was lost. Its holder may go on for a while; the next caller does not wait for that. */
+  leaseLost(lease: Lease, reason: LockLostReason): void;
+}
+
+/**
+ * One holder's part of a grant: a fencing token, and the limits of the holder's options. A lease ends once, by release
+ * or by loss.
+ */
+export class Lease implements GrantHolder {
+  observer: LossObserver | undefined;
+  /** When (monotonic, ms) its holder asked for it. */
+  askedAt = 0;
+  /** The call whose hold ended last, if somebody listens. */
+  endedBy: LockCall | undefined;
+  private token: number;
+  private released = false;
+  private lostError: LockLostError | undefined;
+  private lossSignal: LossSignal | undefined;
+  /** The hold that took the lease; a set once nested holds share it. */
+  private holders: LeaseHolder | Set<LeaseHolder> | undefined;
+  /** When the clocks of `maxHold`, and of `ttl` without renewal, start. */
+  private startedAt: Instant;
+  private ceiling: number;
+
+  constructor(
+    readonly grant: Grant,
+    public source: LeaseSource,
+    public options: ResolvedLockOptions,
+    startedAt?: Instant,
+    token = grant.takeToken(),
+  ) {
+    this.token = token;
+    this.ceiling = ceilingOf(options);
+    this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
+    grant.holder = this;
+    if (options.ttl > grant.longest) grant.longest = options.ttl;
+  }
+
+  get fencingToken(): number {
+    return this.token;
+  }
+
+  get call(): LockCall | undefined {
+    return this.allHolders()[0]?.call;
+  }
+
+  /** Raises the fencing token that later holds of this lease get to at least `token`. */
+  raiseToken(token: number): void {
+    this.token = Math.max(this.token, token);
+  }
+
+  /** Starts the limits of the hold; before, the lease only waited for the leases of other names. */
+  begin(options: ResolvedLockOptions, startedAt: Instant): void {
+    this.options = options;
+    this.startedAt = startedAt;
+    this.ceiling = ceilingOf(options);
+  }
+
+  get limited(): boolean {
+    return this.ceiling !== Infinity || this.options.maxHold !== undefined;
+  }
+
+  /**
+   * Milliseconds of trusted lease left. Reads the clock: at 0 the lease is lost. Only while a renewal is under way,
+   * whose answer may have arrived while the event loop was blocked, the loss waits until that answer would have been
+   * read, or until `lost` or `expire()` is called.
+   */
+  remaining(): number {
+    if (this.released || this.lostError) return 0;
+    const { maxHold } = this.options;
+    const ofGrant = this.grant.remaining();
+    let remaining = ofGrant;
+    if (this.ceiling !== Infinity) remaining = Math.min(remaining, this.ceiling - elapsedSince(this.startedAt));
+    if (maxHold !== undefined) {
+      const ofHold = maxHold - elapsedSince(this.startedAt);
+      if (ofHold <= 0) {
+        this.lose('maxHold');
+        return 0;
+      }
+      remaining = Math.min(remaining, ofHold);
+    }
+    if (remaining > 0) return remaining;
+    if (ofGrant > 0 || !this.grant.renewing) this.lose('expired');
+    return 0;
+  }
+
+  /** Whether the deadline has passed while the answer to a renewal may still be unread. */
+  get overdue(): boolean {
+    return !this.released && this.remaining() === 0 && !this.lostError;
+  }
+
+  get outlastsGrant(): boolean {
+    return this.ceiling !== Infinity && this.ceiling - elapsedSince(this.startedAt) > this.grant.remaining() + 1;
+  }
+
+  /** Ends a lease whose deadline has passed, without waiting for the answer to a renewal. */
+  expire(): void {
+    if (this.overdue) this.lose('expired');
+  }
+
+  get held(): boolean {
+    return this.remaining() > 0;
+  }
+
+  /** Why the lease was lost, or `undefined` while it is held or after it was released. Reads the clock. */
+  get lost(): LockLostError | undefined {
+    this.expire();
+    return this.lostError;
+  }
+
+  /** The same without reading the clock: does not notice a deadline that has just passed. */
+  get isLost(): boolean {
+    return this.lostError !== undefined;
+  }
+
+  get signal(): AbortSignal {
+    const { lost } = this;
+    if (!this.lossSignal) {
+      this.lossSignal = new LossSignal();
+      if (lost) this.abort(lost);
+      else if (this.released) this.lossSignal.settle();
+    }
+    return this.lossSignal.signal;
+  }
+
+  /** Called when the holder extended the lease to `ttl` ms by a request sent at `sentAt`. */
+  extended(sentAt: Instant, ttl: number): void {
+    if (this.ceiling === Infinity) return;
+    const since = elapsedSince(this.startedAt) - elapsedSince(sentAt);
+    this.ceiling = Math.max(this.ceiling, since + ttl - driftOf(ttl));
+  }
+
+  lose(reason: LockLostReason): void {
+    if (this.released || this.lostError) return;
+    const { names, ticket } = this.grant;
+    this.lostError = new LockLostError(names, { reason, fencingToken: this.fencingToken, owner: ticket });
+    this.abort(this.lostError);
+    this.observer?.leaseLost(this.lostError, this);
+    if (this.holders instanceof Set) for (const holder of this.holders) holder.leaseLost();
+    else this.holders?.leaseLost();
+    this.source.leaseLost(this, reason);
+  }
+
+  private abort(error: LockLostError): void {
+    const [holder] = this.allHolders();
+    this.lossSignal?.abort(error, (abort) => (holder ? holder.runAsHolder(abort) : abort()));
+  }
+
+  /** Adds a hold to this lease: the first one, or a nested one. */
+  share(holder: LeaseHolder): void {
+    if (!this.holders) this.holders = holder;
+    else if (this.holders instanceof Set) this.holders.add(holder);
+    else this.holders = new Set([this.holders, holder]);
+  }
+
+  /** Removes a hold that has ended. Returns whether it was the last one, so that the lease must be released. */
+  unshare(holder: LeaseHolder): boolean {
+    if (this.holders instanceof Set) return this.holders.delete(holder) && this.holders.size === 0;
+    if (this.holders !== holder) return false;
+    this.holders = undefined;
+    return true;
+  }
+
+  /** Whether its owner may become a reader: it was taken to write, and all holds that are left of it read. */
+  get leftToReaders(): boolean {
+    if (this.options.mode === 'read' || this.lostError || this.grant.inMinHold) return false;
+    return this.allHolders().every(({ mode }) => mode === 'read');
+  }
+
+  /** Leaves the lease to the holds that read, under a source of its own. */
+  becomeShared(source: LeaseSource): void {
+    this.source.leaveToReaders?.(this);
+    this.source = source;
+    this.options = { ...this.options, mode: 'read' };
+  }
+
+  /** Removes a hold whose `Lock` was garbage-collected. Returns whether it was the last one; renewal then stops. */
+  orphan(holder: LeaseHolder): boolean {
+    if (this.holders instanceof Set && this.holders.size > 1) {
+      this.holders.delete(holder);
+      return false;
+    }
+    this.options = { ...this.options, renewal: undefined };
+    return true;
+  }
+
+  /** All leases of the holds that share this one. */
+  leasesOfHolders(): readonly Lease[] {
+    return this.allHolders().flatMap(({ leases }) => leases);
+  }
+
+  /** Raises the fencing token of the holds that share this lease to at least `token`. */
+  raiseHolders(token: number): void {
+    for (const holder of this.allHolders()) holder.raiseToken(token);
+  }
+
+  private allHolders(): readonly LeaseHolder[] {
+    const { holders } = this;
+    if (!holders) return [];
+    return holders instanceof Set ? [...holders] : [holders];
+  }
+
+  /** Ends the lease: it is neither renewed nor lost from now on. */
+  markReleased(): void {
+    if (this.lostError) return;
+    this.released = true;
+    this.lossSignal?.settle();
+  }
+}
+
+/** The `AbortSignal` of a lease. Made when the holder first reads it, in whose async context its listeners run. */
+export class LossSignal {
+  private readonly controller = new AbortController();
+  /** The async context (of all storages) in which it was made. */
+  private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined = AsyncLocalStorage.snapshot();
+
+  get signal(): AbortSignal {
+    return this.controller.signal;
+  }
+
+  /** Aborts it in the holder's async context rather than in that of the timer or answer that found the loss. */
+  abort(error: LockLostError, runAsHolder: (callback: () => void) => void): void {
+    const { context } = this;
+    this.context = undefined;
+    const abort = () => runAsHolder(() => this.controller.abort(error));
+    if (context) context(abort);
+    else abort();
+  }
+
+  /** It is never aborted from now on. */
+  settle(): void {
+    this.context = undefined;
+  }
+}
+
+/**
+ * `unconfirmed`: the backend did not answer the first request; it is repeated in the background until the lease ends.
+ */
+export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
+
+/** The outcome of a release that needed no request. */
+export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
+
+/** The outcome of both: one lease that was gone or taken decides, else one whose release nobody has confirmed. */
+export async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<ReleaseOutcome>): Promise<ReleaseOutcome> {
+  const both = await Promise.all([one, other]);
+  const lost = both.find((outcome) => outcome === 'gone' || outcome === 'taken');
+  return lost ?? (both.includes('unconfirmed') ? 'unconfirmed' : 'released');
+}

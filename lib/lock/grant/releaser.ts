@@ -1,0 +1,269 @@
+import type { Warnings } from '../../errors/limited-log.js';
+import { BriefMap } from '../../timing/brief-map.js';
+import type { BackendCalls, Ticketed } from './store.js';
+import type { Grant } from './grant.js';
+import type { ReleaseOutcome } from './lease.js';
+import type { Watchdog } from './watchdog.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { backoff } from '../../timing/clock.js';
+import { LinkedList } from '../../timing/linked-list.js';
+
+/** Ended minimum holds are removed once there are more than this, and twice as many as after the last time. */
+const FEWEST_TO_SWEEP = 64;
+
+/** Releases grants at the backend, and repeats the release until the backend confirms it or the lease ends. */
+export class Releaser {
+  private readonly underWay = new Set<Promise<unknown>>();
+  private readonly retries: ReleaseRetries<UnansweredRelease & Ticketed>;
+  /** Tickets in their minimum hold, and when (monotonic, ms) that ends: a late message or answer must not free them. */
+  private readonly minHolds = new Map<string, number>();
+  /** The requests under way that end a grant, by its ticket. */
+  private readonly endings = new BriefMap<string, Promise<unknown>>();
+  private sweepAt = FEWEST_TO_SWEEP;
+
+  constructor(
+    private readonly calls: BackendCalls,
+    private readonly watchdog: Watchdog,
+    logger: Warnings,
+  ) {
+    const { commandTimeout, source } = calls;
+    const send = (release: Ticketed, limit: number) => calls.release(release, limit);
+    const subjectOf = ({ names }: Ticketed) => names.map((name) => `"${name}"`).join(', ');
+    this.retries = new ReleaseRetries<UnansweredRelease & Ticketed>(
+      { commandTimeout, label: source.label, send, subjectOf },
+      logger,
+    );
+  }
+
+  /** Releases the grant. Waits only for the answer to the first request, and never beyond the deadline. */
+  release(grant: Grant): Promise<ReleaseOutcome> {
+    this.watchdog.unwatch(grant);
+    if (grant.inMinHold) this.rememberMinHold(grant);
+    return this.ending(grant, (ended) => {
+      this.calls.sendRelease(
+        grant,
+        releaseLimit(grant.remaining(), this.calls.commandTimeout),
+        // The first request may have freed the name, and another process may own it since.
+        ({ status, resent }) => ended(resent ? 'released' : status),
+        () => {
+          this.repeatUntilConfirmed(grant);
+          ended('unconfirmed');
+        },
+      );
+    });
+  }
+
+  /** Sends the request that ends a grant; resolves to its outcome. Until then its ticket is not released once more. */
+  ending({ ticket }: Grant, send: (ended: (outcome: ReleaseOutcome) => void) => void): Promise<ReleaseOutcome> {
+    let over = false;
+    const outcome = new Promise<ReleaseOutcome>((resolve) => {
+      send((answer) => {
+        over = true;
+        this.endings.delete(ticket);
+        resolve(answer);
+      });
+    });
+    if (!over) this.endings.add(ticket, outcome);
+    return outcome;
+  }
+
+  /** Repeats the release of the ticket's names until the backend confirms it or the lease ends. */
+  repeatUntilConfirmed(grant: Grant): void {
+    const { names, ticket, minHoldUntil } = grant;
+    const until = this.endOf(grant.longest);
+    this.track(this.retries.repeat({ names, ticket, minHoldUntil, until, held: true }));
+  }
+
+  /**
+   * Releases what the ticket may own: its grant was never used, or its lease was lost. Repeats the release until the
+   * backend answers, for at most `ttl` ms. Waits for a request under way that ends its grant: where requests travel on
+   * several connections, this one could overtake it, and that one would be answered that the lock was lost.
+   */
+  abandon(owned: Ticketed, ttl: number): void {
+    const ending = this.endings.get(owned.ticket);
+    if (ending) this.track(ending.then(() => this.abandonNow(owned, ttl)));
+    else this.abandonNow(owned, ttl);
+  }
+
+  private abandonNow({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
+    const until = this.endOf(ttl);
+    const abandoned = { names, ticket, minHoldUntil };
+    if (minHoldUntil > 0) this.rememberMinHold(abandoned);
+    this.track(
+      this.calls.release(abandoned).then(
+        () => {},
+        () => this.retries.repeat({ ...abandoned, until, held: false }),
+      ),
+    );
+  }
+
+  /** When (monotonic, ms) a lease of `ttl` ms at the backend ends without a release; with a session, never. */
+  private endOf(ttl: number): number {
+    return this.calls.backend.traits.lease === 'session' ? Infinity : performance.now() + ttl;
+  }
+
+  /** How many minimum holds it remembers. */
+  get minHoldCount(): number {
+    return this.minHolds.size;
+  }
+
+  private rememberMinHold({ ticket, minHoldUntil }: Required<Ticketed>): void {
+    this.minHolds.set(ticket, minHoldUntil);
+    if (this.minHolds.size > this.sweepAt) this.forgetEndedMinHolds();
+  }
+
+  /** Looks through all of them only when their number has doubled, so that each ticket costs next to nothing. */
+  private forgetEndedMinHolds(): void {
+    const now = performance.now();
+    for (const [ticket, until] of this.minHolds) if (until <= now) this.minHolds.delete(ticket);
+    this.sweepAt = Math.max(FEWEST_TO_SWEEP, 2 * this.minHolds.size);
+  }
+
+  /**
+   * Resolves when all tracked work is done and each release is answered, after `limit` ms at the latest; then stops all
+   * repetitions.
+   */
+  async stop(limit: number): Promise<void> {
+    const settled = (async () => {
+      while (this.underWay.size > 0 || this.endings.size > 0) {
+        await Promise.all([...this.underWay, ...this.endings.values()]);
+      }
+    })();
+    await new Promise<void>((resolve) => {
+      // Not unref'd: a process without anything else to do would end here, before the rest of the shutdown has run.
+      const timer = setTimeout(resolve, limit);
+      void settled.finally(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
+    this.retries.stop();
+  }
+
+  /** Makes `stop` wait for work that no caller waits for. */
+  track(work: Promise<unknown>): void {
+    this.underWay.add(work);
+    void work.finally(() => this.underWay.delete(work));
+  }
+}
+
+/** A release that the backend did not answer: the ticket may still own what it was granted. */
+export interface UnansweredRelease {
+  readonly ticket: string;
+  /** When (monotonic, ms) the lease at the backend has ended. */
+  readonly until: number;
+  /** Whether the lock was held: only then a warning is logged when the release is given up. */
+  readonly held: boolean;
+}
+
+/** How releases are sent, and what a warning calls what one of them is of. */
+export interface ReleaseCalls<Release> {
+  readonly commandTimeout: number;
+  /** Who holds what is released: the label of this process. */
+  readonly label: string;
+  send(release: Release, limit: number): Promise<unknown>;
+  subjectOf(release: Release): string;
+}
+
+interface Entry<Release> {
+  readonly release: Release;
+  readonly settled: () => void;
+}
+
+/**
+ * How many releases are sent at once: few, to spare a server that recovers, but several, because one node may be dead.
+ */
+const AT_ONCE = 16;
+const LIMIT_STEP = 50;
+
+/**
+ * How long (ms) a holder with `remaining` ms of lease waits for the answer to its release: not beyond its deadline, in
+ * steps, because `Timeouts` shares a timer among equal durations.
+ */
+export function releaseLimit(remaining: number, commandTimeout: number): number {
+  if (remaining >= commandTimeout) return commandTimeout;
+  return Math.max(1, Math.floor(remaining / LIMIT_STEP) * LIMIT_STEP);
+}
+
+/** Repeats releases that the backend did not answer, a few at a time, until each is answered or its lease has ended. */
+export class ReleaseRetries<Release extends UnansweredRelease> {
+  private readonly entries = new LinkedList<Entry<Release>>();
+  private repeating = false;
+  private stopped = false;
+
+  constructor(
+    private readonly calls: ReleaseCalls<Release>,
+    private readonly logger: Warnings,
+  ) {}
+
+  /** Resolves when the backend has answered, or the lease has ended. */
+  repeat(release: Release): Promise<void> {
+    return new Promise((settled) => {
+      this.entries.push({ release, settled });
+      if (!this.repeating) void this.repeatAll();
+    });
+  }
+
+  /** Gives up all releases. */
+  stop(): void {
+    this.stopped = true;
+  }
+
+  private async repeatAll(): Promise<void> {
+    this.repeating = true;
+    for (let failures = 0; ;) {
+      this.dropEnded();
+      if (!this.entries.first) break;
+      if (await this.sendSome()) failures = 0;
+      else {
+        await sleep(backoff(failures), undefined, { ref: false });
+        failures += 1;
+      }
+    }
+    this.repeating = false;
+  }
+
+  /** Returns whether the backend answered any. The unanswered ones move to the end. */
+  private async sendSome(): Promise<boolean> {
+    const sent: Promise<boolean>[] = [];
+    for (let place = this.entries.firstPlace; place && sent.length < AT_ONCE; place = this.entries.firstPlace) {
+      place.leave();
+      sent.push(this.send(place.value));
+    }
+    return (await Promise.all(sent)).includes(true);
+  }
+
+  private async send(entry: Entry<Release>): Promise<boolean> {
+    const left = entry.release.until - performance.now();
+    try {
+      await this.calls.send(entry.release, Math.max(1, Math.min(this.calls.commandTimeout, left)));
+    } catch {
+      this.entries.push(entry);
+      return false;
+    }
+    entry.settled();
+    return true;
+  }
+
+  private dropEnded(): void {
+    const now = performance.now();
+    const unconfirmed: Release[] = [];
+    for (let place = this.entries.firstPlace; place;) {
+      const { after, value } = place;
+      const { release, settled } = value;
+      if (this.stopped || release.until <= now) {
+        place.leave();
+        settled();
+        if (release.held) unconfirmed.push(release);
+      }
+      place = after;
+    }
+    for (const release of unconfirmed) {
+      const subject = this.calls.subjectOf(release);
+      this.logger.warn(
+        `Release of ${subject} (owner ${release.ticket}, ${this.calls.label}) was never confirmed; its lease ends it`,
+        `release ${subject}`,
+      );
+    }
+  }
+}

@@ -1,0 +1,279 @@
+import type { Warnings } from '../../errors/limited-log.js';
+import { lockChannels } from '../../events/lock-channels.js';
+import type { LockLostReason } from '../../errors/lock-errors.js';
+import type { BackendCalls } from './store.js';
+import type { Grant, GrantHolder } from './grant.js';
+import { currentInstant, backoff, onceRead, type Instant } from '../../timing/clock.js';
+import { LinkedList } from '../../timing/linked-list.js';
+
+/** A renewal that falls due within this share of its interval joins those that are due now. */
+const COALESCE = 0.05;
+/** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
+const LONGEST_NAP = 1_000;
+
+/**
+ * Renews the grants of one backend for their holders, many in one round trip, and ends each lease at its local deadline
+ * whether or not the backend answers. One timer serves all; it never keeps the process alive.
+ */
+export class Watchdog {
+  private readonly grants = new LinkedList<Grant>();
+  private timer: NodeJS.Timeout | undefined;
+  private wakeAt = Infinity;
+
+  constructor(
+    private readonly calls: BackendCalls,
+    private readonly logger: Warnings,
+  ) {}
+
+  /** How many grants it watches. */
+  get size(): number {
+    return this.grants.toArray().length;
+  }
+
+  /** Milliseconds by which the most overdue renewal is late; 0 if none is. */
+  get lag(): number {
+    const now = performance.now();
+    let lag = 0;
+    for (const { schedule } of this.grants.toArray()) {
+      if (schedule && !schedule.underWay) lag = Math.max(lag, now - schedule.dueAt);
+    }
+    return lag;
+  }
+
+  /** Starts to renew the grant as its holder's options say. Call it again when the holder changes. */
+  watch(grant: Grant): void {
+    const due = dueAt(grant);
+    if (grant.schedule) {
+      grant.schedule.dueAt = due;
+      // The end of the grant is already watched.
+      if (grant.holder?.limited === false) return this.wakeNoLaterThan(due);
+    } else grant.schedule = { place: this.grants.push(grant), dueAt: due, underWay: false, failures: 0 };
+    this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
+  }
+
+  /** Never renews the grant again. */
+  unwatch(grant: Grant): void {
+    grant.schedule?.place.leave();
+    grant.schedule = undefined;
+  }
+
+  /** Called when the backend reported that these tickets no longer own their names. */
+  lose(tickets: readonly string[], reason: LockLostReason): void {
+    const lost = new Set(tickets);
+    for (const grant of this.grants.toArray()) if (lost.has(grant.ticket)) grant.lose(reason);
+  }
+
+  /**
+   * Checks all grants at once, including those without renewal: the backend was unreachable and may have lost its data.
+   */
+  renewAll(): void {
+    this.renewInBatches(this.grants.toArray().filter((grant) => remainingOf(grant) > 0));
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+    for (const grant of this.grants.toArray()) this.unwatch(grant);
+  }
+
+  /** Looks at all grants at `at` (monotonic, ms) at the latest. */
+  wakeNoLaterThan(at: number): void {
+    if (at >= this.wakeAt) return;
+    clearTimeout(this.timer);
+    this.wakeAt = at;
+    const nap = Math.max(0, Math.min(Math.floor(at - performance.now()), LONGEST_NAP));
+    this.timer = setTimeout(() => this.wake(), nap);
+    this.timer.unref();
+  }
+
+  private wake(): void {
+    this.wakeAt = Infinity;
+    const now = performance.now();
+    const due: Grant[] = [];
+    let next = Infinity;
+    for (const grant of this.grants.toArray()) {
+      const { schedule } = grant;
+      if (!schedule) continue;
+      const remaining = remainingOf(grant);
+      if (remaining === 0) {
+        if (grant.renewing && grant.holder) onceRead(() => this.settle(grant));
+        else this.unwatch(grant);
+        continue;
+      }
+      const slack = COALESCE * (grant.holder?.options.renewal?.interval ?? 0);
+      if (!schedule.underWay && schedule.dueAt <= now + slack) due.push(grant);
+      else if (!schedule.underWay) next = Math.min(next, schedule.dueAt);
+      next = Math.min(next, now + remaining);
+    }
+    this.renewInBatches(due);
+    if (this.grants.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
+  }
+
+  private renewInBatches(grants: readonly Grant[]): void {
+    for (const batch of batchesOf(grants)) this.renew(batch);
+  }
+
+  private renew(grants: readonly Grant[]): void {
+    const sentAt = currentInstant();
+    const unanswered = new Set(grants);
+    const limit = Math.min(...grants.map((grant) => this.timeoutOf(grant)));
+    for (const grant of grants) this.markUnderWay(grant);
+    const giveUp = () => {
+      this.failed([...unanswered], `no answer within ${Math.round(limit)} ms`);
+      unanswered.clear();
+    };
+    const timer = setTimeout(() => onceRead(giveUp), limit).unref();
+
+    const requests = grants.map(({ names, ticket, holder }) => ({
+      names,
+      ticket,
+      ttl: holder ? ttlWanted(holder) : 1,
+    }));
+    const failures: Grant[] = [];
+    const answers = this.calls.renew(requests).map(async (pending, index) => {
+      const grant = grants[index] as Grant;
+      try {
+        const answer = await pending;
+        if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+        else grant.lose('taken');
+        if (lockChannels.renewed.hasSubscribers && answer.status === 'renewed') publishRenewed(grant, sentAt);
+        if (answer.status === 'renewed' && answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
+        // A late answer still moves the deadline; the next renewal has already been sent.
+        if (unanswered.delete(grant)) this.succeeded(grant);
+      } catch (error) {
+        if (unanswered.delete(grant)) failures.push(grant);
+        return error;
+      }
+      return undefined;
+    });
+    void Promise.all(answers).then((errors) => {
+      clearTimeout(timer);
+      const cause = errors.find((error) => error !== undefined);
+      if (failures.length > 0) this.failed(failures, describe(cause));
+    });
+  }
+
+  /**
+   * Called when the deadline has passed and all answers that had arrived were read: one renewed the grant, or it is
+   * lost.
+   */
+  private settle(grant: Grant): void {
+    if (!grant.schedule) return;
+    if (grant.holder?.lost) this.unwatch(grant);
+    else this.wakeNoLaterThan(performance.now() + remainingOf(grant));
+  }
+
+  private succeeded(grant: Grant): void {
+    if (!grant.schedule) return;
+    grant.schedule.failures = 0;
+    this.reschedule(grant, dueAgain(grant));
+  }
+
+  private markUnderWay(grant: Grant): void {
+    if (grant.schedule) grant.schedule.underWay = true;
+  }
+
+  /** Repeats at once, then after a growing pause, until the deadline. Logs the first failure in a row only. */
+  private failed(grants: readonly Grant[], why: string): void {
+    const newlyFailed: string[] = [];
+    for (const grant of grants) {
+      const { schedule } = grant;
+      if (!schedule) continue;
+      schedule.failures += 1;
+      if (lockChannels.renewFailed.hasSubscribers) publishRenewFailed(grant, why);
+      if (schedule.failures === 1) newlyFailed.push(...grant.names);
+      const pause = schedule.failures === 1 ? 0 : backoff(schedule.failures - 2);
+      this.reschedule(grant, performance.now() + pause);
+    }
+    if (newlyFailed.length === 0) return;
+    const shown = newlyFailed
+      .slice(0, 3)
+      .map((name) => `"${name}"`)
+      .join(', ');
+    const rest = newlyFailed.length > 3 ? ` and ${newlyFailed.length - 3} more` : '';
+    this.logger.warn(
+      `Renewal of ${shown}${rest} failed for ${this.calls.source.label}: ${why}; repeated until the lease ends`,
+      `renewal ${shown}${rest}`,
+    );
+  }
+
+  private reschedule(grant: Grant, at: number): void {
+    if (!grant.schedule) return;
+    grant.schedule.dueAt = at;
+    grant.schedule.underWay = false;
+    this.wakeNoLaterThan(at);
+  }
+
+  private timeoutOf(grant: Grant): number {
+    const { renewal, ttl } = grant.holder?.options ?? { renewal: undefined, ttl: Infinity };
+    return renewal?.timeout ?? Math.min(this.calls.commandTimeout, ttl / 4, grant.granted / 4);
+  }
+}
+
+/** When the next renewal is due: for a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
+function dueAt(grant: Grant): number {
+  const { holder } = grant;
+  if (!holder) return Infinity;
+  const { renewal, ttl } = holder.options;
+  if (renewal) return grant.dueAfter(renewal.interval, ttl);
+  return holder.outlastsGrant ? performance.now() : Infinity;
+}
+
+/**
+ * When the next renewal is due after one that succeeded: without `renewal`, only where the store granted too little.
+ */
+function dueAgain(grant: Grant): number {
+  const { holder } = grant;
+  if (!holder?.outlastsGrant || holder.options.renewal) return holder?.options.renewal ? dueAt(grant) : Infinity;
+  return grant.dueAfter(holder.options.ttl / 3, holder.options.ttl);
+}
+
+/** The `ttl` (ms) to request: 1 for a lease without renewal, which lasts long enough already and is only checked. */
+function ttlWanted(holder: GrantHolder): number {
+  return holder.options.renewal || holder.outlastsGrant ? holder.options.ttl : 1;
+}
+
+function remainingOf({ holder }: Grant): number {
+  return holder?.remaining() ?? 0;
+}
+
+function describe(error: unknown): string {
+  return error instanceof Error ? error.message : 'unknown error';
+}
+
+/**
+ * How many names are renewed in one call (those of one grant stay together), as in Redisson's `lockWatchdogBatchSize`.
+ */
+const BATCH = 100;
+
+/** The grants in batches of as many names as one call renews. */
+export function batchesOf(grants: readonly Grant[]): Grant[][] {
+  const batches: Grant[][] = [];
+  let names = BATCH;
+  for (const grant of grants) {
+    names += grant.names.length;
+    if (names <= BATCH) batches.at(-1)?.push(grant);
+    else {
+      batches.push([grant]);
+      names = grant.names.length;
+    }
+  }
+  return batches;
+}
+
+/** Publishes that the backend has confirmed the renewal that was sent at `sentAt`. */
+export function publishRenewed({ holder, ticket, schedule }: Grant, sentAt: Instant): void {
+  const call = holder?.call;
+  if (!call) return;
+  const { fencingToken } = holder;
+  const took = performance.now() - sentAt.monotonic;
+  const lag = schedule ? Math.max(0, sentAt.monotonic - schedule.dueAt) : 0;
+  lockChannels.renewed.publish({ call, owner: ticket, fencingToken, took, lag });
+}
+
+/** Publishes that a renewal of the grant has failed. */
+export function publishRenewFailed({ holder, ticket, schedule }: Grant, why: string): void {
+  const call = holder?.call;
+  if (!call) return;
+  const { fencingToken } = holder;
+  lockChannels.renewFailed.publish({ call, owner: ticket, fencingToken, failures: schedule?.failures ?? 1, why });
+}

@@ -1,0 +1,187 @@
+import { lockChannels, type LockCall, type LockSource } from '../../events/lock-channels.js';
+import type { Lease } from '../grant/lease.js';
+import { listenToAbort } from '../../timing/abort-listeners.js';
+import type { Place } from '../../timing/linked-list.js';
+import { onceRead } from '../../timing/clock.js';
+import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+
+/** The queue of this process that a caller waits in. */
+export interface CallerHost {
+  /** The wait of the caller is over, or was cancelled for a reason. */
+  leave(caller: Caller, cancelled?: { reason: unknown }): void;
+}
+
+/**
+ * One call that waits for its names: how long it may wait, and what may end its wait early. The clock starts when it is
+ * made. It waits for one thing at a time: in the queue of a contender (`enter`), or for a promise (`until`, `sleep`).
+ */
+export class Caller implements Expiring {
+  /** Its place in the queue that it entered. */
+  place: Place<Caller> | undefined;
+  /** Its wait is over, and it stays only for the answer that is under way. */
+  overdue = false;
+  /** The call in its events; `undefined` while there was none. */
+  recorded: LockCall | undefined;
+  private metContention = false;
+  /** When (monotonic, ms) the call was made. */
+  readonly startedAt = performance.now();
+  private readonly wait: number;
+  private cancellation: { reason: unknown } | undefined;
+  private wakes: Set<() => void> | undefined;
+  private abortion: { leave(): void } | undefined;
+  private host: CallerHost | undefined;
+  private timeout: Timeout | undefined;
+  private onAdmitted: ((lease: Lease) => void) | undefined;
+  private onRefused: ((error: unknown) => void) | undefined;
+
+  /** `options` are those of the name that it waits for now. */
+  constructor(
+    public options: ResolvedLockOptions,
+    private readonly names: readonly string[],
+    private readonly source: LockSource,
+  ) {
+    const { wait, signal } = options;
+    this.wait = wait;
+    if (!signal) return;
+    if (signal.aborted) this.cancel(signal.reason);
+    else this.abortion = listenToAbort(signal, () => this.cancel(signal.reason));
+  }
+
+  /** The call in its events. */
+  get call(): LockCall {
+    const { backend, label } = this.source;
+    return (this.recorded ??= { keys: this.names, template: this.options.template, backend, label });
+  }
+
+  /** It found the name taken, by `owner` as far as the backend told. */
+  meetContention(owner?: string): void {
+    if (this.metContention || !lockChannels.contended.hasSubscribers) return;
+    this.metContention = true;
+    lockChannels.contended.publish({ call: this.call, owner: owner || undefined });
+  }
+
+  /** Enters the queue of `host`, for at most the `wait` of these options; then one of the two functions is called. */
+  enter(
+    host: CallerHost,
+    options: ResolvedLockOptions,
+    timeouts: Timeouts,
+    onAdmitted: (lease: Lease) => void,
+    onRefused: (error: unknown) => void,
+  ): void {
+    const { wait } = options;
+    this.options = options;
+    this.host = host;
+    this.overdue = false;
+    this.timeout = wait > 0 && wait !== Infinity ? timeouts.start(wait, this) : undefined;
+    this.onAdmitted = onAdmitted;
+    this.onRefused = onRefused;
+  }
+
+  /** Whether it asks once, and leaves with whatever answer. */
+  get triesOnce(): boolean {
+    return this.options.wait === 0;
+  }
+
+  expire(): void {
+    this.host?.leave(this);
+  }
+
+  /** Its wait is over, and it stays for an answer that comes within `limit` ms. */
+  awaitAnswer(timeouts: Timeouts, limit: number): void {
+    this.overdue = true;
+    this.timeout = timeouts.start(limit, this);
+  }
+
+  admit(lease: Lease): void {
+    const { onAdmitted } = this;
+    this.leaveQueue();
+    onAdmitted?.(lease);
+  }
+
+  refuse(error: unknown): void {
+    const { onRefused } = this;
+    this.leaveQueue();
+    onRefused?.(error);
+  }
+
+  private leaveQueue(): void {
+    this.place?.leave();
+    this.timeout?.leave();
+    this.host = undefined;
+  }
+
+  /** Milliseconds that it has waited. */
+  waited(): number {
+    return performance.now() - this.startedAt;
+  }
+
+  /** Milliseconds that it may still wait; 0 when its wait is over. */
+  remaining(): number {
+    return Math.max(0, this.wait - this.waited());
+  }
+
+  /**
+   * Milliseconds that a request may go unanswered: the caller waits for an answer under way beyond the end of its wait,
+   * but at most `commandTimeout` beyond it.
+   */
+  limitOf(commandTimeout: number): number {
+    return Math.max(0, Math.min(commandTimeout, this.wait + commandTimeout - this.waited()));
+  }
+
+  /** Ends the wait: it is refused, and whatever waits on it rejects, with `reason`. */
+  cancel(reason: unknown): void {
+    this.cancellation ??= { reason };
+    for (const wake of this.wakes ?? []) wake();
+    this.host?.leave(this, this.cancellation);
+  }
+
+  get cancelled(): boolean {
+    return this.cancellation !== undefined;
+  }
+
+  /** Why the wait was cancelled. */
+  get cancelReason(): unknown {
+    return this.cancellation?.reason;
+  }
+
+  throwIfCancelled(): void {
+    if (this.cancellation) throw this.cancellation.reason;
+  }
+
+  /** Resolves after `ms`, at the latest when the wait is over; rejects when it is cancelled. */
+  async sleep(ms: number): Promise<void> {
+    await this.until(new Promise<never>(() => {}), Math.min(ms, this.remaining()));
+  }
+
+  /**
+   * Settles as `promise` does; resolves to `undefined` after `limit` ms and rejects when the wait is cancelled,
+   * whichever comes first.
+   */
+  until<T>(promise: Promise<T>, limit: number): Promise<T | undefined> {
+    const wakes = (this.wakes ??= new Set());
+    return new Promise<T | undefined>((resolve, reject) => {
+      const finish = () => {
+        clearTimeout(timer);
+        wakes.delete(wake);
+      };
+      const wake = () => {
+        finish();
+        reject(this.cancellation?.reason);
+      };
+      const timeUp = () => onceRead(() => (finish(), resolve(undefined)));
+      const timer = Number.isFinite(limit) ? setTimeout(timeUp, limit) : undefined;
+      if (this.cancellation) return wake();
+      wakes.add(wake);
+      promise.then(
+        (value) => (finish(), resolve(value)),
+        (error: Error) => (finish(), reject(error)),
+      );
+    });
+  }
+
+  /** Stops listening to the signal of the call. */
+  dispose(): void {
+    this.abortion?.leave();
+  }
+}

@@ -1,0 +1,177 @@
+import type { LockQueue, QueueMessage, QueueListener } from '../../contracts/lock-queue.js';
+import { BriefMap } from '../../timing/brief-map.js';
+import type { NamedBackend } from './named-backend.js';
+import type { Lease } from '../grant/lease.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+import type { Caller } from './caller.js';
+import { Contender, type ContenderIndex } from './line.js';
+import { acquireLease } from './polling.js';
+import type { BackendCalls } from '../grant/store.js';
+
+/**
+ * The contenders of one process at a backend: one for each name that a caller wants, and one for each caller with
+ * `order: 'fifo'`, which waits at the backend with a ticket of its own.
+ */
+export class Contenders implements ContenderIndex {
+  readonly channel: QueueChannel;
+  private readonly byName = new BriefMap<string, Contender>();
+  /** Those that read. */
+  private readonly readers = new BriefMap<string, Contender>();
+  /** Those of `order: 'fifo'`. */
+  private readonly byTicket = new BriefMap<string, Contender>();
+  private tickets = 0;
+
+  constructor(
+    readonly backend: NamedBackend,
+    readonly queue: LockQueue,
+  ) {
+    this.channel = new QueueChannel(backend.calls, queue, {
+      prefix: backend.calls.prefix,
+      process: backend.instance,
+      onMessage: (message) => this.dispatch(message),
+      onReconnect: () => {
+        for (const contender of this.byName.values()) contender.onReconnect();
+        for (const contender of this.readers.values()) contender.onReconnect();
+        for (const contender of this.byTicket.values()) contender.onReconnect();
+      },
+    });
+  }
+
+  /** How many contenders there are. */
+  get size(): number {
+    return this.byName.size + this.readers.size + this.byTicket.size;
+  }
+
+  join(
+    name: string,
+    options: ResolvedLockOptions,
+    caller: Caller,
+    admit: (lease: Lease) => void,
+    refuse: (error: unknown) => void,
+  ): void {
+    const single = options.order === 'fifo';
+    const reads = options.mode === 'read';
+    let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
+    if (contender && options.wait === 0 && !contender.idle && !contender.available) {
+      if (contender.holds) {
+        caller.meetContention();
+        refuse(contender.refusal(caller.waited()));
+      } else acquireLease(this, [name], options, caller).then(admit, refuse);
+      return;
+    }
+    if (!contender) {
+      if (reads) contender = this.readersOf(name);
+      else {
+        contender = new Contender(this, name, single);
+        if (!single) this.byName.add(name, contender);
+      }
+    }
+    caller.enter(contender, options, this.backend.calls.timeouts, admit, refuse);
+    contender.join(caller);
+  }
+
+  take(name: string, options: ResolvedLockOptions, caller: Caller): Promise<Lease> {
+    return new Promise((resolve, reject) => {
+      this.join(name, options, caller, resolve, reject);
+    });
+  }
+
+  /** How many tickets of this process wait for the name in the queue at the backend. */
+  queuedHere(name: string): number {
+    let queued = 0;
+    for (const contender of this.byTicket.values()) if (contender.name === name && contender.queued) queued += 1;
+    for (const contenders of [this.byName, this.readers]) if (contenders.get(name)?.queued) queued += 1;
+    return queued;
+  }
+
+  /** Only holds that read are left of the lease: other readers share its names. */
+  downgrade(lease: Lease): void {
+    const { names, ticket, longest } = lease.grant;
+    this.readersOf(names[0] as string).adopt(lease);
+    this.backend.calls.downgrade({ names, ticket }, longest);
+  }
+
+  private readersOf(name: string): Contender {
+    const present = this.readers.get(name);
+    if (present) return present;
+    const contender = new Contender(this, name, false, true);
+    this.readers.add(name, contender);
+    return contender;
+  }
+
+  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
+  nextTicket(reads = false): string {
+    this.tickets += 1;
+    if (this.tickets === 1) this.backend.label.announce();
+    return `${this.backend.instance}:${reads ? '0' : ''}${this.tickets}`;
+  }
+
+  addTicket(ticket: string, contender: Contender): void {
+    this.byTicket.add(ticket, contender);
+  }
+
+  removeTicket(ticket: string): void {
+    this.byTicket.delete(ticket);
+  }
+
+  remove(contender: Contender): void {
+    for (const contenders of [this.byName, this.readers]) {
+      if (contenders.get(contender.name) === contender) contenders.delete(contender.name);
+    }
+  }
+
+  private dispatch(message: QueueMessage): void {
+    const { watchdog, releaser } = this.backend;
+    if (message.kind === 'revoked') return watchdog.lose([message.ticket], 'taken');
+    const { ticket, name } = message;
+    // A reader may have the ticket of an owner, which it was.
+    const readers = this.readers.get(name);
+    const contender = readers?.knows(ticket) ? readers : (this.byTicket.get(ticket) ?? this.byName.get(name));
+    if (message.kind === 'ends') contender?.onLeaseEnds(ticket, message.remaining);
+    else if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
+    else if (contender?.knows(ticket)) contender.onGrant(message);
+    else releaser.abandon({ names: [name], ticket }, message.claim);
+  }
+}
+
+/** How long (ms) after a failure the channel is not opened again. */
+const PAUSE_AFTER_FAILURE = 1_000;
+
+/**
+ * The channel on which the backend sends messages to this process. Waiters save time by messages and never depend on
+ * them: while the channel cannot be opened, they wait in the queue all the same, and learn of a grant by heartbeats.
+ */
+export class QueueChannel {
+  isOpen = false;
+  /** Whether it was opened, or that has failed once: a ticket may wait in the queue from then on. */
+  tried = false;
+  private opening: Promise<void> | undefined;
+  private failedAt = -Infinity;
+
+  constructor(
+    private readonly calls: BackendCalls,
+    private readonly queue: LockQueue,
+    private readonly listener: QueueListener,
+  ) {}
+
+  /** Resolves when the channel is open, or could not be opened in time. */
+  open(): Promise<void> {
+    if (this.isOpen || performance.now() - this.failedAt < PAUSE_AFTER_FAILURE) return Promise.resolve();
+    return (this.opening ??= this.tryToOpen());
+  }
+
+  close(): void {
+    this.queue.unlisten?.(this.listener);
+  }
+
+  private async tryToOpen(): Promise<void> {
+    try {
+      await this.calls.bounded('acquire', [], this.queue.listen(this.listener));
+      this.isOpen = true;
+    } catch {
+      this.failedAt = performance.now();
+    }
+    this.tried = true;
+    this.opening = undefined;
+  }
+}

@@ -1,0 +1,131 @@
+import { Logger } from '@nestjs/common';
+import type { LockBackend, Notice } from '../../contracts/lock-backend.js';
+import { LimitedLog } from '../../errors/limited-log.js';
+import { LockConfigError } from '../../errors/lock-errors.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { QueueingBackend } from './named-backend.js';
+
+export interface LockBackendsOptions {
+  readonly main: LockBackend;
+  readonly backends: Readonly<Record<string, LockBackend>>;
+  readonly prefix: string | undefined;
+  /** The lock options of a call that gives none. */
+  readonly defaults: ResolvedLockOptions;
+  readonly commandTimeout: number;
+  readonly label: string;
+  readonly shutdownGrace: number;
+  readonly failFast: boolean;
+}
+
+/** The error for an option that names a backend which is none of the known ones. */
+export function unknownBackend(option: string, name: string, known: readonly string[]): LockConfigError {
+  const shown = known.map((each) => `"${each}"`).join(', ') || 'none';
+  return new LockConfigError(`Option "${option}" is "${name}"; give a name of the module's "backends" (${shown})`);
+}
+
+/** The backends of one module instance: the main one and those chosen by name. */
+export class LockBackends {
+  readonly logger = new LimitedLog(new Logger('RedisLock'));
+  readonly main: QueueingBackend;
+  private readonly stopper = new AbortController();
+  /** Aborts when the module begins to stop. */
+  readonly stopped: AbortSignal = this.stopper.signal;
+  private readonly startListeners: (() => Promise<void>)[] = [];
+  private readonly drainListeners: (() => Promise<void>)[] = [];
+  private readonly stopListeners: (() => Promise<void>)[] = [];
+  private readonly named: ReadonlyMap<string, QueueingBackend>;
+
+  /** Logs the notice of a backend. */
+  readonly report = ({ level, message }: Notice): void => {
+    if (!this.stopped.aborted) this.logger[level](message);
+  };
+
+  constructor(readonly options: LockBackendsOptions) {
+    this.main = new QueueingBackend('', options.main, options, this.logger);
+    this.named = new Map(
+      Object.entries(options.backends).map(([name, backend]) => [
+        name,
+        new QueueingBackend(name, backend, options, this.logger),
+      ]),
+    );
+  }
+
+  /** @throws LockConfigError when there is none of that name */
+  get(name: string | undefined): QueueingBackend {
+    if (name === undefined) return this.main;
+    const backend = this.named.get(name);
+    if (backend) return backend;
+    throw this.unknown(name);
+  }
+
+  has(name: string): boolean {
+    return this.named.has(name);
+  }
+
+  /** The error for a name that no backend has. */
+  unknown(name: string): LockConfigError {
+    return unknownBackend('backend', name, [...this.named.keys()]);
+  }
+
+  all(): readonly QueueingBackend[] {
+    return [this.main, ...this.named.values()];
+  }
+
+  /**
+   * With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without delaying the start.
+   */
+  async check(): Promise<void> {
+    for (const backend of this.all()) backend.use();
+    const locks = this.all().map(({ calls }) => calls.start(this));
+    const checks = [...locks, ...this.startListeners.map((listener) => listener())];
+    if (this.options.failFast) {
+      try {
+        await Promise.all(checks);
+      } catch (error) {
+        await this.stop();
+        throw error;
+      }
+      return;
+    }
+    void Promise.allSettled(checks).then((results) => {
+      for (const [index, result] of results.entries()) {
+        if (result.status === 'rejected') this.warnUnavailable(result.reason, index < locks.length);
+      }
+    });
+  }
+
+  /** Adds a check for the start-up of what else needs a server; it rejects when that server cannot serve. */
+  whenStarting(listener: () => Promise<void>): void {
+    this.startListeners.push(listener);
+  }
+
+  /** Adds a step for the shutdown: it runs while holders finish, for up to `shutdownGrace` ms. */
+  whenDraining(listener: () => Promise<void>): void {
+    this.drainListeners.push(listener);
+  }
+
+  /** Settles when all that `whenDraining` added has ended. */
+  async drain(): Promise<void> {
+    await Promise.all(this.drainListeners.map((listener) => listener()));
+  }
+
+  /** Adds a step for the shutdown: it runs after all locks are released and before the connections close. */
+  whenStopping(listener: () => Promise<void>): void {
+    this.stopListeners.push(listener);
+  }
+
+  async stop(): Promise<void> {
+    this.stopper.abort();
+    await Promise.all(this.stopListeners.map((listener) => listener()));
+    await Promise.all(this.all().map((backend) => backend.stop()));
+    this.logger.flush();
+  }
+
+  private warnUnavailable(reason: unknown, locks: boolean): void {
+    // What was under way when the application closed says nothing of the backend.
+    if (this.stopped.aborted) return;
+    const why = reason instanceof Error ? reason.message : String(reason);
+    const then = locks ? 'locks throw LockBackendError' : 'the cache loads every value';
+    this.logger.warn(`${why}. The application starts without it; until that is mended, ${then}`);
+  }
+}

@@ -1,0 +1,199 @@
+import { randomUUID } from 'node:crypto';
+import type { Warnings } from '../../errors/limited-log.js';
+import type { LockBackend, RenewAnswer } from '../../contracts/lock-backend.js';
+import { BackendCalls } from '../grant/store.js';
+import { currentInstant, type Instant } from '../../timing/clock.js';
+import type { Lease, LeaseSource, ReleaseOutcome } from '../grant/lease.js';
+import { LockConfigError, type LockLostReason } from '../../errors/lock-errors.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { ProcessLabel } from './process-label.js';
+import { Releaser } from '../grant/releaser.js';
+import { Watchdog } from '../grant/watchdog.js';
+import { PolledQueue } from './polled-queue.js';
+import { Contenders } from './lines.js';
+
+export interface NamedBackendOptions {
+  readonly prefix: string | undefined;
+  readonly commandTimeout: number;
+  readonly label: string;
+}
+
+/** A backend with the name by which `LockOptions.backend` chooses it, and the watchdog and releaser of its leases. */
+export class NamedBackend implements LeaseSource {
+  readonly calls: BackendCalls;
+  readonly watchdog: Watchdog;
+  readonly releaser: Releaser;
+  /** What the tickets of this process begin with. */
+  readonly instance = randomUUID();
+  readonly label: ProcessLabel;
+  private stopped: Promise<void> | undefined;
+  private readonly subscriptions: readonly ((() => void) | void)[];
+
+  constructor(
+    readonly name: string,
+    backend: LockBackend,
+    options: NamedBackendOptions,
+    logger: Warnings,
+  ) {
+    const source = { backend: name || backend.name, label: options.label };
+    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout, source);
+    this.label = new ProcessLabel(this.calls, this.instance, options.label);
+    this.watchdog = new Watchdog(this.calls, logger);
+    this.releaser = new Releaser(this.calls, this.watchdog, logger);
+    this.subscriptions = [
+      backend.whenConnected?.(() => this.watchdog.renewAll()),
+      backend.onLost?.((tickets) => this.watchdog.lose(tickets, 'expired')),
+    ];
+  }
+
+  /** @throws LockConfigError when the backend cannot do what the options ask for */
+  requireSupport({ order, retry, minHold, ttl, mode }: ResolvedLockOptions): void {
+    const { backend } = this.calls;
+    const { name, traits } = backend;
+    if (mode === 'read') requireReaders(backend, { order, minHold });
+    if (ttl < traits.leastLease) {
+      throw new LockConfigError(
+        `Option "ttl" is ${ttl}, but backend "${name}" grants no lease below ${traits.leastLease} ms; give more`,
+      );
+    }
+    if (order === 'fifo' && !backend.queue) {
+      throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
+    }
+    if (order === 'fifo' && retry) {
+      throw new LockConfigError('Option "order" is "fifo", but "retry" tries again in no order; leave one of them out');
+    }
+    if (minHold > 0 && !backend.keep) {
+      throw new LockConfigError(
+        `Option "minHold" is ${minHold}, but backend "${name}" cannot keep a name whose holder has ended; leave it out`,
+      );
+    }
+  }
+
+  /** Ends the lease: releases it, or if it was lost, asks the backend to free what the ticket may still own. */
+  async takeBack(lease: Lease): Promise<ReleaseOutcome> {
+    if (!lease.held) {
+      lease.expire();
+      this.releaser.abandon(lease.grant, lease.grant.longest);
+      return 'gone';
+    }
+    lease.markReleased();
+    return this.releaser.release(lease.grant);
+  }
+
+  /**
+   * The names stay taken until the holder ends or the lease at the backend expires. A session would keep them, so the
+   * backend frees them at once.
+   */
+  leaseLost({ grant }: Lease, reason: LockLostReason): void {
+    this.watchdog.unwatch(grant);
+    if (reason !== 'taken' && this.calls.backend.traits.lease === 'session') {
+      this.releaser.abandon(grant, grant.longest);
+    }
+  }
+
+  /**
+   * Refreshes the lease now.
+   *
+   * @throws LockBackendError when the backend did not confirm it in time
+   */
+  async extend(lease: Lease, ttl = lease.options.ttl): Promise<void> {
+    const sentAt = currentInstant();
+    if (await this.renew(lease, ttl, sentAt)) lease.extended(sentAt, ttl);
+  }
+
+  /** Makes the lease at the backend last for `ms` from now. The limits of the holder stay as they are. */
+  async keep(lease: Lease, ms: number): Promise<void> {
+    await this.renew(lease, ms, currentInstant());
+  }
+
+  private async renew(lease: Lease, ttl: number, sentAt: Instant): Promise<boolean> {
+    const { grant } = lease;
+    const { names, ticket } = grant;
+    grant.longest = Math.max(grant.longest, ttl);
+    const answer = await new Promise<RenewAnswer>((resolve, reject) => {
+      this.calls.sendRenewal({ names, ticket, ttl }, resolve, reject);
+    });
+    if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+    else lease.lose('taken');
+    return answer.status === 'renewed';
+  }
+
+  /** Keeps the backend open for this module, even when another module that shares it stops. */
+  use(): void {
+    addUser(this.calls.backend, this);
+  }
+
+  /** Releases what is held and closes the backend, unless another module uses it. The first call counts. */
+  stop(): Promise<void> {
+    return (this.stopped ??= this.stopOnce());
+  }
+
+  /** Unsubscribes from what the backend reports. */
+  protected disconnect(): void {
+    for (const unsubscribe of this.subscriptions) unsubscribe?.();
+  }
+
+  private async stopOnce(): Promise<void> {
+    // In parallel: the releases and the label each take up to `commandTimeout` if the backend does not answer.
+    await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
+    this.watchdog.stop();
+    this.disconnect();
+    await removeUser(this.calls.backend, this);
+  }
+}
+
+/** @throws LockConfigError when the backend keeps no read locks, or other options make no sense for them */
+function requireReaders(
+  backend: LockBackend,
+  { order, minHold }: Pick<ResolvedLockOptions, 'order' | 'minHold'>,
+): void {
+  if (!backend.downgrade) {
+    throw new LockConfigError(
+      `Option "mode" is "read", but backend "${backend.name}" keeps no read locks; leave it out, or choose a backend that ` +
+        'does, redis() or memory(), with the option "backend"',
+    );
+  }
+  if (order === 'fifo') {
+    throw new LockConfigError('Option "mode" is "read", but "order" is "fifo": readers come in together; leave it out');
+  }
+  if (minHold > 0) {
+    throw new LockConfigError(
+      `Option "mode" is "read", but "minHold" is ${minHold}: only a lock that is held alone can stay taken; leave it out`,
+    );
+  }
+}
+
+const users = new WeakMap<LockBackend, Set<object>>();
+
+/** Adds a user that needs the backend open: several modules may share one. */
+export function addUser(backend: LockBackend, user: object): void {
+  const all = users.get(backend) ?? new Set();
+  users.set(backend, all.add(user));
+}
+
+/** Takes `user` off the list, and closes the backend unless another user is on it. */
+export async function removeUser(backend: LockBackend, user: object): Promise<void> {
+  const others = users.get(backend);
+  others?.delete(user);
+  if (!others?.size) await backend.close();
+}
+
+/** A backend with the contenders in which the callers of this process wait for it. */
+export class QueueingBackend extends NamedBackend {
+  readonly contenders: Contenders;
+
+  constructor(name: string, backend: LockBackend, options: NamedBackendOptions, logger: Warnings) {
+    super(name, backend, options, logger);
+    this.contenders = new Contenders(this, backend.queue ?? new PolledQueue(backend));
+  }
+
+  /** Only holds that read are left of a lease that was taken to write: lets other readers in. */
+  downgrade(lease: Lease): void {
+    this.contenders.downgrade(lease);
+  }
+
+  protected override disconnect(): void {
+    super.disconnect();
+    this.contenders.channel.close();
+  }
+}

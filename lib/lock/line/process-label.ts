@@ -1,0 +1,47 @@
+import { hostname } from 'node:os';
+import type { BackendCalls } from '../grant/store.js';
+
+/** How long (ms) the label outlives its process: longer than most leases. */
+const EXPIRY = 60 * 60 * 1_000;
+/** How often (ms) the label is written again, in case the store has lost it. */
+const PERIOD = 60 * 1_000;
+
+export function defaultLabel(): string {
+  return `${hostname()}:${process.pid}`;
+}
+
+/**
+ * Stores at the backend who this process is, so that `inspect` can name the holder in any process: with the first
+ * ticket, then once a minute. No lock depends on it.
+ */
+export class ProcessLabel {
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly calls: BackendCalls,
+    private readonly process: string,
+    readonly text: string,
+  ) {}
+
+  announce(): void {
+    if (!this.calls.backend.label) return;
+    void this.write(EXPIRY);
+    this.timer = setInterval(() => void this.write(EXPIRY), PERIOD).unref();
+  }
+
+  /** Removes the label: the process holds no lock any more. */
+  async withdraw(): Promise<void> {
+    if (!this.timer) return;
+    clearInterval(this.timer);
+    this.timer = undefined;
+    await this.write(0);
+  }
+
+  private async write(ttl: number): Promise<void> {
+    try {
+      await this.calls.label(this.process, this.text, ttl);
+    } catch {
+      // The next attempt follows a minute later.
+    }
+  }
+}

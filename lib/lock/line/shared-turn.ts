@@ -1,0 +1,314 @@
+import type { LockLostReason, LockLostError } from '../../errors/lock-errors.js';
+import type { Instant } from '../../timing/clock.js';
+import { Grant, type GrantListener, type GrantHolder } from '../grant/grant.js';
+import { Lease, type ReleaseOutcome, type LeaseSource, RELEASED } from '../grant/lease.js';
+import type { Releaser } from '../grant/releaser.js';
+import { LONGEST_CLAIM } from './attempts.js';
+import type { Caller } from './caller.js';
+import type { CallerTurn, Contention, GrantedLease } from './line.js';
+import { Preparation, type PreparedTurn } from './preparation.js';
+import { grantedTooLate } from './polling.js';
+import type { LockCall } from '../../events/lock-channels.js';
+import type { Watchdog } from '../grant/watchdog.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+
+/** While another process waits, callers join a grant for this time (ms), as long as the turn of a writer. */
+const LONGEST_TURN = 50;
+/**
+ * Otherwise for this time (ms): the next caller asks the backend under a new ticket. So a message that a writer waits
+ * may be lost, and a process whose readers were deleted at the backend lets nobody in for longer.
+ */
+const LONGEST_UNCONFIRMED = 500;
+/** Callers join with at least this share of a claim left. A shorter lease is renewed first. */
+const LEAST_SHARE = 1 / 4;
+
+/**
+ * The grants of a contender that reads: admits all callers at once to the current one until its turn is over. Then the
+ * next caller asks under a new ticket, behind a writer that waits, and the former grant ends with its last holder.
+ */
+export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, PreparedTurn {
+  /** By ticket: the current one, and those whose turn is over. */
+  private readonly grants = new Map<string, SharedGrant>();
+  private current: SharedGrant | undefined;
+  private wanted = false;
+  /** Whether the backend knows who waits. */
+  private informed = true;
+  private preparation: Preparation | undefined;
+  /** The grant that is renewed before its first caller enters. */
+  private prepared: Grant | undefined;
+
+  constructor(private readonly contention: Contention) {}
+
+  /** The grant that callers join now. */
+  get grant(): Grant | undefined {
+    const { current } = this;
+    if (!current || current.grant === this.prepared || this.admits(current)) return current?.grant;
+    this.endTurn(current);
+    return undefined;
+  }
+
+  get available(): boolean {
+    return this.grant !== undefined && !this.prepared;
+  }
+
+  get empty(): boolean {
+    return this.grants.size === 0;
+  }
+
+  owns(ticket: string): boolean {
+    return this.grants.has(ticket);
+  }
+
+  joined(grant: Grant): void {
+    // The turn may have ended since the caller came.
+    if (this.current?.grant !== grant) this.contention.goOn();
+    else if (grant !== this.prepared) this.serve(grant);
+  }
+
+  wantedElsewhere(ticket: string): void {
+    if (this.current?.grant.ticket === ticket) this.wanted = true;
+  }
+
+  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
+    const grant = new Grant(this.contention.names, ticket, base, remaining, tokens);
+    this.current = this.keep(grant);
+    this.wanted = waiting !== 0;
+    this.informed = waiting !== undefined;
+    this.serve(grant, startedAt);
+  }
+
+  /** Takes over the lease of an owner: its last hold that wrote has ended, and holds that read are left. */
+  adopt(lease: Lease): void {
+    this.keep(lease.grant).adopt(lease);
+  }
+
+  /** Admits all callers. */
+  serve(grant: Grant, startedAt?: Instant): void {
+    const { callers, place } = this.contention;
+    const shared = this.current as SharedGrant;
+    this.prepared = undefined;
+    for (let caller = callers.first; caller; caller = callers.first) {
+      if (caller.triesOnce && grant.remaining() <= 0) {
+        caller.refuse(grantedTooLate(place.backend, grant.names, caller.options));
+      } else if (!caller.triesOnce && !shared.used && this.isTooShort(grant)) {
+        this.prepared = grant;
+        (this.preparation ??= new Preparation(this, this.contention)).renew(grant, caller.options.ttl);
+        return;
+      } else this.admit(shared, caller, startedAt);
+    }
+    this.contention.refuseIfOverdue();
+    if (!shared.used) this.giveUp(grant);
+  }
+
+  private admit(shared: SharedGrant, caller: Caller, startedAt?: Instant): void {
+    caller.place?.leave();
+    const lease = shared.admit(caller.options, startedAt);
+    shared.watch(lease, this.contention.place.backend.watchdog);
+    caller.admit(lease);
+  }
+
+  unused(shared: SharedGrant, atOnce: boolean): Promise<ReleaseOutcome> {
+    const { grant } = shared;
+    if (atOnce || shared !== this.current || !this.wanted || !this.informed || !this.admits(shared)) {
+      return this.release(grant);
+    }
+    // As a turn of writers does: a caller that asks again within this tick joins for the rest of the turn.
+    const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
+    const outcome = tickOver.then(() => (shared.used || !this.owns(grant.ticket) ? 'released' : this.release(grant)));
+    this.releaser.track(outcome);
+    return Promise.resolve('released');
+  }
+
+  lost({ grant }: SharedGrant, reason: LockLostReason): void {
+    this.drop(grant);
+    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
+    this.contention.goOn();
+  }
+
+  disowned(grant: Grant): void {
+    this.drop(grant);
+    this.contention.goOn();
+  }
+
+  giveUp(grant: Grant): void {
+    this.releaser.track(this.release(grant));
+  }
+
+  quit(): void {
+    const { current } = this;
+    if (current && !current.used) this.giveUp(current.grant);
+  }
+
+  private admits({ grant, begunAt }: SharedGrant): boolean {
+    const { channel } = this.contention.place;
+    const longest = this.wanted || !channel.isOpen ? LONGEST_TURN : LONGEST_UNCONFIRMED;
+    return performance.now() - begunAt < longest && !this.isTooShort(grant);
+  }
+
+  private isTooShort(grant: Grant): boolean {
+    return grant.remaining() < LEAST_SHARE * Math.min(LONGEST_CLAIM, grant.granted);
+  }
+
+  private endTurn(shared: SharedGrant): void {
+    const { channel } = this.contention.place;
+    if (!channel.isOpen) void channel.open();
+    this.current = undefined;
+    if (!shared.used) this.giveUp(shared.grant);
+  }
+
+  private keep(grant: Grant): SharedGrant {
+    const shared = new SharedGrant(grant, this);
+    grant.listener = this;
+    this.grants.set(grant.ticket, shared);
+    return shared;
+  }
+
+  private release(grant: Grant): Promise<ReleaseOutcome> {
+    this.drop(grant);
+    const outcome = this.releaser.release(grant);
+    this.contention.forgetIfIdle();
+    return outcome;
+  }
+
+  private drop(grant: Grant): void {
+    this.grants.delete(grant.ticket);
+    if (this.current?.grant === grant) this.current = this.prepared = undefined;
+    this.contention.place.backend.watchdog.unwatch(grant);
+  }
+
+  private get releaser(): Releaser {
+    return this.contention.place.backend.releaser;
+  }
+}
+
+const GONE = Promise.resolve<ReleaseOutcome>('gone');
+
+/** What becomes of a grant that nobody of this process holds any more. */
+export interface SharedGrantHost {
+  /** The last holder has released it. */
+  unused(shared: SharedGrant, atOnce: boolean): Promise<ReleaseOutcome>;
+  /** The last holder has lost it. */
+  lost(shared: SharedGrant, reason: LockLostReason): void;
+}
+
+/**
+ * One registration as a reader, which any number of callers of this process hold at one time. Each has a lease with
+ * its own limits; the grant is renewed as the most demanding of them asks, and released when the last has ended.
+ */
+export class SharedGrant implements LeaseSource, GrantHolder {
+  readonly begunAt = performance.now();
+  private readonly leases = new Set<Lease>();
+  /** The shortest interval of renewals (ms) that the watchdog knows of. */
+  private shortest = Infinity;
+
+  constructor(
+    readonly grant: Grant,
+    private readonly host: SharedGrantHost,
+  ) {}
+
+  /** Whether a caller holds it. */
+  get used(): boolean {
+    return this.leases.size > 0;
+  }
+
+  /** Another caller holds it. */
+  admit(options: ResolvedLockOptions, startedAt?: Instant): Lease {
+    const lease = new Lease(this.grant, this, options, startedAt, this.grant.sharedToken);
+    this.add(lease);
+    return lease;
+  }
+
+  /** Makes the watchdog renew the grant as this holder asks, too, and notice the end of its lease. */
+  watch(lease: Lease, watchdog: Watchdog): void {
+    const interval = lease.options.renewal?.interval ?? Infinity;
+    const sooner = interval < this.shortest;
+    if (sooner) this.shortest = interval;
+    if (sooner || lease.outlastsGrant || !this.grant.schedule) watchdog.watch(this.grant);
+    else if (lease.limited) watchdog.wakeNoLaterThan(performance.now() + lease.remaining());
+  }
+
+  /** A lease that its owner took to write is held by readers from now on. */
+  adopt(lease: Lease): void {
+    lease.becomeShared(this);
+    this.add(lease);
+  }
+
+  private add(lease: Lease): void {
+    this.leases.add(lease);
+    this.grant.holder = this;
+  }
+
+  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome> {
+    if (!this.leases.has(lease)) return GONE;
+    if (!lease.held) {
+      lease.expire();
+      return GONE;
+    }
+    lease.markReleased();
+    this.leases.delete(lease);
+    return this.used ? RELEASED : this.host.unused(this, atOnce);
+  }
+
+  leaseLost(lease: Lease, reason: LockLostReason): void {
+    if (this.leases.delete(lease) && !this.used) this.host.lost(this, reason);
+  }
+
+  /** The longest lease that a holder wants, and the shortest interval of renewals. */
+  get options(): GrantHolder['options'] {
+    let ttl = 0;
+    let renewal: ResolvedLockOptions['renewal'];
+    for (const { options } of this.leases) {
+      ttl = Math.max(ttl, options.ttl);
+      if (options.renewal && options.renewal.interval < (renewal?.interval ?? Infinity)) renewal = options.renewal;
+    }
+    return { ttl, renewal };
+  }
+
+  get limited(): boolean {
+    return this.some((lease) => lease.limited);
+  }
+
+  get outlastsGrant(): boolean {
+    return this.some((lease) => lease.outlastsGrant);
+  }
+
+  get held(): boolean {
+    return this.remaining() > 0;
+  }
+
+  /** Until the first of its holders loses its lease: the watchdog looks again then. */
+  remaining(): number {
+    let least = Infinity;
+    for (const lease of this.leases) {
+      const remaining = lease.remaining();
+      if (remaining > 0) least = Math.min(least, remaining);
+    }
+    return least === Infinity ? 0 : least;
+  }
+
+  get fencingToken(): number {
+    return this.grant.sharedToken;
+  }
+
+  /** The call of the first of its holders. */
+  get call(): LockCall | undefined {
+    const [first] = this.leases;
+    return first?.call;
+  }
+
+  /** Set once the last holder has lost it. */
+  get lost(): LockLostError | undefined {
+    let error: LockLostError | undefined;
+    for (const lease of this.leases) error = lease.lost;
+    return this.used ? undefined : error;
+  }
+
+  lose(reason: LockLostReason): void {
+    for (const lease of this.leases) lease.lose(reason);
+  }
+
+  private some(is: (lease: Lease) => boolean): boolean {
+    for (const lease of this.leases) if (is(lease)) return true;
+    return false;
+  }
+}

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { LockService } from '../lock/lock.service.js';
+import { ruleUnder, type Rule, ProtectedResource, type Stage } from './stage.js';
+
+/** What holds while the store fails. */
+export const FAULT_RULES: readonly Rule[] = [
+  ruleUnder(
+    ['pause'],
+    'says that a lock is lost at its deadline, while the store does not answer',
+    async (stage, faults) => {
+      const backend = await stage.backend();
+      const locks = await stage.locks();
+      const ttl = Math.max(500, backend.traits.leastLease);
+      const held = await locks.acquire(stage.name, { ttl });
+      const trusted = performance.now() + held.remaining();
+      const resume = await faults.pause();
+      try {
+        await stage.until('the signal is aborted', () => held.signal.aborted);
+        assert.equal(held.held, false);
+        assert(trusted > 0);
+      } finally {
+        await resume();
+      }
+      const next = await eventuallyLocked(stage, locks);
+      assert(next > held.fencingToken);
+    },
+  ),
+
+  ruleUnder(
+    ['pause'],
+    'answers each call in time while the store does not, and serves again after it',
+    async (stage, faults) => {
+      const locks = await stage.locks();
+      await locks.withLock(stage.name, async () => {});
+      const resume = await faults.pause();
+      try {
+        await assert.rejects(locks.acquire(stage.name, { wait: 500 }), { code: 'LOCK_BACKEND' });
+        await assert.rejects(locks.tryAcquire(stage.name), { code: 'LOCK_BACKEND' });
+      } finally {
+        await resume();
+      }
+      await eventuallyLocked(stage, locks);
+    },
+  ),
+
+  ruleUnder(['cut'], 'serves its callers again after every connection was cut', async (stage, faults) => {
+    const [one, two] = [await stage.locks(), await stage.locks()];
+    const resource = new ProtectedResource();
+    const callers = [one, two, one, two].map(async (locks) => {
+      for (let round = 0; round < 10; round++) {
+        try {
+          await locks.withLock(stage.name, { wait: 20_000 }, async (lock) => {
+            await resource.use(lock, () => sleep(5));
+          });
+        } catch (error) {
+          requireLockError(error);
+        }
+      }
+    });
+    for (let times = 0; times < 3; times++) {
+      await sleep(40);
+      await faults.cut();
+    }
+    await Promise.all(callers);
+    assert(resource.uses > 0);
+    await eventuallyLocked(stage, one);
+    await eventuallyLocked(stage, two);
+  }),
+
+  ruleUnder(['restart'], 'issues higher tokens after the store has restarted', async (stage, faults) => {
+    const locks = await stage.locks();
+    const before = await eventuallyLocked(stage, locks);
+    await faults.restart();
+    const after = await eventuallyLocked(stage, locks);
+    assert(after > before, `token ${after} after ${before}`);
+  }),
+
+  ruleUnder(['restart'], 'tells the holder that it lost a lock which the store lost', async (stage, faults) => {
+    const backend = await stage.backend();
+    const [one, two] = [await stage.locks(backend), await stage.locks()];
+    const held = await one.acquire(stage.name, { ttl: Math.max(2_000, backend.traits.leastLease) });
+    await faults.restart();
+    let left = held.remaining();
+    await stage.until('the lock is lost, or renewed', () => {
+      const before = left;
+      left = held.remaining();
+      return !held.held || left > before;
+    });
+    if (held.held) await held.release();
+    assert((await eventuallyLocked(stage, two)) > held.fencingToken);
+  }),
+
+  ruleUnder(['loseReplies'], 'frees what a lost reply had granted', async (stage, faults) => {
+    const [one, two] = [await stage.locks(), await stage.locks()];
+    await one.withLock(stage.name, async () => {});
+    const found = await faults.loseReplies();
+    await assert.rejects(one.acquire(stage.name, { wait: 0, ttl: 20_000 }), { code: 'LOCK_BACKEND' });
+    await found();
+    await eventuallyLocked(stage, two);
+  }),
+
+  ruleUnder(
+    ['killSession'],
+    'says that its locks are lost when the store ends their session',
+    async (stage, faults) => {
+      const backend = await stage.backend();
+      const locks = await stage.locks(backend);
+      const [held, also] = [await locks.acquire(stage.name), await locks.acquire(`${stage.name}:also`)];
+      const killedAt = performance.now();
+      await faults.killSession(backend);
+      await stage.until('both signals are aborted', () => held.signal.aborted && also.signal.aborted);
+      const after = performance.now() - killedAt;
+      assert(after < 10_000, `the signals were aborted after ${after} ms`);
+      const other = await stage.locks();
+      assert((await eventuallyLocked(stage, other)) > held.fencingToken);
+      await eventuallyLocked(stage, locks);
+    },
+  ),
+];
+
+/** Takes the lock as soon as the backend serves again; answers its token. */
+async function eventuallyLocked(stage: Stage, locks: LockService): Promise<number> {
+  let token = 0;
+  await stage.until('the lock is granted again', async () => {
+    try {
+      await locks.withLock(stage.name, { wait: 1_000 }, async (lock) => {
+        token = lock.fencingToken;
+      });
+    } catch (error) {
+      requireLockError(error);
+    }
+    return token > 0;
+  });
+  return token;
+}
+
+/** Under a fault, a call may fail with one of the errors of locks, and with no other. */
+function requireLockError(error: unknown): void {
+  const { code } = error as { code?: unknown };
+  if (typeof code !== 'string' || !code.startsWith('LOCK_')) throw error;
+}

@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import { rule, type Rule, type Stage } from './stage.js';
+import { granted } from './grant-rules.js';
+import { promiseOf, type GrantMessage, type StoreClient } from './store-client.js';
+
+/** The queue at the store; a store without one must refuse `order: 'fifo'`. */
+export const QUEUE_RULES: readonly Rule[] = [
+  rule('keeps a queue, or the service refuses the order of arrival', async (stage) => {
+    const locks = await stage.locks();
+    const { queue } = await stage.backend();
+    const call = locks.acquire(stage.name, { order: 'fifo' });
+    if (queue && !queue.pace) await (await call).release();
+    else await assert.rejects(call, { code: 'LOCK_CONFIG' });
+  }),
+
+  rule('hands a released name to the first waiter, and tells its process', async (stage) => {
+    const crew = await crewOf(stage, 3);
+    if (!crew) return;
+    const [holder, second, third] = crew;
+    const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
+    await granted(holder, stage.name, a);
+    assert.equal((await second.enqueue(stage.name, b)).status, 'busy');
+    assert.equal((await third.enqueue(stage.name, c)).status, 'busy');
+    await holder.release(stage.name, a);
+    const first = await tellsOf(stage, second, b);
+    assert.equal(await holder.ownerOf(stage.name), b);
+    await second.release(stage.name, b);
+    const next = await tellsOf(stage, third, c);
+    assert.equal(await holder.ownerOf(stage.name), c);
+    assert(next.tokens.first > first.tokens.first + first.tokens.count - 1, `token ${next.tokens.first}`);
+  }),
+
+  rule('keeps the position of a ticket that is queued twice', async (stage) => {
+    const crew = await crewOf(stage, 3);
+    if (!crew) return;
+    const [holder, second, third] = crew;
+    const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
+    await granted(holder, stage.name, a);
+    await second.enqueue(stage.name, b);
+    await third.enqueue(stage.name, c);
+    await second.enqueue(stage.name, b);
+    await holder.release(stage.name, a);
+    await grantOf(stage, second, b);
+    await second.release(stage.name, b);
+    await grantOf(stage, third, c);
+    await third.release(stage.name, c);
+    assert.equal(await holder.ownerOf(stage.name), undefined);
+  }),
+
+  rule('passes over a ticket that was given up', async (stage) => {
+    const crew = await crewOf(stage, 3);
+    if (!crew) return;
+    const [holder, second, third] = crew;
+    const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
+    await granted(holder, stage.name, a);
+    await second.enqueue(stage.name, b);
+    await third.enqueue(stage.name, c);
+    await second.release(stage.name, b);
+    const beat = await second.beat(stage.name, b);
+    assert.equal(beat.status, 'gone');
+    await holder.release(stage.name, a);
+    await grantOf(stage, third, c);
+    assert(!second.isGranted(b));
+  }),
+
+  rule('shows the tickets that wait in their order, or leaves them out', async (stage) => {
+    const crew = await crewOf(stage, 3);
+    if (!crew) return;
+    const [holder, second, third] = crew;
+    const [a, b, c] = [holder.ticket(), second.ticket(), third.ticket()];
+    const waiters = async () => {
+      const state = await promiseOf(third.backend.inspect({ name: stage.name }));
+      return state?.waiters?.map(({ ticket }) => ticket);
+    };
+    await granted(holder, stage.name, a);
+    if ((await waiters()) === undefined) return;
+    await second.enqueue(stage.name, b);
+    await third.enqueue(stage.name, c);
+    assert.deepEqual(await waiters(), [b, c]);
+    await holder.release(stage.name, a);
+    await grantOf(stage, second, b);
+    assert.deepEqual(await waiters(), [c]);
+    await third.release(stage.name, c);
+    assert.deepEqual(await waiters(), []);
+  }),
+
+  rule('never queues a ticket by a heartbeat, nor one that must not wait', async (stage) => {
+    const crew = await crewOf(stage, 2);
+    if (!crew) return;
+    const [holder, other] = crew;
+    const a = holder.ticket();
+    await granted(holder, stage.name, a);
+    assert.equal((await other.beat(stage.name, other.ticket())).status, 'gone');
+    const once = other.ticket();
+    assert.equal((await other.tryOnce(stage.name, once)).status, 'busy');
+    await holder.release(stage.name, a);
+    assert.equal(await holder.ownerOf(stage.name), undefined);
+  }),
+
+  rule('requeues: another process comes first, then this one again', async (stage) => {
+    const crew = await crewOf(stage, 2);
+    if (!crew) return;
+    const [holder, other] = crew;
+    const [a, again, b] = [holder.ticket(), holder.ticket(), other.ticket()];
+    await granted(holder, stage.name, a);
+    await other.enqueue(stage.name, b);
+    assert.equal((await holder.requeue(stage.name, a, again)).status, 'busy');
+    await grantOf(stage, other, b);
+    await other.release(stage.name, b);
+    await grantOf(stage, holder, again);
+    assert.equal((await other.requeue(stage.name, b, other.ticket())).status, 'not-owner');
+    assert.equal(await other.ownerOf(stage.name), again);
+  }),
+
+  rule('grants a requeued name again if nobody waits', async (stage) => {
+    const crew = await crewOf(stage, 1);
+    if (!crew) return;
+    const [holder] = crew;
+    const [a, again] = [holder.ticket(), holder.ticket()];
+    await granted(holder, stage.name, a);
+    const answer = await holder.requeue(stage.name, a, again);
+    if (answer.status !== 'granted') await grantOf(stage, holder, again);
+    assert.equal(await holder.ownerOf(stage.name), again);
+  }),
+
+  rule('loses no waiter that queues while a release commits', async (stage) => {
+    const crew = await crewOf(stage, 2);
+    if (!crew) return;
+    const [holder, other] = crew;
+    for (let round = 0; round < 50; round++) {
+      const name = `${stage.name}:${round}`;
+      const [a, b] = [holder.ticket(), other.ticket()];
+      await granted(holder, name, a);
+      const [queued] = await Promise.all([other.enqueue(name, b), holder.release(name, a)]);
+      if (queued.status !== 'granted') await grantOf(stage, other, b, name);
+      assert.equal(await holder.ownerOf(name), b);
+    }
+  }),
+];
+
+async function crewOf<N extends 1 | 2 | 3>(stage: Stage, size: N): Promise<Crew[N] | undefined> {
+  const clients = [];
+  for (let index = 0; index < size; index++) clients.push(await stage.client());
+  const [{ backend }] = clients as [StoreClient];
+  if (!backend.queue || backend.queue.pace) return undefined;
+  await Promise.all(clients.map((client) => client.listen()));
+  return clients as unknown as Crew[N];
+}
+
+interface Crew {
+  1: [StoreClient];
+  2: [StoreClient, StoreClient];
+  3: [StoreClient, StoreClient, StoreClient];
+}
+
+/** A message grants the name, or the heartbeats of a waiter find it granted. */
+async function grantOf(stage: Stage, client: StoreClient, ticket: string, name = stage.name): Promise<void> {
+  await stage.until(`${ticket} is granted`, async () => {
+    return client.isGranted(ticket) || (await client.beat(name, ticket)).status === 'granted';
+  });
+}
+
+/** The message of a grant to a ticket whose process never asks. */
+async function tellsOf(stage: Stage, client: StoreClient, ticket: string): Promise<GrantMessage> {
+  await stage.until(`a message grants the name to ${ticket}`, () => client.isGranted(ticket));
+  const message = client.grantOf(ticket)!;
+  assert.equal(message.name, stage.name);
+  assert(message.claim > 0 && message.claim <= client.long, `claim ${message.claim} of ${client.long}`);
+  return message;
+}

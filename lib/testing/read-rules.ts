@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { promiseOf, type StoreClient } from './store-client.js';
+import { rule, type Rule, type Stage } from './stage.js';
+import { granted } from './grant-rules.js';
+
+/** Tickets that read, where the backend keeps read locks; otherwise the service refuses them. */
+export const READ_RULES: readonly Rule[] = [
+  readRule('grants a name to many readers, and to no writer beside them', async (stage, one, two) => {
+    const [first, second] = [one.readTicket(), two.readTicket()];
+    await granted(one, stage.name, first);
+    await granted(two, stage.name, second);
+    assert.equal((await promiseOf(one.backend.inspect({ name: stage.name })))?.readers, 2);
+    assert.equal((await two.acquire(stage.name, two.ticket())).status, 'busy');
+    assert.equal((await one.release(stage.name, first)).status, 'released');
+    assert.equal((await two.acquire(stage.name, two.ticket())).status, 'busy');
+    assert.equal((await two.release(stage.name, second)).status, 'released');
+    assert.notEqual((await two.release(stage.name, second)).status, 'released');
+    const writer = two.ticket();
+    await granted(two, stage.name, writer);
+    assert.equal((await one.acquire(stage.name, one.readTicket())).status, 'busy');
+    assert.equal((await promiseOf(one.backend.inspect({ name: stage.name })))?.readers, undefined);
+  }),
+
+  readRule('grants a reader that asks again what is left of its lease, and counts it once', async (stage, one) => {
+    const ticket = one.readTicket();
+    await granted(one, stage.name, ticket);
+    const again = await one.acquire(stage.name, ticket);
+    assert.equal(again.status, 'granted');
+    assert.equal((await promiseOf(one.backend.inspect({ name: stage.name })))?.readers, 1);
+  }),
+
+  readRule('ends the lease of each reader by itself', async (stage, one, two) => {
+    const [short, long] = [one.readTicket(), two.readTicket()];
+    assert.equal((await one.acquire(stage.name, short, one.short)).status, 'granted');
+    await granted(two, stage.name, long);
+    await stage.until('the short lease ends', async () => {
+      return (await promiseOf(two.backend.inspect({ name: stage.name })))?.readers === 1;
+    });
+    assert.equal((await one.renew(stage.name, short)).status, 'not-owner');
+    assert.equal((await two.renew(stage.name, long)).status, 'renewed');
+    assert.equal((await two.acquire(stage.name, two.ticket())).status, 'busy');
+  }),
+
+  readRule('shortens the wait of a writer when the longest reader ends first', async (stage, one, two) => {
+    const [short, long] = [one.readTicket(), two.readTicket()];
+    assert.equal((await one.acquire(stage.name, short, one.short)).status, 'granted');
+    await granted(two, stage.name, long);
+    await two.release(stage.name, long);
+    const answer = await two.acquire(stage.name, two.ticket());
+    assert(answer.status === 'busy' && answer.remaining <= one.short, JSON.stringify(answer));
+    await stage.until('a writer gets in', async () => {
+      return (await two.acquire(stage.name, two.ticket())).status === 'granted';
+    });
+  }),
+
+  readRule('gives readers tokens above those of earlier writers and below those of later ones', async (stage, one) => {
+    const tokens: number[] = [];
+    for (const ticket of [one.ticket(), one.readTicket(), one.ticket(), one.readTicket(), one.ticket()]) {
+      const answer = await one.acquire(stage.name, ticket);
+      assert(answer.status === 'granted', JSON.stringify(answer));
+      const more = await one.mint(stage.name, ticket, answer.tokens.first + 1);
+      assert(more, 'the ticket has the name');
+      tokens.push(answer.tokens.first, more.first + more.count - 1);
+      await one.release(stage.name, ticket);
+    }
+    assert.deepEqual(
+      tokens,
+      tokens.toSorted((a, b) => a - b),
+    );
+    assert.equal(new Set(tokens).size, tokens.length);
+  }),
+
+  readRule('takes the name from all readers by force', async (stage, one, two) => {
+    const tickets = [one.readTicket(), two.readTicket()];
+    await granted(one, stage.name, tickets[0]!);
+    await granted(two, stage.name, tickets[1]!);
+    const owners = await promiseOf(two.backend.forceRelease!({ name: stage.name }));
+    assert.deepEqual(new Set([owners].flat()), new Set(tickets));
+    assert.equal((await one.renew(stage.name, tickets[0]!)).status, 'not-owner');
+    await granted(two, stage.name, two.ticket());
+  }),
+
+  readRule('makes an owner a reader under its ticket and lease, and nobody else', async (stage, one, two) => {
+    const owner = one.ticket();
+    await granted(one, stage.name, owner);
+    const request = { names: [stage.name], ticket: owner, ttl: one.long };
+    const downgrade = (ticket = owner) => promiseOf(one.backend.downgrade!({ ...request, ticket }));
+    await downgrade(two.ticket());
+    assert.equal((await two.acquire(stage.name, two.readTicket())).status, 'busy');
+    await downgrade();
+    await downgrade();
+    const reader = two.readTicket();
+    await granted(two, stage.name, reader);
+    assert.equal((await promiseOf(one.backend.inspect({ name: stage.name })))?.readers, 2);
+    assert.equal((await one.renew(stage.name, owner)).status, 'renewed');
+    assert.equal((await two.acquire(stage.name, two.ticket())).status, 'busy');
+    assert.equal((await one.release(stage.name, owner)).status, 'released');
+    await two.release(stage.name, reader);
+    const writer = two.ticket();
+    await granted(two, stage.name, writer);
+    await downgrade();
+    assert.equal(await one.ownerOf(stage.name), writer);
+  }),
+];
+
+function readRule(name: string, body: (stage: Stage, one: StoreClient, two: StoreClient) => Promise<void>): Rule {
+  return rule(`${name}, or the service refuses`, async (stage) => {
+    const [one, two] = [await stage.client(), await stage.client()];
+    if (one.backend.downgrade) return body(stage, one, two);
+    const locks = await stage.locks();
+    await assert.rejects(locks.acquire(stage.name, { mode: 'read' }), { code: 'LOCK_CONFIG', message: /redis\(\)/ });
+  });
+}

@@ -1,0 +1,153 @@
+import type { Type } from '@nestjs/common';
+import { CacheService } from '../cache/cache.service.js';
+import { CacheConfigError, CacheNotWiredError } from '../errors/cache-errors.js';
+import { LockConfigError, LockNotWiredError } from '../errors/lock-errors.js';
+import { PrimitiveConfigError, PrimitiveNotWiredError } from '../errors/primitive-errors.js';
+import { LockService } from '../lock/lock.service.js';
+import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
+import { LeaderElection } from '../primitives/leader/leader-election.js';
+import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
+import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
+import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
+import type { Observable } from 'rxjs';
+
+/** A service that decorated methods find on their instance. */
+export interface InjectedService<Service> {
+  /** The property of the instance: a symbol, so that it shadows no property of the class. */
+  readonly property: symbol;
+  readonly token: Type<Service>;
+  /** The decorators that need it. */
+  readonly decorators: string;
+  /** What to use instead if Nest cannot inject it. */
+  readonly instead: string;
+  /** Whether the value under `property` has the methods that the decorators call. */
+  works(service: Service): boolean;
+  readonly ConfigError: new (message: string) => Error;
+  readonly NotWiredError: new (message: string) => Error;
+}
+
+export const LOCKS: InjectedService<LockService> = {
+  property: Symbol.for('nest-redis-lock:lock-service'),
+  token: LockService,
+  decorators: '@DistributedLock',
+  instead: 'LockService.withLock()',
+  works: (service) => typeof service.withLock === 'function',
+  ConfigError: LockConfigError,
+  NotWiredError: LockNotWiredError,
+};
+
+export const CACHE: InjectedService<CacheService> = {
+  property: Symbol.for('nest-redis-lock:cache-service'),
+  token: CacheService,
+  decorators: '@Cached, @CacheEvict or @CachePut',
+  instead: 'CacheService itself',
+  works: () => true,
+  ConfigError: CacheConfigError,
+  NotWiredError: CacheNotWiredError,
+};
+
+export const JOBS: InjectedService<ScheduledJobs> = {
+  property: Symbol.for('nest-redis-lock:scheduled-jobs'),
+  token: ScheduledJobs,
+  decorators: '@ScheduledLock',
+  instead: 'ScheduledJobs.run()',
+  works: (service) => typeof service.run === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const IDEMPOTENCY: InjectedService<IdempotencyService> = {
+  property: Symbol.for('nest-redis-lock:idempotency-service'),
+  token: IdempotencyService,
+  decorators: '@Idempotent',
+  instead: 'IdempotencyService.run()',
+  works: (service) => typeof service.run === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const LEADERS: InjectedService<LeaderElection> = {
+  property: Symbol.for('nest-redis-lock:leader-election'),
+  token: LeaderElection,
+  decorators: '@OnlyLeader',
+  instead: 'LeaderElection.join()',
+  works: (service) => typeof service.candidacyFor === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const SEMAPHORES: InjectedService<SemaphoreService> = {
+  property: Symbol.for('nest-redis-lock:semaphore-service'),
+  token: SemaphoreService,
+  decorators: '@Semaphore',
+  instead: 'SemaphoreService.withPermit()',
+  works: (service) => typeof service.withPermit === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+export const RATE_LIMITS: InjectedService<RateLimiter> = {
+  property: Symbol.for('nest-redis-lock:rate-limiter'),
+  token: RateLimiter,
+  decorators: '@RateLimit',
+  instead: 'RateLimiter.take()',
+  works: (service) => typeof service.take === 'function',
+  ConfigError: PrimitiveConfigError,
+  NotWiredError: PrimitiveNotWiredError,
+};
+
+/** All of them; each service has `closed`: whether its application has ended. */
+export const INJECTED: readonly InjectedService<{ readonly closed: boolean }>[] = [
+  LOCKS,
+  CACHE,
+  JOBS,
+  LEADERS,
+  SEMAPHORES,
+  IDEMPOTENCY,
+  RATE_LIMITS,
+];
+
+/** @throws NotWiredError when Nest did not create the instance */
+export function serviceOf<Service>(injected: InjectedService<Service>, call: MethodCall): Service {
+  const { property, token, instead, NotWiredError } = injected;
+  const service = (call.instance as Record<symbol, Service | undefined> | undefined)?.[property];
+  if (!service) {
+    throw new NotWiredError(
+      `${call.name} did not run: its instance has no ${token.name}. Let Nest create it as a provider or controller of an ` +
+        'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or ' +
+        'a value (useValue) gets it when the application initialises, unless it is request-scoped, in a lazily loaded ' +
+        `module, or inside another object; there, use ${instead}; in a test, wire() of nest-redis-lock/testing`,
+    );
+  }
+  if (!injected.works(service)) throw mockedService(injected, call);
+  return service;
+}
+
+/** The error for a mocked service that returned without calling the method. */
+export function mockedService({ token, NotWiredError }: InjectedService<unknown>, { name }: MethodCall): Error {
+  return new NotWiredError(
+    `${name} did not run: its ${token.name} is a mock that did not call the function it was given. Import ` +
+      `RedisLockTestingModule instead of mocking ${token.name}, or let the mock call that function`,
+  );
+}
+
+/** One call of a decorated method, with the method's own arguments. */
+export interface MethodCall {
+  readonly instance: object;
+  /** `Class.method`, for messages. */
+  readonly name: string;
+  readonly args: readonly unknown[];
+  /** Runs the method. */
+  proceed(): unknown;
+}
+
+/**
+ * Around-advice of a decorated method. Not a `NestInterceptor`, because those never see the methods of services, and
+ * get the request and response instead of the arguments.
+ */
+export interface MethodInterceptor {
+  /** For a method that returns a promise. */
+  interceptPromise(call: MethodCall): Promise<unknown>;
+  /** For a method that is declared to return an Observable. Absent if the decorator cannot stand on such a method. */
+  interceptObservable?(call: MethodCall): Observable<unknown>;
+}
