@@ -1,24 +1,70 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import ts from 'typescript';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
+const LIB = join(REPOSITORY, 'lib');
+const MOST_LINES = 400;
 const MOST_FILES = 20;
 
-const FILES = readdirSync(join(REPOSITORY, 'lib'), { recursive: true, withFileTypes: true })
-  .filter((entry) => entry.isFile())
-  .map(({ parentPath, name }) => ({ folder: relative(REPOSITORY, parentPath), name }));
+/** What a later change may lower and never raise. */
+const CEILINGS = JSON.parse(readFileSync(join(REPOSITORY, 'test/types/ceilings.json'), 'utf8')) as {
+  files: number;
+  filesWithOneImporter: number;
+  folders: number;
+  exports: Record<string, number>;
+};
 
-it('no folder of the library has more than 20 files', () => {
-  expect(FILES.length).toBeGreaterThan(300);
-  const counts = new Map<string, number>();
-  for (const { folder } of FILES) counts.set(folder, (counts.get(folder) ?? 0) + 1);
-  expect([...counts].filter(([, count]) => count > MOST_FILES)).toEqual([]);
+interface Import {
+  readonly to: string;
+  readonly type: boolean;
+}
+
+const FILES: ReadonlyMap<string, readonly Import[]> = new Map(
+  readdirSync(LIB, { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.ts'))
+    .sort()
+    .map((path) => [path, importsOf(path)]),
+);
+
+it('has files and folders that are read in one sitting', () => {
+  expect(FILES.size).toBeGreaterThan(200);
+  const long = [...FILES.keys()].filter((path) => linesOf(path) > MOST_LINES);
+  const crowded = [...filesByFolder()].filter(([, files]) => files.length > MOST_FILES).map(([folder]) => folder);
+  expect({ long, crowded }).toEqual({ long: [], crowded: [] });
 });
 
-it('the architecture page names files and folders that exist', () => {
+it('has no cycle of folders, types included, and none of files by value', () => {
+  const edges = [...FILES].flatMap(([from, imports]) => imports.map(({ to, type }) => ({ from, to, type })));
+  expect(edges.length).toBeGreaterThan(1_000);
+  const folders = edges.map(({ from, to }) => [dirname(from), dirname(to)] as const);
+  const values = edges.filter(({ type }) => !type).map(({ from, to }) => [from, to] as const);
+  expect({ folders: cyclesOf(folders), files: cyclesOf(values) }).toEqual({ folders: [], files: [] });
+});
+
+it('finds the cycles that there are', () => {
+  const line = ['a', 'b'] as const;
+  expect(cyclesOf([line, ['b', 'c'], ['c', 'a'], ['c', 'd'], ['d', 'd']])).toEqual([['a', 'b', 'c']]);
+  expect(cyclesOf([line, ['a', 'c'], ['b', 'd'], ['c', 'd']])).toEqual([]);
+});
+
+it('does not grow: files, files with one importer, folders and exports', () => {
+  const exportsOf = (entry: string) =>
+    [...readFileSync(join(REPOSITORY, `docs/api-report/${entry}.public.api.md`), 'utf8').matchAll(/^export /gm)].length;
+  const measured = {
+    files: FILES.size,
+    filesWithOneImporter: filesWithOneImporter().length,
+    folders: filesByFolder().size,
+    exports: Object.fromEntries(Object.keys(CEILINGS.exports).map((entry) => [entry, exportsOf(entry)])),
+  };
+  // Equal, so that whoever lowers a number lowers its ceiling with the same commit.
+  expect(measured).toEqual(CEILINGS);
+});
+
+it('has an architecture page that names files and folders which exist', () => {
   const page = readFileSync(join(REPOSITORY, 'docs/architecture.md'), 'utf8');
-  const files = FILES.map(({ folder, name }) => `/${folder}/${name}`);
+  const files = [...FILES.keys()].map((path) => `/lib/${path}`);
   const exists = (path: string) =>
     files.some((file) => (path.endsWith('/') ? file.includes(`/${path}`) : file.endsWith(`/${path}`)));
   const named = [...page.matchAll(/`((?:[\w-]+\/)*[\w.-]+\.ts|(?:[\w-]+\/)+)`/g)].map(([, path]) => path as string);
@@ -26,3 +72,82 @@ it('the architecture page names files and folders that exist', () => {
   expect(named.length).toBeGreaterThan(30);
   expect(named.filter((path) => !ofTests.includes(path) && !exists(path))).toEqual([]);
 });
+
+function linesOf(path: string): number {
+  return readFileSync(join(LIB, path), 'utf8').split('\n').length - 1;
+}
+
+function filesByFolder(): Map<string, string[]> {
+  const folders = new Map<string, string[]>();
+  for (const path of FILES.keys()) folders.set(dirname(path), [...(folders.get(dirname(path)) ?? []), path]);
+  return folders;
+}
+
+/** An entry point has none, and a script is one subject whoever runs it. */
+function filesWithOneImporter(): string[] {
+  const importers = new Map<string, Set<string>>();
+  for (const [from, imports] of FILES)
+    for (const { to } of imports) importers.set(to, (importers.get(to) ?? new Set()).add(from));
+  return [...importers]
+    .filter(([path, from]) => from.size === 1 && basename(path) !== 'index.ts' && !/\.(lua|sql)\.ts$/.test(path))
+    .map(([path]) => path);
+}
+
+function importsOf(path: string): readonly Import[] {
+  const file = join(LIB, path);
+  const source = ts.createSourceFile(file, readFileSync(file, 'utf8'), ts.ScriptTarget.Latest);
+  const found: Import[] = [];
+  const add = (specifier: ts.Node | undefined, type: boolean) => {
+    if (!specifier || !ts.isStringLiteralLike(specifier) || !specifier.text.startsWith('.')) return;
+    const to = relative(LIB, join(dirname(file), specifier.text.replace(/\.js$/, '.ts')));
+    if (to !== path) found.push({ to, type });
+  };
+  const visit = (node: ts.Node) => {
+    if (ts.isImportDeclaration(node)) add(node.moduleSpecifier, hasOnlyTypes(node.importClause));
+    else if (ts.isExportDeclaration(node)) add(node.moduleSpecifier, node.isTypeOnly);
+    else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword)
+      add(node.arguments[0], false);
+    else if (ts.isImportTypeNode(node) && ts.isLiteralTypeNode(node.argument)) add(node.argument.literal, true);
+    ts.forEachChild(node, visit);
+  };
+  visit(source);
+  return found;
+}
+
+function hasOnlyTypes(clause: ts.ImportClause | undefined): boolean {
+  if (!clause || clause.name) return false;
+  const names = clause.namedBindings;
+  return (
+    clause.phaseModifier === ts.SyntaxKind.TypeKeyword ||
+    (names !== undefined && ts.isNamedImports(names) && names.elements.every(({ isTypeOnly }) => isTypeOnly))
+  );
+}
+
+/** Groups of nodes that reach one another: the strongly connected components of more than one node (Tarjan, 1972). */
+function cyclesOf(edges: readonly (readonly [string, string])[]): string[][] {
+  const next = new Map<string, Set<string>>();
+  for (const [from, to] of edges) {
+    if (from !== to) next.set(from, (next.get(from) ?? new Set()).add(to));
+  }
+  const index = new Map<string, number>();
+  const lowest = new Map<string, number>();
+  const stack: string[] = [];
+  const cycles: string[][] = [];
+  const visit = (node: string): number => {
+    const own = index.size;
+    index.set(node, own);
+    lowest.set(node, own);
+    stack.push(node);
+    for (const each of next.get(node) ?? []) {
+      if (!index.has(each)) lowest.set(node, Math.min(lowest.get(node) ?? own, visit(each)));
+      else if (stack.includes(each)) lowest.set(node, Math.min(lowest.get(node) ?? own, index.get(each) ?? own));
+    }
+    if (lowest.get(node) === own) {
+      const group = stack.splice(stack.indexOf(node));
+      if (group.length > 1) cycles.push(group.sort());
+    }
+    return lowest.get(node) ?? own;
+  };
+  for (const node of next.keys()) if (!index.has(node)) visit(node);
+  return cycles;
+}
