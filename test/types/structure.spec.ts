@@ -24,7 +24,7 @@ interface Import {
 const FILES: ReadonlyMap<string, readonly Import[]> = new Map(
   readdirSync(LIB, { recursive: true, encoding: 'utf8' })
     .filter((path) => path.endsWith('.ts'))
-    .sort()
+    .toSorted()
     .map((path) => [path, importsOf(path)]),
 );
 
@@ -144,7 +144,7 @@ function cyclesOf(edges: readonly (readonly [string, string])[]): string[][] {
     }
     if (lowest.get(node) === own) {
       const group = stack.splice(stack.indexOf(node));
-      if (group.length > 1) cycles.push(group.sort());
+      if (group.length > 1) cycles.push(group.toSorted());
     }
     return lowest.get(node) ?? own;
   };
