@@ -278,6 +278,8 @@ export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
 
 /** The outcome of a release that needed no request. */
 export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
+/** The outcome for a lease that has ended before. */
+export const GONE = Promise.resolve<ReleaseOutcome>('gone');
 
 /** The outcome of both: one lease that was gone or taken decides, else one whose release nobody has confirmed. */
 export async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<ReleaseOutcome>): Promise<ReleaseOutcome> {

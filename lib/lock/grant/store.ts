@@ -68,13 +68,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     limit?: number,
   ): void {
-    let call: Pending<Minted | null>;
-    try {
-      call = this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
-    } catch (error) {
-      // Not at once: the caller that the grant admits comes first.
-      call = Promise.reject(error);
-    }
+    // A backend that throws fails it later, too: the caller that the grant admits comes first.
+    const call = asked(() => this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken }));
     this.send('acquire', names, call, answered, failed, limit);
   }
 
@@ -205,5 +200,14 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }
+  }
+}
+
+/** The answer that the request returns. A backend of the application's may throw instead of rejecting. */
+export function asked<Answer>(request: () => Pending<Answer>): Pending<Answer> {
+  try {
+    return request();
+  } catch (error) {
+    return Promise.reject(error);
   }
 }

@@ -7,7 +7,7 @@ import type { Lock } from './lock.js';
 import { LockLostError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
 import type { LockMode } from '../options/lock-options.js';
-import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
+import type { QueueingBackend } from '../line/named-backend.js';
 import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
 
 /** Keeps the list of the live holds. */
@@ -130,7 +130,7 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /** The lease that covers this name, with the turn that it needs. */
-  partOf(backend: NamedBackend, name: string): HeldPart | undefined {
+  partOf(backend: QueueingBackend, name: string): HeldPart | undefined {
     if (!this.keys.includes(name)) return undefined;
     return this.parts.find((part) => part.backend === backend && part.lease.grant.names.includes(name));
   }
@@ -179,12 +179,12 @@ export class HeldLock implements Lock, LeaseHolder {
     return taken;
   }
 
-  isAt(backend: NamedBackend): boolean {
+  isAt(backend: QueueingBackend): boolean {
     return this.parts.some((part) => part.backend === backend);
   }
 
   /** Called when the lock of this ticket was released by force. */
-  revoke(backend: NamedBackend, ticket: string): void {
+  revoke(backend: QueueingBackend, ticket: string): void {
     for (const part of this.parts) {
       if (part.backend === backend && part.lease.grant.ticket === ticket) part.lease.lose('taken');
     }
@@ -225,7 +225,7 @@ export class HeldLock implements Lock, LeaseHolder {
     let outcome: Promise<ReleaseOutcome> = RELEASED;
     for (const { backend, lease } of this.parts) {
       const last = lease.unshare(this);
-      if (!last && lease.leftToReaders) backend.downgrade(lease);
+      if (!last && lease.leftToReaders) backend.contenders.downgrade(lease);
       if (!last) continue;
       if (lockChannels.handedOver.hasSubscribers) lease.endedBy = this.call;
       const ofLease = lease.source.takeBack(lease, atOnce);

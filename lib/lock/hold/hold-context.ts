@@ -1,7 +1,7 @@
 import { AsyncLocalStorage, AsyncResource, executionAsyncResource } from 'node:async_hooks';
 import { BareAcquisition } from './bare-acquisition.js';
 import type { HeldLock, HeldPart } from './held-lock.js';
-import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
+import type { QueueingBackend } from '../line/named-backend.js';
 import { LockTimeoutError, LockUpgradeError } from '../../errors/lock-errors.js';
 import type { Caller } from '../line/caller.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
@@ -142,7 +142,7 @@ export class HoldContext {
   }
 
   /** The innermost open scope that holds the name. */
-  covering(backend: NamedBackend, name: string): HoldScope | undefined {
+  covering(backend: QueueingBackend, name: string): HoldScope | undefined {
     for (let { scope } = this; scope; scope = scope.parent) if (scope.hold?.partOf(backend, name)) return scope;
     return undefined;
   }
@@ -357,7 +357,7 @@ export async function extendForNested(parts: readonly HeldPart[], { ttl }: Resol
  *
  * @throws LockTimeoutError
  */
-export function refuseToWaitForOwnHold(context: HoldContext, backend: NamedBackend, names: readonly string[]): void {
+export function refuseToWaitForOwnHold(context: HoldContext, backend: QueueingBackend, names: readonly string[]): void {
   for (const name of names) {
     const hold = context.covering(backend, name)?.hold;
     if (!hold?.held) continue;

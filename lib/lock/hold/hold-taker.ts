@@ -3,7 +3,7 @@ import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
 import { type LockLostError, LockBackendError, type LockLostReason } from '../../errors/lock-errors.js';
 import type { LockBackends } from '../line/lock-backends.js';
-import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
+import type { QueueingBackend } from '../line/named-backend.js';
 import { requestedTtl } from '../grant/grant.js';
 import type { Lease, LossObserver } from '../grant/lease.js';
 import { shareOneToken, SeveralNames } from '../line/several-names.js';
@@ -161,13 +161,13 @@ export class HoldTaker implements LossObserver, HoldObserver {
   }
 
   /** How many holds of this instance are at the backend, and how many calls wait for it. */
-  countsAt(backend: NamedBackend): { held: number; waiting: number } {
+  countsAt(backend: QueueingBackend): { held: number; waiting: number } {
     const held = this.all().filter((hold) => hold.isAt(backend)).length;
     return { held, waiting: this.waits.toArray().filter((wait) => wait.backend === backend).length };
   }
 
   /** How many calls of this instance wait for the name. */
-  waitingFor(backend: NamedBackend, name: string): number {
+  waitingFor(backend: QueueingBackend, name: string): number {
     let waiting = 0;
     for (const wait of this.waits.toArray()) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
     return waiting;
