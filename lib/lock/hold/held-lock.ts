@@ -1,27 +1,17 @@
+import { LockLostError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
-import { type Lease, type LeaseHolder, RELEASED, worseOf, type ReleaseOutcome } from '../grant/lease.js';
-import type { Place } from '../../timing/linked-list.js';
-import { onceRead } from '../../timing/clock.js';
-import type { Lock } from './lock.js';
-import { LockLostError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
-import type { LockMode } from '../options/lock-options.js';
+import { onceRead } from '../../timing/clock.js';
+import type { Place } from '../../timing/linked-list.js';
+import { RELEASED, worseOf, type Lease, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
 import type { QueueingBackend } from '../line/named-backend.js';
+import type { LockMode } from '../options/lock-options.js';
+import type { BareAcquisition } from './bare-acquisition.js';
+import type { HoldScope } from './hold-context.js';
 import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
-
-/** Keeps the list of the live holds. */
-export interface HoldObserver {
-  /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
-  holdOver(hold: HeldLock): boolean;
-  /** Runs `callback` in the async context of the holder. */
-  runAs(hold: HeldLock, callback: () => void): void;
-}
-
-/** The scope or the acquisition of a hold; both drop their references to each other when the hold ends. */
-export interface HolderContext {
-  close(): void;
-}
+import type { HoldTaker } from './hold-taker.js';
+import type { Lock } from './lock.js';
 
 /** A lease under a hold: its own, or that of a hold around it. */
 export interface HeldPart {
@@ -39,7 +29,8 @@ export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
   /** Its position in the list of live holds. */
   place: Place<HeldLock> | undefined;
-  context: HolderContext | undefined;
+  /** Its scope or its acquisition; both drop their references to each other when the hold ends. */
+  context: HoldScope | BareAcquisition | undefined;
   /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
   grantedAt: number | undefined;
   private observedEnd: ObservedEnd | undefined;
@@ -53,7 +44,7 @@ export class HeldLock implements Lock, LeaseHolder {
   constructor(
     readonly keys: readonly string[],
     private readonly parts: readonly HeldPart[],
-    private readonly observer: HoldObserver,
+    private readonly taker: HoldTaker,
     readonly mode: LockMode,
     private readonly template: string | undefined,
     /** The call in its events; `undefined` while there was none. */
@@ -200,11 +191,11 @@ export class HeldLock implements Lock, LeaseHolder {
 
   leaseLost(): void {
     const { lost } = lockChannels;
-    if (this.observer.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
+    if (this.taker.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
   }
 
   runAsHolder(callback: () => void): void {
-    this.observer.runAs(this, callback);
+    this.taker.runAs(this, callback);
   }
 
   /** Called when its `Lock` was garbage-collected: stops the renewal of the leases that no other hold shares. */
@@ -234,7 +225,7 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;
-    this.observer.holdOver(this);
+    this.taker.holdOver(this);
     if (endsAreObserved()) this.observedEnd = observeEnd(this, late);
     return outcome;
   }
