@@ -11,10 +11,11 @@ import type {
   RenewRequest,
 } from '../../contracts/lock-requests.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
-import type { LockSource } from '../../events/lock-channels.js';
 import { LockBackendError, LockConfigError, LockError } from '../../errors/lock-errors.js';
+import type { LockSource } from '../../events/lock-channels.js';
 import { Timeouts } from '../../timing/timeouts.js';
 
+/** Names, and the ticket that owns them or may own them. */
 export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
@@ -60,6 +61,17 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     );
   }
 
+  /** Sends one renewal, with the time limit of a command. */
+  sendRenewal(
+    { names, ticket, ttl }: Ticketed & { readonly ttl: number },
+    answered: (answer: RenewAnswer) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const [call] = this.renew([{ names, ticket, ttl }]);
+    this.send('renew', names, call as Pending<RenewAnswer>, answered, failed);
+  }
+
+  /** Reserves further tokens, of `leastToken` and above. */
   mint(
     names: readonly [string],
     ticket: string,
@@ -68,17 +80,19 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     limit?: number,
   ): void {
-    // A backend that throws fails it later, too: the caller that the grant admits comes first.
+    // A backend that throws fails the call a little later, as one that rejects: the caller that the grant admits comes first.
     const call = asked(() => this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken }));
     this.send('acquire', names, call, answered, failed, limit);
   }
 
+  /** Frees those of the names that the ticket owns, or makes their lease end with their minimum hold. */
   release(ticketed: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
     return new Promise((resolve, reject) => {
       this.sendRelease(ticketed, limit, resolve, reject);
     });
   }
 
+  /** As `release`, by callbacks. */
   sendRelease(
     { names, ticket, minHoldUntil = 0 }: Ticketed,
     limit: number,
@@ -173,16 +187,6 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
       `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,
       cause,
     );
-  }
-
-  /** Sends one renewal, bounded. */
-  sendRenewal(
-    { names, ticket, ttl }: Ticketed & { readonly ttl: number },
-    answered: (answer: RenewAnswer) => void,
-    failed: (error: LockBackendError) => void,
-  ): void {
-    const [call] = this.renew([{ names, ticket, ttl }]);
-    this.send('renew', names, call as Pending<RenewAnswer>, answered, failed);
   }
 
   private async explained<T>(operation: string, names: readonly string[], call: () => Pending<T>): Promise<T> {
