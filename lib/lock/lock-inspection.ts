@@ -27,7 +27,7 @@ export class LockInspection {
 
   async list(pattern: string, options: LockListOptions): Promise<LockPage> {
     const { backend: named, cursor, limit } = listSettings(pattern, options);
-    const backend = this.backends.get(named ?? this.backends.options.defaults.backend);
+    const backend = this.backends.ofCall(named);
     const page = await backend.calls.list({ pattern, cursor, limit });
     const locks: ListedLock[] = [];
     for (let first = 0; first < page.names.length; first += AT_ONCE) {
@@ -40,7 +40,7 @@ export class LockInspection {
 
   /** The holders of the names at the backend of calls that name none, as text for an error. */
   async describe(names: readonly string[]): Promise<string> {
-    const backend = this.backends.get(this.backends.options.defaults.backend);
+    const backend = this.backends.ofCall(undefined);
     const holders = await Promise.all(names.map((name) => this.describeOne(backend, name)));
     return holders.join(', ');
   }

@@ -1,6 +1,6 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
 import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
-import { whyNotAName } from '../keys/key-part.js';
+import { quoted, whyNotAName } from '../keys/key-part.js';
 import { OptionResolver } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
 import { AcquiredLock, DroppedLocks } from './hold/bare-acquisition.js';
@@ -171,7 +171,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
 
   /** @internal The backend of that name, and how many locks are held at it and waited for, for health checks. */
   backendState(name: string | undefined): { backend: QueueingBackend; held: number; waiting: number } {
-    const backend = this.backends.get(name ?? this.backends.options.defaults.backend);
+    const backend = this.backends.ofCall(name);
     return { backend, ...this.taker.countsAt(backend) };
   }
 
@@ -217,13 +217,12 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   private single(key: string, { backend }: Pick<LockOptions, 'backend'>) {
     const [name, ...others] = namesOf(key);
     if (name === undefined || others.length > 0) throw new LockKeyError('Give one name, not several', namesOf(key));
-    return { backend: this.backends.get(backend ?? this.backends.options.defaults.backend), name };
+    return { backend: this.backends.ofCall(backend), name };
   }
 
   private async notHeld(names: readonly string[]): Promise<string> {
-    const wanted = names.map((name) => `"${name}"`).join(', ');
     const holders = await this.inspection.describe(names);
-    return `The running code neither holds nor acquired ${wanted}: ${holders}. Call release() on the Lock itself`;
+    return `The running code neither holds nor acquired ${quoted(names)}: ${holders}. Call release() on the Lock itself`;
   }
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Warnings } from '../../errors/limited-log.js';
+import { quoted } from '../../keys/key-part.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
@@ -33,7 +34,7 @@ export class Releaser {
   ) {
     const { commandTimeout, source } = calls;
     const send = (release: Ticketed, limit: number) => calls.release(release, limit);
-    const subjectOf = ({ names }: Ticketed) => names.map((name) => `"${name}"`).join(', ');
+    const subjectOf = ({ names }: Ticketed) => quoted(names);
     this.retries = new ReleaseRetries<UnansweredRelease & Ticketed>(
       { commandTimeout, label: source.label, send, subjectOf },
       logger,

@@ -13,6 +13,7 @@ import type {
 import type { Pending, StartRequest } from '../../contracts/store.js';
 import { LockBackendError, LockConfigError, LockError } from '../../errors/lock-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
+import { quoted } from '../../keys/key-part.js';
 import { Timeouts } from '../../timing/timeouts.js';
 
 /** Names, and the ticket that owns them or may own them. */
@@ -181,7 +182,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
-    const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
+    const concerned = names.length === 0 ? '' : ` of ${quoted(names)}`;
     return new LockBackendError(
       names,
       `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,

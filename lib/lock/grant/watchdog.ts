@@ -1,6 +1,7 @@
 import type { Warnings } from '../../errors/limited-log.js';
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
+import { quoted } from '../../keys/key-part.js';
 import { backoff, currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { Grant, GrantHolder } from './grant.js';
@@ -189,10 +190,7 @@ export class Watchdog {
       this.reschedule(grant, performance.now() + pause);
     }
     if (newlyFailed.length === 0) return;
-    const shown = newlyFailed
-      .slice(0, 3)
-      .map((name) => `"${name}"`)
-      .join(', ');
+    const shown = quoted(newlyFailed.slice(0, 3));
     const rest = newlyFailed.length > 3 ? ` and ${newlyFailed.length - 3} more` : '';
     this.logger.warn(
       `Renewal of ${shown}${rest} failed for ${this.calls.source.label}: ${why}; repeated until the lease ends`,

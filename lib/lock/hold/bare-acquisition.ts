@@ -1,4 +1,5 @@
 import type { Warnings } from '../../errors/limited-log.js';
+import { quoted } from '../../keys/key-part.js';
 import type { Duration } from '../../options/checks.js';
 import type { HeldLock } from './held-lock.js';
 import type { HoldScope } from './hold-context.js';
@@ -182,7 +183,7 @@ export class DroppedLocks {
   private dropped({ hold, origin }: Watched): void {
     if (this.releasesByName || hold.isReleased || hold.isLost) return;
     hold.orphan();
-    const shown = hold.keys.map((name) => `"${name}"`).join(', ');
+    const shown = quoted(hold.keys);
     const where = origin?.stack?.replace(/^.*\n/, '') ?? 'run it with NODE_ENV other than "production" to see where';
     this.logger.warn(
       `Lock of ${shown} (owner ${hold.owner}, ${this.label}) was dropped without release(): it is not renewed any more and ends in ` +

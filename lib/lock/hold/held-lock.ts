@@ -195,7 +195,7 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   runAsHolder(callback: () => void): void {
-    this.taker.runAs(this, callback);
+    this.taker.context.runAs(this, callback);
   }
 
   /** Called when its `Lock` was garbage-collected: stops the renewal of the leases that no other hold shares. */

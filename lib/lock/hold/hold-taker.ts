@@ -15,6 +15,14 @@ import { extendForNested, reenter, refuseToWaitForOwnHold, type HoldContext } fr
 import { HeldLock, type HeldPart } from './held-lock.js';
 import { holdsAreObserved, publishAcquired, publishRefusal } from './hold-events.js';
 
+/** What to do about a lock that was lost, by the reason. */
+const REMEDIES: Record<LockLostReason, string> = {
+  expired: 'check the fencing token where it writes; a longer "ttl" outlasts longer outages',
+  taken: 'it was deleted or freed by force: check the fencing token where it writes',
+  maxHold: 'do less in one hold, or raise "maxHold"',
+  shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
+};
+
 /** Options that have been checked against their backend, for any number of calls. */
 export interface HoldRequest {
   readonly backend: QueueingBackend;
@@ -49,7 +57,7 @@ export class HoldTaker implements LossObserver {
 
   constructor(
     private readonly backends: LockBackends,
-    private readonly context: HoldContext,
+    readonly context: HoldContext,
   ) {}
 
   /** @throws LockConfigError when the backend is unknown, or cannot do what the options ask for */
@@ -90,11 +98,6 @@ export class HoldTaker implements LossObserver {
     const first = hold.place?.leave() === true;
     if (first && !this.live.first) for (const resolve of this.idle.splice(0)) resolve();
     return first;
-  }
-
-  /** Runs `callback` in the async context of the holder. */
-  runAs(hold: HeldLock, callback: () => void): void {
-    this.context.runAs(hold, callback);
   }
 
   /** The live holds. */
@@ -257,10 +260,3 @@ export class HoldTaker implements LossObserver {
 function shuttingDown(names: readonly string[]): LockBackendError {
   return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
 }
-
-const REMEDIES: Record<LockLostReason, string> = {
-  expired: 'check the fencing token where it writes; a longer "ttl" outlasts longer outages',
-  taken: 'it was deleted or freed by force: check the fencing token where it writes',
-  maxHold: 'do less in one hold, or raise "maxHold"',
-  shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
-};

@@ -3,6 +3,7 @@ import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { Notice } from '../../contracts/store.js';
 import { LimitedLog } from '../../errors/limited-log.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
+import { quoted } from '../../keys/key-part.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { QueueingBackend } from './named-backend.js';
 
@@ -51,6 +52,11 @@ export class LockBackends {
     const backend = this.named.get(name);
     if (backend) return backend;
     throw this.unknown(name);
+  }
+
+  /** The backend of a call that names this one; of a call that names none, that of the module's `defaults`. */
+  ofCall(name: string | undefined): QueueingBackend {
+    return this.get(name ?? this.options.defaults.backend);
   }
 
   has(name: string): boolean {
@@ -127,6 +133,6 @@ export class LockBackends {
 
 /** The error for an option that names a backend which is none of the known ones. */
 export function unknownBackend(option: string, name: string, known: readonly string[]): LockConfigError {
-  const shown = known.map((each) => `"${each}"`).join(', ') || 'none';
+  const shown = quoted(known) || 'none';
   return new LockConfigError(`Option "${option}" is "${name}"; give a name of the module's "backends" (${shown})`);
 }
