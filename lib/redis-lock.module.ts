@@ -1,38 +1,38 @@
-import { type Provider, type Type, ConfigurableModuleBuilder, Module, type DynamicModule } from '@nestjs/common';
-import {
-  OnlyLeaderCandidates,
-  CachedMethodsCheck,
-  IdempotentMethodsCheck,
-  NamedBackendsCheck,
-} from './wiring/start-checks.js';
-import { LockBackends } from './lock/line/lock-backends.js';
-import { CountDownLatch } from './primitives/latch/count-down-latch.js';
-import { IdempotencyService } from './primitives/idempotency/idempotency.service.js';
-import { MemoryRateLimitStore } from './backends/memory/memory-primitives.js';
-import { LeaderElection } from './primitives/leader/leader-election.js';
-import { PrimitiveRuntime } from './primitives/runtime.js';
-import { LOCAL_RATE_LIMITS, RateLimiter } from './primitives/rate-limit/rate-limiter.js';
-import { ScheduledJobs } from './primitives/schedule/scheduled-jobs.js';
-import { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
-import { type RedisLockModuleOptions, resolveModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
+import { ConfigurableModuleBuilder, Module, type DynamicModule, type Provider, type Type } from '@nestjs/common';
 import { APP_INTERCEPTOR, DiscoveryModule } from '@nestjs/core';
+import { emptyCacheStore } from './backends/memory/empty-cache-store.js';
+import { memoryCacheStore } from './backends/memory/memory-cache-store.js';
+import { MemoryRateLimitStore } from './backends/memory/memory-primitives.js';
+import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
 import { redis } from './backends/redis/redis-backend.js';
-import { openCacheEngine, CacheRuntime } from './cache/cache-runtime.js';
-import { startCacheStore } from './cache/store/store-calls.js';
+import { CacheRuntime, openCacheEngine } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
-import { InstanceAdopter, notedAtBoot } from './wiring/instance-adopter.js';
+import { startCacheStore } from './cache/store/store-calls.js';
+import { isCacheStoreProvider, type CacheStore } from './contracts/cache-store.js';
+import type { LockBackend } from './contracts/lock-backend.js';
 import { LockErrorInterceptor } from './http/lock-error.interceptor.js';
+import { LockBackends } from './lock/line/lock-backends.js';
 import { LockService } from './lock/lock.service.js';
 import { CacheEvents, LockEvents, PrimitiveEvents } from './observability/events.js';
 import { lockOption } from './options/option-checks.js';
-import { type CacheStore, isCacheStoreProvider } from './contracts/cache-store.js';
-import type { LockBackend } from './contracts/lock-backend.js';
-import { emptyCacheStore } from './backends/memory/empty-cache-store.js';
-import { memoryCacheStore } from './backends/memory/memory-cache-store.js';
-import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js';
+import { IdempotencyService } from './primitives/idempotency/idempotency.service.js';
+import { CountDownLatch } from './primitives/latch/count-down-latch.js';
+import { LeaderElection } from './primitives/leader/leader-election.js';
+import { LOCAL_RATE_LIMITS, RateLimiter } from './primitives/rate-limit/rate-limiter.js';
+import { PrimitiveRuntime } from './primitives/runtime.js';
+import { ScheduledJobs } from './primitives/schedule/scheduled-jobs.js';
+import { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
+import { resolveModuleOptions, type RedisLockModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
+import { InstanceAdopter, notedAtBoot } from './wiring/instance-adopter.js';
+import {
+  CachedMethodsCheck,
+  IdempotentMethodsCheck,
+  NamedBackendsCheck,
+  OnlyLeaderCandidates,
+} from './wiring/start-checks.js';
 
 /** The services of the primitives, which applications inject. */
-export const PRIMITIVE_SERVICES: readonly Type[] = [
+const PRIMITIVE_SERVICES: readonly Type[] = [
   ScheduledJobs,
   LeaderElection,
   CountDownLatch,
@@ -42,7 +42,7 @@ export const PRIMITIVE_SERVICES: readonly Type[] = [
 ];
 
 /** What the module provides for the primitives. */
-export const PRIMITIVE_PROVIDERS: readonly Provider[] = [
+const PRIMITIVE_PROVIDERS: readonly Provider[] = [
   {
     provide: PrimitiveRuntime,
     inject: [LockBackends],
@@ -53,7 +53,7 @@ export const PRIMITIVE_PROVIDERS: readonly Provider[] = [
   OnlyLeaderCandidates,
 ];
 
-export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
+const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
   new ConfigurableModuleBuilder<RedisLockModuleOptions>({ moduleName: 'RedisLock' })
     .setClassMethodName('forRoot')
     .setFactoryMethodName('createRedisLockOptions')
@@ -92,15 +92,11 @@ const RESOLVED_OPTIONS = Symbol('resolved module options');
         const store = cache && (await openCacheStore(cache, prefix, backends.main.calls.backend));
         const engine = store && (await openCacheEngine(store, cache, backends.logger));
         const runtime = new CacheRuntime(engine, backends.logger, given.cache);
-        if (store && given.cache)
-          backends.whenStarting(() =>
-            startCacheStore(store, {
-              prefix,
-              commandTimeout: backends.options.commandTimeout,
-              report: backends.report,
-              stopped: backends.stopped,
-            }),
-          );
+        if (store && given.cache) {
+          const { options, report, stopped } = backends;
+          const { commandTimeout } = options;
+          backends.whenStarting(() => startCacheStore(store, { prefix, commandTimeout, report, stopped }));
+        }
         // A method that still holds a lock may have to invalidate cached values.
         backends.whenStopping(() => runtime.stop());
         return runtime;

@@ -1,6 +1,5 @@
 import { fenceTtlOf } from './backends/redis/locks/queue.lua.js';
-import type { RedisConnection } from './options/redis-connection.js';
-import { type CacheOptions, cacheSettings, type CacheSettings } from './cache/options/cache-options.js';
+import { cacheSettings, type CacheOptions, type CacheSettings } from './cache/options/cache-options.js';
 import type { LockBackend } from './contracts/lock-backend.js';
 import { unknownBackend } from './lock/line/lock-backends.js';
 import { defaultLabel } from './lock/line/process-label.js';
@@ -8,6 +7,7 @@ import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from '
 import { instance, timer, trueOrFalse, type Duration } from './options/checks.js';
 import { lockOption } from './options/option-checks.js';
 import { OptionTable, settingOf } from './options/option-table.js';
+import type { RedisConnection } from './options/redis-connection.js';
 
 /** The options of `RedisLockModule.forRoot`. Unknown options are refused. */
 export interface RedisLockModuleOptions {

@@ -1,15 +1,5 @@
 import type { Pending, StartRequest } from './store.js';
 
-/** Deletes in batches, between which the store serves other clients. */
-export interface DeleteMatchingRequest {
-  /** Deletes keys that begin with it, or that match a glob of Redis. */
-  readonly match: { readonly prefix: string } | { readonly pattern: string };
-  /** How many keys to look at in one step. */
-  readonly batch: number;
-  /** Returns `true` for a key that must not be deleted although it matches; called right before each deletion. */
-  readonly spares?: (key: string) => boolean;
-}
-
 /**
  * What a store must do to keep cached values. Each method is one atomic step, and may be sent twice. The cache limits
  * every call in time; the store may still carry out a call that the cache gave up.
@@ -158,6 +148,16 @@ export interface SetRequest extends KeyRequest {
   readonly ifAbsent?: boolean;
   /** Milliseconds after the call, from which on the store must refuse it: a newer value may have been stored since. */
   readonly within?: number;
+}
+
+/** Deletes in batches, between which the store serves other clients. */
+export interface DeleteMatchingRequest {
+  /** Deletes keys that begin with it, or that match a glob of Redis. */
+  readonly match: { readonly prefix: string } | { readonly pattern: string };
+  /** How many keys to look at in one step. */
+  readonly batch: number;
+  /** Returns `true` for a key that must not be deleted although it matches; called right before each deletion. */
+  readonly spares?: (key: string) => boolean;
 }
 
 /** What is stored about one key. */

@@ -20,7 +20,6 @@ import type { Pending, StartRequest } from './store.js';
 export type * from './lock-queue.js';
 export type * from './lock-requests.js';
 export type * from './store.js';
-export type * from './store.js';
 
 /**
  * What a store must do to keep locks.

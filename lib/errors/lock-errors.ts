@@ -1,3 +1,4 @@
+import { quoted } from '../keys/key-part.js';
 import { HttpError, INTERNAL } from './http-error.js';
 
 /** Identifies the error in a log and in the HTTP body. */
@@ -140,5 +141,5 @@ export class LockNotWiredError extends LockError {
 }
 
 function describeKeys(keys: readonly string[]): string {
-  return `${keys.length === 1 ? 'Lock' : 'Locks'} ${keys.map((key) => `"${key}"`).join(', ')}`;
+  return `${keys.length === 1 ? 'Lock' : 'Locks'} ${quoted(keys)}`;
 }

@@ -92,8 +92,7 @@ export class LatchNotDefinedError extends PrimitiveError<'LATCH_NOT_DEFINED'> {
   constructor(key: string) {
     super({
       code: 'LATCH_NOT_DEFINED',
-      status: 500,
-      publicMessage: 'Internal server error',
+      ...INTERNAL,
       message: `Latch "${key}" does not exist: it was not defined, or its ttl is over; call define() first`,
       keys: [key],
     });

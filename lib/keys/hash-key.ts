@@ -14,8 +14,15 @@ import { types } from 'node:util';
  * content is not in their properties
  */
 export function hashKey(value: unknown): string {
-  return createHash('sha256').update(canonicalText(value)).digest('hex');
+  return createHash('sha256')
+    .update(textOf(value, '', new Set()))
+    .digest('hex');
 }
+
+/** The objects that contain a value. A value that is one of them forms a cycle. */
+type Ancestors = Set<object>;
+
+const DEEPEST = 500;
 
 /**
  * The same text for values that are equal as data, and different texts for all others: JSON with sorted keys, and with
@@ -25,17 +32,8 @@ export function hashKey(value: unknown): string {
  * No well-kept library fits: they write a Map or a Set as `{}` and NaN as `null`, and leave out functions, so that
  * different values would share a key.
  *
- * @throws TypeError for a value that is not data, with its path
+ * @throws TypeError for a value that is not data, with its `path`
  */
-export function canonicalText(value: unknown): string {
-  return textOf(value, '', new Set());
-}
-
-/** The objects that contain a value. A value that is one of them forms a cycle. */
-type Ancestors = Set<object>;
-
-const DEEPEST = 500;
-
 function textOf(value: unknown, path: string, ancestors: Ancestors): string {
   switch (typeof value) {
     case 'string':

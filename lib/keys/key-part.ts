@@ -46,6 +46,11 @@ export function whyNotText(text: string): string | undefined {
   return text.isWellFormed() ? undefined : `${JSON.stringify(text)}, which has half a surrogate pair`;
 }
 
+/** The names as lines of the log and errors show them. */
+export function quoted(names: readonly string[]): string {
+  return names.map((name) => `"${name}"`).join(', ');
+}
+
 /** Also encodes the ASCII characters that encodeURIComponent leaves as they are. */
 function percentEncoded(char: string): string {
   const encoded = encodeURIComponent(char);

@@ -1,15 +1,15 @@
-import type { WaitingTicket } from '../contracts/lock-backend.js';
+import type { WaitingTicket } from '../contracts/lock-requests.js';
 import { isReadTicket } from '../keys/ticket.js';
-import type { LockBackends } from './line/lock-backends.js';
-import type { QueueingBackend } from './line/named-backend.js';
 import type { HoldTaker } from './hold/hold-taker.js';
 import type { ListedLock, LockInfo, LockPage, LockWaiter } from './hold/lock.js';
+import type { LockBackends } from './line/lock-backends.js';
+import type { QueueingBackend } from './line/named-backend.js';
 import { listSettings, type LockListOptions } from './options/list-options.js';
 
 /** How many locks of a page are asked for at once: the store serves other clients in between. */
 const AT_ONCE = 10;
 
-/** Says who holds locks. */
+/** Says who holds locks, and who waits for them. */
 export class LockInspection {
   constructor(
     private readonly backends: LockBackends,
@@ -27,7 +27,7 @@ export class LockInspection {
 
   async list(pattern: string, options: LockListOptions): Promise<LockPage> {
     const { backend: named, cursor, limit } = listSettings(pattern, options);
-    const backend = this.backends.get(named ?? this.backends.options.defaults.backend);
+    const backend = this.backends.ofCall(named);
     const page = await backend.calls.list({ pattern, cursor, limit });
     const locks: ListedLock[] = [];
     for (let first = 0; first < page.names.length; first += AT_ONCE) {
@@ -35,15 +35,12 @@ export class LockInspection {
       const found = await Promise.all(names.map((name) => this.inspect(backend, name)));
       for (const [index, info] of found.entries()) if (info) locks.push({ key: names[index] as string, ...info });
     }
-    return {
-      locks,
-      cursor: page.cursor === '' ? undefined : page.cursor,
-    };
+    return { locks, cursor: page.cursor === '' ? undefined : page.cursor };
   }
 
   /** The holders of the names at the backend of calls that name none, as text for an error. */
   async describe(names: readonly string[]): Promise<string> {
-    const backend = this.backends.get(this.backends.options.defaults.backend);
+    const backend = this.backends.ofCall(undefined);
     const holders = await Promise.all(names.map((name) => this.describeOne(backend, name)));
     return holders.join(', ');
   }

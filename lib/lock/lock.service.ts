@@ -1,19 +1,17 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
-import { DroppedLocks } from './hold/bare-acquisition.js';
+import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import { quoted, whyNotAName } from '../keys/key-part.js';
+import { OptionResolver } from '../options/fixed-options.js';
+import { lockOption } from '../options/option-checks.js';
+import { AcquiredLock, DroppedLocks } from './hold/bare-acquisition.js';
 import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
 import type { Lock, LockInfo, LockPage } from './hold/lock.js';
-import { LockInspection } from './lock-inspection.js';
 import { LockBackends } from './line/lock-backends.js';
 import type { QueueingBackend } from './line/named-backend.js';
-import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import { LockInspection } from './lock-inspection.js';
 import type { LockListOptions } from './options/list-options.js';
-import { OptionResolver } from '../options/fixed-options.js';
-import { lockOption } from '../options/option-checks.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './options/lock-options.js';
-import { whyNotAName } from '../keys/key-part.js';
-import type { Duration } from '../options/checks.js';
-import type { HeldLock } from './hold/held-lock.js';
 
 /** Takes, inspects and releases locks. Provided by `RedisLockModule`. */
 @Injectable()
@@ -66,23 +64,6 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       return await this.acquireAs(namesOf(key), request);
     } catch (error) {
       if (error instanceof LockTimeoutError) return null;
-      throw error;
-    }
-  }
-
-  private async acquireAs(names: readonly string[], request: HoldRequest): Promise<Lock> {
-    const acquisition = this.context.acquiring(names);
-    const { renewal } = request.options;
-    const origin = renewal && this.dropped.origin();
-    try {
-      const hold = await this.taker.take(names, request);
-      hold.context = acquisition;
-      acquisition.granted(hold);
-      const lock = new AcquiredLock(hold);
-      if (renewal) this.dropped.watch(lock, hold, origin);
-      return lock;
-    } catch (error) {
-      acquisition.close();
       throw error;
     }
   }
@@ -190,7 +171,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
 
   /** @internal The backend of that name, and how many locks are held at it and waited for, for health checks. */
   backendState(name: string | undefined): { backend: QueueingBackend; held: number; waiting: number } {
-    const backend = this.backends.get(name ?? this.backends.options.defaults.backend);
+    const backend = this.backends.ofCall(name);
     return { backend, ...this.taker.countsAt(backend) };
   }
 
@@ -211,6 +192,23 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     this.stopped = true;
   }
 
+  private async acquireAs(names: readonly string[], request: HoldRequest): Promise<Lock> {
+    const acquisition = this.context.acquiring(names);
+    const { renewal } = request.options;
+    const origin = renewal && this.dropped.origin();
+    try {
+      const hold = await this.taker.take(names, request);
+      hold.context = acquisition;
+      acquisition.granted(hold);
+      const lock = new AcquiredLock(hold);
+      if (renewal) this.dropped.watch(lock, hold, origin);
+      return lock;
+    } catch (error) {
+      acquisition.close();
+      throw error;
+    }
+  }
+
   private requestOf(options: LockOptions | undefined): HoldRequest {
     if (options !== undefined) return this.requests.settingsOf(options);
     return (this.requestOfDefaults ??= this.taker.request(resolveLockOptions({}, this.backends.options.defaults)));
@@ -219,13 +217,12 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
   private single(key: string, { backend }: Pick<LockOptions, 'backend'>) {
     const [name, ...others] = namesOf(key);
     if (name === undefined || others.length > 0) throw new LockKeyError('Give one name, not several', namesOf(key));
-    return { backend: this.backends.get(backend ?? this.backends.options.defaults.backend), name };
+    return { backend: this.backends.ofCall(backend), name };
   }
 
   private async notHeld(names: readonly string[]): Promise<string> {
-    const wanted = names.map((name) => `"${name}"`).join(', ');
     const holders = await this.inspection.describe(names);
-    return `The running code neither holds nor acquired ${wanted}: ${holders}. Call release() on the Lock itself`;
+    return `The running code neither holds nor acquired ${quoted(names)}: ${holders}. Call release() on the Lock itself`;
   }
 }
 
@@ -238,7 +235,7 @@ function namesOf(key: string | readonly string[]): readonly string[] {
 const MOST_NAMES = 1_000;
 
 /** The names of a lock, sorted and without duplicates, so that all callers take several in the same order. */
-export function lockNames(key: string | readonly string[]): readonly string[] {
+function lockNames(key: string | readonly string[]): readonly string[] {
   const names = typeof key === 'string' ? [key] : key;
   if (!Array.isArray(names) || names.length === 0) {
     throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : String(key)}; give one name or more`);
@@ -253,52 +250,4 @@ export function lockNames(key: string | readonly string[]): readonly string[] {
     `Lock key has ${own.length} names; give at most ${MOST_NAMES}, because they are taken in one step: lock what they ` +
       'have in common, or take them in several calls, one after the other',
   );
-}
-
-/**
- * The result of `acquire`. The library refers to the hold and never to this object, so that it is garbage-collected
- * when its caller drops it; `DroppedLocks` then finds a hold that was never released.
- */
-export class AcquiredLock implements Lock {
-  constructor(private readonly hold: HeldLock) {}
-
-  get keys(): readonly string[] {
-    return this.hold.keys;
-  }
-
-  get owner(): string {
-    return this.hold.owner;
-  }
-
-  get fencingToken(): number {
-    return this.hold.fencingToken;
-  }
-
-  get signal(): AbortSignal {
-    return this.hold.signal;
-  }
-
-  get held(): boolean {
-    return this.hold.held;
-  }
-
-  remaining(): number {
-    return this.hold.remaining();
-  }
-
-  assertHeld(): void {
-    this.hold.assertHeld();
-  }
-
-  extend(ttl?: Duration): Promise<void> {
-    return this.hold.extend(ttl);
-  }
-
-  release(): Promise<void> {
-    return this.hold.release();
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.hold[Symbol.asyncDispose]();
-  }
 }

@@ -1,5 +1,25 @@
-import type { OptionChecks } from './option-checks.js';
 import ms from 'ms';
+import type { OptionChecks } from './option-checks.js';
+
+type Unit = 'ms' | 's' | 'm' | 'h' | 'd' | 'w';
+type DurationText = `${number}${Unit}`;
+
+/** Milliseconds, or a number with its unit: `300_000` and `'5m'` are the same. */
+export type Duration = number | DurationText;
+
+/** A duration, or `Infinity` for a value that never expires. */
+export type EndlessDuration = Duration;
+
+/** The duration in ms, with its fraction; `undefined` for a value that is not a duration. */
+export function parseDuration(value: unknown): number | undefined {
+  const given = typeof value === 'string' && isDurationText(value) ? ms(value) : value;
+  return typeof given === 'number' && !Number.isNaN(given) ? given : undefined;
+}
+
+/** `ms` also takes text that is not a `Duration`: '1 second', '-1s', '30'. */
+function isDurationText(value: string): value is DurationText {
+  return /^\d+(\.\d+)?(ms|[smhdw])$/.test(value);
+}
 
 /**
  * Returns the value in the form that the code uses. @throws the ConfigError of `checks` for a value that it cannot take
@@ -61,24 +81,4 @@ export const abortSignal: Check<AbortSignal> = instance((value) => value instanc
 /** Takes a string. */
 export function text(remedy: string): Check<string> {
   return instance((value) => typeof value === 'string', remedy);
-}
-
-type Unit = 'ms' | 's' | 'm' | 'h' | 'd' | 'w';
-type DurationText = `${number}${Unit}`;
-
-/** Milliseconds, or a number with its unit: `300_000` and `'5m'` are the same. */
-export type Duration = number | DurationText;
-
-/** A duration, or `Infinity` for a value that never expires. */
-export type EndlessDuration = Duration;
-
-/** The duration in ms, with its fraction; `undefined` for a value that is not a duration. */
-export function parseDuration(value: unknown): number | undefined {
-  const given = typeof value === 'string' && isDurationText(value) ? ms(value) : value;
-  return typeof given === 'number' && !Number.isNaN(given) ? given : undefined;
-}
-
-/** `ms` also takes text that is not a `Duration`: '1 second', '-1s', '30'. */
-function isDurationText(value: string): value is DurationText {
-  return /^\d+(\.\d+)?(ms|[smhdw])$/.test(value);
 }

@@ -1,11 +1,27 @@
 import { isPlain } from './option-table.js';
 
 const fixed = new WeakSet<object>();
+/** A symbol, because it is no option of users: checks of options skip it, and a copy by `...` keeps it. */
+const TEMPLATE = Symbol('key template');
+
+interface Marked {
+  readonly [TEMPLATE]?: string;
+}
 
 /** Marks options that never change, such as those of a decorator: a service resolves them once. */
 export function fixedOptions<Options extends object>(options: Options): Options {
   fixed.add(options);
   return options;
+}
+
+/** A copy of the options that names the key template of their decorator, for events. */
+export function withTemplate<Options extends object>(options: Options, template: string): Options {
+  return { ...options, [TEMPLATE]: template };
+}
+
+/** The key template of the decorator with these options; `undefined` for options of a call. */
+export function templateOf(options: object): string | undefined {
+  return (options as Marked)[TEMPLATE];
 }
 
 /** Options of one call, by which the next call is compared: their names, in order, and their values. */
@@ -67,21 +83,4 @@ function isEqual(options: object | null, { prototype, names, values, template }:
 
 function isPrimitive(value: unknown): boolean {
   return value === null || (typeof value !== 'object' && typeof value !== 'function');
-}
-
-/** A symbol, because it is no option of users: checks of options skip it, and a copy by `...` keeps it. */
-const TEMPLATE = Symbol('key template');
-
-interface Marked {
-  readonly [TEMPLATE]?: string;
-}
-
-/** A copy of the options that names the key template of their decorator, for events. */
-export function withTemplate<Options extends object>(options: Options, template: string): Options {
-  return { ...options, [TEMPLATE]: template };
-}
-
-/** The key template of the decorator with these options; `undefined` for options of a call. */
-export function templateOf(options: object): string | undefined {
-  return (options as Marked)[TEMPLATE];
 }

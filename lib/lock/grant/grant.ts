@@ -1,7 +1,7 @@
-import type { TokenRange } from '../../contracts/lock-backend.js';
+import type { TokenRange } from '../../contracts/lock-requests.js';
+import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
 import { elapsedSince, type Instant } from '../../timing/clock.js';
-import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 
@@ -30,7 +30,7 @@ export interface GrantListener {
 }
 
 /** The watchdog's schedule for one grant. */
-export interface RenewalSchedule {
+interface RenewalSchedule {
   /** Position in the watchdog's list. */
   readonly place: Place<Grant>;
   /** When the next renewal is due, on the monotonic clock (ms); `Infinity` without renewal. */

@@ -1,9 +1,9 @@
-import type { LockCall } from '../../events/lock-channels.js';
-import { ceilingOf, driftOf, type Grant, type GrantHolder } from './grant.js';
-import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
-import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
-import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
+import type { LockCall } from '../../events/lock-channels.js';
+import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
+import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
+import { ceilingOf, driftOf, type Grant, type GrantHolder } from './grant.js';
 
 /** The start of a hold without limits of its own, which never uses it: saves reading the clocks. */
 const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
@@ -246,8 +246,25 @@ export class Lease implements GrantHolder {
   }
 }
 
+/**
+ * `unconfirmed`: the backend did not answer the first request; it is repeated in the background until the lease ends.
+ */
+export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
+
+/** The outcome of a release that needed no request. */
+export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
+/** The outcome for a lease that has ended before. */
+export const GONE = Promise.resolve<ReleaseOutcome>('gone');
+
+/** The outcome of both: one lease that was gone or taken decides, else one whose release nobody has confirmed. */
+export async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<ReleaseOutcome>): Promise<ReleaseOutcome> {
+  const both = await Promise.all([one, other]);
+  const lost = both.find((outcome) => outcome === 'gone' || outcome === 'taken');
+  return lost ?? (both.includes('unconfirmed') ? 'unconfirmed' : 'released');
+}
+
 /** The `AbortSignal` of a lease. Made when the holder first reads it, in whose async context its listeners run. */
-export class LossSignal {
+class LossSignal {
   private readonly controller = new AbortController();
   /** The async context (of all storages) in which it was made. */
   private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined = AsyncLocalStorage.snapshot();
@@ -269,19 +286,4 @@ export class LossSignal {
   settle(): void {
     this.context = undefined;
   }
-}
-
-/**
- * `unconfirmed`: the backend did not answer the first request; it is repeated in the background until the lease ends.
- */
-export type ReleaseOutcome = 'released' | 'gone' | 'taken' | 'unconfirmed';
-
-/** The outcome of a release that needed no request. */
-export const RELEASED = Promise.resolve<ReleaseOutcome>('released');
-
-/** The outcome of both: one lease that was gone or taken decides, else one whose release nobody has confirmed. */
-export async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<ReleaseOutcome>): Promise<ReleaseOutcome> {
-  const both = await Promise.all([one, other]);
-  const lost = both.find((outcome) => outcome === 'gone' || outcome === 'taken');
-  return lost ?? (both.includes('unconfirmed') ? 'unconfirmed' : 'released');
 }

@@ -1,15 +1,21 @@
-import type { Warnings } from '../../errors/limited-log.js';
-import { BriefMap } from '../../timing/brief-map.js';
-import type { BackendCalls, Ticketed } from './store.js';
-import type { Grant } from './grant.js';
-import type { ReleaseOutcome } from './lease.js';
-import type { Watchdog } from './watchdog.js';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Warnings } from '../../errors/limited-log.js';
+import { quoted } from '../../keys/key-part.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
+import type { Grant } from './grant.js';
+import type { ReleaseOutcome } from './lease.js';
+import type { BackendCalls, Ticketed } from './store.js';
+import type { Watchdog } from './watchdog.js';
 
 /** Ended minimum holds are removed once there are more than this, and twice as many as after the last time. */
 const FEWEST_TO_SWEEP = 64;
+/**
+ * How many releases are sent at once: few, to spare a server that recovers, but several, because one node may be dead.
+ */
+const AT_ONCE = 16;
+const LIMIT_STEP = 50;
 
 /** Releases grants at the backend, and repeats the release until the backend confirms it or the lease ends. */
 export class Releaser {
@@ -28,7 +34,7 @@ export class Releaser {
   ) {
     const { commandTimeout, source } = calls;
     const send = (release: Ticketed, limit: number) => calls.release(release, limit);
-    const subjectOf = ({ names }: Ticketed) => names.map((name) => `"${name}"`).join(', ');
+    const subjectOf = ({ names }: Ticketed) => quoted(names);
     this.retries = new ReleaseRetries<UnansweredRelease & Ticketed>(
       { commandTimeout, label: source.label, send, subjectOf },
       logger,
@@ -85,40 +91,6 @@ export class Releaser {
     else this.abandonNow(owned, ttl);
   }
 
-  private abandonNow({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
-    const until = this.endOf(ttl);
-    const abandoned = { names, ticket, minHoldUntil };
-    if (minHoldUntil > 0) this.rememberMinHold(abandoned);
-    this.track(
-      this.calls.release(abandoned).then(
-        () => {},
-        () => this.retries.repeat({ ...abandoned, until, held: false }),
-      ),
-    );
-  }
-
-  /** When (monotonic, ms) a lease of `ttl` ms at the backend ends without a release; with a session, never. */
-  private endOf(ttl: number): number {
-    return this.calls.backend.traits.lease === 'session' ? Infinity : performance.now() + ttl;
-  }
-
-  /** How many minimum holds it remembers. */
-  get minHoldCount(): number {
-    return this.minHolds.size;
-  }
-
-  private rememberMinHold({ ticket, minHoldUntil }: Required<Ticketed>): void {
-    this.minHolds.set(ticket, minHoldUntil);
-    if (this.minHolds.size > this.sweepAt) this.forgetEndedMinHolds();
-  }
-
-  /** Looks through all of them only when their number has doubled, so that each ticket costs next to nothing. */
-  private forgetEndedMinHolds(): void {
-    const now = performance.now();
-    for (const [ticket, until] of this.minHolds) if (until <= now) this.minHolds.delete(ticket);
-    this.sweepAt = Math.max(FEWEST_TO_SWEEP, 2 * this.minHolds.size);
-  }
-
   /**
    * Resolves when all tracked work is done and each release is answered, after `limit` ms at the latest; then stops all
    * repetitions.
@@ -145,6 +117,40 @@ export class Releaser {
     this.underWay.add(work);
     void work.finally(() => this.underWay.delete(work));
   }
+
+  /** How many minimum holds it remembers. */
+  get minHoldCount(): number {
+    return this.minHolds.size;
+  }
+
+  private abandonNow({ names, ticket, minHoldUntil = this.minHolds.get(ticket) ?? 0 }: Ticketed, ttl: number): void {
+    const until = this.endOf(ttl);
+    const abandoned = { names, ticket, minHoldUntil };
+    if (minHoldUntil > 0) this.rememberMinHold(abandoned);
+    this.track(
+      this.calls.release(abandoned).then(
+        () => {},
+        () => this.retries.repeat({ ...abandoned, until, held: false }),
+      ),
+    );
+  }
+
+  /** When (monotonic, ms) a lease of `ttl` ms at the backend ends without a release; with a session, never. */
+  private endOf(ttl: number): number {
+    return this.calls.backend.traits.lease === 'session' ? Infinity : performance.now() + ttl;
+  }
+
+  private rememberMinHold({ ticket, minHoldUntil }: Required<Ticketed>): void {
+    this.minHolds.set(ticket, minHoldUntil);
+    if (this.minHolds.size > this.sweepAt) this.forgetEndedMinHolds();
+  }
+
+  /** Looks through all of them only when their number has doubled, so that each ticket costs next to nothing. */
+  private forgetEndedMinHolds(): void {
+    const now = performance.now();
+    for (const [ticket, until] of this.minHolds) if (until <= now) this.minHolds.delete(ticket);
+    this.sweepAt = Math.max(FEWEST_TO_SWEEP, 2 * this.minHolds.size);
+  }
 }
 
 /** A release that the backend did not answer: the ticket may still own what it was granted. */
@@ -157,32 +163,12 @@ export interface UnansweredRelease {
 }
 
 /** How releases are sent, and what a warning calls what one of them is of. */
-export interface ReleaseCalls<Release> {
+interface ReleaseCalls<Release> {
   readonly commandTimeout: number;
   /** Who holds what is released: the label of this process. */
   readonly label: string;
   send(release: Release, limit: number): Promise<unknown>;
   subjectOf(release: Release): string;
-}
-
-interface Entry<Release> {
-  readonly release: Release;
-  readonly settled: () => void;
-}
-
-/**
- * How many releases are sent at once: few, to spare a server that recovers, but several, because one node may be dead.
- */
-const AT_ONCE = 16;
-const LIMIT_STEP = 50;
-
-/**
- * How long (ms) a holder with `remaining` ms of lease waits for the answer to its release: not beyond its deadline, in
- * steps, because `Timeouts` shares a timer among equal durations.
- */
-export function releaseLimit(remaining: number, commandTimeout: number): number {
-  if (remaining >= commandTimeout) return commandTimeout;
-  return Math.max(1, Math.floor(remaining / LIMIT_STEP) * LIMIT_STEP);
 }
 
 /** Repeats releases that the backend did not answer, a few at a time, until each is answered or its lease has ended. */
@@ -266,4 +252,18 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
       );
     }
   }
+}
+
+/**
+ * How long (ms) a holder with `remaining` ms of lease waits for the answer to its release: not beyond its deadline, in
+ * steps, because `Timeouts` shares a timer among equal durations.
+ */
+export function releaseLimit(remaining: number, commandTimeout: number): number {
+  if (remaining >= commandTimeout) return commandTimeout;
+  return Math.max(1, Math.floor(remaining / LIMIT_STEP) * LIMIT_STEP);
+}
+
+interface Entry<Release> {
+  readonly release: Release;
+  readonly settled: () => void;
 }

@@ -11,10 +11,12 @@ import type {
   RenewRequest,
 } from '../../contracts/lock-requests.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
-import type { LockSource } from '../../events/lock-channels.js';
 import { LockBackendError, LockConfigError, LockError } from '../../errors/lock-errors.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import { quoted } from '../../keys/key-part.js';
 import { Timeouts } from '../../timing/timeouts.js';
 
+/** Names, and the ticket that owns them or may own them. */
 export interface Ticketed {
   readonly names: readonly string[];
   readonly ticket: string;
@@ -60,6 +62,17 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     );
   }
 
+  /** Sends one renewal, with the time limit of a command. */
+  sendRenewal(
+    { names, ticket, ttl }: Ticketed & { readonly ttl: number },
+    answered: (answer: RenewAnswer) => void,
+    failed: (error: LockBackendError) => void,
+  ): void {
+    const [call] = this.renew([{ names, ticket, ttl }]);
+    this.send('renew', names, call as Pending<RenewAnswer>, answered, failed);
+  }
+
+  /** Reserves further tokens, of `leastToken` and above. */
   mint(
     names: readonly [string],
     ticket: string,
@@ -68,22 +81,19 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
     limit?: number,
   ): void {
-    let call: Pending<Minted | null>;
-    try {
-      call = this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken });
-    } catch (error) {
-      // Not at once: the caller that the grant admits comes first.
-      call = Promise.reject(error);
-    }
+    // A backend that throws fails the call a little later, as one that rejects: the caller that the grant admits comes first.
+    const call = asked(() => this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken }));
     this.send('acquire', names, call, answered, failed, limit);
   }
 
+  /** Frees those of the names that the ticket owns, or makes their lease end with their minimum hold. */
   release(ticketed: Ticketed, limit = this.commandTimeout): Promise<ReleaseAnswer> {
     return new Promise((resolve, reject) => {
       this.sendRelease(ticketed, limit, resolve, reject);
     });
   }
 
+  /** As `release`, by callbacks. */
   sendRelease(
     { names, ticket, minHoldUntil = 0 }: Ticketed,
     limit: number,
@@ -172,22 +182,12 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
-    const concerned = names.length === 0 ? '' : ` of ${names.map((name) => `"${name}"`).join(', ')}`;
+    const concerned = names.length === 0 ? '' : ` of ${quoted(names)}`;
     return new LockBackendError(
       names,
       `Lock backend "${this.backend.name}": ${operation}${concerned} failed: ${why}`,
       cause,
     );
-  }
-
-  /** Sends one renewal, bounded. */
-  sendRenewal(
-    { names, ticket, ttl }: Ticketed & { readonly ttl: number },
-    answered: (answer: RenewAnswer) => void,
-    failed: (error: LockBackendError) => void,
-  ): void {
-    const [call] = this.renew([{ names, ticket, ttl }]);
-    this.send('renew', names, call as Pending<RenewAnswer>, answered, failed);
   }
 
   private async explained<T>(operation: string, names: readonly string[], call: () => Pending<T>): Promise<T> {
@@ -205,5 +205,14 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }
+  }
+}
+
+/** The answer that the request returns. A backend of the application's may throw instead of rejecting. */
+export function asked<Answer>(request: () => Pending<Answer>): Pending<Answer> {
+  try {
+    return request();
+  } catch (error) {
+    return Promise.reject(error);
   }
 }

@@ -1,15 +1,20 @@
 import type { Warnings } from '../../errors/limited-log.js';
-import { lockChannels } from '../../events/lock-channels.js';
 import type { LockLostReason } from '../../errors/lock-errors.js';
-import type { BackendCalls } from './store.js';
-import type { Grant, GrantHolder } from './grant.js';
-import { currentInstant, backoff, onceRead, type Instant } from '../../timing/clock.js';
+import { lockChannels } from '../../events/lock-channels.js';
+import { quoted } from '../../keys/key-part.js';
+import { backoff, currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
+import type { Grant, GrantHolder } from './grant.js';
+import type { BackendCalls } from './store.js';
 
 /** A renewal that falls due within this share of its interval joins those that are due now. */
 const COALESCE = 0.05;
 /** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
+/**
+ * How many names are renewed in one call (those of one grant stay together), as in Redisson's `lockWatchdogBatchSize`.
+ */
+const BATCH = 100;
 
 /**
  * Renews the grants of one backend for their holders, many in one round trip, and ends each lease at its local deadline
@@ -185,10 +190,7 @@ export class Watchdog {
       this.reschedule(grant, performance.now() + pause);
     }
     if (newlyFailed.length === 0) return;
-    const shown = newlyFailed
-      .slice(0, 3)
-      .map((name) => `"${name}"`)
-      .join(', ');
+    const shown = quoted(newlyFailed.slice(0, 3));
     const rest = newlyFailed.length > 3 ? ` and ${newlyFailed.length - 3} more` : '';
     this.logger.warn(
       `Renewal of ${shown}${rest} failed for ${this.calls.source.label}: ${why}; repeated until the lease ends`,
@@ -240,13 +242,8 @@ function describe(error: unknown): string {
   return error instanceof Error ? error.message : 'unknown error';
 }
 
-/**
- * How many names are renewed in one call (those of one grant stay together), as in Redisson's `lockWatchdogBatchSize`.
- */
-const BATCH = 100;
-
 /** The grants in batches of as many names as one call renews. */
-export function batchesOf(grants: readonly Grant[]): Grant[][] {
+function batchesOf(grants: readonly Grant[]): Grant[][] {
   const batches: Grant[][] = [];
   let names = BATCH;
   for (const grant of grants) {
@@ -261,7 +258,7 @@ export function batchesOf(grants: readonly Grant[]): Grant[][] {
 }
 
 /** Publishes that the backend has confirmed the renewal that was sent at `sentAt`. */
-export function publishRenewed({ holder, ticket, schedule }: Grant, sentAt: Instant): void {
+function publishRenewed({ holder, ticket, schedule }: Grant, sentAt: Instant): void {
   const call = holder?.call;
   if (!call) return;
   const { fencingToken } = holder;
@@ -271,7 +268,7 @@ export function publishRenewed({ holder, ticket, schedule }: Grant, sentAt: Inst
 }
 
 /** Publishes that a renewal of the grant has failed. */
-export function publishRenewFailed({ holder, ticket, schedule }: Grant, why: string): void {
+function publishRenewFailed({ holder, ticket, schedule }: Grant, why: string): void {
   const call = holder?.call;
   if (!call) return;
   const { fencingToken } = holder;

@@ -1,22 +1,70 @@
-import type { HeldLock } from './held-lock.js';
 import type { Warnings } from '../../errors/limited-log.js';
+import { quoted } from '../../keys/key-part.js';
+import type { Duration } from '../../options/checks.js';
+import type { HeldLock } from './held-lock.js';
+import type { HoldScope } from './hold-context.js';
 import type { Lock } from './lock.js';
-
-/** A scope, which closes with its hold. */
-interface Closing<Scope> {
-  /** The scope itself if it is open, otherwise the nearest open one around it. */
-  readonly nearestOpen: Scope | undefined;
-}
 
 /** A longer chain drops its ended acquisitions whenever it has doubled since the last time. */
 const LONGEST_CHAIN = 16;
+
+/** How many frames of a stack are kept: enough to reach the caller's own code. */
+const FRAMES = 8;
+
+/**
+ * The result of `acquire`. The library refers to the hold and never to this object, so that it is garbage-collected
+ * when its caller drops it; `DroppedLocks` then finds a hold that was never released.
+ */
+export class AcquiredLock implements Lock {
+  constructor(private readonly hold: HeldLock) {}
+
+  get keys(): readonly string[] {
+    return this.hold.keys;
+  }
+
+  get owner(): string {
+    return this.hold.owner;
+  }
+
+  get fencingToken(): number {
+    return this.hold.fencingToken;
+  }
+
+  get signal(): AbortSignal {
+    return this.hold.signal;
+  }
+
+  get held(): boolean {
+    return this.hold.held;
+  }
+
+  remaining(): number {
+    return this.hold.remaining();
+  }
+
+  assertHeld(): void {
+    this.hold.assertHeld();
+  }
+
+  extend(ttl?: Duration): Promise<void> {
+    return this.hold.extend(ttl);
+  }
+
+  release(): Promise<void> {
+    return this.hold.release();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.hold[Symbol.asyncDispose]();
+  }
+}
 
 /**
  * One bare `acquire`, in the chain of those of its async context: code that runs after it in that context, and what
  * that code calls, may release its hold by name. Refers to the hold and never to the caller's `Lock`, which could
  * otherwise never be garbage-collected.
  */
-export class BareAcquisition<Scope extends Closing<Scope>> {
+export class BareAcquisition {
   private hold: HeldLock | undefined;
   private waiting = true;
   private length: number;
@@ -24,9 +72,9 @@ export class BareAcquisition<Scope extends Closing<Scope>> {
 
   constructor(
     readonly names: readonly string[],
-    private readonly around: Scope | undefined,
+    private readonly around: HoldScope | undefined,
     /** The previous acquisition in its context. */
-    public before: BareAcquisition<Scope> | undefined,
+    public before: BareAcquisition | undefined,
   ) {
     this.length = before ? before.length + 1 : 1;
     this.shortenAt = before?.shortenAt ?? LONGEST_CHAIN;
@@ -34,7 +82,7 @@ export class BareAcquisition<Scope extends Closing<Scope>> {
   }
 
   /** The scope in which it was called, or else the nearest open one around that. */
-  get scope(): Scope | undefined {
+  get scope(): HoldScope | undefined {
     return this.around?.nearestOpen;
   }
 
@@ -70,17 +118,17 @@ export class BareAcquisition<Scope extends Closing<Scope>> {
    * same result from wherever they begin.
    */
   private shorten(): void {
-    const chain: BareAcquisition<Scope>[] = [];
+    const chain: BareAcquisition[] = [];
     for (let each = this.before; each; each = each.before) chain.push(each);
     const lastInUse = new Set<string>();
-    const kept: BareAcquisition<Scope>[] = [];
+    const kept: BareAcquisition[] = [];
     for (const each of chain.toReversed()) {
       const id = idOf(each.names);
       if (each.inUse) lastInUse.add(id);
       else if (!lastInUse.delete(id)) continue;
       kept.push(each);
     }
-    let before: BareAcquisition<Scope> | undefined;
+    let before: BareAcquisition | undefined;
     for (const each of kept) {
       each.before = before;
       before = each;
@@ -94,15 +142,6 @@ export class BareAcquisition<Scope extends Closing<Scope>> {
 function idOf(names: readonly string[]): string {
   return names.length === 1 ? (names[0] as string) : names.join('\u0000');
 }
-
-interface Watched {
-  readonly hold: HeldLock;
-  /** The stack of the acquisition; `undefined` in production. */
-  readonly origin: { stack?: string } | undefined;
-}
-
-/** How many frames of a stack are kept: enough to reach the caller's own code. */
-const FRAMES = 8;
 
 /**
  * Warns of a lock whose `Lock` was garbage-collected while it was held, because no code can release it any more, and
@@ -144,11 +183,17 @@ export class DroppedLocks {
   private dropped({ hold, origin }: Watched): void {
     if (this.releasesByName || hold.isReleased || hold.isLost) return;
     hold.orphan();
-    const shown = hold.keys.map((name) => `"${name}"`).join(', ');
+    const shown = quoted(hold.keys);
     const where = origin?.stack?.replace(/^.*\n/, '') ?? 'run it with NODE_ENV other than "production" to see where';
     this.logger.warn(
       `Lock of ${shown} (owner ${hold.owner}, ${this.label}) was dropped without release(): it is not renewed any more and ends in ` +
         `${Math.ceil(hold.remaining())} ms. Keep the Lock and release it in "finally", or use withLock. Acquired at:\n${where}`,
     );
   }
+}
+
+interface Watched {
+  readonly hold: HeldLock;
+  /** The stack of the acquisition; `undefined` in production. */
+  readonly origin: { stack?: string } | undefined;
 }

@@ -1,27 +1,17 @@
+import { LockLostError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
-import { type Lease, type LeaseHolder, RELEASED, worseOf, type ReleaseOutcome } from '../grant/lease.js';
-import type { Place } from '../../timing/linked-list.js';
-import { onceRead } from '../../timing/clock.js';
-import type { Lock } from './lock.js';
-import { LockLostError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
+import { onceRead } from '../../timing/clock.js';
+import type { Place } from '../../timing/linked-list.js';
+import { RELEASED, worseOf, type Lease, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
+import type { QueueingBackend } from '../line/named-backend.js';
 import type { LockMode } from '../options/lock-options.js';
-import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
+import type { BareAcquisition } from './bare-acquisition.js';
+import type { HoldScope } from './hold-context.js';
 import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
-
-/** Keeps the list of the live holds. */
-export interface HoldObserver {
-  /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
-  holdOver(hold: HeldLock): boolean;
-  /** Runs `callback` in the async context of the holder. */
-  runAs(hold: HeldLock, callback: () => void): void;
-}
-
-/** The scope or the acquisition of a hold; both drop their references to each other when the hold ends. */
-export interface HolderContext {
-  close(): void;
-}
+import type { HoldTaker } from './hold-taker.js';
+import type { Lock } from './lock.js';
 
 /** A lease under a hold: its own, or that of a hold around it. */
 export interface HeldPart {
@@ -39,7 +29,8 @@ export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
   /** Its position in the list of live holds. */
   place: Place<HeldLock> | undefined;
-  context: HolderContext | undefined;
+  /** Its scope or its acquisition; both drop their references to each other when the hold ends. */
+  context: HoldScope | BareAcquisition | undefined;
   /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
   grantedAt: number | undefined;
   private observedEnd: ObservedEnd | undefined;
@@ -53,7 +44,7 @@ export class HeldLock implements Lock, LeaseHolder {
   constructor(
     readonly keys: readonly string[],
     private readonly parts: readonly HeldPart[],
-    private readonly observer: HoldObserver,
+    private readonly taker: HoldTaker,
     readonly mode: LockMode,
     private readonly template: string | undefined,
     /** The call in its events; `undefined` while there was none. */
@@ -130,7 +121,7 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /** The lease that covers this name, with the turn that it needs. */
-  partOf(backend: NamedBackend, name: string): HeldPart | undefined {
+  partOf(backend: QueueingBackend, name: string): HeldPart | undefined {
     if (!this.keys.includes(name)) return undefined;
     return this.parts.find((part) => part.backend === backend && part.lease.grant.names.includes(name));
   }
@@ -179,12 +170,12 @@ export class HeldLock implements Lock, LeaseHolder {
     return taken;
   }
 
-  isAt(backend: NamedBackend): boolean {
+  isAt(backend: QueueingBackend): boolean {
     return this.parts.some((part) => part.backend === backend);
   }
 
   /** Called when the lock of this ticket was released by force. */
-  revoke(backend: NamedBackend, ticket: string): void {
+  revoke(backend: QueueingBackend, ticket: string): void {
     for (const part of this.parts) {
       if (part.backend === backend && part.lease.grant.ticket === ticket) part.lease.lose('taken');
     }
@@ -200,11 +191,11 @@ export class HeldLock implements Lock, LeaseHolder {
 
   leaseLost(): void {
     const { lost } = lockChannels;
-    if (this.observer.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
+    if (this.taker.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
   }
 
   runAsHolder(callback: () => void): void {
-    this.observer.runAs(this, callback);
+    this.taker.context.runAs(this, callback);
   }
 
   /** Called when its `Lock` was garbage-collected: stops the renewal of the leases that no other hold shares. */
@@ -225,7 +216,7 @@ export class HeldLock implements Lock, LeaseHolder {
     let outcome: Promise<ReleaseOutcome> = RELEASED;
     for (const { backend, lease } of this.parts) {
       const last = lease.unshare(this);
-      if (!last && lease.leftToReaders) backend.downgrade(lease);
+      if (!last && lease.leftToReaders) backend.contenders.downgrade(lease);
       if (!last) continue;
       if (lockChannels.handedOver.hasSubscribers) lease.endedBy = this.call;
       const ofLease = lease.source.takeBack(lease, atOnce);
@@ -234,7 +225,7 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;
-    this.observer.holdOver(this);
+    this.taker.holdOver(this);
     if (endsAreObserved()) this.observedEnd = observeEnd(this, late);
     return outcome;
   }

@@ -1,89 +1,10 @@
 import { AsyncLocalStorage, AsyncResource, executionAsyncResource } from 'node:async_hooks';
-import { BareAcquisition } from './bare-acquisition.js';
-import type { HeldLock, HeldPart } from './held-lock.js';
-import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
 import { LockTimeoutError, LockUpgradeError } from '../../errors/lock-errors.js';
 import type { Caller } from '../line/caller.js';
+import type { QueueingBackend } from '../line/named-backend.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-
-interface Entry<T> {
-  value: T;
-  readonly outside: T | undefined;
-  /** Whether the run in which it was entered has ended. */
-  over: boolean;
-}
-
-/**
- * Before Node.js 24, an async resource that runs more than once keeps a value entered in one run for the next: the
- * second tick of an interval, or the second request of a connection, would see the value of the first.
- */
-const RESOURCES_KEEP_STORES = ((): boolean => {
-  const storage = new AsyncLocalStorage<true>();
-  const resource = new AsyncResource('RunStorage');
-  resource.runInAsyncScope(() => storage.enterWith(true));
-  const kept = resource.runInAsyncScope(() => storage.getStore());
-  storage.disable();
-  return kept === true;
-})();
-
-/**
- * An `AsyncLocalStorage` in which an entered value lasts only for the run of the code that entered it, and for what
- * that run calls.
- */
-export class RunStorage<T extends object> extends AsyncLocalStorage<T> {
-  /** By async resource; used only before Node.js 24. */
-  private readonly entries = new WeakMap<object, Entry<T>>();
-
-  /** `entered` is what `getStore` returned. If its run is over, returns the value outside of that run instead. */
-  lasting(entered: T): T | undefined {
-    if (!RESOURCES_KEEP_STORES) return entered;
-    const resource = executionAsyncResource();
-    const entry = this.entries.get(resource);
-    if (!entry?.over || entry.value !== entered) return entered;
-    this.entries.delete(resource);
-    this.enterWith(entry.outside as T);
-    return entry.outside;
-  }
-
-  /** Sets the value for the rest of this run and what it calls. */
-  enter(value: T): void {
-    const store = this.getStore();
-    const outside = store && this.lasting(store);
-    this.enterWith(value);
-    if (RESOURCES_KEEP_STORES) this.remember(value, outside);
-  }
-
-  private remember(value: T, outside: T | undefined): void {
-    const resource = executionAsyncResource();
-    const present = this.entries.get(resource);
-    if (present && !present.over) {
-      // Otherwise it was entered inside of a run() of this storage, which restores the former value.
-      if (present.value === outside) present.value = value;
-      return;
-    }
-    const entry: Entry<T> = { value, outside, over: false };
-    this.entries.set(resource, entry);
-    void Promise.resolve().then(() => {
-      entry.over = true;
-    });
-  }
-}
-
-type Acquisition = BareAcquisition<HoldScope>;
-
-/** What a module instance has entered around the running code, above what it and others entered before. */
-interface Frame {
-  readonly of: HoldContext;
-  readonly store: HoldScope | Acquisition;
-  /** Of other module instances. */
-  readonly others: Frame | undefined;
-}
-
-/**
- * One storage for all module instances. Before Node.js 24, each storage that was ever used makes each promise of the
- * process larger and slower, and an application's tests create hundreds of module instances.
- */
-const storage = new RunStorage<Frame>();
+import { BareAcquisition } from './bare-acquisition.js';
+import type { HeldLock, HeldPart } from './held-lock.js';
 
 /** The holds around the running code, and those that it acquired itself; one for each module instance. */
 export class HoldContext {
@@ -97,7 +18,7 @@ export class HoldContext {
   }
 
   /** Called by `acquire` for these names: the running code, and what it calls, may then release them by name. */
-  acquiring(names: readonly string[]): Acquisition {
+  acquiring(names: readonly string[]): BareAcquisition {
     const frame = currentFrame();
     const store = this.storeIn(frame);
     const acquisition = new BareAcquisition(names, scopeIn(store), acquisitionIn(store));
@@ -117,32 +38,13 @@ export class HoldContext {
     else storage.exit(callback);
   }
 
-  private frame(store: HoldScope | Acquisition, frame: Frame | undefined): Frame {
-    return { of: this, store, others: without(frame, this) };
-  }
-
-  private storeIn(frame: Frame | undefined): HoldScope | Acquisition | undefined {
-    for (let each = frame; each; each = each.others) if (each.of === this) return each.store;
-    return undefined;
-  }
-
-  /** The scope around the running code, or its last acquisition, unless the run of that acquisition is over. */
-  private get store(): HoldScope | Acquisition | undefined {
-    return this.storeIn(currentFrame());
-  }
-
-  /** Whether the running code is inside of any hold. */
-  get inside(): boolean {
-    return this.scope !== undefined;
-  }
-
   /** The innermost open scope around the running code. */
   get scope(): HoldScope | undefined {
     return scopeIn(this.store);
   }
 
   /** The innermost open scope that holds the name. */
-  covering(backend: NamedBackend, name: string): HoldScope | undefined {
+  covering(backend: QueueingBackend, name: string): HoldScope | undefined {
     for (let { scope } = this; scope; scope = scope.parent) if (scope.hold?.partOf(backend, name)) return scope;
     return undefined;
   }
@@ -164,6 +66,20 @@ export class HoldContext {
       scope = scope.parent;
     }
   }
+
+  /** The scope around the running code, or its last acquisition, unless the run of that acquisition is over. */
+  private get store(): HoldScope | BareAcquisition | undefined {
+    return this.storeIn(currentFrame());
+  }
+
+  private storeIn(frame: Frame | undefined): HoldScope | BareAcquisition | undefined {
+    for (let each = frame; each; each = each.others) if (each.of === this) return each.store;
+    return undefined;
+  }
+
+  private frame(store: HoldScope | BareAcquisition, frame: Frame | undefined): Frame {
+    return { of: this, store, others: without(frame, this) };
+  }
 }
 
 /**
@@ -183,7 +99,7 @@ export class HoldScope {
     hold: HeldLock,
     private outer: HoldScope | undefined,
     /** The last acquisition before it in its async context. */
-    readonly earlier: Acquisition | undefined,
+    readonly earlier: BareAcquisition | undefined,
   ) {
     this.held = hold;
   }
@@ -264,35 +180,6 @@ export class HoldScope {
   }
 }
 
-function currentFrame(): Frame | undefined {
-  const frame = storage.getStore();
-  return frame?.store instanceof BareAcquisition ? storage.lasting(frame) : frame;
-}
-
-/** The frames of all module instances but this one. Drops those that are over, or they would pile up in a loop. */
-function without(frame: Frame | undefined, context: HoldContext): Frame | undefined {
-  if (!frame || frame.of === context) return frame?.others;
-  const others = without(frame.others, context);
-  if (isOver(frame.store)) return others;
-  return others === frame.others ? frame : { ...frame, others };
-}
-
-function isOver(store: HoldScope | Acquisition): boolean {
-  return !scopeIn(store) && (acquisitionIn(store)?.ended ?? true);
-}
-
-function scopeIn(store: HoldScope | Acquisition | undefined): HoldScope | undefined {
-  return store instanceof HoldScope ? store.nearestOpen : store?.scope;
-}
-
-function acquisitionIn(store: HoldScope | Acquisition | undefined): Acquisition | undefined {
-  return store instanceof HoldScope ? store.earlier : store;
-}
-
-function sameNames(some: readonly string[], others: readonly string[]): boolean {
-  return some.length === others.length && some.every((name, index) => name === others[index]);
-}
-
 /**
  * Re-enters the holds around the caller: takes the turn of each name that one of them has, and adds its lease to
  * `parts`. Returns the names that none of them has.
@@ -357,7 +244,7 @@ export async function extendForNested(parts: readonly HeldPart[], { ttl }: Resol
  *
  * @throws LockTimeoutError
  */
-export function refuseToWaitForOwnHold(context: HoldContext, backend: NamedBackend, names: readonly string[]): void {
+export function refuseToWaitForOwnHold(context: HoldContext, backend: QueueingBackend, names: readonly string[]): void {
   for (const name of names) {
     const hold = context.covering(backend, name)?.hold;
     if (!hold?.held) continue;
@@ -371,3 +258,109 @@ export function refuseToWaitForOwnHold(context: HoldContext, backend: NamedBacke
     });
   }
 }
+
+/** What a module instance has entered around the running code, above what it and others entered before. */
+interface Frame {
+  readonly of: HoldContext;
+  readonly store: HoldScope | BareAcquisition;
+  /** Of other module instances. */
+  readonly others: Frame | undefined;
+}
+
+function currentFrame(): Frame | undefined {
+  const frame = storage.getStore();
+  return frame?.store instanceof BareAcquisition ? storage.lasting(frame) : frame;
+}
+
+/** The frames of all module instances but this one. Drops those that are over, or they would pile up in a loop. */
+function without(frame: Frame | undefined, context: HoldContext): Frame | undefined {
+  if (!frame || frame.of === context) return frame?.others;
+  const others = without(frame.others, context);
+  if (isOver(frame.store)) return others;
+  return others === frame.others ? frame : { ...frame, others };
+}
+
+function isOver(store: HoldScope | BareAcquisition): boolean {
+  return !scopeIn(store) && (acquisitionIn(store)?.ended ?? true);
+}
+
+function scopeIn(store: HoldScope | BareAcquisition | undefined): HoldScope | undefined {
+  return store instanceof HoldScope ? store.nearestOpen : store?.scope;
+}
+
+function acquisitionIn(store: HoldScope | BareAcquisition | undefined): BareAcquisition | undefined {
+  return store instanceof HoldScope ? store.earlier : store;
+}
+
+function sameNames(some: readonly string[], others: readonly string[]): boolean {
+  return some.length === others.length && some.every((name, index) => name === others[index]);
+}
+
+/**
+ * Before Node.js 24, an async resource that runs more than once keeps a value entered in one run for the next: the
+ * second tick of an interval, or the second request of a connection, would see the value of the first.
+ */
+const RESOURCES_KEEP_STORES = ((): boolean => {
+  const storage = new AsyncLocalStorage<true>();
+  const resource = new AsyncResource('RunStorage');
+  resource.runInAsyncScope(() => storage.enterWith(true));
+  const kept = resource.runInAsyncScope(() => storage.getStore());
+  storage.disable();
+  return kept === true;
+})();
+
+interface Entry<T> {
+  value: T;
+  readonly outside: T | undefined;
+  /** Whether the run in which it was entered has ended. */
+  over: boolean;
+}
+
+/**
+ * An `AsyncLocalStorage` in which an entered value lasts only for the run of the code that entered it, and for what
+ * that run calls.
+ */
+class RunStorage<T extends object> extends AsyncLocalStorage<T> {
+  /** By async resource; used only before Node.js 24. */
+  private readonly entries = new WeakMap<object, Entry<T>>();
+
+  /** `entered` is what `getStore` returned. If its run is over, returns the value outside of that run instead. */
+  lasting(entered: T): T | undefined {
+    if (!RESOURCES_KEEP_STORES) return entered;
+    const resource = executionAsyncResource();
+    const entry = this.entries.get(resource);
+    if (!entry?.over || entry.value !== entered) return entered;
+    this.entries.delete(resource);
+    this.enterWith(entry.outside as T);
+    return entry.outside;
+  }
+
+  /** Sets the value for the rest of this run and what it calls. */
+  enter(value: T): void {
+    const store = this.getStore();
+    const outside = store && this.lasting(store);
+    this.enterWith(value);
+    if (RESOURCES_KEEP_STORES) this.remember(value, outside);
+  }
+
+  private remember(value: T, outside: T | undefined): void {
+    const resource = executionAsyncResource();
+    const present = this.entries.get(resource);
+    if (present && !present.over) {
+      // Otherwise it was entered inside of a run() of this storage, which restores the former value.
+      if (present.value === outside) present.value = value;
+      return;
+    }
+    const entry: Entry<T> = { value, outside, over: false };
+    this.entries.set(resource, entry);
+    void Promise.resolve().then(() => {
+      entry.over = true;
+    });
+  }
+}
+
+/**
+ * One storage for all module instances. Before Node.js 24, each storage that was ever used makes each promise of the
+ * process larger and slower, and an application's tests create hundreds of module instances.
+ */
+const storage = new RunStorage<Frame>();

@@ -1,18 +1,8 @@
-import { lockChannels, type LockCall, type LockHoldEvent } from '../../events/lock-channels.js';
 import { LockTimeoutError, type LockLostReason } from '../../errors/lock-errors.js';
+import { lockChannels, type LockHoldEvent } from '../../events/lock-channels.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
 import type { Caller } from '../line/caller.js';
-
-/** A hold, as its events see it. */
-export interface ObservedHold {
-  readonly call: LockCall;
-  readonly owner: string;
-  readonly fencingToken: number;
-  /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
-  grantedAt: number | undefined;
-  /** Whether a hold around it had all its names. */
-  readonly reentrant: boolean;
-}
+import type { HeldLock } from './held-lock.js';
 
 /** Whether somebody listens to the beginning or the end of holds. */
 export function holdsAreObserved(): boolean {
@@ -26,7 +16,7 @@ export function endsAreObserved(): boolean {
 }
 
 /** Publishes that the caller has the hold, and notes since when. */
-export function publishAcquired(hold: ObservedHold, caller: Caller): void {
+export function publishAcquired(hold: HeldLock, caller: Caller): void {
   hold.grantedAt = performance.now();
   if (!lockChannels.acquired.hasSubscribers) return;
   const { call, owner, fencingToken, reentrant } = hold;
@@ -46,7 +36,7 @@ export function publishRefusal(caller: Caller, error: unknown, closing: boolean)
   failed.publish({ call: caller.call, waited: caller.waited(), reason, error });
 }
 
-export function publishLost(hold: ObservedHold, reason: LockLostReason): void {
+export function publishLost(hold: HeldLock, reason: LockLostReason): void {
   lockChannels.lost.publish({ ...eventOf(hold), reason, held: heldFor(hold) });
 }
 
@@ -56,7 +46,7 @@ export interface ObservedEnd {
 }
 
 /** Called when a hold ends; `late`: it was known to be lost. Publishes at once if it was, or if its deadline passed. */
-export function observeEnd(hold: ObservedHold & { readonly isLost: boolean }, late: boolean): ObservedEnd | undefined {
+export function observeEnd(hold: HeldLock, late: boolean): ObservedEnd | undefined {
   if (!late && !hold.isLost) return { held: heldFor(hold) };
   if (!late) publishLost(hold, 'expired');
   lockChannels.releasedLate.publish({ ...eventOf(hold), held: heldFor(hold) });
@@ -64,16 +54,16 @@ export function observeEnd(hold: ObservedHold & { readonly isLost: boolean }, la
 }
 
 /** `taken`: the backend answered that the lock had been taken away before its release. */
-export function publishEnd(hold: ObservedHold, { held }: ObservedEnd, outcome: ReleaseOutcome, taken: boolean): void {
+export function publishEnd(hold: HeldLock, { held }: ObservedEnd, outcome: ReleaseOutcome, taken: boolean): void {
   const { call, owner, fencingToken } = hold;
   if (taken) lockChannels.lost.publish({ call, owner, fencingToken, reason: 'taken', held });
   else lockChannels.released.publish({ call, owner, fencingToken, held, confirmed: outcome !== 'unconfirmed' });
 }
 
-function eventOf({ call, owner, fencingToken }: ObservedHold): LockHoldEvent {
+function eventOf({ call, owner, fencingToken }: HeldLock): LockHoldEvent {
   return { call, owner, fencingToken };
 }
 
-function heldFor({ grantedAt }: ObservedHold): number | undefined {
+function heldFor({ grantedAt }: HeldLock): number | undefined {
   return grantedAt === undefined ? undefined : performance.now() - grantedAt;
 }

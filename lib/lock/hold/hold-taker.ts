@@ -1,20 +1,27 @@
+import { logOnce } from '../../errors/http-error.js';
+import { LockBackendError, type LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
-import { type LockLostError, LockBackendError, type LockLostReason } from '../../errors/lock-errors.js';
-import type { LockBackends } from '../line/lock-backends.js';
-import type { NamedBackend, QueueingBackend } from '../line/named-backend.js';
 import { requestedTtl } from '../grant/grant.js';
 import type { Lease, LossObserver } from '../grant/lease.js';
-import { shareOneToken, SeveralNames } from '../line/several-names.js';
-import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { Caller } from '../line/caller.js';
-import type { Contenders } from '../line/lines.js';
+import type { LockBackends } from '../line/lock-backends.js';
+import type { QueueingBackend } from '../line/named-backend.js';
 import { acquireLease, grantedTooLate } from '../line/polling.js';
+import { SeveralNames, shareOneToken } from '../line/several-names.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { extendForNested, reenter, refuseToWaitForOwnHold, type HoldContext } from './hold-context.js';
+import { HeldLock, type HeldPart } from './held-lock.js';
 import { holdsAreObserved, publishAcquired, publishRefusal } from './hold-events.js';
-import { HeldLock, type HeldPart, type HoldObserver } from './held-lock.js';
-import { type HoldContext, extendForNested, reenter, refuseToWaitForOwnHold } from './hold-context.js';
-import { logOnce } from '../../errors/http-error.js';
+
+/** What to do about a lock that was lost, by the reason. */
+const REMEDIES: Record<LockLostReason, string> = {
+  expired: 'check the fencing token where it writes; a longer "ttl" outlasts longer outages',
+  taken: 'it was deleted or freed by force: check the fencing token where it writes',
+  maxHold: 'do less in one hold, or raise "maxHold"',
+  shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
+};
 
 /** Options that have been checked against their backend, for any number of calls. */
 export interface HoldRequest {
@@ -22,11 +29,23 @@ export interface HoldRequest {
   readonly options: ResolvedLockOptions;
 }
 
+/** A call of this instance that waits for its names. */
+interface Wait {
+  place?: Place<Wait>;
+  readonly backend: QueueingBackend;
+  readonly names: readonly string[];
+  /**
+   * Whether the caller is inside of a hold. While the application shuts down, that hold can end only if the call ends.
+   */
+  readonly inside: boolean;
+  readonly caller: Caller;
+}
+
 /**
  * Takes holds: re-enters those around the caller and acquires the other names. Keeps the list of the live holds of this
  * instance, and ends them all when the application shuts down.
  */
-export class HoldTaker implements LossObserver, HoldObserver {
+export class HoldTaker implements LossObserver {
   private readonly waits = new LinkedList<Wait>();
   /** Without lost holds, so that a caller that never releases a lost lock leaks nothing. */
   private readonly live = new LinkedList<HeldLock>();
@@ -38,7 +57,7 @@ export class HoldTaker implements LossObserver, HoldObserver {
 
   constructor(
     private readonly backends: LockBackends,
-    private readonly context: HoldContext,
+    readonly context: HoldContext,
   ) {}
 
   /** @throws LockConfigError when the backend is unknown, or cannot do what the options ask for */
@@ -62,20 +81,67 @@ export class HoldTaker implements LossObserver, HoldObserver {
     if (inside || names.length > 1 || options.minHold > 0 || options.retry) {
       return this.takeParts(wait, options);
     }
-    return this.takeOne(wait, backend.contenders, options);
+    return this.takeOne(wait, options);
+  }
+
+  /** Logs a lost lock; of the same names and reason once a minute. */
+  leaseLost(error: LockLostError, { askedAt }: Lease): void {
+    const { logger, options } = this.backends;
+    const { keys, reason, message } = error;
+    const ago = Math.round(performance.now() - askedAt);
+    const line = `${message}; ${options.label} asked for it ${ago} ms ago. Remedy: ${REMEDIES[reason]}`;
+    logOnce(logger, error, line, `${keys.join(' ')} ${reason}`);
+  }
+
+  /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
+  holdOver(hold: HeldLock): boolean {
+    const first = hold.place?.leave() === true;
+    if (first && !this.live.first) for (const resolve of this.idle.splice(0)) resolve();
+    return first;
+  }
+
+  /** The live holds. */
+  all(): readonly HeldLock[] {
+    return this.live.toArray();
+  }
+
+  /** How many holds of this instance are at the backend, and how many calls wait for it. */
+  countsAt(backend: QueueingBackend): { held: number; waiting: number } {
+    const held = this.all().filter((hold) => hold.isAt(backend)).length;
+    return { held, waiting: this.waits.toArray().filter((wait) => wait.backend === backend).length };
+  }
+
+  /** How many calls of this instance wait for the name. */
+  waitingFor(backend: QueueingBackend, name: string): number {
+    let waiting = 0;
+    for (const wait of this.waits.toArray()) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
+    return waiting;
+  }
+
+  /** Refuses new holds, lets the present ones end within the grace, and takes away the rest. */
+  async shutDown(): Promise<void> {
+    this.closing = true;
+    for (const { inside, names, caller } of this.waits.toArray()) if (!inside) caller.cancel(shuttingDown(names));
+    const timeUp = new AbortController();
+    const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
+    await Promise.race([this.whenIdle(), new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve))]);
+    clearTimeout(grace);
+    this.closed = true;
+    for (const { names, caller } of this.waits.toArray()) caller.cancel(shuttingDown(names));
+    for (const hold of this.all()) hold.takeAway();
   }
 
   /** The short path for the usual case, one name outside of any hold; it makes a single promise. */
-  private takeOne(wait: Wait, contenders: Contenders, options: ResolvedLockOptions): Promise<HeldLock> {
+  private takeOne(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
     return new Promise((resolve, reject) => {
-      const { names, caller } = wait;
+      const { backend, names, caller } = wait;
       const refuse = (error: unknown) => {
         this.settled(wait);
         publishRefusal(caller, error, this.closing);
         reject(error);
       };
       if (caller.cancelled) return refuse(caller.cancelReason);
-      contenders.join(
+      backend.contenders.join(
         names[0] as string,
         options,
         caller,
@@ -128,82 +194,6 @@ export class HoldTaker implements LossObserver, HoldObserver {
     }
   }
 
-  private hold({ names, caller }: Wait, parts: readonly HeldPart[]): HeldLock {
-    const { mode, template } = caller.options;
-    const hold = new HeldLock(names, parts, this, mode, template, caller.recorded);
-    hold.place = this.live.push(hold);
-    if (holdsAreObserved()) publishAcquired(hold, caller);
-    return hold;
-  }
-
-  private settled(wait: Wait): void {
-    if (wait.place?.leave()) mayEnd();
-    wait.caller.dispose();
-  }
-
-  leaseLost(error: LockLostError, { askedAt }: Lease): void {
-    logLoss(this.backends, error, askedAt);
-  }
-
-  holdOver(hold: HeldLock): boolean {
-    const first = hold.place?.leave() === true;
-    if (first && !this.live.first) for (const resolve of this.idle.splice(0)) resolve();
-    return first;
-  }
-
-  runAs(hold: HeldLock, callback: () => void): void {
-    this.context.runAs(hold, callback);
-  }
-
-  /** The live holds. */
-  all(): readonly HeldLock[] {
-    return this.live.toArray();
-  }
-
-  /** How many holds of this instance are at the backend, and how many calls wait for it. */
-  countsAt(backend: NamedBackend): { held: number; waiting: number } {
-    const held = this.all().filter((hold) => hold.isAt(backend)).length;
-    return { held, waiting: this.waits.toArray().filter((wait) => wait.backend === backend).length };
-  }
-
-  /** How many calls of this instance wait for the name. */
-  waitingFor(backend: NamedBackend, name: string): number {
-    let waiting = 0;
-    for (const wait of this.waits.toArray()) if (wait.backend === backend && wait.names.includes(name)) waiting += 1;
-    return waiting;
-  }
-
-  /** Refuses new holds, lets the present ones end within the grace, and takes away the rest. */
-  async shutDown(): Promise<void> {
-    this.closing = true;
-    for (const { inside, names, caller } of this.waits.toArray()) if (!inside) caller.cancel(shuttingDown(names));
-    const timeUp = new AbortController();
-    const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
-    await Promise.race([this.whenIdle(), new Promise((resolve) => timeUp.signal.addEventListener('abort', resolve))]);
-    clearTimeout(grace);
-    this.closed = true;
-    for (const { names, caller } of this.waits.toArray()) caller.cancel(shuttingDown(names));
-    for (const hold of this.all()) hold.takeAway();
-  }
-
-  private whenIdle(): Promise<void> {
-    if (!this.live.first) return Promise.resolve();
-    return new Promise((resolve) => this.idle.push(resolve));
-  }
-
-  private refuses(inside: boolean): boolean {
-    return this.closed || (this.closing && !inside);
-  }
-
-  private receive({ backend, names, inside, caller }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
-    for (const lease of leases) {
-      lease.observer = this;
-      lease.askedAt = caller.startedAt;
-      parts.push({ backend, lease });
-    }
-    if (this.refuses(inside)) throw shuttingDown(names);
-  }
-
   private async leases(
     { backend, caller }: Wait,
     names: readonly string[],
@@ -234,39 +224,39 @@ export class HoldTaker implements LossObserver, HoldObserver {
     if (this.refuses(inside)) throw shuttingDown(names);
     for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
   }
+
+  private receive({ backend, names, inside, caller }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
+    for (const lease of leases) {
+      lease.observer = this;
+      lease.askedAt = caller.startedAt;
+      parts.push({ backend, lease });
+    }
+    if (this.refuses(inside)) throw shuttingDown(names);
+  }
+
+  private hold({ names, caller }: Wait, parts: readonly HeldPart[]): HeldLock {
+    const { mode, template } = caller.options;
+    const hold = new HeldLock(names, parts, this, mode, template, caller.recorded);
+    hold.place = this.live.push(hold);
+    if (holdsAreObserved()) publishAcquired(hold, caller);
+    return hold;
+  }
+
+  private settled(wait: Wait): void {
+    if (wait.place?.leave()) mayEnd();
+    wait.caller.dispose();
+  }
+
+  private refuses(inside: boolean): boolean {
+    return this.closed || (this.closing && !inside);
+  }
+
+  private whenIdle(): Promise<void> {
+    if (!this.live.first) return Promise.resolve();
+    return new Promise((resolve) => this.idle.push(resolve));
+  }
 }
 
-/** A call of this instance that waits for its names. */
-export interface Wait {
-  place?: Place<Wait>;
-  readonly backend: QueueingBackend;
-  readonly names: readonly string[];
-  /**
-   * Whether the caller is inside of a hold. While the application shuts down, that hold can end only if the call ends.
-   */
-  readonly inside: boolean;
-  readonly caller: Caller;
-}
-
-export function shuttingDown(names: readonly string[]): LockBackendError {
+function shuttingDown(names: readonly string[]): LockBackendError {
   return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
-}
-
-const REMEDIES: Record<LockLostReason, string> = {
-  expired: 'check the fencing token where it writes; a longer "ttl" outlasts longer outages',
-  taken: 'it was deleted or freed by force: check the fencing token where it writes',
-  maxHold: 'do less in one hold, or raise "maxHold"',
-  shutdown: 'end the work when the signal aborts, or raise "shutdownGrace"',
-};
-
-/** Logs a lost lock; of the same names and reason once a minute. `askedAt`: when (monotonic, ms) it was asked for. */
-export function logLoss(
-  { logger, options: { label } }: Pick<LockBackends, 'logger' | 'options'>,
-  error: LockLostError,
-  askedAt: number,
-): void {
-  const { keys, reason, message } = error;
-  const ago = Math.round(performance.now() - askedAt);
-  const line = `${message}; ${label} asked for it ${ago} ms ago. Remedy: ${REMEDIES[reason]}`;
-  logOnce(logger, error, line, `${keys.join(' ')} ${reason}`);
 }

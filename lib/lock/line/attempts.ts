@@ -1,15 +1,43 @@
-import type { Busy, QueueAnswer, QueueMessage } from '../../contracts/lock-backend.js';
+import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
+import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import { requestedTtl, type Grant } from '../grant/grant.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
+import { requestedTtl, type Grant } from '../grant/grant.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
+import { asked } from '../grant/store.js';
 import type { Caller } from './caller.js';
-import type { Contention, GrantedLease } from './line.js';
-import type { LastOwner } from './polling.js';
-import type { LockQueue, RequeueRequest } from '../../contracts/lock-queue.js';
-import type { Pending } from '../../contracts/store.js';
+import type { Contender, GrantedLease, LastOwner } from './line.js';
 
-type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+/** The longest claim (ms): what a dead process at the head of the queue costs the others. */
+export const LONGEST_CLAIM = 1_000;
+const SHORTEST_PERIOD = 25;
+const LONGEST_PERIOD = 1_000;
+/** The shortest time (ms) after which a waiter asks once more because its wait will end. */
+const SHORTEST_PACE = 5;
+/** How often (ms) a waiter asks while no message reaches its process. */
+const UNREACHED_PERIOD = 50;
+/** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
+const PATIENT = 200;
+
+export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+
+/** One ticket that asks for the name, or waits for it. */
+interface Attempt {
+  readonly ticket: string;
+  /** Whether the ticket may wait in the queue at the backend. */
+  readonly queues: boolean;
+  /** The longest lease (ms) that the backend may grant it. */
+  readonly ttl: number;
+  /** Whether the backend has answered that the ticket waits. */
+  answered: boolean;
+  /** When the last request was sent to which the backend answered that the ticket waits: every grant is later. */
+  base: Instant;
+  /** A message with a fencing token below this reports an earlier grant. */
+  unissued: number;
+  heartbeat: NodeJS.Timeout | undefined;
+  /** Readers of this process keep what it was granted, and release it. */
+  leftToReaders: boolean;
+}
 
 /**
  * The attempts of a contender, one at a time: a ticket asks the backend, waits in its queue with heartbeats, and is
@@ -24,7 +52,7 @@ export class Attempts {
   private granted: Attempt | undefined;
   private pause: NodeJS.Timeout | undefined;
 
-  constructor(private readonly contention: Contention) {}
+  constructor(private readonly contender: Contender) {}
 
   /** Whether a ticket asks or waits, or a new one will after a pause. */
   get active(): boolean {
@@ -33,27 +61,36 @@ export class Attempts {
 
   /** Asks under a new ticket. */
   start(caller: Caller): void {
-    const { contention } = this;
-    const queues = contention.place.channel.tried && !caller.triesOnce;
-    const attempt = this.begin(queues, requestedTtl(caller.options));
-    sendEnqueue(
-      contention,
-      attempt,
-      caller,
+    const { backend, contenders, name, names } = this.contender;
+    const { calls } = backend;
+    const { options } = caller;
+    const queues = contenders.channel.tried && !caller.triesOnce;
+    const attempt = this.begin(queues, requestedTtl(options));
+    const { ticket, ttl } = attempt;
+    const claim = queues ? claimOf(options.ttl) : undefined;
+    const patient = caller.remaining() > PATIENT;
+    calls.send(
+      'acquire',
+      names,
+      asked(() => contenders.queue.enqueue({ prefix: calls.prefix, name, ticket, ttl, claim, patient })),
       (answer) => this.answered(attempt, attempt.base, answer),
       (error) => this.failed(attempt, error),
+      options.commandTimeout,
     );
   }
 
   /** Hands the name over to another process and waits again under a new ticket, in one request. */
   requeue(grant: Grant, claim: number): Promise<ReleaseOutcome> {
-    const { contention } = this;
+    const { contender } = this;
+    const { backend, contenders, name, names } = contender;
+    const { calls, releaser } = backend;
     const attempt = this.begin(true, claim);
-    const { releaser } = contention.place.backend;
+    const request = { prefix: calls.prefix, name, ticket: grant.ticket, again: attempt.ticket, claim };
     return releaser.ending(grant, (ended) => {
-      sendRequeue(
-        contention,
-        { ticket: grant.ticket, again: attempt.ticket, claim },
+      calls.send(
+        'release',
+        names,
+        asked(() => contenders.queue.requeue(request)),
         (answer) => {
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
@@ -64,7 +101,7 @@ export class Attempts {
           if (answer.resent) this.abandon(attempt);
           if (this.current === attempt) {
             this.end(attempt);
-            contention.goOn();
+            contender.goOn();
           }
           ended(answer.resent ? 'released' : 'taken');
         },
@@ -92,7 +129,7 @@ export class Attempts {
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(ticket: string, remaining: number): void {
     const { current } = this;
-    const caller = this.contention.callers.first;
+    const caller = this.contender.callers.first;
     if (current?.ticket !== ticket || !current.heartbeat || !caller) return;
     this.beatAfter(current, nextBeat(caller.options.ttl, { first: true, remaining }));
   }
@@ -113,19 +150,29 @@ export class Attempts {
     this.pause = undefined;
   }
 
+  /** Begins an attempt, whose first request is sent now. */
   private begin(queues: boolean, ttl: number): Attempt {
-    return (this.current = newAttempt(this.contention.nextTicket(), queues, ttl));
+    return (this.current = {
+      ticket: this.contender.nextTicket(),
+      queues,
+      ttl,
+      answered: false,
+      base: currentInstant(),
+      unissued: 0,
+      heartbeat: undefined,
+      leftToReaders: false,
+    });
   }
 
   private end(attempt: Attempt): void {
     clearTimeout(attempt.heartbeat);
-    this.contention.forgetTicket(attempt.ticket);
+    this.contender.forgetTicket(attempt.ticket);
     this.current = undefined;
   }
 
   private abandon({ ticket, ttl }: Attempt): void {
-    const { names, place } = this.contention;
-    place.backend.releaser.abandon({ names, ticket }, ttl);
+    const { names, backend } = this.contender;
+    backend.releaser.abandon({ names, ticket }, ttl);
   }
 
   /** `sentAt` is when the request was first sent, even if the client library has resent it since. */
@@ -137,46 +184,63 @@ export class Attempts {
       if (answer.status === 'granted' || attempt.queues) this.abandon(attempt);
       return;
     }
-    this.contention.succeeded();
+    this.contender.succeeded();
     if (answer.status === 'granted') this.begun(attempt, sentAt, answer, sentAt);
     else if (attempt.queues) this.wait(attempt, sentAt, answer);
     else this.refused(attempt, answer);
   }
 
+  /** Abandons the ticket, because the backend may have carried the request out; asks under a new one after a pause. */
+  private failed(attempt: Attempt, error: LockBackendError): void {
+    const { contender } = this;
+    // The backend carried it out, and the message of the grant has arrived.
+    if (this.owns(attempt)) return;
+    this.abandon(attempt);
+    if (this.current !== attempt) return;
+    this.end(attempt);
+    contender.error = error;
+    contender.refuseOverdue();
+    if (!contender.callers.first) return contender.forgetIfIdle();
+    this.pause = setTimeout(() => {
+      this.pause = undefined;
+      contender.goOn();
+    }, contender.backOff()).unref();
+  }
+
   /** Whether a message has granted it the name, which this process still owns or has left to its readers. */
   private owns(attempt: Attempt): boolean {
-    return attempt.leftToReaders || this.contention.owns(attempt.ticket);
+    return attempt.leftToReaders || this.contender.owns(attempt.ticket);
   }
 
   private begun(attempt: Attempt, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
     clearTimeout(attempt.heartbeat);
     this.current = undefined;
     this.granted = attempt;
-    this.contention.granted(attempt.ticket, base, answer, startedAt);
+    this.contender.granted(attempt.ticket, base, answer, startedAt);
   }
 
   private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {
-    const { contention } = this;
-    this.lastOwner = contention.busy(answer);
+    const { contender } = this;
+    this.lastOwner = contender.busy(answer);
     attempt.answered = true;
     attempt.base = sentAt;
     attempt.unissued = answer.unissued ?? 0;
-    contention.refuseIfOverdue();
-    const caller = contention.callers.first;
-    if (!caller) return contention.quit();
-    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer, paceOf(contention, caller)));
-    const { channel } = contention.place;
+    contender.refuseIfOverdue();
+    const caller = contender.callers.first;
+    if (!caller) return contender.quit();
+    this.beatAfter(attempt, nextBeat(caller.options.ttl, answer, paceOf(contender, caller)));
+    const { channel } = contender.contenders;
     if (!channel.isOpen) void channel.open();
   }
 
   /** The name is taken, and the ticket did not queue: callers that want to wait do so under the next one. */
   private refused(attempt: Attempt, answer: Busy): void {
-    const { contention } = this;
-    this.lastOwner = contention.busy(answer);
+    const { contender } = this;
+    this.lastOwner = contender.busy(answer);
     this.end(attempt);
-    contention.refuseOverdue();
-    if (!contention.callers.first) contention.forgetIfIdle();
-    else void contention.place.channel.open().then(() => contention.goOn());
+    contender.refuseOverdue();
+    if (!contender.callers.first) contender.forgetIfIdle();
+    else void contender.contenders.channel.open().then(() => contender.goOn());
   }
 
   private beatAfter(attempt: Attempt, delay: number): void {
@@ -185,91 +249,32 @@ export class Attempts {
   }
 
   private beat(attempt: Attempt): void {
-    const { contention } = this;
+    const { contender } = this;
+    const { backend, contenders, name, names, callers } = contender;
+    const { calls } = backend;
+    const { ticket, ttl } = attempt;
     clearTimeout(attempt.heartbeat);
     attempt.heartbeat = undefined;
     const sentAt = currentInstant();
-    sendBeat(
-      contention,
-      attempt,
+    calls.send(
+      'acquire',
+      names,
+      asked(() => contenders.queue.beat({ prefix: calls.prefix, name, ticket, ttl })),
       (answer) => {
         if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
         else if (this.current === attempt) {
           this.end(attempt);
-          contention.goOn();
+          contender.goOn();
         }
       },
       (error) => {
         if (this.current !== attempt) return;
-        contention.error = error;
-        this.beatAfter(attempt, contention.backOff());
+        contender.error = error;
+        this.beatAfter(attempt, contender.backOff());
       },
+      callers.first?.options.commandTimeout,
     );
   }
-
-  /** Abandons the ticket, because the backend may have carried the request out; asks under a new one after a pause. */
-  private failed(attempt: Attempt, error: LockBackendError): void {
-    const { contention } = this;
-    // The backend carried it out, and the message of the grant has arrived.
-    if (this.owns(attempt)) return;
-    this.abandon(attempt);
-    if (this.current !== attempt) return;
-    this.end(attempt);
-    contention.error = error;
-    contention.refuseOverdue();
-    if (!contention.callers.first) return contention.forgetIfIdle();
-    this.pause = setTimeout(() => {
-      this.pause = undefined;
-      contention.goOn();
-    }, contention.backOff()).unref();
-  }
-}
-
-/** What a queue answers to one of its requests. */
-type AnswerTo<Request extends 'beat' | 'requeue'> = ReturnType<LockQueue[Request]> extends Pending<infer A> ? A : never;
-
-/** The longest claim (ms): what a dead process at the head of the queue costs the others. */
-export const LONGEST_CLAIM = 1_000;
-const SHORTEST_PERIOD = 25;
-const LONGEST_PERIOD = 1_000;
-/** The shortest time (ms) after which a waiter asks once more because its wait will end. */
-const SHORTEST_PACE = 5;
-/** How often (ms) a waiter asks while no message reaches its process. */
-const UNREACHED_PERIOD = 50;
-
-/** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
-const PATIENT = 200;
-
-/** One ticket that asks for the name, or waits for it. */
-export interface Attempt {
-  readonly ticket: string;
-  /** Whether the ticket may wait in the queue at the backend. */
-  readonly queues: boolean;
-  /** The longest lease (ms) that the backend may grant it. */
-  readonly ttl: number;
-  /** Whether the backend has answered that the ticket waits. */
-  answered: boolean;
-  /** When the last request was sent to which the backend answered that the ticket waits: every grant is later. */
-  base: Instant;
-  /** A message with a fencing token below this reports an earlier grant. */
-  unissued: number;
-  heartbeat: NodeJS.Timeout | undefined;
-  /** Readers of this process keep what it was granted, and release it. */
-  leftToReaders: boolean;
-}
-
-/** An attempt whose first request is sent now. */
-export function newAttempt(ticket: string, queues: boolean, ttl: number): Attempt {
-  return {
-    ticket,
-    queues,
-    ttl,
-    answered: false,
-    base: currentInstant(),
-    unissued: 0,
-    heartbeat: undefined,
-    leftToReaders: false,
-  };
 }
 
 /** The claim (ms) that a waiter is granted. */
@@ -279,10 +284,10 @@ export function claimOf(ttl: number): number {
 
 /**
  * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more; twice that for a waiter
- * far from the head. The first waiter asks as soon as the owner's lease ends. Where the
- * queue sends no messages, every waiter asks at its `pace`.
+ * far from the head. The first waiter asks as soon as the owner's lease ends. Where the queue sends no messages, every
+ * waiter asks at its `pace`.
  */
-export function nextBeat(
+function nextBeat(
   ttl: number,
   { first, far, unreached, remaining }: Pick<Busy, 'first' | 'far' | 'unreached' | 'remaining'>,
   pace?: number,
@@ -295,61 +300,7 @@ export function nextBeat(
 }
 
 /** When a waiter asks again where the queue sends no messages: before its wait ends, unless that is in 5 ms. */
-export function paceOf({ place, names }: Contention, caller: Caller): number | undefined {
-  const pace = place.queue.pace?.({ prefix: place.backend.calls.prefix, name: names[0] });
+function paceOf({ backend, contenders, name }: Contender, caller: Caller): number | undefined {
+  const pace = contenders.queue.pace?.({ prefix: backend.calls.prefix, name });
   return pace === undefined ? undefined : Math.min(pace, Math.max(caller.remaining() / 2, SHORTEST_PACE));
-}
-
-/** Asks for the name under a new ticket. */
-export function sendEnqueue(
-  { names, place }: Contention,
-  { ticket, ttl, queues }: Attempt,
-  caller: Caller,
-  answered: (answer: QueueAnswer) => void,
-  failed: (error: LockBackendError) => void,
-): void {
-  const { calls } = place.backend;
-  const { options } = caller;
-  const claim = queues ? claimOf(options.ttl) : undefined;
-  const patient = caller.remaining() > PATIENT;
-  const call = asked(() => place.queue.enqueue({ prefix: calls.prefix, name: names[0], ticket, ttl, claim, patient }));
-  calls.send('acquire', names, call, answered, failed, options.commandTimeout);
-}
-
-/** A queue of the application's may throw instead of answering. */
-function asked<Answer>(ask: () => Pending<Answer>): Pending<Answer> {
-  try {
-    return ask();
-  } catch (error) {
-    return Promise.reject(error);
-  }
-}
-
-/** Callers of this process that come now ask after those of others, where no queue puts them in order. */
-export function giveWay({ place, names }: Contention): void {
-  place.queue.giveWay?.({ prefix: place.backend.calls.prefix, name: names[0] });
-}
-
-/** Sends a heartbeat of the attempt. */
-export function sendBeat(
-  { names, place, callers }: Contention,
-  { ticket, ttl }: Attempt,
-  answered: (answer: AnswerTo<'beat'>) => void,
-  failed: (error: LockBackendError) => void,
-): void {
-  const { calls } = place.backend;
-  const call = asked(() => place.queue.beat({ prefix: calls.prefix, name: names[0], ticket, ttl }));
-  calls.send('acquire', names, call, answered, failed, callers.first?.options.commandTimeout);
-}
-
-/** Hands the name over to another process, and queues again under another ticket. */
-export function sendRequeue(
-  { names, place }: Contention,
-  request: Pick<RequeueRequest, 'ticket' | 'again' | 'claim'>,
-  answered: (answer: AnswerTo<'requeue'>) => void,
-  failed: (error: LockBackendError) => void,
-): void {
-  const { calls } = place.backend;
-  const call = asked(() => place.queue.requeue({ prefix: calls.prefix, name: names[0], ...request }));
-  calls.send('release', names, call, answered, failed);
 }

@@ -5,12 +5,7 @@ import type { Place } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/clock.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-
-/** The queue of this process that a caller waits in. */
-export interface CallerHost {
-  /** The wait of the caller is over, or was cancelled for a reason. */
-  leave(caller: Caller, cancelled?: { reason: unknown }): void;
-}
+import type { Contender } from './line.js';
 
 /**
  * One call that waits for its names: how long it may wait, and what may end its wait early. The clock starts when it is
@@ -29,8 +24,9 @@ export class Caller implements Expiring {
   private readonly wait: number;
   private cancellation: { reason: unknown } | undefined;
   private wakes: Set<() => void> | undefined;
-  private abortion: { leave(): void } | undefined;
-  private host: CallerHost | undefined;
+  private abortListener: { leave(): void } | undefined;
+  /** Whose queue it waits in. */
+  private contender: Contender | undefined;
   private timeout: Timeout | undefined;
   private onAdmitted: ((lease: Lease) => void) | undefined;
   private onRefused: ((error: unknown) => void) | undefined;
@@ -45,7 +41,7 @@ export class Caller implements Expiring {
     this.wait = wait;
     if (!signal) return;
     if (signal.aborted) this.cancel(signal.reason);
-    else this.abortion = listenToAbort(signal, () => this.cancel(signal.reason));
+    else this.abortListener = listenToAbort(signal, () => this.cancel(signal.reason));
   }
 
   /** The call in its events. */
@@ -61,9 +57,9 @@ export class Caller implements Expiring {
     lockChannels.contended.publish({ call: this.call, owner: owner || undefined });
   }
 
-  /** Enters the queue of `host`, for at most the `wait` of these options; then one of the two functions is called. */
+  /** Enters the queue of `contender`, for at most the `wait` of these options; then one of the two functions is called. */
   enter(
-    host: CallerHost,
+    contender: Contender,
     options: ResolvedLockOptions,
     timeouts: Timeouts,
     onAdmitted: (lease: Lease) => void,
@@ -71,7 +67,7 @@ export class Caller implements Expiring {
   ): void {
     const { wait } = options;
     this.options = options;
-    this.host = host;
+    this.contender = contender;
     this.overdue = false;
     this.timeout = wait > 0 && wait !== Infinity ? timeouts.start(wait, this) : undefined;
     this.onAdmitted = onAdmitted;
@@ -84,7 +80,7 @@ export class Caller implements Expiring {
   }
 
   expire(): void {
-    this.host?.leave(this);
+    this.contender?.leave(this);
   }
 
   /** Its wait is over, and it stays for an answer that comes within `limit` ms. */
@@ -103,12 +99,6 @@ export class Caller implements Expiring {
     const { onRefused } = this;
     this.leaveQueue();
     onRefused?.(error);
-  }
-
-  private leaveQueue(): void {
-    this.place?.leave();
-    this.timeout?.leave();
-    this.host = undefined;
   }
 
   /** Milliseconds that it has waited. */
@@ -133,7 +123,7 @@ export class Caller implements Expiring {
   cancel(reason: unknown): void {
     this.cancellation ??= { reason };
     for (const wake of this.wakes ?? []) wake();
-    this.host?.leave(this, this.cancellation);
+    this.contender?.leave(this, this.cancellation);
   }
 
   get cancelled(): boolean {
@@ -182,6 +172,12 @@ export class Caller implements Expiring {
 
   /** Stops listening to the signal of the call. */
   dispose(): void {
-    this.abortion?.leave();
+    this.abortListener?.leave();
+  }
+
+  private leaveQueue(): void {
+    this.place?.leave();
+    this.timeout?.leave();
+    this.contender = undefined;
   }
 }

@@ -1,28 +1,15 @@
-import type { Busy, QueueMessage } from '../../contracts/lock-backend.js';
+import type { Busy, Granted } from '../../contracts/lock-requests.js';
+import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
+import { backoff, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import { type Instant, backoff } from '../../timing/clock.js';
-import type { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
-import { Attempts } from './attempts.js';
-import type { Caller, CallerHost } from './caller.js';
-import { lastOwnerOf, refusalOf, type LastOwner } from './polling.js';
-import { SharedTurn } from './shared-turn.js';
 import type { Lease } from '../grant/lease.js';
+import { Attempts, type GrantMessage } from './attempts.js';
+import type { Caller } from './caller.js';
+import type { Contenders } from './lines.js';
+import type { QueueingBackend } from './named-backend.js';
+import { SharedTurn } from './shared-turn.js';
 import { Turn } from './turn.js';
-import type { LockQueue } from '../../contracts/lock-queue.js';
-import type { Grant } from '../grant/grant.js';
-import type { Granted } from '../../contracts/lock-requests.js';
-import type { NamedBackend } from './named-backend.js';
-import type { QueueChannel } from './lines.js';
-
-type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
-
-/** Where messages find the contenders, by name or by ticket. */
-export interface ContenderIndex extends WaitingPlace {
-  addTicket(ticket: string, contender: Contender): void;
-  removeTicket(ticket: string): void;
-  remove(contender: Contender): void;
-}
 
 /**
  * Serves the callers of one process for one name, in order of arrival: it asks the backend with one ticket for all of
@@ -31,10 +18,15 @@ export interface ContenderIndex extends WaitingPlace {
  *
  * It is idle, or has an attempt (a ticket that asks or waits), or a grant: with a holder, or without one while it
  * renews the lease or reserves tokens for the next caller. docs/protocol.md has the states and their rules.
+ *
+ * `Attempts` has the ticket that asks, and `Turn` (for readers: `SharedTurn`) what was granted; both call back here.
  */
-export class Contender implements CallerHost, Contention {
+export class Contender {
+  /** In order of arrival. */
   readonly callers = new LinkedList<Caller>();
   readonly names: readonly [string];
+  readonly backend: QueueingBackend;
+  /** Why the last request failed; `undefined` once the backend has answered. */
   error: LockBackendError | undefined;
   private readonly attempts: Attempts;
   private readonly turn: Turn | SharedTurn;
@@ -43,13 +35,16 @@ export class Contender implements CallerHost, Contention {
   private overdue = false;
 
   constructor(
-    readonly place: ContenderIndex,
+    /** Those of this process at the backend, this one among them. */
+    readonly contenders: Contenders,
     readonly name: string,
+    /** Whether it serves one caller only, and so has no next caller to wait for. */
     readonly single: boolean,
     /** Whether its callers read, and so share what it is granted. */
     private readonly reads = false,
   ) {
     this.names = [name];
+    this.backend = contenders.backend;
     this.attempts = new Attempts(this);
     this.turn = reads ? new SharedTurn(this) : new Turn(this, this.attempts);
   }
@@ -66,6 +61,33 @@ export class Contender implements CallerHost, Contention {
     caller.place = this.callers.push(caller);
     if (!available) caller.meetContention(grant.ticket);
     this.turn.joined(grant, available);
+  }
+
+  /** The wait of the caller is over, or was cancelled for a reason. */
+  leave(caller: Caller, cancelled?: { reason: unknown }): void {
+    if (!cancelled && !caller.overdue && this.awaitsAnswer) {
+      this.overdue = true;
+      const { timeouts, commandTimeout } = this.backend.calls;
+      return caller.awaitAnswer(timeouts, caller.options.commandTimeout ?? commandTimeout);
+    }
+    caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.waited()));
+    if (!this.callers.first) this.quit();
+  }
+
+  /** The error for a caller that has waited for `waited` ms. */
+  refusal(waited: number): LockTimeoutError | LockBackendError {
+    const { error, names } = this;
+    const { grant } = this.turn;
+    const { lastOwner } = this.attempts;
+    if (error) return error;
+    if (grant?.holder) return timedOut(names, waited, grant.ticket, grant.remaining());
+    if (lastOwner) return timedOut(names, waited, lastOwner.owner, lastOwner.until - performance.now());
+    return this.backend.calls.unanswered('acquire', names, waited);
+  }
+
+  /** Readers keep the lease of an owner of this process. */
+  adopt(lease: Lease): void {
+    if (this.turn instanceof SharedTurn) this.turn.adopt(lease);
   }
 
   get idle(): boolean {
@@ -92,33 +114,16 @@ export class Contender implements CallerHost, Contention {
     return this.attempts.current?.ticket === ticket || this.owns(ticket);
   }
 
+  /** Whether it owns the name under this ticket. */
   owns(ticket: string): boolean {
     return this.turn.owns(ticket);
-  }
-
-  /** Readers keep the lease of an owner of this process. */
-  adopt(lease: Lease): void {
-    if (this.turn instanceof SharedTurn) this.turn.adopt(lease);
-  }
-
-  nextTicket(): string {
-    const ticket = this.place.nextTicket(this.reads);
-    if (this.single) this.place.addTicket(ticket, this);
-    return ticket;
-  }
-
-  forgetTicket(ticket: string): void {
-    if (this.single) this.place.removeTicket(ticket);
-  }
-
-  forgetIfIdle(): void {
-    if (this.idle && this.turn.empty) this.place.remove(this);
   }
 
   onGrant(message: GrantMessage): void {
     this.attempts.onGrant(message);
   }
 
+  /** Another process waits for the name that the ticket owns. */
   wantedElsewhere(ticket: string): void {
     this.turn.wantedElsewhere(ticket);
   }
@@ -133,44 +138,49 @@ export class Contender implements CallerHost, Contention {
     this.attempts.onReconnect();
   }
 
-  /** The error for a caller that has waited for `waited` ms. */
-  refusal(waited: number): LockTimeoutError | LockBackendError {
-    const { error } = this;
-    const { lastOwner } = this.attempts;
-    return refusalOf(this.place.backend, this.names, waited, { error, grant: this.turn.grant, lastOwner });
+  /** A ticket for its next attempt. */
+  nextTicket(): string {
+    const ticket = this.contenders.nextTicket(this.reads);
+    if (this.single) this.contenders.addTicket(ticket, this);
+    return ticket;
   }
 
-  leave(caller: Caller, cancelled?: { reason: unknown }): void {
-    if (!cancelled && !caller.overdue && this.awaitsAnswer) {
-      this.overdue = true;
-      const { timeouts, commandTimeout } = this.place.backend.calls;
-      return caller.awaitAnswer(timeouts, caller.options.commandTimeout ?? commandTimeout);
-    }
-    caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.waited()));
-    if (!this.callers.first) this.quit();
+  /** The ticket no longer asks, waits or owns. */
+  forgetTicket(ticket: string): void {
+    if (this.single) this.contenders.removeTicket(ticket);
   }
 
-  /** Whether a request is under way whose answer decides whether the next caller gets the name. */
-  private get awaitsAnswer(): boolean {
-    const { current } = this.attempts;
-    if (current) return !current.answered;
-    const { grant } = this.turn;
-    return grant !== undefined && !grant.holder && !this.error;
+  /** Drops the contender from memory when it has no caller, attempt or grant. */
+  forgetIfIdle(): void {
+    if (this.idle && this.turn.empty) this.contenders.remove(this);
   }
 
-  quit(): void {
-    this.attempts.quit();
-    this.turn.quit();
-    this.forgetIfIdle();
+  /** The ticket was granted the name; `base`: when the request was sent from which its lease is counted. */
+  granted(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
+    this.succeeded();
+    this.turn.begin(ticket, base, answer, startedAt);
   }
 
-  busy(answer: Busy): LastOwner {
+  /** The backend answered that the name is taken. Returns by whom. */
+  busy({ owner, remaining }: Busy): LastOwner {
     if (lockChannels.contended.hasSubscribers) {
-      for (const caller of this.callers.toArray()) caller.meetContention(answer.owner);
+      for (const caller of this.callers.toArray()) caller.meetContention(owner);
     }
-    return lastOwnerOf(answer);
+    return { owner, until: performance.now() + remaining };
   }
 
+  /** The backend has answered. */
+  succeeded(): void {
+    this.error = undefined;
+    this.failures = 0;
+  }
+
+  /** Milliseconds to pause after a failed request. */
+  backOff(): number {
+    return backoff(this.failures++);
+  }
+
+  /** Refuses the overdue callers: the answer that they stayed for has arrived, and it does not admit them. */
   refuseOverdue(): void {
     this.overdue = false;
     for (const caller of this.callers.toArray()) {
@@ -182,6 +192,7 @@ export class Contender implements CallerHost, Contention {
     if (this.overdue) this.refuseOverdue();
   }
 
+  /** Asks again for the callers that still wait. */
   goOn(): void {
     if (this.turn.grant || this.attempts.active) return;
     const caller = this.callers.first;
@@ -189,80 +200,33 @@ export class Contender implements CallerHost, Contention {
     else this.forgetIfIdle();
   }
 
-  granted(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
-    this.succeeded();
-    this.turn.begin(ticket, base, answer, startedAt);
+  /** The last caller has left. */
+  quit(): void {
+    this.attempts.quit();
+    this.turn.quit();
+    this.forgetIfIdle();
   }
 
-  succeeded(): void {
-    this.error = undefined;
-    this.failures = 0;
-  }
-
-  backOff(): number {
-    return backoff(this.failures++);
+  /** Whether a request is under way whose answer decides whether the next caller gets the name. */
+  private get awaitsAnswer(): boolean {
+    const { current } = this.attempts;
+    if (current) return !current.answered;
+    const { grant } = this.turn;
+    return grant !== undefined && !grant.holder && !this.error;
   }
 }
 
 /** What a grant contains, whether an answer or a message reported it. */
 export type GrantedLease = Omit<Granted, 'status'>;
 
-/** The backend and its queue, as the contenders of one process use them. */
-export interface WaitingPlace {
-  readonly backend: NamedBackend;
-  readonly queue: LockQueue;
-  readonly channel: QueueChannel;
-  /** A new ticket, which asks to read where `reads`. */
-  nextTicket(reads?: boolean): string;
+/** The owner of a name in an answer of the backend. */
+export interface LastOwner {
+  readonly owner: string;
+  /** When (monotonic, ms) its lease ends. */
+  readonly until: number;
 }
 
-/** What a contender does with the grants that it gets: passes each from caller to caller, or lets callers share it. */
-export interface CallerTurn {
-  /** What the process owns, and callers get. */
-  readonly grant: Grant | undefined;
-  /** Whether a caller that comes now gets the grant at once. */
-  readonly available: boolean;
-  /** Whether it has no grant left. */
-  readonly empty: boolean;
-  owns(ticket: string): boolean;
-  /** Another caller waits. It gets the grant at once if that was `available`. */
-  joined(grant: Grant, available: boolean): void;
-  wantedElsewhere(ticket: string): void;
-  begin(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void;
-  /** The last caller has left. */
-  quit(): void;
-}
-
-/** A contender, as its own parts see it. */
-export interface Contention {
-  readonly place: WaitingPlace;
-  readonly names: readonly [string];
-  /** Whether it serves one caller only, and so has no next caller to wait for. */
-  readonly single: boolean;
-  /** In order of arrival. */
-  readonly callers: LinkedList<Caller>;
-  /** Why the last request failed; `undefined` once the backend has answered. */
-  error: LockBackendError | undefined;
-  /** A ticket for its next attempt. */
-  nextTicket(): string;
-  /** The ticket no longer asks, waits or owns. */
-  forgetTicket(ticket: string): void;
-  /** Drops the contender from memory when it has no caller, attempt or grant. */
-  forgetIfIdle(): void;
-  /** Whether it owns the name under this ticket. */
-  owns(ticket: string): boolean;
-  granted(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void;
-  /** The backend has answered. */
-  succeeded(): void;
-  /** Milliseconds to pause after a failed request. */
-  backOff(): number;
-  /** The backend answered that the name is taken. Returns by whom. */
-  busy(answer: Busy): LastOwner;
-  /** Refuses the overdue callers: the answer that they stayed for has arrived, and it does not admit them. */
-  refuseOverdue(): void;
-  refuseIfOverdue(): void;
-  /** Asks again for the callers that still wait. */
-  goOn(): void;
-  /** The last caller has left. */
-  quit(): void;
+/** The answer names no owner if the name was free and other tickets waited ahead of this one. */
+function timedOut(names: readonly [string], waited: number, owner: string, remaining: number): LockTimeoutError {
+  return new LockTimeoutError(names, { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
 }

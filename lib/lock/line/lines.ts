@@ -1,18 +1,18 @@
-import type { LockQueue, QueueMessage, QueueListener } from '../../contracts/lock-queue.js';
+import type { LockQueue, QueueListener, QueueMessage } from '../../contracts/lock-queue.js';
 import { BriefMap } from '../../timing/brief-map.js';
-import type { NamedBackend } from './named-backend.js';
 import type { Lease } from '../grant/lease.js';
+import type { BackendCalls } from '../grant/store.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { Caller } from './caller.js';
-import { Contender, type ContenderIndex } from './line.js';
+import { Contender } from './line.js';
+import type { QueueingBackend } from './named-backend.js';
 import { acquireLease } from './polling.js';
-import type { BackendCalls } from '../grant/store.js';
 
 /**
  * The contenders of one process at a backend: one for each name that a caller wants, and one for each caller with
  * `order: 'fifo'`, which waits at the backend with a ticket of its own.
  */
-export class Contenders implements ContenderIndex {
+export class Contenders {
   readonly channel: QueueChannel;
   private readonly byName = new BriefMap<string, Contender>();
   /** Those that read. */
@@ -22,7 +22,7 @@ export class Contenders implements ContenderIndex {
   private tickets = 0;
 
   constructor(
-    readonly backend: NamedBackend,
+    readonly backend: QueueingBackend,
     readonly queue: LockQueue,
   ) {
     this.channel = new QueueChannel(backend.calls, queue, {
@@ -42,6 +42,7 @@ export class Contenders implements ContenderIndex {
     return this.byName.size + this.readers.size + this.byTicket.size;
   }
 
+  /** The caller waits for the name; then one of the two functions is called. */
   join(
     name: string,
     options: ResolvedLockOptions,
@@ -52,6 +53,7 @@ export class Contenders implements ContenderIndex {
     const single = options.order === 'fifo';
     const reads = options.mode === 'read';
     let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
+    // Who asks once does not wait behind others: it is refused if one of them holds the name, else asks by itself.
     if (contender && options.wait === 0 && !contender.idle && !contender.available) {
       if (contender.holds) {
         caller.meetContention();
@@ -84,22 +86,17 @@ export class Contenders implements ContenderIndex {
     return queued;
   }
 
-  /** Only holds that read are left of the lease: other readers share its names. */
+  /** Only holds that read are left of a lease that was taken to write: lets other readers in. */
   downgrade(lease: Lease): void {
     const { names, ticket, longest } = lease.grant;
     this.readersOf(names[0] as string).adopt(lease);
     this.backend.calls.downgrade({ names, ticket }, longest);
   }
 
-  private readersOf(name: string): Contender {
-    const present = this.readers.get(name);
-    if (present) return present;
-    const contender = new Contender(this, name, false, true);
-    this.readers.add(name, contender);
-    return contender;
-  }
-
-  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
+  /**
+   * A new ticket for one attempt, which asks to read where `reads`. No ticket is used twice, so that each answer and
+   * message names its attempt.
+   */
   nextTicket(reads = false): string {
     this.tickets += 1;
     if (this.tickets === 1) this.backend.label.announce();
@@ -118,6 +115,14 @@ export class Contenders implements ContenderIndex {
     for (const contenders of [this.byName, this.readers]) {
       if (contenders.get(contender.name) === contender) contenders.delete(contender.name);
     }
+  }
+
+  private readersOf(name: string): Contender {
+    const present = this.readers.get(name);
+    if (present) return present;
+    const contender = new Contender(this, name, false, true);
+    this.readers.add(name, contender);
+    return contender;
   }
 
   private dispatch(message: QueueMessage): void {

@@ -1,11 +1,13 @@
 import { Logger } from '@nestjs/common';
-import type { LockBackend, Notice } from '../../contracts/lock-backend.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
+import type { Notice } from '../../contracts/store.js';
 import { LimitedLog } from '../../errors/limited-log.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
+import { quoted } from '../../keys/key-part.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { QueueingBackend } from './named-backend.js';
 
-export interface LockBackendsOptions {
+interface LockBackendsOptions {
   readonly main: LockBackend;
   readonly backends: Readonly<Record<string, LockBackend>>;
   readonly prefix: string | undefined;
@@ -15,12 +17,6 @@ export interface LockBackendsOptions {
   readonly label: string;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
-}
-
-/** The error for an option that names a backend which is none of the known ones. */
-export function unknownBackend(option: string, name: string, known: readonly string[]): LockConfigError {
-  const shown = known.map((each) => `"${each}"`).join(', ') || 'none';
-  return new LockConfigError(`Option "${option}" is "${name}"; give a name of the module's "backends" (${shown})`);
 }
 
 /** The backends of one module instance: the main one and those chosen by name. */
@@ -56,6 +52,11 @@ export class LockBackends {
     const backend = this.named.get(name);
     if (backend) return backend;
     throw this.unknown(name);
+  }
+
+  /** The backend of a call that names this one; of a call that names none, that of the module's `defaults`. */
+  ofCall(name: string | undefined): QueueingBackend {
+    return this.get(name ?? this.options.defaults.backend);
   }
 
   has(name: string): boolean {
@@ -128,4 +129,10 @@ export class LockBackends {
     const then = locks ? 'locks throw LockBackendError' : 'the cache loads every value';
     this.logger.warn(`${why}. The application starts without it; until that is mended, ${then}`);
   }
+}
+
+/** The error for an option that names a backend which is none of the known ones. */
+export function unknownBackend(option: string, name: string, known: readonly string[]): LockConfigError {
+  const shown = quoted(known) || 'none';
+  return new LockConfigError(`Option "${option}" is "${name}"; give a name of the module's "backends" (${shown})`);
 }

@@ -1,38 +1,43 @@
 import { randomUUID } from 'node:crypto';
+import type { LockBackend } from '../../contracts/lock-backend.js';
+import type { RenewAnswer } from '../../contracts/lock-requests.js';
 import type { Warnings } from '../../errors/limited-log.js';
-import type { LockBackend, RenewAnswer } from '../../contracts/lock-backend.js';
-import { BackendCalls } from '../grant/store.js';
+import { LockConfigError, type LockLostReason } from '../../errors/lock-errors.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
 import type { Lease, LeaseSource, ReleaseOutcome } from '../grant/lease.js';
-import { LockConfigError, type LockLostReason } from '../../errors/lock-errors.js';
-import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { ProcessLabel } from './process-label.js';
 import { Releaser } from '../grant/releaser.js';
+import { BackendCalls } from '../grant/store.js';
 import { Watchdog } from '../grant/watchdog.js';
-import { PolledQueue } from './polled-queue.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { Contenders } from './lines.js';
+import { PolledQueue } from './polled-queue.js';
+import { ProcessLabel } from './process-label.js';
 
-export interface NamedBackendOptions {
+interface BackendOptions {
   readonly prefix: string | undefined;
   readonly commandTimeout: number;
   readonly label: string;
 }
 
-/** A backend with the name by which `LockOptions.backend` chooses it, and the watchdog and releaser of its leases. */
-export class NamedBackend implements LeaseSource {
+/**
+ * A backend with the name by which `LockOptions.backend` chooses it, the contenders in which the callers of this process
+ * wait for it, and the watchdog and releaser of its leases.
+ */
+export class QueueingBackend implements LeaseSource {
   readonly calls: BackendCalls;
   readonly watchdog: Watchdog;
   readonly releaser: Releaser;
   /** What the tickets of this process begin with. */
   readonly instance = randomUUID();
   readonly label: ProcessLabel;
+  readonly contenders: Contenders;
   private stopped: Promise<void> | undefined;
   private readonly subscriptions: readonly ((() => void) | void)[];
 
   constructor(
     readonly name: string,
     backend: LockBackend,
-    options: NamedBackendOptions,
+    options: BackendOptions,
     logger: Warnings,
   ) {
     const source = { backend: name || backend.name, label: options.label };
@@ -44,6 +49,7 @@ export class NamedBackend implements LeaseSource {
       backend.whenConnected?.(() => this.watchdog.renewAll()),
       backend.onLost?.((tickets) => this.watchdog.lose(tickets, 'expired')),
     ];
+    this.contenders = new Contenders(this, backend.queue ?? new PolledQueue(backend));
   }
 
   /** @throws LockConfigError when the backend cannot do what the options ask for */
@@ -106,6 +112,16 @@ export class NamedBackend implements LeaseSource {
     await this.renew(lease, ms, currentInstant());
   }
 
+  /** Keeps the backend open for this module, even when another module that shares it stops. */
+  use(): void {
+    addUser(this.calls.backend, this);
+  }
+
+  /** Releases what is held and closes the backend, unless another module uses it. The first call counts. */
+  stop(): Promise<void> {
+    return (this.stopped ??= this.stopOnce());
+  }
+
   private async renew(lease: Lease, ttl: number, sentAt: Instant): Promise<boolean> {
     const { grant } = lease;
     const { names, ticket } = grant;
@@ -118,26 +134,12 @@ export class NamedBackend implements LeaseSource {
     return answer.status === 'renewed';
   }
 
-  /** Keeps the backend open for this module, even when another module that shares it stops. */
-  use(): void {
-    addUser(this.calls.backend, this);
-  }
-
-  /** Releases what is held and closes the backend, unless another module uses it. The first call counts. */
-  stop(): Promise<void> {
-    return (this.stopped ??= this.stopOnce());
-  }
-
-  /** Unsubscribes from what the backend reports. */
-  protected disconnect(): void {
-    for (const unsubscribe of this.subscriptions) unsubscribe?.();
-  }
-
   private async stopOnce(): Promise<void> {
     // In parallel: the releases and the label each take up to `commandTimeout` if the backend does not answer.
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
-    this.disconnect();
+    for (const unsubscribe of this.subscriptions) unsubscribe?.();
+    this.contenders.channel.close();
     await removeUser(this.calls.backend, this);
   }
 }
@@ -165,35 +167,15 @@ function requireReaders(
 
 const users = new WeakMap<LockBackend, Set<object>>();
 
-/** Adds a user that needs the backend open: several modules may share one. */
-export function addUser(backend: LockBackend, user: object): void {
+/** Notes a user that needs the backend open: several modules may share one. */
+function addUser(backend: LockBackend, user: object): void {
   const all = users.get(backend) ?? new Set();
   users.set(backend, all.add(user));
 }
 
 /** Takes `user` off the list, and closes the backend unless another user is on it. */
-export async function removeUser(backend: LockBackend, user: object): Promise<void> {
+async function removeUser(backend: LockBackend, user: object): Promise<void> {
   const others = users.get(backend);
   others?.delete(user);
   if (!others?.size) await backend.close();
-}
-
-/** A backend with the contenders in which the callers of this process wait for it. */
-export class QueueingBackend extends NamedBackend {
-  readonly contenders: Contenders;
-
-  constructor(name: string, backend: LockBackend, options: NamedBackendOptions, logger: Warnings) {
-    super(name, backend, options, logger);
-    this.contenders = new Contenders(this, backend.queue ?? new PolledQueue(backend));
-  }
-
-  /** Only holds that read are left of a lease that was taken to write: lets other readers in. */
-  downgrade(lease: Lease): void {
-    this.contenders.downgrade(lease);
-  }
-
-  protected override disconnect(): void {
-    super.disconnect();
-    this.contenders.channel.close();
-  }
 }

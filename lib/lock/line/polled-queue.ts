@@ -1,4 +1,4 @@
-import type { LockBackend, NameRequest, Pending } from '../../contracts/lock-backend.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
   BeatRequest,
   EnqueueRequest,
@@ -6,6 +6,8 @@ import type {
   QueueAnswer,
   RequeueRequest,
 } from '../../contracts/lock-queue.js';
+import type { NameRequest } from '../../contracts/lock-requests.js';
+import type { Pending } from '../../contracts/store.js';
 
 /**
  * The queue of a backend whose store keeps none: the callers of one process wait in order, and one ticket tries again
@@ -71,7 +73,7 @@ interface EndedTurn {
 }
 
 /** The turns of this process that others waited for the end of: decides when it tries to get the name again. */
-export class EndedTurns {
+class EndedTurns {
   /** By name; the latest at the end. */
   private readonly turns = new Map<string, EndedTurn>();
 

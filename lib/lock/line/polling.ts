@@ -1,13 +1,13 @@
-import type { AcquireAnswer, Busy } from '../../contracts/lock-backend.js';
+import type { AcquireAnswer, Busy } from '../../contracts/lock-requests.js';
+import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import { Grant, requestedTtl } from '../grant/grant.js';
 import { Lease } from '../grant/lease.js';
-import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import type { Caller } from './caller.js';
-import type { WaitingPlace } from './line.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
-import type { NamedBackend } from './named-backend.js';
+import type { Caller } from './caller.js';
+import type { Contenders } from './lines.js';
+import type { QueueingBackend } from './named-backend.js';
 
 const DEFAULT_RETRY = exponentialBackoff();
 
@@ -25,14 +25,14 @@ const BEFORE_END = 25;
  * @throws LockBackendError when the last try failed
  */
 export async function acquireLease(
-  place: WaitingPlace,
+  contenders: Contenders,
   names: readonly string[],
   options: ResolvedLockOptions,
   caller: Caller,
 ): Promise<Lease> {
   const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
   for (let attempt = 1; ; attempt++) {
-    const outcome = await tryOnce(place, names, options, caller).catch((error: unknown) => {
+    const outcome = await tryOnce(contenders, names, options, caller).catch((error: unknown) => {
       if (caller.cancelled || !(error instanceof LockBackendError)) throw error;
       return error;
     });
@@ -54,15 +54,15 @@ export async function acquireLease(
  * @throws LockBackendError when the backend does not answer in time, which may be later than the end of the wait
  */
 export async function tryOnce(
-  place: WaitingPlace,
+  contenders: Contenders,
   names: readonly string[],
   options: ResolvedLockOptions,
   caller: Caller,
   leastToken?: number,
 ): Promise<Lease | Busy> {
   caller.throwIfCancelled();
-  const attempt = { names, ticket: place.nextTicket(options.mode === 'read') };
-  const { backend } = place;
+  const attempt = { names, ticket: contenders.nextTicket(options.mode === 'read') };
+  const { backend } = contenders;
   const { calls, releaser } = backend;
   const limit = caller.limitOf(options.commandTimeout ?? calls.commandTimeout);
   const ttl = requestedTtl(options);
@@ -110,51 +110,13 @@ async function sleepBeforeRetry(caller: Caller, delay: number, lease: number): P
   else await caller.sleep(untilLastTry);
 }
 
-/** The owner of a name in an answer of the backend. */
-export interface LastOwner {
-  readonly owner: string;
-  /** When (monotonic, ms) its lease ends. */
-  readonly until: number;
-}
-
-export function lastOwnerOf({ owner, remaining }: Busy): LastOwner {
-  return { owner, until: performance.now() + remaining };
-}
-
-/** Why a contender cannot serve a caller, as far as it knows. */
-interface Known {
-  /** Why the last request failed; `undefined` once the backend has answered. */
-  readonly error: LockBackendError | undefined;
-  /** What this process owns. */
-  readonly grant: Grant | undefined;
-  readonly lastOwner: LastOwner | undefined;
-}
-
-/** The error for a caller whose wait is over. */
-export function refusalOf(
-  { calls }: NamedBackend,
-  names: readonly [string],
-  waited: number,
-  { error, grant, lastOwner }: Known,
-): LockTimeoutError | LockBackendError {
-  if (error) return error;
-  if (grant?.holder) return timedOut(names, waited, grant.ticket, grant.remaining());
-  if (lastOwner) return timedOut(names, waited, lastOwner.owner, lastOwner.until - performance.now());
-  return calls.unanswered('acquire', names, waited);
-}
-
 /** The error for a caller whose grant came when its lease or its `maxHold` had ended. */
 export function grantedTooLate(
-  { calls }: NamedBackend,
+  { calls }: QueueingBackend,
   names: readonly string[],
   { ttl, maxHold }: ResolvedLockOptions,
   lost?: LockLostError,
 ): LockBackendError {
   const ended = lost?.reason === 'maxHold' ? `\`maxHold\` of ${maxHold} ms` : `lease of ${ttl} ms`;
   return new LockBackendError(names, `Lock backend "${calls.backend.name}" granted too late: the ${ended} had ended`);
-}
-
-/** The answer names no owner if the name was free and other tickets waited ahead of this one. */
-function timedOut(names: readonly [string], waited: number, owner: string, remaining: number): LockTimeoutError {
-  return new LockTimeoutError(names, { waited, remaining: Math.max(0, remaining), ...(owner && { owner }) });
 }

@@ -2,20 +2,9 @@ import type { Minted } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import type { Grant } from '../grant/grant.js';
-import type { Contention } from './line.js';
-
-/** The turn whose grant is prepared. */
-export interface PreparedTurn {
-  readonly grant: Grant | undefined;
-  /** Admits the next caller. */
-  serve(grant: Grant): void;
-  /** Another process waits for the name that the ticket owns. */
-  wantedElsewhere(ticket: string): void;
-  /** The process has lost the name: the backend said so, or the lease has ended. */
-  disowned(grant: Grant): void;
-  /** Releases a grant that no caller waits for. */
-  giveUp(grant: Grant): void;
-}
+import type { Contender } from './line.js';
+import type { SharedTurn } from './shared-turn.js';
+import type { Turn } from './turn.js';
 
 /** Gets from the backend what a grant lacks for its next caller: fencing tokens, or a longer lease. */
 export class Preparation {
@@ -24,16 +13,16 @@ export class Preparation {
   private minting = false;
 
   constructor(
-    private readonly turn: PreparedTurn,
-    private readonly contention: Contention,
+    private readonly turn: Turn | SharedTurn,
+    private readonly contender: Contender,
   ) {}
 
   /** Reserves tokens, and then admits the next caller unless the grant has a holder. */
   mint(grant: Grant): void {
     if (this.minting) return;
     this.minting = true;
-    this.contention.place.backend.calls.mint(
-      this.contention.names,
+    this.contender.backend.calls.mint(
+      this.contender.names,
       grant.ticket,
       0,
       (tokens) => this.minted(grant, tokens),
@@ -56,7 +45,7 @@ export class Preparation {
     const { turn } = this;
     const sentAt = currentInstant();
     const { names, ticket } = grant;
-    this.contention.place.backend.calls.sendRenewal(
+    this.contender.backend.calls.sendRenewal(
       { names, ticket, ttl },
       (answer) => {
         if (turn.grant !== grant || grant.holder) return;
@@ -71,20 +60,20 @@ export class Preparation {
 
   /** Repeats the request after a pause, until the lease ends. */
   private failed(grant: Grant, error: LockBackendError): void {
-    const { turn, contention } = this;
+    const { turn, contender } = this;
     this.minting = false;
     if (turn.grant !== grant) return this.serveAnother();
     if (grant.holder) return;
-    contention.error = error;
+    contender.error = error;
     if (grant.remaining() <= 0) {
-      contention.place.backend.releaser.abandon(grant, grant.longest);
+      contender.backend.releaser.abandon(grant, grant.longest);
       return turn.disowned(grant);
     }
-    contention.refuseOverdue();
-    if (!contention.callers.first) return turn.giveUp(grant);
+    contender.refuseOverdue();
+    if (!contender.callers.first) return turn.giveUp(grant);
     setTimeout(() => {
       if (turn.grant === grant && !grant.holder) turn.serve(grant);
-    }, contention.backOff()).unref();
+    }, contender.backOff()).unref();
   }
 
   /** The request was made for an earlier grant; the present one may have waited for its end. */

@@ -1,19 +1,20 @@
-import { tryOnce } from './polling.js';
-import { Lease } from '../grant/lease.js';
-import { currentInstant } from '../../timing/clock.js';
+import type { TokenRange } from '../../contracts/lock-requests.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import { currentInstant } from '../../timing/clock.js';
+import { Lease } from '../grant/lease.js';
+import type { BackendCalls } from '../grant/store.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import type { NamedBackend } from './named-backend.js';
 import type { Caller } from './caller.js';
 import type { Contenders } from './lines.js';
-import type { TokenRange } from '../../contracts/lock-backend.js';
-import type { BackendCalls } from '../grant/store.js';
+import type { QueueingBackend } from './named-backend.js';
+import { tryOnce } from './polling.js';
 
 /** After this number of refusals the names are taken one by one. */
 const REFUSALS = 3;
+/** How long (ms) it waits before it asks again after an error. */
 const PAUSE_AFTER_ERROR = 50;
 
-/** Takes several names for one caller. */
+/** Takes several names for one caller, under one fencing token. */
 export class SeveralNames {
   /** The owner of a busy name in the last answer. */
   private busy: { readonly remaining: number; readonly owner?: string } | undefined;
@@ -24,10 +25,6 @@ export class SeveralNames {
     private readonly options: ResolvedLockOptions,
     private readonly caller: Caller,
   ) {}
-
-  private get backend(): NamedBackend {
-    return this.contenders.backend;
-  }
 
   /**
    * Tries all names in one step. If one is busy, waits in the queue of that one; once it holds it, tries the rest in
@@ -140,6 +137,10 @@ export class SeveralNames {
     }
     return leases.every((lease) => lease.held);
   }
+
+  private get backend(): QueueingBackend {
+    return this.contenders.backend;
+  }
 }
 
 /**
@@ -169,7 +170,7 @@ export async function shareOneToken(calls: BackendCalls, own: readonly Lease[], 
  *
  * @throws LockBackendError when the backend does not confirm it
  */
-export async function raiseTokens(calls: BackendCalls, lease: Lease, token: number, limit: number): Promise<void> {
+async function raiseTokens(calls: BackendCalls, lease: Lease, token: number, limit: number): Promise<void> {
   const { grant } = lease;
   const { names, ticket } = grant;
   const leastToken = token + 1;

@@ -1,32 +1,30 @@
-import type { LockLostReason, LockLostError } from '../../errors/lock-errors.js';
-import type { Instant } from '../../timing/clock.js';
-import { Grant, type GrantListener, type GrantHolder } from '../grant/grant.js';
-import { Lease, type ReleaseOutcome, type LeaseSource, RELEASED } from '../grant/lease.js';
-import type { Releaser } from '../grant/releaser.js';
-import { LONGEST_CLAIM } from './attempts.js';
-import type { Caller } from './caller.js';
-import type { CallerTurn, Contention, GrantedLease } from './line.js';
-import { Preparation, type PreparedTurn } from './preparation.js';
-import { grantedTooLate } from './polling.js';
+import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
+import type { Instant } from '../../timing/clock.js';
+import { Grant, type GrantHolder, type GrantListener } from '../grant/grant.js';
+import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
+import type { Releaser } from '../grant/releaser.js';
 import type { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
+import { LONGEST_CLAIM } from './attempts.js';
+import type { Caller } from './caller.js';
+import type { Contender, GrantedLease } from './line.js';
+import { grantedTooLate } from './polling.js';
+import { Preparation } from './preparation.js';
+import { LEAST_SHARE, LONGEST_TURN } from './turn.js';
 
-/** While another process waits, callers join a grant for this time (ms), as long as the turn of a writer. */
-const LONGEST_TURN = 50;
 /**
- * Otherwise for this time (ms): the next caller asks the backend under a new ticket. So a message that a writer waits
- * may be lost, and a process whose readers were deleted at the backend lets nobody in for longer.
+ * How long (ms) callers join a grant before the next one asks the backend under a new ticket: so a message that a writer
+ * waits may be lost, and a process whose readers were deleted at the backend lets nobody in for longer. While another
+ * process waits, callers join for the `LONGEST_TURN` of a writer only.
  */
 const LONGEST_UNCONFIRMED = 500;
-/** Callers join with at least this share of a claim left. A shorter lease is renewed first. */
-const LEAST_SHARE = 1 / 4;
 
 /**
  * The grants of a contender that reads: admits all callers at once to the current one until its turn is over. Then the
  * next caller asks under a new ticket, behind a writer that waits, and the former grant ends with its last holder.
  */
-export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, PreparedTurn {
+export class SharedTurn implements GrantListener {
   /** By ticket: the current one, and those whose turn is over. */
   private readonly grants = new Map<string, SharedGrant>();
   private current: SharedGrant | undefined;
@@ -37,9 +35,9 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
   /** The grant that is renewed before its first caller enters. */
   private prepared: Grant | undefined;
 
-  constructor(private readonly contention: Contention) {}
+  constructor(private readonly contender: Contender) {}
 
-  /** The grant that callers join now. */
+  /** The grant that callers join now. Ends the turn that is over. */
   get grant(): Grant | undefined {
     const { current } = this;
     if (!current || current.grant === this.prepared || this.admits(current)) return current?.grant;
@@ -61,7 +59,7 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
 
   joined(grant: Grant): void {
     // The turn may have ended since the caller came.
-    if (this.current?.grant !== grant) this.contention.goOn();
+    if (this.current?.grant !== grant) this.contender.goOn();
     else if (grant !== this.prepared) this.serve(grant);
   }
 
@@ -70,7 +68,7 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
   }
 
   begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
-    const grant = new Grant(this.contention.names, ticket, base, remaining, tokens);
+    const grant = new Grant(this.contender.names, ticket, base, remaining, tokens);
     this.current = this.keep(grant);
     this.wanted = waiting !== 0;
     this.informed = waiting !== undefined;
@@ -84,29 +82,23 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
 
   /** Admits all callers. */
   serve(grant: Grant, startedAt?: Instant): void {
-    const { callers, place } = this.contention;
+    const { callers, backend } = this.contender;
     const shared = this.current as SharedGrant;
     this.prepared = undefined;
     for (let caller = callers.first; caller; caller = callers.first) {
       if (caller.triesOnce && grant.remaining() <= 0) {
-        caller.refuse(grantedTooLate(place.backend, grant.names, caller.options));
+        caller.refuse(grantedTooLate(backend, grant.names, caller.options));
       } else if (!caller.triesOnce && !shared.used && this.isTooShort(grant)) {
         this.prepared = grant;
-        (this.preparation ??= new Preparation(this, this.contention)).renew(grant, caller.options.ttl);
+        (this.preparation ??= new Preparation(this, this.contender)).renew(grant, caller.options.ttl);
         return;
       } else this.admit(shared, caller, startedAt);
     }
-    this.contention.refuseIfOverdue();
+    this.contender.refuseIfOverdue();
     if (!shared.used) this.giveUp(grant);
   }
 
-  private admit(shared: SharedGrant, caller: Caller, startedAt?: Instant): void {
-    caller.place?.leave();
-    const lease = shared.admit(caller.options, startedAt);
-    shared.watch(lease, this.contention.place.backend.watchdog);
-    caller.admit(lease);
-  }
-
+  /** The last holder has released the grant. */
   unused(shared: SharedGrant, atOnce: boolean): Promise<ReleaseOutcome> {
     const { grant } = shared;
     if (atOnce || shared !== this.current || !this.wanted || !this.informed || !this.admits(shared)) {
@@ -119,15 +111,16 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
     return Promise.resolve('released');
   }
 
+  /** The last holder has lost the grant. */
   lost({ grant }: SharedGrant, reason: LockLostReason): void {
     this.drop(grant);
     if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
-    this.contention.goOn();
+    this.contender.goOn();
   }
 
   disowned(grant: Grant): void {
     this.drop(grant);
-    this.contention.goOn();
+    this.contender.goOn();
   }
 
   giveUp(grant: Grant): void {
@@ -139,8 +132,15 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
     if (current && !current.used) this.giveUp(current.grant);
   }
 
+  private admit(shared: SharedGrant, caller: Caller, startedAt?: Instant): void {
+    caller.place?.leave();
+    const lease = shared.admit(caller.options, startedAt);
+    shared.watch(lease, this.contender.backend.watchdog);
+    caller.admit(lease);
+  }
+
   private admits({ grant, begunAt }: SharedGrant): boolean {
-    const { channel } = this.contention.place;
+    const { channel } = this.contender.contenders;
     const longest = this.wanted || !channel.isOpen ? LONGEST_TURN : LONGEST_UNCONFIRMED;
     return performance.now() - begunAt < longest && !this.isTooShort(grant);
   }
@@ -150,7 +150,7 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
   }
 
   private endTurn(shared: SharedGrant): void {
-    const { channel } = this.contention.place;
+    const { channel } = this.contender.contenders;
     if (!channel.isOpen) void channel.open();
     this.current = undefined;
     if (!shared.used) this.giveUp(shared.grant);
@@ -166,36 +166,26 @@ export class SharedTurn implements CallerTurn, SharedGrantHost, GrantListener, P
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     const outcome = this.releaser.release(grant);
-    this.contention.forgetIfIdle();
+    this.contender.forgetIfIdle();
     return outcome;
   }
 
   private drop(grant: Grant): void {
     this.grants.delete(grant.ticket);
     if (this.current?.grant === grant) this.current = this.prepared = undefined;
-    this.contention.place.backend.watchdog.unwatch(grant);
+    this.contender.backend.watchdog.unwatch(grant);
   }
 
   private get releaser(): Releaser {
-    return this.contention.place.backend.releaser;
+    return this.contender.backend.releaser;
   }
-}
-
-const GONE = Promise.resolve<ReleaseOutcome>('gone');
-
-/** What becomes of a grant that nobody of this process holds any more. */
-export interface SharedGrantHost {
-  /** The last holder has released it. */
-  unused(shared: SharedGrant, atOnce: boolean): Promise<ReleaseOutcome>;
-  /** The last holder has lost it. */
-  lost(shared: SharedGrant, reason: LockLostReason): void;
 }
 
 /**
  * One registration as a reader, which any number of callers of this process hold at one time. Each has a lease with
  * its own limits; the grant is renewed as the most demanding of them asks, and released when the last has ended.
  */
-export class SharedGrant implements LeaseSource, GrantHolder {
+class SharedGrant implements LeaseSource, GrantHolder {
   readonly begunAt = performance.now();
   private readonly leases = new Set<Lease>();
   /** The shortest interval of renewals (ms) that the watchdog knows of. */
@@ -203,7 +193,7 @@ export class SharedGrant implements LeaseSource, GrantHolder {
 
   constructor(
     readonly grant: Grant,
-    private readonly host: SharedGrantHost,
+    private readonly turn: SharedTurn,
   ) {}
 
   /** Whether a caller holds it. */
@@ -246,11 +236,11 @@ export class SharedGrant implements LeaseSource, GrantHolder {
     }
     lease.markReleased();
     this.leases.delete(lease);
-    return this.used ? RELEASED : this.host.unused(this, atOnce);
+    return this.used ? RELEASED : this.turn.unused(this, atOnce);
   }
 
   leaseLost(lease: Lease, reason: LockLostReason): void {
-    if (this.leases.delete(lease) && !this.used) this.host.lost(this, reason);
+    if (this.leases.delete(lease) && !this.used) this.turn.lost(this, reason);
   }
 
   /** The longest lease that a holder wants, and the shortest interval of renewals. */

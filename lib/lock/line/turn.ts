@@ -1,29 +1,28 @@
-import { lockChannels, type LockCall } from '../../events/lock-channels.js';
-import { Grant, type GrantListener } from '../grant/grant.js';
-import { Lease, type LeaseSource, RELEASED, type ReleaseOutcome } from '../grant/lease.js';
-import { type Instant, currentInstant } from '../../timing/clock.js';
 import type { LockLostReason } from '../../errors/lock-errors.js';
+import { lockChannels, type LockCall } from '../../events/lock-channels.js';
+import { currentInstant, type Instant } from '../../timing/clock.js';
+import { Grant, type GrantListener } from '../grant/grant.js';
+import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import type { Releaser } from '../grant/releaser.js';
-import { claimOf, giveWay, LONGEST_CLAIM, type Attempts } from './attempts.js';
+import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
-import type { CallerTurn, Contention, GrantedLease } from './line.js';
-import { Preparation, type PreparedTurn } from './preparation.js';
+import type { Contender, GrantedLease } from './line.js';
 import { grantedTooLate } from './polling.js';
+import { Preparation } from './preparation.js';
 
 /** While another process waits, a turn ends after this number of holders, or of ms. */
 const MOST_HOLDERS = 64;
-const LONGEST_TURN = 50;
+export const LONGEST_TURN = 50;
 /** Where waiters poll, the lock is free for some ms after a turn: as many holders as are served in that time. */
 const MOST_HOLDERS_WHERE_POLLED = 512;
 /** A caller is admitted with at least this share of its claim left; a shorter lease is renewed first. */
-const LEAST_SHARE = 1 / 4;
+export const LEAST_SHARE = 1 / 4;
 /** Reserves tokens when fewer are left; outside a turn, which ends soon, also when half of the last range is used. */
 const FEW_TOKENS = 16;
 
-const GONE = Promise.resolve<ReleaseOutcome>('gone');
-
 /** The grant of a contender: passes it from caller to caller, then hands it over to another process or releases it. */
-export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTurn {
+export class Turn implements LeaseSource, GrantListener {
+  /** What the process owns, and callers get. */
   grant: Grant | undefined;
   private grantedAt = 0;
   private holders = 0;
@@ -37,20 +36,17 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
   private preparation: Preparation | undefined;
 
   constructor(
-    private readonly contention: Contention,
+    private readonly contender: Contender,
     private readonly attempts: Attempts,
   ) {}
 
-  private get mostHolders(): number {
-    return this.contention.place.queue.pace ? MOST_HOLDERS_WHERE_POLLED : MOST_HOLDERS;
-  }
-
-  /** It owns the name for the rest of a tick, with neither holder nor caller. */
+  /** Whether a caller that comes now gets the grant at once: it has neither holder nor caller for the rest of a tick. */
   get available(): boolean {
     const { grant } = this;
-    return grant !== undefined && !grant.holder && !this.contention.callers.first;
+    return grant !== undefined && !grant.holder && !this.contender.callers.first;
   }
 
+  /** Whether it has no grant left. */
   get empty(): boolean {
     return this.grant === undefined;
   }
@@ -59,15 +55,41 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     return this.grant?.ticket === ticket;
   }
 
+  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
+    const grant = new Grant(this.contender.names, ticket, base, remaining, tokens);
+    grant.listener = this;
+    this.grant = grant;
+    this.grantedAt = performance.now();
+    this.holders = 0;
+    if (this.preparation) this.preparation.renewedFor = Infinity;
+    this.wanted = waiting !== 0;
+    // A message, not an answer, reported the grant.
+    this.handOver = lockChannels.handedOver.hasSubscribers && startedAt === undefined ? {} : undefined;
+    this.informed = waiting !== undefined;
+    if (this.contender.callers.several) this.stayInformed();
+    this.serve(grant, startedAt);
+  }
+
+  /** Another caller waits. It gets the grant at once if that was `available`. */
   joined(grant: Grant, available: boolean): void {
     if (available) this.serve(grant);
     else this.stayInformed();
   }
 
-  wantedElsewhere(ticket: string): void {
-    if (this.grant?.ticket === ticket) this.wanted = true;
+  /** Admits the next caller; first reserves a token where none is left, and renews a lease that is too short. */
+  serve(grant: Grant, startedAt?: Instant): void {
+    const caller = this.contender.callers.first;
+    if (!caller) this.giveUp(grant);
+    else if (grant.tokens === 0) this.prepared().mint(grant);
+    else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt);
+    else if (caller.triesOnce) {
+      caller.refuse(grantedTooLate(this.contender.backend, grant.names, caller.options));
+      this.serve(grant);
+    } else if (this.isTooShort(grant, caller.options.ttl)) this.prepared().renew(grant, caller.options.ttl);
+    else this.admit(grant, caller, startedAt);
   }
 
+  /** A holder has ended: the next caller gets the grant, or another process the name. */
   takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome> {
     const { grant } = this;
     if (!grant || grant.holder !== lease) return GONE;
@@ -82,8 +104,8 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     const turnEnds =
       this.wanted && (this.holders >= this.mostHolders || performance.now() - this.grantedAt >= LONGEST_TURN);
     const othersWait = this.wanted && this.informed;
-    if (turnEnds && othersWait) giveWay(this.contention);
-    const next = this.contention.callers.first;
+    if (turnEnds && othersWait) this.giveWay();
+    const next = this.contender.callers.first;
     if (next) {
       if (turnEnds) return this.requeue(grant, next);
       if (lockChannels.handedOver.hasSubscribers && lease.endedBy) {
@@ -92,23 +114,9 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
       this.serve(grant);
       return RELEASED;
     }
-    if (atOnce || turnEnds || !othersWait || this.contention.single) return this.release(grant);
+    if (atOnce || turnEnds || !othersWait || this.contender.single) return this.release(grant);
     this.releaseAfterThisTick(grant);
     return RELEASED;
-  }
-
-  /**
-   * Keeps the name until the end of this tick, although another process waits: a caller that asks again within the tick
-   * gets it for the rest of the turn. A hand-over after every hold would cost all processes more than one after a turn.
-   */
-  private releaseAfterThisTick(grant: Grant): void {
-    const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
-    this.releaser.track(
-      tickOver.then(() => {
-        const unused = this.grant === grant && !grant.holder && !this.contention.callers.first;
-        return unused ? this.release(grant) : undefined;
-      }),
-    );
   }
 
   /** Asks for the next callers: readers of this process keep the grant. */
@@ -116,9 +124,9 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     const { grant } = this;
     if (grant?.holder !== lease) return;
     this.attempts.leaveToReaders(grant);
-    this.contention.forgetTicket(grant.ticket);
+    this.contender.forgetTicket(grant.ticket);
     this.grant = undefined;
-    this.contention.goOn();
+    this.contender.goOn();
   }
 
   /** Asks for the next callers at once, although the holder may still run. */
@@ -127,7 +135,19 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     if (!grant || grant.holder !== lease) return;
     this.drop(grant);
     if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
-    this.contention.goOn();
+    this.contender.goOn();
+  }
+
+  wantedElsewhere(ticket: string): void {
+    if (this.grant?.ticket === ticket) this.wanted = true;
+  }
+
+  /** The process has lost the name: the backend said so, or the lease has ended. */
+  disowned(grant: Grant): void {
+    if (grant.holder) return grant.lose('taken');
+    // Without a holder, no caller has lost a lock.
+    this.drop(grant);
+    this.contender.goOn();
   }
 
   /** The last caller has left. */
@@ -137,41 +157,18 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     if (grant && !grant.holder) this.giveUp(grant);
   }
 
-  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
-    const grant = new Grant(this.contention.names, ticket, base, remaining, tokens);
-    grant.listener = this;
-    this.grant = grant;
-    this.grantedAt = performance.now();
-    this.holders = 0;
-    if (this.preparation) this.preparation.renewedFor = Infinity;
-    this.wanted = waiting !== 0;
-    // A message, not an answer, reported the grant.
-    this.handOver = lockChannels.handedOver.hasSubscribers && startedAt === undefined ? {} : undefined;
-    this.informed = waiting !== undefined;
-    if (this.contention.callers.several) this.stayInformed();
-    this.serve(grant, startedAt);
-  }
-
-  /** Admits the next caller; first reserves a token where none is left, and renews a lease that is too short. */
-  serve(grant: Grant, startedAt?: Instant): void {
-    const caller = this.contention.callers.first;
-    if (!caller) this.giveUp(grant);
-    else if (grant.tokens === 0) this.prepared().mint(grant);
-    else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt);
-    else if (caller.triesOnce) {
-      caller.refuse(grantedTooLate(this.contention.place.backend, grant.names, caller.options));
-      this.serve(grant);
-    } else if (this.isTooShort(grant, caller.options.ttl)) this.prepared().renew(grant, caller.options.ttl);
-    else this.admit(grant, caller, startedAt);
+  /** Releases a grant that no caller waits for. */
+  giveUp(grant: Grant): void {
+    this.releaser.track(this.release(grant));
   }
 
   private admit(grant: Grant, caller: Caller, startedAt?: Instant): void {
     caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
-    this.contention.place.backend.watchdog.watch(grant);
+    this.contender.backend.watchdog.watch(grant);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
-    if (grant.tokens < few && this.contention.callers.first) this.prepared().mint(grant);
-    this.contention.refuseIfOverdue();
+    if (grant.tokens < few && this.contender.callers.first) this.prepared().mint(grant);
+    this.contender.refuseIfOverdue();
     if (this.handOver) this.publishHandOver(this.handOver, caller);
     caller.admit(lease);
   }
@@ -182,11 +179,6 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
     lockChannels.handedOver.publish({ call, from, latency });
   }
 
-  /** A caller waits behind a holder of this process: checks from time to time that the holder still owns the name. */
-  private stayInformed(): void {
-    (this.check ??= new HolderCheck(this, this.contention)).start();
-  }
-
   /** Whether too little of the lease is left to admit a caller. */
   private isTooShort(grant: Grant, ttl: number): boolean {
     const longest = this.preparation ? this.preparation.renewedFor : Infinity;
@@ -194,52 +186,65 @@ export class Turn implements CallerTurn, LeaseSource, GrantListener, PreparedTur
   }
 
   private prepared(): Preparation {
-    return (this.preparation ??= new Preparation(this, this.contention));
+    return (this.preparation ??= new Preparation(this, this.contender));
   }
 
-  disowned(grant: Grant): void {
-    if (grant.holder) grant.lose('taken');
-    else this.lostBeforeEntry(grant);
+  /** A caller waits behind a holder of this process: checks from time to time that the holder still owns the name. */
+  private stayInformed(): void {
+    (this.check ??= new HolderCheck(this, this.contender)).start();
   }
 
-  /** The grant was lost without a holder: no caller has lost a lock. */
-  private lostBeforeEntry(grant: Grant): void {
-    this.drop(grant);
-    this.contention.goOn();
+  private get mostHolders(): number {
+    return this.contender.contenders.queue.pace ? MOST_HOLDERS_WHERE_POLLED : MOST_HOLDERS;
   }
 
-  private drop(grant: Grant): void {
-    this.contention.forgetTicket(grant.ticket);
-    this.contention.place.backend.watchdog.unwatch(grant);
-    this.grant = undefined;
-  }
-
-  /** Releases a grant that no caller waits for. */
-  giveUp(grant: Grant): void {
-    this.releaser.track(this.release(grant));
-  }
-
-  /** The name stays taken until its minimum hold ends, so the callers that wait ask again. */
-  private releaseInMinHold(grant: Grant): Promise<ReleaseOutcome> {
-    const outcome = this.release(grant);
-    this.contention.goOn();
-    return outcome;
-  }
-
-  private release(grant: Grant): Promise<ReleaseOutcome> {
-    this.drop(grant);
-    this.contention.forgetIfIdle();
-    return this.releaser.release(grant);
-  }
-
-  private get releaser(): Releaser {
-    return this.contention.place.backend.releaser;
+  /** Callers of this process that come now ask after those of others, where no queue puts them in order. */
+  private giveWay(): void {
+    const { backend, contenders, name } = this.contender;
+    contenders.queue.giveWay?.({ prefix: backend.calls.prefix, name });
   }
 
   /** The turn has ended: hands the name over to another process, and waits again. */
   private requeue(grant: Grant, next: Caller): Promise<ReleaseOutcome> {
     this.drop(grant);
     return this.attempts.requeue(grant, claimOf(next.options.ttl));
+  }
+
+  /**
+   * Keeps the name until the end of this tick, although another process waits: a caller that asks again within the tick
+   * gets it for the rest of the turn. A hand-over after every hold would cost all processes more than one after a turn.
+   */
+  private releaseAfterThisTick(grant: Grant): void {
+    const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
+    this.releaser.track(
+      tickOver.then(() => {
+        const unused = this.grant === grant && !grant.holder && !this.contender.callers.first;
+        return unused ? this.release(grant) : undefined;
+      }),
+    );
+  }
+
+  /** The name stays taken until its minimum hold ends, so the callers that wait ask again. */
+  private releaseInMinHold(grant: Grant): Promise<ReleaseOutcome> {
+    const outcome = this.release(grant);
+    this.contender.goOn();
+    return outcome;
+  }
+
+  private release(grant: Grant): Promise<ReleaseOutcome> {
+    this.drop(grant);
+    this.contender.forgetIfIdle();
+    return this.releaser.release(grant);
+  }
+
+  private drop(grant: Grant): void {
+    this.contender.forgetTicket(grant.ticket);
+    this.contender.backend.watchdog.unwatch(grant);
+    this.grant = undefined;
+  }
+
+  private get releaser(): Releaser {
+    return this.contender.backend.releaser;
   }
 }
 
@@ -248,33 +253,25 @@ const PERIOD = 500;
 /** How often (ms) where there are no messages, so that a turn ends soon after another process has begun to wait. */
 const PERIOD_WITHOUT_MESSAGES = 50;
 
-/** The turn whose grant is checked. */
-export interface CheckedTurn {
-  readonly grant: Grant | undefined;
-  wantedElsewhere(ticket: string): void;
-  /** The backend has answered that the ticket of the grant does not own the name. */
-  disowned(grant: Grant): void;
-}
-
 /**
  * While callers wait behind a holder of their own process, asks the backend whether the process still owns the name and
  * whether another one waits for it: no message tells of a foreign `DEL`, and messages may be lost. Holders that await
  * nothing leave the event loop no time until the tokens are used up, so that it asks also between two holders.
  */
-export class HolderCheck {
+class HolderCheck {
   private timer: NodeJS.Timeout | undefined;
   private readonly period: number;
 
   constructor(
-    private readonly turn: CheckedTurn,
-    private readonly contention: Contention,
+    private readonly turn: Turn,
+    private readonly contender: Contender,
   ) {
-    this.period = contention.place.queue.pace ? PERIOD_WITHOUT_MESSAGES : PERIOD;
+    this.period = contender.contenders.queue.pace ? PERIOD_WITHOUT_MESSAGES : PERIOD;
   }
 
   start(): void {
     this.timer ??= this.arm();
-    const { channel } = this.contention.place;
+    const { channel } = this.contender.contenders;
     if (!channel.tried) void channel.open().then(() => this.look());
   }
 
@@ -293,28 +290,28 @@ export class HolderCheck {
   /** Answers `false` when no caller waits. */
   private look(): boolean {
     const { grant } = this.turn;
-    if (!grant || !this.contention.callers.first) return false;
-    const { channel } = this.contention.place;
+    if (!grant || !this.contender.callers.first) return false;
+    const { channel } = this.contender.contenders;
     if (!channel.isOpen) void channel.open();
     this.confirm(grant);
     return true;
   }
 
   private confirm(grant: Grant): void {
-    const { contention, turn } = this;
+    const { contender, turn } = this;
     const { names, ticket, holder } = grant;
     const sentAt = currentInstant();
-    contention.place.backend.calls.sendRenewal(
+    contender.backend.calls.sendRenewal(
       { names, ticket, ttl: holder?.options.renewal ? holder.options.ttl : 1 },
       (answer) => {
         if (turn.grant !== grant) return;
-        contention.error = undefined;
+        contender.error = undefined;
         if (answer.status !== 'renewed') return turn.disowned(grant);
         grant.renewed(sentAt, answer.remaining);
         if (answer.waiting) turn.wantedElsewhere(ticket);
       },
       (error) => {
-        if (turn.grant === grant) contention.error = error;
+        if (turn.grant === grant) contender.error = error;
       },
     );
   }

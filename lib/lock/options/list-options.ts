@@ -1,4 +1,4 @@
-import { instance, wholeNumber } from '../../options/checks.js';
+import { text, wholeNumber } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 
@@ -24,7 +24,6 @@ interface ListSettings {
 
 const MOST = 10_000;
 const setting = settingOf<ListSettings>();
-const text = (remedy: string) => instance((value): value is string => typeof value === 'string', remedy);
 
 const LIST_OPTIONS = new OptionTable<LockListOptions, ListSettings>(
   lockOption,

@@ -1,6 +1,6 @@
+import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
-import { LockConfigError, type LockBackendError } from '../../errors/lock-errors.js';
 
 /** The state of a wait when the next delay is asked for. */
 export interface RetryState {
@@ -23,25 +23,6 @@ export interface RetryDelays {
  * returns, a waiter never sleeps beyond the holder's lease nor longer than a second.
  */
 export type RetryStrategy = () => RetryDelays;
-
-/** Begins a wait. @throws LockConfigError when the strategy returns no iterator */
-export function delaysOf(strategy: RetryStrategy): RetryDelays {
-  const delays: unknown = strategy();
-  const valid = typeof delays === 'object' && delays !== null && 'next' in delays && typeof delays.next === 'function';
-  lockOption.require(valid, 'retry', delays, 'a function that returns an iterator of delays, with next()');
-  return delays as RetryDelays;
-}
-
-/** The next delay in ms; `undefined` when the strategy gives up. @throws LockConfigError when it returns no delay */
-export function nextDelay(delays: RetryDelays, state: RetryState): number | undefined {
-  const result: IteratorResult<unknown, unknown> = delays.next(state);
-  const remedy = '{ value } of a number of milliseconds, 0 or more, from each next(), or { done: true } to give up';
-  lockOption.require(typeof result === 'object' && result !== null, 'retry', result, remedy);
-  if (result.done) return undefined;
-  const { value } = result;
-  lockOption.require(typeof value === 'number' && value >= 0, 'retry', value, remedy);
-  return value as number;
-}
 
 /** The same delay between all attempts: 1 ms or more. @throws LockConfigError */
 export function fixedDelay(delay: Duration): RetryStrategy {
@@ -83,4 +64,23 @@ export function limitedRetries(retries: number, strategy: RetryStrategy): RetryS
       next: (state) => (state.attempt > retries ? { done: true, value: undefined } : delays.next(state)),
     };
   };
+}
+
+/** Begins a wait. @throws LockConfigError when the strategy returns no iterator */
+export function delaysOf(strategy: RetryStrategy): RetryDelays {
+  const delays: unknown = strategy();
+  const valid = typeof delays === 'object' && delays !== null && 'next' in delays && typeof delays.next === 'function';
+  lockOption.require(valid, 'retry', delays, 'a function that returns an iterator of delays, with next()');
+  return delays as RetryDelays;
+}
+
+/** The next delay in ms; `undefined` when the strategy gives up. @throws LockConfigError when it returns no delay */
+export function nextDelay(delays: RetryDelays, state: RetryState): number | undefined {
+  const result: IteratorResult<unknown, unknown> = delays.next(state);
+  const remedy = '{ value } of a number of milliseconds, 0 or more, from each next(), or { done: true } to give up';
+  lockOption.require(typeof result === 'object' && result !== null, 'retry', result, remedy);
+  if (result.done) return undefined;
+  const { value } = result;
+  lockOption.require(typeof value === 'number' && value >= 0, 'retry', value, remedy);
+  return value as number;
 }
