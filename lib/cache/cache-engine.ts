@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import type { LimitedLog, Warnings } from '../errors/limited-log.js';
 import type { CacheListener, CacheStore, CacheTracker } from '../contracts/cache-store.js';
-import type { FirstLevel } from './values/first-level.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
+import type { LimitedLog, Warnings } from '../errors/limited-log.js';
 import { DoubleDeletions, ScheduledDeletionsRunner, type DueDeletions } from './invalidation/double-deletions.js';
 import { InvalidatedTags, Invalidations, MatchingDeletions } from './invalidation/invalidations.js';
 import { LocalState } from './invalidation/local-state.js';
@@ -12,16 +12,16 @@ import { LoadLeases, RestingKeys } from './load/load-lease.js';
 import { LoadScopes, LoadWaiters } from './load/load-scopes.js';
 import { LoaderRunner, Loads } from './load/loader-runner.js';
 import type { CacheSettings } from './options/cache-options.js';
+import { OtherLoads } from './read/fill.js';
 import { FirstLevelReads } from './read/read.js';
 import { Flights, SingleFlight } from './read/single-flight.js';
-import { OtherLoads } from './read/fill.js';
 import { Refresher, StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
 import { Envelopes } from './values/envelope.js';
+import type { FirstLevel } from './values/first-level.js';
 import { typedSerializer } from './values/serializers.js';
 import { UnkeptClasses } from './values/unkept-classes.js';
-import { CacheConfigError } from '../errors/cache-errors.js';
 
 /** The parts of the cache on one store, and what they do with messages of other processes. */
 export class CacheEngine implements CacheListener {

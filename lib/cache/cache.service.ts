@@ -1,4 +1,10 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
+import type { Duration } from '../options/checks.js';
+import { cacheOption } from '../options/option-checks.js';
+import { listenToAbort } from '../timing/abort-listeners.js';
+import type { CacheRuntime } from './cache-runtime.js';
+import { cacheKey, composedKey, KeyScope } from './key-scope.js';
+import type { BatchLoader, Loader } from './load/cache-loader.js';
 import type {
   CacheKeyInfo,
   DeleteMatchingOptions,
@@ -10,10 +16,13 @@ import type {
   SetOptions,
   SoftExpiryOptions,
 } from './operations.js';
-import { cacheKey, composedKey, KeyScope } from './key-scope.js';
+import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
+import { withTagsOf } from './options/entry-settings.js';
 import { CachePipeline } from './pipeline.js';
 import { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
-import { inspectKey, getValue, getValues, hasValue, remainingTime } from './value-reads.js';
+import { BloomFilter, type BloomFilterOptions } from './store/bloom-filter.js';
+import type { CacheStats } from './store/cache-stats.js';
+import { inBatches, valuesOf } from './store/store-calls.js';
 import {
   addToNumber,
   expireValue,
@@ -24,16 +33,7 @@ import {
   deleteTwice,
   loadValues,
 } from './value-changes.js';
-import { BloomFilter, type BloomFilterOptions } from './store/bloom-filter.js';
-import type { CacheRuntime } from './cache-runtime.js';
-import type { BatchLoader, Loader } from './load/cache-loader.js';
-import type { Duration } from '../options/checks.js';
-import { cacheOption } from '../options/option-checks.js';
-import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import { withTagsOf } from './options/entry-settings.js';
-import { inBatches, valuesOf } from './store/store-calls.js';
-import type { CacheStats } from './store/cache-stats.js';
-import { listenToAbort } from '../timing/abort-listeners.js';
+import { inspectKey, getValue, getValues, hasValue, remainingTime } from './value-reads.js';
 
 type Keys = string | readonly string[];
 type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;

@@ -1,10 +1,10 @@
-import type { CacheEngine } from './cache-engine.js';
-import { cacheOption } from '../options/option-checks.js';
-import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import { OptionResolver } from '../options/fixed-options.js';
-import { entrySettings, readSettings, type EntrySettings } from './options/entry-settings.js';
-import { encodeKeyPart, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
+import { encodeKeyPart, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
+import { OptionResolver } from '../options/fixed-options.js';
+import { cacheOption } from '../options/option-checks.js';
+import type { CacheEngine } from './cache-engine.js';
+import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
+import { entrySettings, readSettings, type EntrySettings } from './options/entry-settings.js';
 
 /** Turns the keys and options of callers into full keys and complete settings, for the keys under one prefix. */
 export class KeyScope {

@@ -1,3 +1,4 @@
+import type { Duration } from '../options/checks.js';
 import type {
   CacheDeletions,
   InvalidateOptions,
@@ -7,7 +8,6 @@ import type {
   SetOptions,
   SoftExpiryOptions,
 } from './operations.js';
-import type { Duration } from '../options/checks.js';
 import type { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
 
 /** The operations that a pipeline gathers. */

@@ -1,20 +1,20 @@
-import { cacheChannels } from '../events/cache-channels.js';
-import { publishInvalidate, publishRead } from './store/cache-stats.js';
-import { CacheBackendError, CacheConfigError } from '../errors/cache-errors.js';
-import type { CacheEngine } from './cache-engine.js';
-import { keyResource, tagResource, type Access } from './invalidation/step-order.js';
-import { type EntrySettings, staleTtlOf, timeToLive } from './options/entry-settings.js';
-import { freshValue, withoutRedis } from './value-reads.js';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StoredData, DeleteMatchingRequest } from '../contracts/cache-store.js';
+import { CacheBackendError, CacheConfigError } from '../errors/cache-errors.js';
+import { cacheChannels } from '../events/cache-channels.js';
 import { cacheOption } from '../options/option-checks.js';
-import { countable, type Serialized } from './values/envelope.js';
+import type { CacheEngine } from './cache-engine.js';
 import type { DoubleDeletionTarget } from './invalidation/double-deletions.js';
-import type { DeleteMatchingOptions, DoubleDeleteOptions } from './operations.js';
+import { keyResource, tagResource, type Access } from './invalidation/step-order.js';
 import { type KeyScope, cacheKeys } from './key-scope.js';
 import type { BatchLoader } from './load/cache-loader.js';
+import type { DeleteMatchingOptions, DoubleDeleteOptions } from './operations.js';
+import { type EntrySettings, staleTtlOf, timeToLive } from './options/entry-settings.js';
 import { BatchLoad } from './read/batch-load.js';
+import { publishInvalidate, publishRead } from './store/cache-stats.js';
 import { valuesOf } from './store/store-calls.js';
+import { freshValue, withoutRedis } from './value-reads.js';
+import { countable, type Serialized } from './values/envelope.js';
 
 /** Stores the value once `go` resolves; `false` when it was not stored. All keys in this file are full. */
 export async function storeValue(

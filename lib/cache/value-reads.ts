@@ -1,13 +1,13 @@
-import { cacheChannels } from '../events/cache-channels.js';
+import type { StoredValueState, TagState } from '../contracts/cache-store.js';
 import { CacheBackendError } from '../errors/cache-errors.js';
+import { cacheChannels } from '../events/cache-channels.js';
 import type { CacheEngine } from './cache-engine.js';
 import { keyResource } from './invalidation/step-order.js';
+import type { CacheKeyInfo } from './operations.js';
 import type { EntrySettings } from './options/entry-settings.js';
 import { isFresh, type FoundValue, withTagStates } from './read/stored-values.js';
-import { inBatches, valuesOf } from './store/store-calls.js';
 import { publishHit, publishRead } from './store/cache-stats.js';
-import type { StoredValueState, TagState } from '../contracts/cache-store.js';
-import type { CacheKeyInfo } from './operations.js';
+import { inBatches, valuesOf } from './store/store-calls.js';
 import { countedNumber, type Entry, openHead } from './values/envelope.js';
 
 /** Reads the stored value without loading it. All keys in this file are full. */

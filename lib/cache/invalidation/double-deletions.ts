@@ -1,10 +1,10 @@
-import type { Warnings } from '../../errors/limited-log.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import { LONGEST_DELAY } from '../../timing/clock.js';
-import { namedBy, nameOfKey, nameOfPrefix, type PrefixDeletion } from './unconfirmed-deletions.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { Invalidations, MatchingDeletions } from './invalidations.js';
+import { namedBy, nameOfKey, nameOfPrefix, type PrefixDeletion } from './unconfirmed-deletions.js';
 
 /** How many deletions are claimed at once. */
 const BATCH = 100;

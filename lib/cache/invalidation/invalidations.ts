@@ -1,13 +1,13 @@
-import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidateRequest, DeleteMatchingRequest } from '../../contracts/cache-store.js';
 import type { Pending } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import { inBatches, valuesOf, type StoreCalls } from '../store/store-calls.js';
+import { cacheChannels } from '../../events/cache-channels.js';
+import { redisGlob } from '../../keys/redis-glob.js';
 import { publishInvalidate, type CacheCounters } from '../store/cache-stats.js';
+import { inBatches, valuesOf, type StoreCalls } from '../store/store-calls.js';
 import { type LocalState, keyDeletion, type Deletion } from './local-state.js';
 import { keyResource, tagResource, type StepOrder, keyOfResource } from './step-order.js';
 import type { UnconfirmedDeletions } from './unconfirmed-deletions.js';
-import { redisGlob } from '../../keys/redis-glob.js';
 
 export interface InvalidateSettings {
   /** How long (ms) nothing is stored under the keys afterwards. */

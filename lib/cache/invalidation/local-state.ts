@@ -1,6 +1,6 @@
-import type { InvalidatedTags } from './invalidations.js';
 import type { Pending } from '../../contracts/store.js';
 import type { TagStamp } from '../values/envelope.js';
+import type { InvalidatedTags } from './invalidations.js';
 
 type Matches = (key: string) => boolean;
 

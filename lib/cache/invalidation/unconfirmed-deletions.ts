@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
+import { cacheChannels } from '../../events/cache-channels.js';
+import { backoff } from '../../timing/clock.js';
 import type { CacheCounters } from '../store/cache-stats.js';
+import type { StoreCalls } from '../store/store-calls.js';
 import type { TagStamp } from '../values/envelope.js';
 import { type LocalState, PendingDeletions, type Deletion } from './local-state.js';
-import type { StoreCalls } from '../store/store-calls.js';
-import { backoff } from '../../timing/clock.js';
 import { keyResource, type StepOrder } from './step-order.js';
 
 /** How many deletions are remembered at most; a further one is given up. */

@@ -1,9 +1,9 @@
 import type { TagVersion, LeaseAnswer, StoredData } from '../../contracts/cache-store.js';
+import type { CacheBackendError } from '../../errors/cache-errors.js';
+import type { Expiring, Timeout } from '../../timing/timeouts.js';
+import type { InvalidatedTags } from '../invalidation/invalidations.js';
 import { type EntrySettings, tagMemory } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
-import type { Expiring, Timeout } from '../../timing/timeouts.js';
-import type { CacheBackendError } from '../../errors/cache-errors.js';
-import type { InvalidatedTags } from '../invalidation/invalidations.js';
 import type { TagStamps } from './load-commits.js';
 
 /** The store's answer for a granted lease, and what was known at that time. */

@@ -1,7 +1,9 @@
-import { cacheChannels } from '../../events/cache-channels.js';
-import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import { CacheTimeoutError } from '../../errors/cache-errors.js';
-import type { Loader, LoaderContext } from './cache-loader.js';
+import { cacheChannels } from '../../events/cache-channels.js';
+import type { Duration } from '../../options/checks.js';
+import { cacheOption } from '../../options/option-checks.js';
+import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import { requireTags, type EntrySettings } from '../options/entry-settings.js';
 import {
   type CacheCounters,
   loadsAreObserved,
@@ -9,12 +11,10 @@ import {
   publishLoad,
   type ObservedLoad,
 } from '../store/cache-stats.js';
-import type { Duration } from '../../options/checks.js';
-import { cacheOption } from '../../options/option-checks.js';
-import { requireTags, type EntrySettings } from '../options/entry-settings.js';
-import type { LoadScopes, ScopedLoad } from './load-scopes.js';
+import type { Loader, LoaderContext } from './cache-loader.js';
 import type { LoadCommits, LoadResult } from './load-commits.js';
 import type { LoadLease } from './load-lease.js';
+import type { LoadScopes, ScopedLoad } from './load-scopes.js';
 
 /** What a loader returned, and what it set in its context. */
 export interface Loaded {

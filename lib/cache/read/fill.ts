@@ -1,17 +1,17 @@
 import type { AsyncResource } from 'node:async_hooks';
+import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
-import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load-commits.js';
 import { LoadLease, type LeaseOutcome, type LoadLeases, type RestingKeys } from '../load/load-lease.js';
+import type { LoadWaiters } from '../load/load-scopes.js';
 import type { Loads } from '../load/loader-runner.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { publishHit, type CacheCounters } from '../store/cache-stats.js';
 import type { BatchParticipant } from './batch-load.js';
 import type { Flight } from './single-flight.js';
 import { beginningOf, type FoundValue, isFresh, type StoredValues } from './stored-values.js';
-import type { LoadWaiters } from '../load/load-scopes.js';
 
 /** What the reads of one cache use to load values. */
 export interface FillContext {

@@ -1,14 +1,15 @@
 import { AsyncResource } from 'node:async_hooks';
-import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
-import type { FirstLevel, Kept } from '../values/first-level.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadScopes } from '../load/load-scopes.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { publishHit, type CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
+import type { FirstLevel, Kept } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import { Fill, type FillContext } from './fill.js';
+import { currentReport } from './read-report.js';
 import type { Flight, SingleFlight } from './single-flight.js';
 import {
   type Refresher,
@@ -21,7 +22,6 @@ import {
   type Revived,
   type StoredValues,
 } from './stored-values.js';
-import { currentReport } from './read-report.js';
 
 /** The beginning of every stored value. */
 const ANY_VALUE = Buffer.alloc(0);

@@ -1,13 +1,13 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { InvalidatedTags } from '../invalidation/invalidations.js';
 import type { Loader } from '../load/cache-loader.js';
-import type { EntrySettings } from '../options/entry-settings.js';
-import type { BatchParticipant } from './batch-load.js';
-import { Read, type ReadContext } from './read.js';
-import { currentReport, type ReadReport, type ReadOutcome } from './read-report.js';
-import type { FirstLevel } from '../values/first-level.js';
 import type { LoadResult } from '../load/load-commits.js';
+import type { EntrySettings } from '../options/entry-settings.js';
 import type { Entry } from '../values/envelope.js';
+import type { FirstLevel } from '../values/first-level.js';
+import type { BatchParticipant } from './batch-load.js';
+import { currentReport, type ReadReport, type ReadOutcome } from './read-report.js';
+import { Read, type ReadContext } from './read.js';
 import type { FoundValue } from './stored-values.js';
 
 /** Reads through the store. Callers of this process that ask for one key at the same time share one read. */

@@ -1,16 +1,16 @@
 import type { TagState } from '../../contracts/cache-store.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
-import type { EntrySettings } from '../options/entry-settings.js';
-import type { StoreCalls } from '../store/store-calls.js';
-import { countedNumber, isExpired, isNothing, type Entry, type Envelopes, type TagStamp } from '../values/envelope.js';
-import { cacheChannels } from '../../events/cache-channels.js';
-import type { FirstLevel } from '../values/first-level.js';
 import type { Loader } from '../load/cache-loader.js';
 import { LoadLease, type LoadLeases, type RestingKeys } from '../load/load-lease.js';
 import type { Loads } from '../load/loader-runner.js';
+import type { EntrySettings } from '../options/entry-settings.js';
+import type { StoreCalls } from '../store/store-calls.js';
+import { countedNumber, isExpired, isNothing, type Entry, type Envelopes, type TagStamp } from '../values/envelope.js';
+import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 
 /** A value found in the store or in the first level. */

@@ -1,9 +1,9 @@
+import { randomUUID, hash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { whyNotAName } from '../../keys/key-part.js';
 import type { Duration } from '../../options/checks.js';
 import { cacheOption } from '../../options/option-checks.js';
 import type { StoreCalls } from './store-calls.js';
-import { randomUUID, hash } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 
 /** How large a filter is, and how long it is kept. */
 export interface BloomFilterOptions {

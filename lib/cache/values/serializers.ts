@@ -1,5 +1,5 @@
-import { packer } from './packer.js';
 import type { Type } from '@nestjs/common';
+import { packer } from './packer.js';
 
 /** Turns values into bytes and back. */
 export interface CacheSerializer {

@@ -1,5 +1,5 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Warnings } from '../../errors/limited-log.js';
 import type { UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import type { IdempotencyRecord, KeepResultRequest } from '../../contracts/primitive-stores.js';
 import {
@@ -7,7 +7,11 @@ import {
   IdempotencyResultError,
   IdempotencyRunningError,
 } from '../../errors/idempotency-errors.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import { LockLostError, LockTimeoutError, LockBackendError } from '../../errors/lock-errors.js';
+import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import { idempotencyChannels, type IdempotencyEvent } from '../../events/idempotency-channels.js';
+import type { LockSource } from '../../events/lock-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import { withTemplate } from '../../options/fixed-options.js';
@@ -15,10 +19,6 @@ import { backoff } from '../../timing/clock.js';
 import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
 import { answerOf, errorResultOf, messageOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
-import { AsyncLocalStorage } from 'node:async_hooks';
-import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
-import { idempotencyChannels, type IdempotencyEvent } from '../../events/idempotency-channels.js';
-import type { LockSource } from '../../events/lock-channels.js';
 
 /** What a call needs of its service. */
 export interface CallSite {

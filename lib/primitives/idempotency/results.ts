@@ -1,10 +1,10 @@
-import { streamKindOf, type UnkeptClasses } from '../../cache/values/unkept-classes.js';
+import * as nest from '@nestjs/common';
+import { HttpException } from '@nestjs/common';
 import { typedSerializer } from '../../cache/values/serializers.js';
+import { streamKindOf, type UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import type { IdempotencyRecord, IdempotencyState } from '../../contracts/primitive-stores.js';
 import { IdempotencyResultError } from '../../errors/idempotency-errors.js';
 import type { IdempotencySettings } from './idempotency-options.js';
-import * as nest from '@nestjs/common';
-import { HttpException } from '@nestjs/common';
 
 /** A result in the form that is kept. */
 export interface Result {

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Lock } from '../../lock/hold/lock.js';
 import type { Observable } from 'rxjs';
+import type { Lock } from '../../lock/hold/lock.js';
 
 /** What a term tells its candidacy. */
 export interface TermObserver {

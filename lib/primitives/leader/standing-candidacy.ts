@@ -8,9 +8,12 @@ import type { LockSource } from '../../events/lock-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import type { LockOptions } from '../../lock/options/lock-options.js';
+import { callable, text, timer, type Duration } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { backoff } from '../../timing/clock.js';
+import { requireFixedName } from '../runtime.js';
 import {
   type Candidacy,
   type LeaderCallbacks,
@@ -19,9 +22,6 @@ import {
   LeaderTerm,
   type TermObserver,
 } from './leader-term.js';
-import { callable, text, timer, type Duration } from '../../options/checks.js';
-import { OptionTable, settingOf } from '../../options/option-table.js';
-import { requireFixedName } from '../runtime.js';
 
 /**
  * How long (ms) a process that gave up the leadership leaves it to others: longer than candidates sleep between two

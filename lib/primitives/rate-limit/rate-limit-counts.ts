@@ -1,14 +1,14 @@
-import type { Warnings } from '../../errors/limited-log.js';
-import type { Pending } from '../../contracts/store.js';
+import { CircuitBreaker } from '../../calls/circuit-breaker.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitive-stores.js';
-import type { LockSource } from '../../events/lock-channels.js';
+import type { Pending } from '../../contracts/store.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import { rateLimitChannels } from '../../events/rate-limit-channels.js';
 import { type PrimitiveRuntime, PrimitiveCalls } from '../runtime.js';
 import type { DecidedBy, Usage, RateLimitDecision } from './rate-limit-decision.js';
 import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
-import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { LockBackend } from '../../contracts/lock-backend.js';
-import { rateLimitChannels } from '../../events/rate-limit-channels.js';
 
 /** What a call takes: at least `least` and at most `most` units. */
 export interface Units {

@@ -1,6 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { Subject, type Observable } from 'rxjs';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
+import type { LockSource } from '../../events/lock-channels.js';
 import { scheduleChannels } from '../../events/schedule-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import { LockService } from '../../lock/lock.service.js';
@@ -8,7 +9,6 @@ import { primitiveOption } from '../../options/option-checks.js';
 import { PrimitiveRuntime } from '../runtime.js';
 import { RunRecorder } from './run-recorder.js';
 import { scheduleLockName, scheduleOf, type Schedule, type ScheduleOptions } from './schedule-options.js';
-import type { LockSource } from '../../events/lock-channels.js';
 
 /** A run of this process, from its begin until its end is recorded. */
 class Run {

@@ -1,16 +1,16 @@
 import type { PermitRequest } from '../../contracts/primitive-stores.js';
-import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
-import { LinkedList, type Place } from '../../timing/linked-list.js';
-import type { HeldPermit } from './held-permit.js';
-import { PermitBid, type BidDesk, type Bidder } from './permit-bid.js';
-import { PermitTurn, type PermitGrant, type TurnPlace } from './permit-watchdog.js';
-import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreTimeoutError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
-import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
+import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
+import { LinkedList, type Place } from '../../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import type { HeldPermit } from './held-permit.js';
+import { PermitBid, type BidDesk, type Bidder } from './permit-bid.js';
 import { callOf, permitsAreObserved, publishAcquired, publishRefusal } from './permit-events.js';
+import { PermitTurn, type PermitGrant, type TurnPlace } from './permit-watchdog.js';
+import type { SemaphoreSettings } from './semaphore-options.js';
 
 /** How many calls of a line make a crowd, which is served in turns: a round trip for each permit would hold it up. */
 const CROWD = 16;

@@ -1,17 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Warnings } from '../../errors/limited-log.js';
 import type {
   PermitReleaseAnswer,
   PermitRequest,
   SemaphoreStore,
   SemaphoreUse,
 } from '../../contracts/primitive-stores.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
-import { BriefMap } from '../../timing/brief-map.js';
 import { HeldPermit, type PermitHome } from './held-permit.js';
 import { PermitCall, PermitLine, type LineDesk } from './permit-line.js';
 import { type PermitTurn, PermitWatchdog } from './permit-watchdog.js';

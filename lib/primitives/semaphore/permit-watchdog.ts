@@ -1,10 +1,10 @@
-import type { Warnings } from '../../errors/limited-log.js';
 import type { SemaphoreStore, PermitRequest } from '../../contracts/primitive-stores.js';
+import type { Warnings } from '../../errors/limited-log.js';
+import { driftOf } from '../../lock/grant/grant.js';
 import { backoff, currentInstant, onceRead, elapsedSince, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { PrimitiveCalls } from '../runtime.js';
 import type { HeldPermit } from './held-permit.js';
-import { driftOf } from '../../lock/grant/grant.js';
 
 /** A renewal that falls due within this share of the lease joins those that are due now. */
 const COALESCE = 0.02;
