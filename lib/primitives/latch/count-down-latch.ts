@@ -195,16 +195,16 @@ function nameOf(key: unknown): string {
 }
 
 /** What all events of a latch have in common. */
-export function latchEvent({ backend, label }: LockSource, key: string): LatchEvent {
+function latchEvent({ backend, label }: LockSource, key: string): LatchEvent {
   return { key, backend, label };
 }
 
-export function publishOpened(source: LockSource, key: string, startedAt: number): void {
+function publishOpened(source: LockSource, key: string, startedAt: number): void {
   latchChannels.opened.publish({ ...latchEvent(source, key), waited: performance.now() - startedAt });
 }
 
 /** Publishes why a wait ended before the latch opened; `reason` where the time was not why. */
-export function publishRefusal(
+function publishRefusal(
   source: LockSource,
   key: string,
   startedAt: number,
