@@ -3,9 +3,9 @@ import type { CacheListener, CacheStore, CacheTracker } from '../contracts/cache
 import { CacheConfigError } from '../errors/cache-errors.js';
 import type { LimitedLog, Warnings } from '../errors/limited-log.js';
 import { DoubleDeletions, ScheduledDeletionsRunner, type DueDeletions } from './invalidation/double-deletions.js';
-import { InvalidatedTags, Invalidations, MatchingDeletions } from './invalidation/invalidations.js';
-import { LocalState } from './invalidation/local-state.js';
-import { Mutations, StepOrder } from './invalidation/step-order.js';
+import { Invalidations, MatchingDeletions, Mutations } from './invalidation/invalidations.js';
+import { InvalidatedTags, LocalState } from './invalidation/local-state.js';
+import { StepOrder } from './invalidation/step-order.js';
 import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
 import { LoadCommits, TagStamps } from './load/load-commits.js';
 import { LoadLeases, RestingKeys } from './load/load-lease.js';

@@ -2,7 +2,7 @@ import type { StoredData, TagVersion } from '../../contracts/cache-store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
-import type { InvalidatedTags } from '../invalidation/invalidations.js';
+import type { InvalidatedTags } from '../invalidation/local-state.js';
 import { type EntrySettings, staleTtlOf, timeToLive, tagMemory } from '../options/entry-settings.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';

@@ -1,7 +1,7 @@
 import type { TagVersion, LeaseAnswer, StoredData } from '../../contracts/cache-store.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Expiring, Timeout } from '../../timing/timeouts.js';
-import type { InvalidatedTags } from '../invalidation/invalidations.js';
+import type { InvalidatedTags } from '../invalidation/local-state.js';
 import { type EntrySettings, tagMemory } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { TagStamps } from './load-commits.js';

@@ -1,5 +1,5 @@
 import { AsyncResource } from 'node:async_hooks';
-import type { InvalidatedTags } from '../invalidation/invalidations.js';
+import type { InvalidatedTags } from '../invalidation/local-state.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load-commits.js';
 import type { EntrySettings } from '../options/entry-settings.js';

@@ -11,7 +11,7 @@ import type { DecidedBy, Usage, RateLimitDecision } from './rate-limit-decision.
 import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
 
 /** What a call takes: at least `least` and at most `most` units. */
-export interface Units {
+interface Units {
   readonly least: number;
   readonly most: number;
 }
