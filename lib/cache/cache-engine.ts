@@ -1,27 +1,26 @@
 import { randomBytes } from 'node:crypto';
-import type { LimitedLog, Warnings } from '../errors/limited-log.js';
 import type { CacheListener, CacheStore, CacheTracker } from '../contracts/cache-store.js';
-import type { FirstLevel } from './values/first-level.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
+import type { LimitedLog, Warnings } from '../errors/limited-log.js';
 import { DoubleDeletions, ScheduledDeletionsRunner, type DueDeletions } from './invalidation/double-deletions.js';
-import { InvalidatedTags, Invalidations, MatchingDeletions } from './invalidation/invalidations.js';
-import { LocalState } from './invalidation/local-state.js';
-import { Mutations, StepOrder } from './invalidation/step-order.js';
+import { Invalidations, MatchingDeletions, Mutations } from './invalidation/invalidations.js';
+import { InvalidatedTags, LocalState } from './invalidation/local-state.js';
+import { StepOrder } from './invalidation/step-order.js';
 import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
 import { LoadCommits, TagStamps } from './load/load-commits.js';
-import { LoadLeases, RestingKeys } from './load/load-lease.js';
+import { LoadLeases } from './load/load-lease.js';
 import { LoadScopes, LoadWaiters } from './load/load-scopes.js';
-import { LoaderRunner, Loads } from './load/loader-runner.js';
+import { Loads } from './load/loader-runner.js';
 import type { CacheSettings } from './options/cache-options.js';
-import { FirstLevelReads } from './read/read.js';
-import { Flights, SingleFlight } from './read/single-flight.js';
-import { OtherLoads } from './read/fill.js';
-import { Refresher, StoredValues } from './read/stored-values.js';
+import { OtherLoads, Refresher, RestingKeys } from './read/fill.js';
+import { FirstLevelReads, Flights, SingleFlight } from './read/single-flight.js';
+import { StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
 import { Envelopes } from './values/envelope.js';
+import type { FirstLevel } from './values/first-level.js';
 import { typedSerializer } from './values/serializers.js';
 import { UnkeptClasses } from './values/unkept-classes.js';
-import { CacheConfigError } from '../errors/cache-errors.js';
 
 /** The parts of the cache on one store, and what they do with messages of other processes. */
 export class CacheEngine implements CacheListener {
@@ -81,17 +80,25 @@ export class CacheEngine implements CacheListener {
     const tagStamps = new TagStamps(calls, invalidatedTags);
     const leases = new LoadLeases(calls, tagStamps, invalidatedTags, nextToken);
     const loadScopes = new LoadScopes(calls.timeouts);
-    const runner = new LoaderRunner(calls.timeouts, loadScopes, counters);
     const hasFirstLevel = firstLevel !== undefined;
     const commits = new LoadCommits(calls, envelopes, tagStamps, unkeptClasses, counters, warnings, hasFirstLevel);
-    const loads = new Loads(runner, commits, counters);
+    const loads = new Loads(calls.timeouts, loadScopes, counters, commits);
 
     const values = new StoredValues(calls, stepOrder, unconfirmed, envelopes, warnings);
     const refresher = new Refresher(leases, loads, resting, firstLevel, envelopes, warnings);
     const otherLoads = new OtherLoads(leases, waiters, values, counters);
-    const fill = { leases, loads, otherLoads, resting, counters, warnings };
-    const lookUp = { values, firstLevel, scopes: loadScopes, refresher, counters, fill };
-    const singleFlight = new SingleFlight(flights, invalidatedTags, lookUp);
+    const singleFlight = new SingleFlight(flights, invalidatedTags, {
+      values,
+      firstLevel,
+      scopes: loadScopes,
+      refresher,
+      leases,
+      loads,
+      otherLoads,
+      resting,
+      counters,
+      warnings,
+    });
 
     this.calls = calls;
     this.envelopes = envelopes;
@@ -198,7 +205,7 @@ function tokenSource(): () => string {
  * Also drops values that this process stores: their message looks like that of another writer, and one message may
  * stand for both.
  */
-export class FirstLevelTracking implements CacheTracker {
+class FirstLevelTracking implements CacheTracker {
   constructor(
     private readonly firstLevel: FirstLevel,
     private readonly local: LocalState,

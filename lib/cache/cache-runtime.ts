@@ -1,9 +1,9 @@
+import type { CacheStore } from '../contracts/cache-store.js';
+import { CacheConfigError } from '../errors/cache-errors.js';
 import type { LimitedLog } from '../errors/limited-log.js';
 import type { CacheEngine } from './cache-engine.js';
-import { CacheConfigError } from '../errors/cache-errors.js';
 import type { CacheOptions, CacheSettings } from './options/cache-options.js';
 import { secondsTakenByModule } from './options/entry-settings.js';
-import type { CacheStore } from '../contracts/cache-store.js';
 
 /**
  * The cache of one module instance, if it has one. It subscribes to messages at start-up if the module has cache

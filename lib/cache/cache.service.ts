@@ -1,4 +1,10 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
+import type { Duration } from '../options/checks.js';
+import { cacheOption } from '../options/option-checks.js';
+import { listenToAbort } from '../timing/abort-listeners.js';
+import type { CacheRuntime } from './cache-runtime.js';
+import { cacheKey, composedKey, KeyScope } from './key-scope.js';
+import type { BatchLoader, Loader } from './load/cache-loader.js';
 import type {
   CacheKeyInfo,
   DeleteMatchingOptions,
@@ -10,30 +16,23 @@ import type {
   SetOptions,
   SoftExpiryOptions,
 } from './operations.js';
-import { cacheKey, composedKey, KeyScope } from './key-scope.js';
+import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
+import { withTagsOf } from './options/entry-settings.js';
 import { CachePipeline } from './pipeline.js';
 import { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
-import { inspectKey, getValue, getValues, hasValue, remainingTime } from './value-reads.js';
+import { BloomFilter, type BloomFilterOptions } from './store/bloom-filter.js';
+import type { CacheStats } from './store/cache-stats.js';
+import { inBatches, valuesOf } from './store/store-calls.js';
 import {
   addToNumber,
-  expireValue,
-  storeValue,
-  takeValue,
   batchOf,
   deleteMatching,
   deleteTwice,
-  loadValues,
+  expireValue,
+  storeValue,
+  takeValue,
 } from './value-changes.js';
-import { BloomFilter, type BloomFilterOptions } from './store/bloom-filter.js';
-import type { CacheRuntime } from './cache-runtime.js';
-import type { BatchLoader, Loader } from './load/cache-loader.js';
-import type { Duration } from '../options/checks.js';
-import { cacheOption } from '../options/option-checks.js';
-import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import { withTagsOf } from './options/entry-settings.js';
-import { inBatches, valuesOf } from './store/store-calls.js';
-import type { CacheStats } from './store/cache-stats.js';
-import { listenToAbort } from '../timing/abort-listeners.js';
+import { getValue, getValues, hasValue, inspectKey, loadValues, remainingTime } from './value-reads.js';
 
 type Keys = string | readonly string[];
 type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;
@@ -255,7 +254,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
 }
 
 /** Settles as `work` does, or rejects with the signal's reason if that is aborted first; the work then goes on. */
-export function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   if (signal.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {
     const listening = listenToAbort(signal, () => reject(signal.reason));

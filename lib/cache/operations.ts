@@ -1,8 +1,8 @@
-import type { CachePipeline } from './pipeline.js';
-import type { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
+import type { Duration, EndlessDuration } from '../options/checks.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
 import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import type { Duration, EndlessDuration } from '../options/checks.js';
+import type { CachePipeline } from './pipeline.js';
+import type { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
 
 /** The operations of the cache on keys that begin with one prefix. */
 export interface CacheOperations extends CacheWrites, CacheDeletions {

@@ -1,8 +1,8 @@
 import { whyNotText } from '../keys/key-part.js';
-import { expiringSetResource, setResource } from './invalidation/step-order.js';
-import type { KeyScope } from './key-scope.js';
 import type { Duration, EndlessDuration } from '../options/checks.js';
 import { cacheOption } from '../options/option-checks.js';
+import { expiringSetResource, setResource } from './invalidation/step-order.js';
+import type { KeyScope } from './key-scope.js';
 
 type Members = string | readonly string[];
 

@@ -1,12 +1,12 @@
-import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
-import { PrimitiveConfigError, PrimitiveBackendError, PrimitiveKeyError } from '../errors/primitive-errors.js';
-import type { LockSource } from '../events/lock-channels.js';
-import type { LockBackends } from '../lock/line/lock-backends.js';
 import { BoundedCall, BoundedCalls, type Diagnosable } from '../calls/bounded-call.js';
 import type { CircuitBreaker } from '../calls/circuit-breaker.js';
+import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
 import type { Pending } from '../contracts/store.js';
-import { Timeouts } from '../timing/timeouts.js';
+import { PrimitiveConfigError, PrimitiveBackendError, PrimitiveKeyError } from '../errors/primitive-errors.js';
+import type { LockSource } from '../events/lock-channels.js';
 import { whyNotAName } from '../keys/key-part.js';
+import type { LockBackends } from '../lock/line/lock-backends.js';
+import { Timeouts } from '../timing/timeouts.js';
 
 /** The stores of the primitives at one backend, and the calls to them. */
 export interface PrimitiveHome {

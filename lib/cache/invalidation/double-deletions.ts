@@ -1,10 +1,70 @@
-import type { Warnings } from '../../errors/limited-log.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
-import { LONGEST_DELAY } from '../../timing/clock.js';
-import { namedBy, nameOfKey, nameOfPrefix, type PrefixDeletion } from './unconfirmed-deletions.js';
+import type { Warnings } from '../../errors/limited-log.js';
+import { backoff, LONGEST_DELAY } from '../../timing/clock.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { Invalidations, MatchingDeletions } from './invalidations.js';
+
+/** What a double deletion deletes. */
+export type DoubleDeletionTarget = { readonly keys: readonly string[] } | PrefixDeletion;
+
+/** The deletion of every value whose key begins with a prefix. */
+interface PrefixDeletion {
+  readonly prefix: string;
+  /** How many keys to look at in one step. */
+  readonly batch: number;
+}
+
+/** Deletes before and after a write, and again after a delay, for loaders that read from replicas that lag behind. */
+export class DoubleDeletions {
+  constructor(
+    private readonly calls: StoreCalls,
+    private readonly counters: CacheCounters,
+    private readonly invalidations: Invalidations,
+    private readonly matchingDeletions: MatchingDeletions,
+    private readonly scheduled: ScheduledDeletionsRunner,
+    private readonly warnings: Warnings,
+  ) {}
+
+  async run<T>(target: DoubleDeletionTarget, write: () => Promise<T>, delay: number, failOpen: boolean): Promise<T> {
+    await this.delete(target, failOpen);
+    // In case this process dies before the write ends. The schedule after the write replaces this one.
+    await this.schedule(target, delay, failOpen);
+    try {
+      return await write();
+    } finally {
+      await this.delete(target, true);
+      await this.schedule(target, delay, true);
+    }
+  }
+
+  private async schedule(target: DoubleDeletionTarget, delay: number, failOpen: boolean): Promise<void> {
+    const { calls, scheduled } = this;
+    const names = 'keys' in target ? target.keys.map(nameOfKey) : [nameOfPrefix(target)];
+    try {
+      await calls.run('schedule of the second deletion', '', () => scheduled.schedule(names, delay));
+    } catch (error) {
+      this.counters.redisErrors += 1;
+      if (!failOpen) throw error;
+      const shown = 'keys' in target ? `"${target.keys.join('", "')}"` : `prefix "${target.prefix}"`;
+      this.warnings.warn(
+        `Redis did not schedule the second deletion of ${shown}, which this process carries out while it lives: ${String(error)}`,
+      );
+      setTimeout(() => void this.delete(target, true), delay).unref();
+    }
+  }
+
+  private async delete(target: DoubleDeletionTarget, failOpen: boolean): Promise<void> {
+    if ('keys' in target) await this.invalidations.deleteEach(target.keys, (key) => ({ key }), failOpen);
+    else await this.matchingDeletions.delete({ match: { prefix: target.prefix }, batch: target.batch }, failOpen);
+  }
+}
+
+/** Both must reject when they have not deleted everything: it is then due again. */
+export interface DueDeletions {
+  ofKeys(keys: readonly string[]): Promise<unknown>;
+  ofPrefix(deletion: PrefixDeletion): Promise<unknown>;
+}
 
 /** How many deletions are claimed at once. */
 const BATCH = 100;
@@ -17,12 +77,6 @@ const CLAIM = 10_000;
 const SLACK = { least: 250, most: 750 };
 const FIRST_BACKOFF = 100;
 const LONGEST_BACKOFF = 5_000;
-
-/** Both must reject when they have not deleted everything: it is then due again. */
-export interface DueDeletions {
-  ofKeys(keys: readonly string[]): Promise<unknown>;
-  ofPrefix(deletion: PrefixDeletion): Promise<unknown>;
-}
 
 /**
  * Carries out scheduled deletions when they are due, also those of processes that died. Asks the store only when a
@@ -144,8 +198,7 @@ export class ScheduledDeletionsRunner {
       const why = error instanceof Error ? error.message : String(error);
       this.logger.warn(`Scheduled deletions failed: ${why}; repeated until they succeed`);
     }
-    const backoff = Math.min(FIRST_BACKOFF * 2 ** Math.min(this.failures - 1, 10), LONGEST_BACKOFF);
-    this.wakeNoLaterThan(performance.now() + backoff);
+    this.wakeNoLaterThan(performance.now() + backoff(this.failures - 1, FIRST_BACKOFF, LONGEST_BACKOFF));
   }
 }
 
@@ -153,49 +206,25 @@ function slack(): number {
   return SLACK.least + Math.random() * (SLACK.most - SLACK.least);
 }
 
-export type DoubleDeletionTarget = { readonly keys: readonly string[] } | PrefixDeletion;
+/** What begins the names of all but the commonest deletions, those of a key. */
+const MARK = '\0';
 
-/** Deletes before and after a write, and again after a delay, for loaders that read from replicas that lag behind. */
-export class DoubleDeletions {
-  constructor(
-    private readonly calls: StoreCalls,
-    private readonly counters: CacheCounters,
-    private readonly invalidations: Invalidations,
-    private readonly matchingDeletions: MatchingDeletions,
-    private readonly scheduled: ScheduledDeletionsRunner,
-    private readonly warnings: Warnings,
-  ) {}
+/**
+ * The name under which the store keeps the scheduled deletion of a key: the key itself, unless it begins with a mark.
+ */
+function nameOfKey(key: string): string {
+  return key.startsWith(MARK) ? `${MARK}k${key}` : key;
+}
 
-  async run<T>(target: DoubleDeletionTarget, write: () => Promise<T>, delay: number, failOpen: boolean): Promise<T> {
-    await this.delete(target, failOpen);
-    // In case this process dies before the write ends. The schedule after the write replaces this one.
-    await this.schedule(target, delay, failOpen);
-    try {
-      return await write();
-    } finally {
-      await this.delete(target, true);
-      await this.schedule(target, delay, true);
-    }
-  }
+export function nameOfPrefix({ prefix, batch }: PrefixDeletion): string {
+  return `${MARK}p${batch}:${prefix}`;
+}
 
-  private async schedule(target: DoubleDeletionTarget, delay: number, failOpen: boolean): Promise<void> {
-    const { calls, scheduled } = this;
-    const names = 'keys' in target ? target.keys.map(nameOfKey) : [nameOfPrefix(target)];
-    try {
-      await calls.run('schedule of the second deletion', '', () => scheduled.schedule(names, delay));
-    } catch (error) {
-      this.counters.redisErrors += 1;
-      if (!failOpen) throw error;
-      const shown = 'keys' in target ? `"${target.keys.join('", "')}"` : `prefix "${target.prefix}"`;
-      this.warnings.warn(
-        `Redis did not schedule the second deletion of ${shown}, which this process carries out while it lives: ${String(error)}`,
-      );
-      setTimeout(() => void this.delete(target, true), delay).unref();
-    }
-  }
-
-  private async delete(target: DoubleDeletionTarget, failOpen: boolean): Promise<void> {
-    if ('keys' in target) await this.invalidations.deleteEach(target.keys, (key) => ({ key }), failOpen);
-    else await this.matchingDeletions.delete({ match: { prefix: target.prefix }, batch: target.batch }, failOpen);
-  }
+/** What the name stands for: a key, or a deletion by prefix. */
+function namedBy(name: string): string | PrefixDeletion {
+  if (!name.startsWith(MARK)) return name;
+  const rest = name.slice(2);
+  if (name[1] === 'k') return rest;
+  const end = rest.indexOf(':');
+  return { batch: Number(rest.slice(0, end)), prefix: rest.slice(end + 1) };
 }

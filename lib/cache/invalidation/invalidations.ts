@@ -1,15 +1,16 @@
-import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidateRequest, DeleteMatchingRequest } from '../../contracts/cache-store.js';
 import type { Pending } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import { inBatches, valuesOf, type StoreCalls } from '../store/store-calls.js';
-import { publishInvalidate, type CacheCounters } from '../store/cache-stats.js';
-import { type LocalState, keyDeletion, type Deletion } from './local-state.js';
-import { keyResource, tagResource, type StepOrder, keyOfResource } from './step-order.js';
-import type { UnconfirmedDeletions } from './unconfirmed-deletions.js';
+import type { Warnings } from '../../errors/limited-log.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import { redisGlob } from '../../keys/redis-glob.js';
+import { publishInvalidate, type CacheCounters } from '../store/cache-stats.js';
+import { inBatches, valuesOf, type StoreCalls } from '../store/store-calls.js';
+import type { LocalState } from './local-state.js';
+import { keyOfResource, keyResource, tagResource, type StepOrder } from './step-order.js';
+import type { Deletion, UnconfirmedDeletions } from './unconfirmed-deletions.js';
 
-export interface InvalidateSettings {
+interface InvalidateSettings {
   /** How long (ms) nothing is stored under the keys afterwards. */
   readonly barrier: number;
   /** Keeps the values, stale at once. */
@@ -100,11 +101,12 @@ export class Invalidations {
   private deletion(request: InvalidateRequest): Deletion {
     const { key, barrier, lift } = request;
     const { store } = this.calls;
+    // That of the barrier which it lifts or begins: such a deletion does not replace one that only deletes the value.
     const token = lift ?? barrier?.token;
     return {
       what: `invalidation of "${key}"`,
       operation: 'invalidation',
-      name: keyDeletion(key, token),
+      name: `k${token ?? ''}:${key}`,
       key,
       plain: token === undefined,
       send: () => store.invalidate(request),
@@ -138,8 +140,61 @@ function throwFirst(outcomes: readonly Outcome[]): void {
   if (failed) throw failed.failure;
 }
 
-/** The characters that a store may escape in a key. */
-const STORED_OTHERWISE = /\}|%(?=25|7D)/;
+/** How long (ms) a barrier outlives a writer that died. Renewed every third of it. */
+const WRITE_BARRIER = 10_000;
+
+/** Runs writes behind a barrier: nothing is stored under their keys meanwhile. */
+export class Mutations {
+  constructor(
+    private readonly calls: StoreCalls,
+    private readonly invalidations: Invalidations,
+    private readonly warnings: Warnings,
+    private readonly nextToken: () => string,
+  ) {}
+
+  /**
+   * Deletes the keys before and after the write. Should this process die in between, nothing old is left, and loads
+   * store nothing until the barrier ends.
+   */
+  async run<T>(
+    keys: readonly string[],
+    write: () => Promise<T>,
+    { barrier, failOpen }: InvalidateSettings,
+  ): Promise<T> {
+    const { invalidations } = this;
+    const token = this.nextToken();
+    const after = barrier > 0 ? { barrier: { token: this.nextToken(), ttl: barrier } } : {};
+    try {
+      await invalidations.deleteEach(keys, (key) => ({ key, barrier: { token, ttl: WRITE_BARRIER } }), failOpen);
+    } catch (error) {
+      await invalidations.deleteEach(keys, (key) => ({ key, lift: token }), true);
+      throw error;
+    }
+    const renewal = setInterval(() => this.renewBarriers(keys, token), WRITE_BARRIER / 3).unref();
+    try {
+      return await write();
+    } finally {
+      clearInterval(renewal);
+      // Also after an error: a write that failed may have been carried out.
+      await invalidations.deleteEach(keys, (key) => ({ key, lift: token, ...after }), true);
+    }
+  }
+
+  private renewBarriers(keys: readonly string[], token: string): void {
+    const { calls, warnings } = this;
+    const ended = (key: string) =>
+      `The barrier of "${key}" ended before its write did: values that were loaded since are deleted after the write`;
+    for (const key of keys) {
+      calls.send(
+        'renewal of the barrier',
+        key,
+        () => calls.store.renewBarrier({ key, token, ttl: WRITE_BARRIER }),
+        (renewed) => !renewed && warnings.warn(ended(key)),
+        () => {},
+      );
+    }
+  }
+}
 
 /** Deletes values by a prefix or a pattern of their keys; takes as many steps as the store has keys. */
 export class MatchingDeletions {
@@ -192,6 +247,9 @@ export class MatchingDeletions {
   }
 }
 
+/** The characters that a store may escape in a key. */
+const STORED_OTHERWISE = /\}|%(?=25|7D)/;
+
 /**
  * Whether a key is deleted. A key that the store escapes counts as deleted by every pattern, which may match its
  * escaped form.
@@ -200,43 +258,4 @@ function matching(match: DeleteMatchingRequest['match']): (key: string) => boole
   if ('prefix' in match) return (key) => key.startsWith(match.prefix);
   const matches = redisGlob(match.pattern);
   return (key) => matches(key) || STORED_OTHERWISE.test(key);
-}
-
-/** How many tags are remembered by name. */
-const MOST = 1_000;
-
-/**
- * Remembers which tags were invalidated lately, as far as this process knows. The tags of a value are known only when
- * its read ends, which then asks whether one of them was invalidated since the read began.
- */
-export class InvalidatedTags {
-  /** The count at the last invalidation of each tag. */
-  private readonly last = new Map<string, number>();
-  /** Which tags were invalidated up to this count is not known any more. */
-  private unknown = 0;
-  /** Rises with each invalidation of a tag, and whenever one may have been missed. */
-  count = 0;
-
-  add(tag: string): void {
-    if (this.last.size >= MOST) this.forget();
-    this.count += 1;
-    this.last.set(tag, this.count);
-  }
-
-  /** Counts every tag as invalidated: messages may have been missed. */
-  addUnknown(): void {
-    this.count += 1;
-    this.forget();
-  }
-
-  /** Whether one of the tags may have been invalidated since the count was `since`. */
-  anySince(tags: readonly string[], since: number): boolean {
-    if (tags.length === 0 || since === this.count) return false;
-    return since < this.unknown || tags.some((tag) => (this.last.get(tag) ?? 0) > since);
-  }
-
-  private forget(): void {
-    this.last.clear();
-    this.unknown = this.count;
-  }
 }

@@ -1,14 +1,7 @@
-import type { InvalidatedTags } from './invalidations.js';
-import type { Pending } from '../../contracts/store.js';
-import type { TagStamp } from '../values/envelope.js';
+import type { FirstLevel } from '../values/first-level.js';
+import type { Deletion } from './unconfirmed-deletions.js';
 
 type Matches = (key: string) => boolean;
-
-interface FirstLevelValues {
-  delete(key: string): void;
-  deleteByTag(tag: string): void;
-  deleteMatching(matches: Matches): void;
-}
 
 interface ReadsInFlight {
   /** Lets no caller join the read any more, and keeps its value out of the first level. */
@@ -26,7 +19,7 @@ interface WaitersForLoads {
 /** What this process knows of cached values, and forgets when they change: in this process or in another one. */
 export class LocalState {
   constructor(
-    private readonly firstLevel: FirstLevelValues | undefined,
+    private readonly firstLevel: FirstLevel | undefined,
     private readonly flights: ReadsInFlight,
     private readonly waiters: WaitersForLoads,
     private readonly rests: { end(key: string): void },
@@ -69,120 +62,41 @@ export class LocalState {
   }
 }
 
-/** A deletion at the store, and what it covers. */
-export interface Deletion {
-  /** Names the deletion with its key or tag, for log lines. */
-  readonly what: string;
-  /** Names the deletion in errors, which name the key themselves. */
-  readonly operation: string;
-  /** A later deletion with the same name replaces this one. */
-  readonly name: string;
-  readonly key?: string;
-  /** Whether it only deletes the value of `key`; any other deletion of the key then covers it. */
-  readonly plain?: boolean;
-  readonly tag?: string;
-  /** Which keys it covers, if it scans all keys. */
-  readonly matches?: (key: string) => boolean;
-  send(): Pending<unknown>;
-}
+/** How many tags are remembered by name. */
+const MOST = 1_000;
 
-/** The deletions that the store has not confirmed, by what they cover. */
-export class PendingDeletions {
-  private readonly byName = new Map<string, Deletion>();
-  private readonly byKey = new Map<string, Set<Deletion>>();
-  /** Deletions that cover more than one key: every read is compared with them. */
-  private readonly byTag = new Set<Deletion>();
-  private readonly bySweep = new Set<Deletion>();
+/**
+ * Remembers which tags were invalidated lately, as far as this process knows. The tags of a value are known only when
+ * its read ends, which then asks whether one of them was invalidated since the read began.
+ */
+export class InvalidatedTags {
+  /** The count at the last invalidation of each tag. */
+  private readonly last = new Map<string, number>();
+  /** Which tags were invalidated up to this count is not known any more. */
+  private unknown = 0;
+  /** Rises with each invalidation of a tag, and whenever one may have been missed. */
+  count = 0;
 
-  get size(): number {
-    return this.byName.size;
+  add(tag: string): void {
+    if (this.last.size >= MOST) this.forget();
+    this.count += 1;
+    this.last.set(tag, this.count);
   }
 
-  /** The deletions that scan all keys. */
-  get sweeps(): readonly Deletion[] {
-    return [...this.bySweep];
+  /** Counts every tag as invalidated: messages may have been missed. */
+  addUnknown(): void {
+    this.count += 1;
+    this.forget();
   }
 
-  /** The deletions that take one step each. */
-  get steps(): readonly Deletion[] {
-    return [...this.byName.values()].filter(({ matches }) => matches === undefined);
+  /** Whether one of the tags may have been invalidated since the count was `since`. */
+  anySince(tags: readonly string[], since: number): boolean {
+    if (tags.length === 0 || since === this.count) return false;
+    return since < this.unknown || tags.some((tag) => (this.last.get(tag) ?? 0) > since);
   }
 
-  get hasSteps(): boolean {
-    return this.byName.size > this.bySweep.size;
+  private forget(): void {
+    this.last.clear();
+    this.unknown = this.count;
   }
-
-  get first(): Deletion | undefined {
-    return this.byName.values().next().value;
-  }
-
-  has({ name }: Deletion): boolean {
-    return this.byName.has(name);
-  }
-
-  includes(deletion: Deletion): boolean {
-    return this.byName.get(deletion.name) === deletion;
-  }
-
-  /** The deletions that this one makes superfluous. */
-  coveredBy({ name, key }: Deletion): readonly Deletion[] {
-    if (this.byName.size === 0) return [];
-    const same = this.byName.get(name);
-    const plain = this.ofKey(key).filter((each) => each.plain && each !== same);
-    return same ? [same, ...plain] : plain;
-  }
-
-  ofKey(key: string | undefined): readonly Deletion[] {
-    if (key === undefined) return [];
-    const deletions = this.byKey.get(key);
-    return deletions ? [...deletions] : [];
-  }
-
-  add(deletion: Deletion): void {
-    const { name, key, tag, matches } = deletion;
-    this.delete(this.byName.get(name));
-    this.byName.set(name, deletion);
-    if (tag !== undefined) this.byTag.add(deletion);
-    if (matches) this.bySweep.add(deletion);
-    if (key === undefined) return;
-    const ofKey = this.byKey.get(key);
-    if (ofKey) ofKey.add(deletion);
-    else this.byKey.set(key, new Set([deletion]));
-  }
-
-  /** Removes this deletion, but not one that has replaced it. */
-  delete(deletion: Deletion | undefined): void {
-    if (!deletion || !this.includes(deletion)) return;
-    const { name, key } = deletion;
-    this.byName.delete(name);
-    this.byTag.delete(deletion);
-    this.bySweep.delete(deletion);
-    if (key === undefined) return;
-    const ofKey = this.byKey.get(key);
-    ofKey?.delete(deletion);
-    if (ofKey?.size === 0) this.byKey.delete(key);
-  }
-
-  /** The deletion that covers the key: its value must not be read. */
-  covering(key: string): Deletion | undefined {
-    if (this.byName.size === 0) return undefined;
-    const [ofKey] = this.byKey.get(key) ?? [];
-    if (ofKey) return ofKey;
-    for (const deletion of this.bySweep) if (deletion.matches?.(key)) return deletion;
-    return undefined;
-  }
-
-  /** The deletion that covers one of the tags: a value with it must not be read. */
-  coveringTags(tags: TagStamp | undefined): Deletion | undefined {
-    if (!tags) return undefined;
-    for (const deletion of this.byTag) {
-      if (deletion.tag !== undefined && Object.hasOwn(tags, deletion.tag)) return deletion;
-    }
-    return undefined;
-  }
-}
-
-/** The name of the deletion of one key. `token` is that of the barrier which it begins or lifts. */
-export function keyDeletion(key: string, token = ''): string {
-  return `k${token}:${key}`;
 }

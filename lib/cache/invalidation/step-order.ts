@@ -1,7 +1,3 @@
-import type { Warnings } from '../../errors/limited-log.js';
-import type { StoreCalls } from '../store/store-calls.js';
-import type { Invalidations, InvalidateSettings } from './invalidations.js';
-
 /**
  * A resource that a step changes or relies on: the value of a key, a tag, a set. Steps that access one resource in the
  * same mode may run at once; without a mode, a step has the resource to itself.
@@ -17,46 +13,6 @@ export const keyOfResource = (resource: string): string => (resource.startsWith(
 export const tagResource = (tag: string): string => `t${tag}`;
 export const setResource = (key: string): string => `s${key}`;
 export const expiringSetResource = (key: string): string => `e${key}`;
-
-/** Steps on one resource that run at once. */
-class StepGroup {
-  private open = 0;
-  private closed = false;
-  private end!: () => void;
-  /** Resolves when every step of the group has settled. */
-  readonly ended = new Promise<void>((resolve) => (this.end = resolve));
-
-  constructor(
-    private readonly mode: string | undefined,
-    /** The end of the group before this one; cleared once that has ended. */
-    public before: Promise<void> | undefined,
-  ) {
-    void before?.then(() => (this.before = undefined));
-  }
-
-  /** Closes the group: later steps form a new one. Returns its end. */
-  close(): Promise<void> {
-    this.closed = true;
-    return this.ended;
-  }
-
-  admits(mode: string | undefined): boolean {
-    return !this.closed && mode !== undefined && this.mode === mode;
-  }
-
-  join(): this {
-    this.open += 1;
-    return this;
-  }
-
-  /** Returns whether it was the last step of the group. */
-  leave(): boolean {
-    this.open -= 1;
-    if (this.open > 0) return false;
-    this.end();
-    return true;
-  }
-}
 
 /**
  * Orders the changes that this process makes, because on the way to the store a later change could overtake an earlier
@@ -110,58 +66,42 @@ export class StepOrder {
   }
 }
 
-/** How long (ms) a barrier outlives a writer that died. Renewed every third of it. */
-const WRITE_BARRIER = 10_000;
+/** Steps on one resource that run at once. */
+class StepGroup {
+  private open = 0;
+  private closed = false;
+  private end!: () => void;
+  /** Resolves when every step of the group has settled. */
+  readonly ended = new Promise<void>((resolve) => (this.end = resolve));
 
-/** Runs writes behind a barrier: nothing is stored under their keys meanwhile. */
-export class Mutations {
   constructor(
-    private readonly calls: StoreCalls,
-    private readonly invalidations: Invalidations,
-    private readonly warnings: Warnings,
-    private readonly nextToken: () => string,
-  ) {}
-
-  /**
-   * Deletes the keys before and after the write. Should this process die in between, nothing old is left, and loads
-   * store nothing until the barrier ends.
-   */
-  async run<T>(
-    keys: readonly string[],
-    write: () => Promise<T>,
-    { barrier, failOpen }: InvalidateSettings,
-  ): Promise<T> {
-    const { invalidations } = this;
-    const token = this.nextToken();
-    const after = barrier > 0 ? { barrier: { token: this.nextToken(), ttl: barrier } } : {};
-    try {
-      await invalidations.deleteEach(keys, (key) => ({ key, barrier: { token, ttl: WRITE_BARRIER } }), failOpen);
-    } catch (error) {
-      await invalidations.deleteEach(keys, (key) => ({ key, lift: token }), true);
-      throw error;
-    }
-    const renewal = setInterval(() => this.renewBarriers(keys, token), WRITE_BARRIER / 3).unref();
-    try {
-      return await write();
-    } finally {
-      clearInterval(renewal);
-      // Also after an error: a write that failed may have been carried out.
-      await invalidations.deleteEach(keys, (key) => ({ key, lift: token, ...after }), true);
-    }
+    private readonly mode: string | undefined,
+    /** The end of the group before this one; cleared once that has ended. */
+    public before: Promise<void> | undefined,
+  ) {
+    void before?.then(() => (this.before = undefined));
   }
 
-  private renewBarriers(keys: readonly string[], token: string): void {
-    const { calls, warnings } = this;
-    const ended = (key: string) =>
-      `The barrier of "${key}" ended before its write did: values that were loaded since are deleted after the write`;
-    for (const key of keys) {
-      calls.send(
-        'renewal of the barrier',
-        key,
-        () => calls.store.renewBarrier({ key, token, ttl: WRITE_BARRIER }),
-        (renewed) => !renewed && warnings.warn(ended(key)),
-        () => {},
-      );
-    }
+  /** Closes the group: later steps form a new one. Returns its end. */
+  close(): Promise<void> {
+    this.closed = true;
+    return this.ended;
+  }
+
+  admits(mode: string | undefined): boolean {
+    return !this.closed && mode !== undefined && this.mode === mode;
+  }
+
+  join(): this {
+    this.open += 1;
+    return this;
+  }
+
+  /** Returns whether it was the last step of the group. */
+  leave(): boolean {
+    this.open -= 1;
+    if (this.open > 0) return false;
+    this.end();
+    return true;
   }
 }

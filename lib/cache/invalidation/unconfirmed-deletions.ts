@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { cacheChannels } from '../../events/cache-channels.js';
+import type { Pending } from '../../contracts/store.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
-import type { CacheCounters } from '../store/cache-stats.js';
-import type { TagStamp } from '../values/envelope.js';
-import { type LocalState, PendingDeletions, type Deletion } from './local-state.js';
-import type { StoreCalls } from '../store/store-calls.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import { backoff } from '../../timing/clock.js';
+import type { CacheCounters } from '../store/cache-stats.js';
+import type { StoreCalls } from '../store/store-calls.js';
+import type { TagStamp } from '../values/envelope.js';
+import type { LocalState } from './local-state.js';
 import { keyResource, type StepOrder } from './step-order.js';
 
 /** How many deletions are remembered at most; a further one is given up. */
@@ -231,32 +232,115 @@ function pause(delay: number): Promise<void> {
   return sleep(delay, undefined, { ref: false });
 }
 
-/** The deletion of every value whose key begins with a prefix. */
-export interface PrefixDeletion {
-  readonly prefix: string;
-  /** How many keys to look at in one step. */
-  readonly batch: number;
+/** A deletion at the store, and what it covers. */
+export interface Deletion {
+  /** Names the deletion with its key or tag, for log lines. */
+  readonly what: string;
+  /** Names the deletion in errors, which name the key themselves. */
+  readonly operation: string;
+  /** A later deletion with the same name replaces this one. */
+  readonly name: string;
+  readonly key?: string;
+  /** Whether it only deletes the value of `key`; any other deletion of the key then covers it. */
+  readonly plain?: boolean;
+  readonly tag?: string;
+  /** Which keys it covers, if it scans all keys. */
+  readonly matches?: (key: string) => boolean;
+  send(): Pending<unknown>;
 }
 
-/** What begins the names of all but the commonest deletions, those of a key. */
-const MARK = '\0';
+/** The deletions that the store has not confirmed, by what they cover. */
+class PendingDeletions {
+  private readonly byName = new Map<string, Deletion>();
+  private readonly byKey = new Map<string, Set<Deletion>>();
+  /** Deletions that cover more than one key: every read is compared with them. */
+  private readonly byTag = new Set<Deletion>();
+  private readonly bySweep = new Set<Deletion>();
 
-/**
- * The name under which the store keeps the scheduled deletion of a key: the key itself, unless it begins with a mark.
- */
-export function nameOfKey(key: string): string {
-  return key.startsWith(MARK) ? `${MARK}k${key}` : key;
-}
+  get size(): number {
+    return this.byName.size;
+  }
 
-export function nameOfPrefix({ prefix, batch }: PrefixDeletion): string {
-  return `${MARK}p${batch}:${prefix}`;
-}
+  /** The deletions that scan all keys. */
+  get sweeps(): readonly Deletion[] {
+    return [...this.bySweep];
+  }
 
-/** What the name stands for: a key, or a deletion by prefix. */
-export function namedBy(name: string): string | PrefixDeletion {
-  if (!name.startsWith(MARK)) return name;
-  const rest = name.slice(2);
-  if (name[1] === 'k') return rest;
-  const end = rest.indexOf(':');
-  return { batch: Number(rest.slice(0, end)), prefix: rest.slice(end + 1) };
+  /** The deletions that take one step each. */
+  get steps(): readonly Deletion[] {
+    return [...this.byName.values()].filter(({ matches }) => matches === undefined);
+  }
+
+  get hasSteps(): boolean {
+    return this.byName.size > this.bySweep.size;
+  }
+
+  get first(): Deletion | undefined {
+    return this.byName.values().next().value;
+  }
+
+  has({ name }: Deletion): boolean {
+    return this.byName.has(name);
+  }
+
+  includes(deletion: Deletion): boolean {
+    return this.byName.get(deletion.name) === deletion;
+  }
+
+  /** The deletions that this one makes superfluous. */
+  coveredBy({ name, key }: Deletion): readonly Deletion[] {
+    if (this.byName.size === 0) return [];
+    const same = this.byName.get(name);
+    const plain = this.ofKey(key).filter((each) => each.plain && each !== same);
+    return same ? [same, ...plain] : plain;
+  }
+
+  ofKey(key: string | undefined): readonly Deletion[] {
+    if (key === undefined) return [];
+    const deletions = this.byKey.get(key);
+    return deletions ? [...deletions] : [];
+  }
+
+  add(deletion: Deletion): void {
+    const { name, key, tag, matches } = deletion;
+    this.delete(this.byName.get(name));
+    this.byName.set(name, deletion);
+    if (tag !== undefined) this.byTag.add(deletion);
+    if (matches) this.bySweep.add(deletion);
+    if (key === undefined) return;
+    const ofKey = this.byKey.get(key);
+    if (ofKey) ofKey.add(deletion);
+    else this.byKey.set(key, new Set([deletion]));
+  }
+
+  /** Removes this deletion, but not one that has replaced it. */
+  delete(deletion: Deletion | undefined): void {
+    if (!deletion || !this.includes(deletion)) return;
+    const { name, key } = deletion;
+    this.byName.delete(name);
+    this.byTag.delete(deletion);
+    this.bySweep.delete(deletion);
+    if (key === undefined) return;
+    const ofKey = this.byKey.get(key);
+    ofKey?.delete(deletion);
+    if (ofKey?.size === 0) this.byKey.delete(key);
+  }
+
+  /** The deletion that covers the key: its value must not be read. */
+  covering(key: string): Deletion | undefined {
+    if (this.byName.size === 0) return undefined;
+    const [ofKey] = this.byKey.get(key) ?? [];
+    if (ofKey) return ofKey;
+    for (const deletion of this.bySweep) if (deletion.matches?.(key)) return deletion;
+    return undefined;
+  }
+
+  /** The deletion that covers one of the tags: a value with it must not be read. */
+  coveringTags(tags: TagStamp | undefined): Deletion | undefined {
+    if (!tags) return undefined;
+    for (const deletion of this.byTag) {
+      if (deletion.tag !== undefined && Object.hasOwn(tags, deletion.tag)) return deletion;
+    }
+    return undefined;
+  }
 }

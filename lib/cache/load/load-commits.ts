@@ -1,7 +1,8 @@
 import type { StoredData, TagVersion } from '../../contracts/cache-store.js';
-import { cacheChannels } from '../../events/cache-channels.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
+import { cacheChannels } from '../../events/cache-channels.js';
+import type { InvalidatedTags } from '../invalidation/local-state.js';
 import { type EntrySettings, staleTtlOf, timeToLive, tagMemory } from '../options/entry-settings.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
@@ -9,7 +10,6 @@ import { type Entry, type Envelopes, emptyStamp, type TagStamp } from '../values
 import type { UnkeptClasses } from '../values/unkept-classes.js';
 import type { LoadLease } from './load-lease.js';
 import type { Loaded } from './loader-runner.js';
-import type { InvalidatedTags } from '../invalidation/invalidations.js';
 
 /** A loaded value, and how it was stored. */
 export interface LoadResult {
@@ -22,7 +22,7 @@ export interface LoadResult {
   readonly freshUntil?: number;
 }
 
-/** Stores loaded values under their leases. */
+/** Stores loaded values under their leases: the last step of a miss (the whole way stands in `read/read.ts`). */
 export class LoadCommits {
   constructor(
     private readonly calls: StoreCalls,

@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { Warnings } from '../../errors/limited-log.js';
-import { cacheChannels } from '../../events/cache-channels.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
+import type { Warnings } from '../../errors/limited-log.js';
+import { cacheChannels } from '../../events/cache-channels.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import { publishBreaker } from './cache-stats.js';
 
-export interface StoreCallsOptions {
+interface StoreCallsOptions {
   readonly commandTimeout: number;
   readonly breaker: { readonly errors: number; readonly open: number };
 }

@@ -1,8 +1,8 @@
-import { types } from 'node:util';
-import type { Warnings } from '../../errors/limited-log.js';
 import { Stream } from 'node:stream';
+import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { isObservable } from 'rxjs';
+import type { Warnings } from '../../errors/limited-log.js';
 
 /** How many objects of one value are checked: the elements of a list are mostly instances of one class. */
 const MOST = 500;

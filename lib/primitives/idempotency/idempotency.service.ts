@@ -6,8 +6,8 @@ import { whyNotAName } from '../../keys/key-part.js';
 import { LockService } from '../../lock/lock.service.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { PrimitiveRuntime } from '../runtime.js';
-import { currentAttempt, type IdempotencyAttempt, IdempotentCall } from './idempotent-call.js';
 import { idempotencySettings, type IdempotentRunOptions } from './idempotency-options.js';
+import { currentAttempt, type IdempotencyAttempt, IdempotentCall } from './idempotent-call.js';
 
 /** Runs functions once for each key and keeps their results. Provided by `RedisLockModule`; needs Redis or memory. */
 @Injectable()

@@ -1,5 +1,5 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Warnings } from '../../errors/limited-log.js';
 import type { UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import type { IdempotencyRecord, KeepResultRequest } from '../../contracts/primitive-stores.js';
 import {
@@ -7,7 +7,11 @@ import {
   IdempotencyResultError,
   IdempotencyRunningError,
 } from '../../errors/idempotency-errors.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import { LockLostError, LockTimeoutError, LockBackendError } from '../../errors/lock-errors.js';
+import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import { idempotencyChannels, type IdempotencyEvent } from '../../events/idempotency-channels.js';
+import type { LockSource } from '../../events/lock-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import { withTemplate } from '../../options/fixed-options.js';
@@ -15,20 +19,38 @@ import { backoff } from '../../timing/clock.js';
 import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
 import { answerOf, errorResultOf, messageOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
-import { AsyncLocalStorage } from 'node:async_hooks';
-import { PrimitiveBackendError } from '../../errors/primitive-errors.js';
-import { idempotencyChannels, type IdempotencyEvent } from '../../events/idempotency-channels.js';
-import type { LockSource } from '../../events/lock-channels.js';
+
+/** One run of an idempotent method. */
+export interface IdempotencyAttempt {
+  readonly key: string;
+  /**
+   * Counts the attempts with this key that have begun, from 1. Above 1, an earlier one died, failed, lost its lock, or
+   * could not store its result: what it did may have taken effect, in part or as a whole.
+   */
+  readonly attempt: number;
+  /**
+   * The lock around the run: its `signal` is aborted, and `assertHeld()` throws, once another attempt may begin; its
+   * `fencingToken` rises with each attempt.
+   */
+  readonly lock: Lock;
+}
+
+const attempts = new AsyncLocalStorage<IdempotencyAttempt>();
+
+/** The innermost attempt around the running code. */
+export function currentAttempt(): IdempotencyAttempt | undefined {
+  return attempts.getStore();
+}
 
 /** What a call needs of its service. */
-export interface CallSite {
+interface CallSite {
   readonly home: PrimitiveHome;
   readonly locks: LockService;
   readonly classes: UnkeptClasses;
   readonly logger: Warnings;
 }
 
-export interface CallSettings extends IdempotencySettings {
+interface CallSettings extends IdempotencySettings {
   readonly wait: number;
   readonly lease: number;
   /** A digest of the request, or empty. */
@@ -146,7 +168,8 @@ export class IdempotentCall {
   private async attempt(lock: Lock, begun: IdempotencyRecord): Promise<unknown> {
     let value: unknown;
     try {
-      value = await withinAttempt({ key: this.key, attempt: begun.attempt, lock }, this.body);
+      const attempt = { key: this.key, attempt: begun.attempt, lock };
+      value = await attempts.run(attempt, this.body, attempt);
     } catch (error) {
       // Once the lock is lost, the error may be a consequence of that.
       if (!lossOf(lock)) await this.keepError(lock, begun, error);
@@ -222,37 +245,12 @@ function overtaken({ keys, owner }: Lock, fencingToken: number): LockLostError {
   return new LockLostError(keys, { reason: 'taken', fencingToken, owner });
 }
 
-/** One run of an idempotent method. */
-export interface IdempotencyAttempt {
-  readonly key: string;
-  /**
-   * Counts the attempts with this key that have begun, from 1. Above 1, an earlier one died, failed, lost its lock, or
-   * could not store its result: what it did may have taken effect, in part or as a whole.
-   */
-  readonly attempt: number;
-  /**
-   * The lock around the run: its `signal` is aborted, and `assertHeld()` throws, once another attempt may begin; its
-   * `fencingToken` rises with each attempt.
-   */
-  readonly lock: Lock;
+function isBackendError(error: unknown): boolean {
+  return error instanceof PrimitiveBackendError || error instanceof LockBackendError;
 }
-
-const storage = new AsyncLocalStorage<IdempotencyAttempt>();
-
-/** The innermost attempt around the running code. */
-export function currentAttempt(): IdempotencyAttempt | undefined {
-  return storage.getStore();
-}
-
-/** Runs `body` as this attempt. */
-export function withinAttempt<T>(attempt: IdempotencyAttempt, body: (attempt: IdempotencyAttempt) => T): T {
-  return storage.run(attempt, body, attempt);
-}
-
-const { ran, failed, repeated, conflict, busy, unavailable } = idempotencyChannels;
 
 /** Publishes what happens to one call, to those who listen. */
-export class IdempotentCallEvents {
+class IdempotentCallEvents {
   constructor(
     private readonly key: string,
     private readonly template: string | undefined,
@@ -260,27 +258,33 @@ export class IdempotentCallEvents {
   ) {}
 
   repeated({ attempt }: IdempotencyRecord): void {
+    const { repeated } = idempotencyChannels;
     if (repeated.hasSubscribers) repeated.publish({ ...this.event, attempt });
   }
 
   conflict(): void {
+    const { conflict } = idempotencyChannels;
     if (conflict.hasSubscribers) conflict.publish(this.event);
   }
 
   busy(waited: number): void {
+    const { busy } = idempotencyChannels;
     if (busy.hasSubscribers) busy.publish({ ...this.event, waited });
   }
 
   unavailable(error: unknown): void {
+    const { unavailable } = idempotencyChannels;
     if (unavailable.hasSubscribers) unavailable.publish({ ...this.event, error });
   }
 
   /** Publishes how the attempt ends. */
   attempt({ attempt }: IdempotencyRecord, run: () => Promise<unknown>): Promise<unknown> {
+    const { ran, failed } = idempotencyChannels;
     return ran.hasSubscribers || failed.hasSubscribers ? this.observed(attempt, run) : run();
   }
 
   private async observed(attempt: number, run: () => Promise<unknown>): Promise<unknown> {
+    const { ran, failed } = idempotencyChannels;
     const begunAt = performance.now();
     try {
       const value = await run();
@@ -296,8 +300,4 @@ export class IdempotentCallEvents {
     const { key, template, source } = this;
     return { key, template, backend: source.backend, label: source.label };
   }
-}
-
-export function isBackendError(error: unknown): boolean {
-  return error instanceof PrimitiveBackendError || error instanceof LockBackendError;
 }

@@ -1,10 +1,10 @@
-import { streamKindOf, type UnkeptClasses } from '../../cache/values/unkept-classes.js';
+import * as nest from '@nestjs/common';
+import { HttpException } from '@nestjs/common';
 import { typedSerializer } from '../../cache/values/serializers.js';
+import { streamKindOf, type UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import type { IdempotencyRecord, IdempotencyState } from '../../contracts/primitive-stores.js';
 import { IdempotencyResultError } from '../../errors/idempotency-errors.js';
 import type { IdempotencySettings } from './idempotency-options.js';
-import * as nest from '@nestjs/common';
-import { HttpException } from '@nestjs/common';
 
 /** A result in the form that is kept. */
 export interface Result {
@@ -111,7 +111,7 @@ type KeptError =
   | { readonly thrown: unknown };
 
 /** What to keep of an error: status and body of an `HttpException`; name, message and `code` of any other. */
-export function keptErrorOf(error: unknown): KeptError {
+function keptErrorOf(error: unknown): KeptError {
   if (!(error instanceof Error)) return { thrown: error };
   const { name, message } = error;
   if (error instanceof HttpException) return { status: error.getStatus(), body: error.getResponse(), name, message };
@@ -123,7 +123,7 @@ export function keptErrorOf(error: unknown): KeptError {
  * The error for repeats: an `HttpException` or an `Error`, whatever its class was. An error of a class of Nest, such as
  * `NotFoundException`, keeps it, so that exception filters answer repeats, too.
  */
-export function errorOf(kept: KeptError): unknown {
+function errorOf(kept: KeptError): unknown {
   if ('thrown' in kept) return kept.thrown;
   const { name, message } = kept;
   if ('status' in kept) return Object.assign(httpErrorOf(kept), { name, message });

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Inject, Injectable } from '@nestjs/common';
-import type { Pending } from '../../contracts/store.js';
 import type { LatchStore } from '../../contracts/primitive-stores.js';
+import type { Pending } from '../../contracts/store.js';
 import {
   LatchNotDefinedError,
   LatchTimeoutError,
@@ -9,6 +9,7 @@ import {
   type PrimitiveBackendError,
 } from '../../errors/primitive-errors.js';
 import { latchChannels, type LatchFailed, type LatchEvent } from '../../events/latch-channels.js';
+import type { LockSource } from '../../events/lock-channels.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
@@ -23,7 +24,6 @@ import {
   type LatchWaitOptions,
 } from './latch-options.js';
 import { LatchWatch, type LatchWaiter } from './latch-watch.js';
-import type { LockSource } from '../../events/lock-channels.js';
 
 /**
  * Lets calls wait until a number of others have arrived, over all processes. A latch opens once and stays open until
@@ -195,16 +195,16 @@ function nameOf(key: unknown): string {
 }
 
 /** What all events of a latch have in common. */
-export function latchEvent({ backend, label }: LockSource, key: string): LatchEvent {
+function latchEvent({ backend, label }: LockSource, key: string): LatchEvent {
   return { key, backend, label };
 }
 
-export function publishOpened(source: LockSource, key: string, startedAt: number): void {
+function publishOpened(source: LockSource, key: string, startedAt: number): void {
   latchChannels.opened.publish({ ...latchEvent(source, key), waited: performance.now() - startedAt });
 }
 
 /** Publishes why a wait ended before the latch opened; `reason` where the time was not why. */
-export function publishRefusal(
+function publishRefusal(
   source: LockSource,
   key: string,
   startedAt: number,

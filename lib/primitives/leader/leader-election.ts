@@ -4,6 +4,7 @@ import { PrimitiveConfigError } from '../../errors/primitive-errors.js';
 import { LockBackends } from '../../lock/line/lock-backends.js';
 import { LockService } from '../../lock/lock.service.js';
 import { resolveLockOptions } from '../../lock/options/lock-options.js';
+import type { Candidacy } from './leader-term.js';
 import {
   candidateSettings,
   leaderLockName,
@@ -11,7 +12,6 @@ import {
   type CandidateSettings,
   StandingCandidacy,
 } from './standing-candidacy.js';
-import type { Candidacy } from './leader-term.js';
 
 /** Who leads. */
 export interface LeaderInfo {

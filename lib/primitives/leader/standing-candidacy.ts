@@ -8,20 +8,69 @@ import type { LockSource } from '../../events/lock-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import type { LockOptions } from '../../lock/options/lock-options.js';
+import { callable, text, timer, type Duration } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { backoff } from '../../timing/clock.js';
+import { requireFixedName } from '../runtime.js';
 import {
   type Candidacy,
   type LeaderCallbacks,
   type Leadership,
   type LeadershipEnd,
   LeaderTerm,
-  type TermObserver,
 } from './leader-term.js';
-import { callable, text, timer, type Duration } from '../../options/checks.js';
-import { OptionTable, settingOf } from '../../options/option-table.js';
-import { requireFixedName } from '../runtime.js';
+
+/** How a process stands for a leadership. All candidates of a name should give the same. */
+export interface CandidateOptions extends LeaderCallbacks {
+  /**
+   * How long a leader that died, or that cannot reach the backend, stays leader. While it lives, its lease is renewed
+   * every third of that. At least 100 ms.
+   * @default '10s'
+   */
+  lease?: Duration;
+  /** The name of one of the module's `backends`. @default the module's own */
+  backend?: string;
+}
+
+/** `CandidateOptions` checked, and in ms. */
+export interface CandidateSettings {
+  readonly lease: number;
+  readonly backend: string | undefined;
+  readonly onElected: LeaderCallbacks['onElected'] | undefined;
+  readonly onLost: LeaderCallbacks['onLost'] | undefined;
+}
+
+const setting = settingOf<CandidateSettings>();
+
+const CANDIDATE_OPTIONS = new OptionTable<CandidateOptions, CandidateSettings>(
+  primitiveOption,
+  'option of a candidate',
+  '',
+  { lease: 10_000, backend: undefined, onElected: undefined, onLost: undefined },
+  {
+    lease: setting('lease', timer(100)),
+    backend: setting('backend', text('the name of a backend')),
+    onElected: setting('onElected', callable()),
+    onLost: setting('onLost', callable()),
+  },
+);
+
+/** @throws PrimitiveConfigError with the option, the value and the remedy */
+export function candidateSettings(options: CandidateOptions): CandidateSettings {
+  return CANDIDATE_OPTIONS.settings(primitiveOption.object('options', options, 'an object of candidate options'));
+}
+
+/**
+ * The name of the lock of a leadership.
+ *
+ * @throws PrimitiveKeyError
+ */
+export function leaderLockName(name: string): string {
+  requireFixedName(name, 'leadership', 'LeaderElection.join()');
+  return `leader:${name}`;
+}
 
 /**
  * How long (ms) a process that gave up the leadership leaves it to others: longer than candidates sleep between two
@@ -31,7 +80,7 @@ const PAUSE = 1_000;
 const LONGEST_PAUSE = 60_000;
 
 /** Stands for the leadership until it leaves: waits for the lock, leads while it has it, and waits again. */
-export class StandingCandidacy implements Candidacy, TermObserver {
+export class StandingCandidacy implements Candidacy {
   readonly leadership: Observable<Leadership>;
   readonly answered: Promise<void>;
   private readonly states = new BehaviorSubject<Leadership>({ isLeader: false });
@@ -173,7 +222,7 @@ export class StandingCandidacy implements Candidacy, TermObserver {
     return reason;
   }
 
-  /** @internal */
+  /** Called at once when the term ends, before its callbacks; `lost` is why the lease was lost, if it was. */
   ended(reason: LeadershipEnd, term: number, lost: unknown): void {
     this.logger.log(`No longer leads "${this.name}" (${reason})`);
     this.states.next({ isLeader: false, reason });
@@ -188,7 +237,7 @@ export class StandingCandidacy implements Candidacy, TermObserver {
     }, lease).unref();
   }
 
-  /** @internal */
+  /** Called when a callback of the term threw. */
   callbackFailed(callback: 'onElected' | 'onLost', error: unknown): void {
     const shown = error instanceof Error ? (error.stack ?? error.message) : String(error);
     this.logger.error(`${callback} of the candidate for "${this.name}" failed: ${shown}`);
@@ -200,18 +249,12 @@ export class StandingCandidacy implements Candidacy, TermObserver {
 }
 
 /** What all events of a candidacy have in common. */
-export function leaderEvent(name: string, { backend, label }: LockSource): LeaderEvent {
+function leaderEvent(name: string, { backend, label }: LockSource): LeaderEvent {
   return { name, backend, label };
 }
 
 /** Publishes why a term has ended, to those who listen; `why` is the loss of its lock, if that was why. */
-export function publishTermEnd(
-  name: string,
-  source: LockSource,
-  term: number,
-  reason: LeadershipEnd,
-  why: unknown,
-): void {
+function publishTermEnd(name: string, source: LockSource, term: number, reason: LeadershipEnd, why: unknown): void {
   const { lost, resigned } = leaderChannels;
   if (reason !== 'lost') {
     if (resigned.hasSubscribers) resigned.publish({ ...leaderEvent(name, source), term, reason });
@@ -219,54 +262,4 @@ export function publishTermEnd(
     const { reason: cause } = why instanceof LockLostError ? why : { reason: 'expired' as const };
     lost.publish({ ...leaderEvent(name, source), term, reason: cause });
   }
-}
-
-/** How a process stands for a leadership. All candidates of a name should give the same. */
-export interface CandidateOptions extends LeaderCallbacks {
-  /**
-   * How long a leader that died, or that cannot reach the backend, stays leader. While it lives, its lease is renewed
-   * every third of that. At least 100 ms.
-   * @default '10s'
-   */
-  lease?: Duration;
-  /** The name of one of the module's `backends`. @default the module's own */
-  backend?: string;
-}
-
-/** `CandidateOptions` checked, and in ms. */
-export interface CandidateSettings {
-  readonly lease: number;
-  readonly backend: string | undefined;
-  readonly onElected: LeaderCallbacks['onElected'] | undefined;
-  readonly onLost: LeaderCallbacks['onLost'] | undefined;
-}
-
-const setting = settingOf<CandidateSettings>();
-
-const CANDIDATE_OPTIONS = new OptionTable<CandidateOptions, CandidateSettings>(
-  primitiveOption,
-  'option of a candidate',
-  '',
-  { lease: 10_000, backend: undefined, onElected: undefined, onLost: undefined },
-  {
-    lease: setting('lease', timer(100)),
-    backend: setting('backend', text('the name of a backend')),
-    onElected: setting('onElected', callable()),
-    onLost: setting('onLost', callable()),
-  },
-);
-
-/** @throws PrimitiveConfigError with the option, the value and the remedy */
-export function candidateSettings(options: CandidateOptions): CandidateSettings {
-  return CANDIDATE_OPTIONS.settings(primitiveOption.object('options', options, 'an object of candidate options'));
-}
-
-/**
- * The name of the lock of a leadership.
- *
- * @throws PrimitiveKeyError
- */
-export function leaderLockName(name: string): string {
-  requireFixedName(name, 'leadership', 'LeaderElection.join()');
-  return `leader:${name}`;
 }

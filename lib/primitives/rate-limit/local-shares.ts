@@ -1,5 +1,5 @@
-import type { RateLimitSettings } from './rate-limit-options.js';
 import type { RateLimitCounts, Taken } from './rate-limit-counts.js';
+import type { RateLimitSettings } from './rate-limit-options.js';
 
 /** Shares beyond these are forgotten, the least recently used first: what they hold is lost until it comes back. */
 const MOST_KEYS = 10_000;

@@ -1,17 +1,17 @@
-import type { Warnings } from '../../errors/limited-log.js';
-import type { Pending } from '../../contracts/store.js';
+import { CircuitBreaker } from '../../calls/circuit-breaker.js';
+import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitive-stores.js';
-import type { LockSource } from '../../events/lock-channels.js';
+import type { Pending } from '../../contracts/store.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import type { LockSource } from '../../events/lock-channels.js';
+import { rateLimitChannels } from '../../events/rate-limit-channels.js';
 import { type PrimitiveRuntime, PrimitiveCalls } from '../runtime.js';
 import type { DecidedBy, Usage, RateLimitDecision } from './rate-limit-decision.js';
 import type { OnRateLimitFailure, RateLimitSettings } from './rate-limit-options.js';
-import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { LockBackend } from '../../contracts/lock-backend.js';
-import { rateLimitChannels } from '../../events/rate-limit-channels.js';
 
 /** What a call takes: at least `least` and at most `most` units. */
-export interface Units {
+interface Units {
   readonly least: number;
   readonly most: number;
 }
@@ -21,7 +21,7 @@ export interface Taken extends Usage {
 }
 
 /** Takes the answer of a store, or of this process alone; `undefined` where nobody decided. */
-export type Decided<T> = (answer: T | undefined, decidedBy: DecidedBy) => void;
+type Decided<T> = (answer: T | undefined, decidedBy: DecidedBy) => void;
 
 type Failed = (error: unknown) => void;
 
@@ -137,7 +137,7 @@ const BREAKER = { errors: 3, open: 5_000 };
  * The calls to the store of the rate limits. After the first call without an answer, or three failures in a row, calls
  * fail at once until the store replies to a PING, so that an outage does not cost each request `commandTimeout` ms.
  */
-export class RateLimitCalls extends PrimitiveCalls {
+class RateLimitCalls extends PrimitiveCalls {
   override readonly breaker: CircuitBreaker;
 
   constructor(backend: LockBackend, commandTimeout: number, warnings: Warnings) {
@@ -177,8 +177,6 @@ export class RateLimitCalls extends PrimitiveCalls {
   }
 }
 
-const { allowed, refused, failed } = rateLimitChannels;
-
 /** Publishes how a call was decided, to those who listen. */
 export function publishDecision(
   source: LockSource,
@@ -186,6 +184,7 @@ export function publishDecision(
   { template, cost }: Pick<RateLimitSettings, 'template' | 'cost'>,
   decision: Pick<RateLimitDecision, 'allowed' | 'decidedBy' | 'retryAfter'>,
 ): void {
+  const { allowed, refused } = rateLimitChannels;
   const { decidedBy, retryAfter } = decision;
   const { backend, label } = source;
   if (decision.allowed) {
@@ -197,5 +196,6 @@ export function publishDecision(
 
 /** Publishes that a call was not decided, to those who listen. */
 export function publishFailure(source: LockSource, key: string, template: string | undefined, error: unknown): void {
+  const { failed } = rateLimitChannels;
   if (failed.hasSubscribers) failed.publish({ key, template, backend: source.backend, label: source.label, error });
 }

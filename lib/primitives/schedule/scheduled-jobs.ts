@@ -1,34 +1,19 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { Subject, type Observable } from 'rxjs';
+import {
+  isPrimitiveStoreProvider,
+  type RunRecord,
+  type RunRecords,
+  type RunRequest,
+} from '../../contracts/primitive-stores.js';
+import type { Pending } from '../../contracts/store.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { scheduleChannels } from '../../events/schedule-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import { LockService } from '../../lock/lock.service.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { PrimitiveRuntime } from '../runtime.js';
-import { RunRecorder } from './run-recorder.js';
 import { scheduleLockName, scheduleOf, type Schedule, type ScheduleOptions } from './schedule-options.js';
-import type { LockSource } from '../../events/lock-channels.js';
-
-/** A run of this process, from its begin until its end is recorded. */
-class Run {
-  readonly startedAt = performance.now();
-  /** Milliseconds that `body` took; `undefined` until it has settled. */
-  took: number | undefined;
-  settle!: () => void;
-  /** Resolves when its end is recorded. */
-  readonly recorded = new Promise<void>((resolve) => (this.settle = resolve));
-
-  constructor(
-    readonly schedule: Schedule,
-    readonly fencingToken: number,
-  ) {}
-
-  /** Milliseconds since it began. */
-  get age(): number {
-    return performance.now() - this.startedAt;
-  }
-}
 
 /**
  * Runs jobs that the schedulers of all machines start, each on one machine only. `@ScheduledLock` uses it.
@@ -148,30 +133,11 @@ export class ScheduledJobs {
     if (!scheduleChannels[event.kind].hasSubscribers) return;
     const { backends } = this.runtime;
     const { backend = backends.options.defaults.backend } = schedule.lockOptions;
-    publishJobEvent(event, schedule, backends.get(backend).calls.source);
+    const { source } = backends.get(backend).calls;
+    const { kind, ...details } = event;
+    const channel = scheduleChannels[kind] as { publish(event: object): void };
+    channel.publish({ ...details, template: schedule.template, backend: source.backend, label: source.label });
   }
-}
-
-async function inRun<T>(run: Run, body: (lock: Lock) => Promise<T>, lock: Lock): Promise<T> {
-  try {
-    return await body(lock);
-  } finally {
-    run.took = run.age;
-  }
-}
-
-function runKey({ lockName, lockOptions }: Schedule, { fencingToken }: Pick<Lock, 'fencingToken'>): string {
-  return `${lockOptions.backend ?? ''}\u0000${fencingToken}\u0000${lockName}`;
-}
-
-/** Publishes what happened to a job on the channel of that kind. */
-export function publishJobEvent(
-  { kind, ...details }: ScheduledJobEvent,
-  { template }: Pick<Schedule, 'template'>,
-  { backend, label }: LockSource,
-): void {
-  const channel = scheduleChannels[kind] as { publish(event: object): void };
-  channel.publish({ ...details, template, backend, label });
 }
 
 /** What happened at a tick of a scheduled job in this process. */
@@ -229,4 +195,101 @@ export interface LastRun {
   /** The `label` of the application that ran it: host name and process id by default. */
   readonly by: string;
   readonly fencingToken: number;
+}
+
+/** A run of this process, from its begin until its end is recorded. */
+class Run {
+  readonly startedAt = performance.now();
+  /** Milliseconds that `body` took; `undefined` until it has settled. */
+  took: number | undefined;
+  settle!: () => void;
+  /** Resolves when its end is recorded. */
+  readonly recorded = new Promise<void>((resolve) => (this.settle = resolve));
+
+  constructor(
+    readonly schedule: Schedule,
+    readonly fencingToken: number,
+  ) {}
+
+  /** Milliseconds since it began. */
+  get age(): number {
+    return performance.now() - this.startedAt;
+  }
+}
+
+async function inRun<T>(run: Run, body: (lock: Lock) => Promise<T>, lock: Lock): Promise<T> {
+  try {
+    return await body(lock);
+  } finally {
+    run.took = run.age;
+  }
+}
+
+function runKey({ lockName, lockOptions }: Schedule, { fencingToken }: Pick<Lock, 'fencingToken'>): string {
+  return `${lockOptions.backend ?? ''}\u0000${fencingToken}\u0000${lockName}`;
+}
+
+/** For errors: who needs a backend that keeps primitives. */
+const RECORDS = 'Records of scheduled jobs';
+
+/** Writes and reads the records of runs, where the backend keeps them. */
+class RunRecorder {
+  constructor(private readonly runtime: PrimitiveRuntime) {}
+
+  /** Never rejects: a record that cannot be written must not fail the run. */
+  began(run: Run): Promise<void> {
+    return this.write(run, (records, request) => records.begin(request));
+  }
+
+  /** As `began`; `took` in ms. */
+  ended(run: Run, took: number, succeeded: boolean): Promise<void> {
+    return this.write(run, (records, request) => records.end({ ...request, took: Math.round(took), succeeded }));
+  }
+
+  /**
+   * @throws PrimitiveConfigError where the backend keeps no records
+   * @throws PrimitiveBackendError when the backend fails
+   */
+  async last(backend: string | undefined, name: string, lockName: string): Promise<LastRun | null> {
+    const { calls, stores } = this.runtime.home(RECORDS, this.chosen(backend));
+    const record = await calls.run('read of the last run of', name, () => stores.runs.last(lockName));
+    return record && lastRunOf(name, record);
+  }
+
+  private async write(
+    { schedule, fencingToken }: Run,
+    write: (records: RunRecords, request: RunRequest) => Pending<void>,
+  ): Promise<void> {
+    const { name, lockName, atMostFor, lockOptions } = schedule;
+    const { backends } = this.runtime;
+    const backend = this.chosen(lockOptions.backend);
+    if (!isPrimitiveStoreProvider(backends.get(backend).calls.backend)) return;
+    const request = { name: lockName, token: fencingToken, by: backends.options.label, atMostFor };
+    try {
+      const { calls, stores } = this.runtime.home(RECORDS, backend);
+      await calls.run('record of a run of', name, () => write(stores.runs, request));
+    } catch (error) {
+      backends.logger.warn(`${(error as Error).message}; lastRun() may not show this run as it was`);
+    }
+  }
+
+  private chosen(backend: string | undefined): string | undefined {
+    return backend ?? this.runtime.backends.options.defaults.backend;
+  }
+}
+
+function lastRunOf(name: string, { token, by, startedAt, end, overdue }: RunRecord): LastRun {
+  return {
+    name,
+    startedAt: new Date(startedAt),
+    endedAt: end ? new Date(end.at) : null,
+    outcome: outcomeOf(end, overdue),
+    by,
+    fencingToken: token,
+  };
+}
+
+function outcomeOf(end: RunRecord['end'], overdue: boolean): LastRun['outcome'] {
+  if (end) return end.succeeded ? 'succeeded' : 'failed';
+  return overdue ? 'unknown' : 'running';
 }

@@ -1,29 +1,62 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { PermitRequest } from '../../contracts/primitive-stores.js';
 import { PermitLostError, type PermitLostReason } from '../../errors/primitive-errors.js';
-import type { LockSource } from '../../events/lock-channels.js';
 import type { SemaphoreCall } from '../../events/semaphore-channels.js';
-import { type Instant, onceRead } from '../../timing/clock.js';
+import { driftOf } from '../../lock/grant/grant.js';
+import { elapsedSince, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
-import { callOf, heldFor, publishLost, publishReleased, type ObservedPermit } from './permit-events.js';
-import { trustedOf, type PermitTurn } from './permit-watchdog.js';
+import { callOf, heldFor, publishLost, publishReleased } from './permit-events.js';
+import type { PermitLine } from './permit-line.js';
+import type { PermitSource } from './permit-source.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
+
+/** What one call has of a semaphore. Obtained from `SemaphoreService`. It has the shape of a `Lock`. */
+export interface Permit extends AsyncDisposable {
+  /** The name of the semaphore. */
+  readonly key: string;
+  /** How many permits it stands for. */
+  readonly count: number;
+  /**
+   * What the store has of this grant. Holders of one process share it if the process passes the permit from one to the
+   * next without a request to the store; `fencingToken` distinguishes them.
+   */
+  readonly owner: string;
+  /**
+   * A number of its own for each holder. It rises with every grant of the store, which reserves some for the callers
+   * that hold the permit one after another. As several callers hold permits at once, a resource cannot refuse all
+   * tokens below the highest; use it to tell holders apart.
+   */
+  readonly fencingToken: number;
+
+  /**
+   * Aborted with the `PermitLostError` when the permit is lost, at the latest at its local deadline, whatever the store
+   * does. Reading it reads the clock, so that it is right even directly after the process was paused.
+   */
+  get signal(): AbortSignal;
+
+  /** Whether the permit is still trusted. Reads the clock. */
+  get held(): boolean;
+
+  /** Milliseconds of trusted lease left, counted from before the request was sent; 0 once lost or released. */
+  remaining(): number;
+
+  /** Throws `PermitLostError` unless the permit is held: call it before a step that must not run without one. */
+  assertHeld(): void;
+
+  /**
+   * Gives the permit back, or passes it on to a call of this process that waits. A second call settles as the first
+   * did. While the store does not confirm, the release is repeated in the background until the lease ends; this call
+   * waits only for the first attempt.
+   *
+   * @throws PermitLostError when it had been lost before
+   */
+  release(): Promise<void>;
+}
 
 const RELEASED = Promise.resolve();
 
-/** Where permits come from, and where they return. */
-export interface PermitHome {
-  /** Where the events of its permits come from. */
-  readonly source: LockSource;
-  /**
-   * Tells whether the store answered, within the `remaining` ms of lease, that the permit was gone already; at the end
-   * of the lease at the latest. `mayStay`: nobody relies on it that the store has the permit back by then.
-   */
-  takeBack(permit: HeldPermit, remaining: number, mayStay: boolean, onTaken: (gone: boolean) => void): void;
-  permitLost(permit: HeldPermit): void;
-}
-
 /** One call's hold of the permits of a turn, with its local deadline. It ends once, by release or by loss. */
-export class HeldPermit implements Permit, ObservedPermit {
+export class HeldPermit implements Permit {
   readonly fencingToken: number;
   /** Its place in the list of the watchdog. */
   place: Place<HeldPermit> | undefined;
@@ -33,6 +66,7 @@ export class HeldPermit implements Permit, ObservedPermit {
   renewing = false;
   /** Failed renewals since the last confirmed one. */
   failures = 0;
+  /** When (monotonic, ms) it was granted, for its events; `undefined` if nobody listened then. */
   grantedAt: number | undefined;
   private lostError: PermitLostError | undefined;
   private controller: AbortController | undefined;
@@ -44,7 +78,7 @@ export class HeldPermit implements Permit, ObservedPermit {
   constructor(
     readonly turn: PermitTurn,
     private readonly settings: SemaphoreSettings,
-    private readonly home: PermitHome,
+    private readonly source: PermitSource,
     /** The call that took it, if that has published an event. */
     private recorded: SemaphoreCall | undefined,
   ) {
@@ -61,7 +95,7 @@ export class HeldPermit implements Permit, ObservedPermit {
   }
 
   get call(): SemaphoreCall {
-    return (this.recorded ??= callOf(this.home.source, this.key, this.settings));
+    return (this.recorded ??= callOf(this.source.eventSource, this.key, this.settings));
   }
 
   get count(): number {
@@ -133,7 +167,7 @@ export class HeldPermit implements Permit, ObservedPermit {
   lose(reason: PermitLostReason): void {
     if (this.isOver) return;
     this.lostError = this.lossOf(reason);
-    this.home.permitLost(this);
+    this.source.permitLost(this);
     publishLost(this, reason);
     const { controller, context, lostError } = this;
     this.context = undefined;
@@ -163,7 +197,7 @@ export class HeldPermit implements Permit, ObservedPermit {
     this.context = undefined;
     const held = heldFor(this);
     return new Promise((resolve, reject) => {
-      this.home.takeBack(this, trustedOf(this.turn.lease), mayStay, (gone) => {
+      this.source.takeBack(this, trustedOf(this.turn.lease), mayStay, (gone) => {
         if (lost) return reject(lost);
         // After the deadline, "gone" says nothing: the lease had ended.
         const taken = gone && trustedOf(this.turn.lease) > 0;
@@ -187,45 +221,78 @@ export class HeldPermit implements Permit, ObservedPermit {
   }
 }
 
-/** What one call has of a semaphore. Obtained from `SemaphoreService`. It has the shape of a `Lock`. */
-export interface Permit extends AsyncDisposable {
-  /** The name of the semaphore. */
-  readonly key: string;
-  /** How many permits it stands for. */
-  readonly count: number;
-  /**
-   * What the store has of this grant. Holders of one process share it if the process passes the permit from one to the
-   * next without a request to the store; `fencingToken` distinguishes them.
-   */
-  readonly owner: string;
-  /**
-   * A number of its own for each holder. It rises with every grant of the store, which reserves some for the callers
-   * that hold the permit one after another. As several callers hold permits at once, a resource cannot refuse all
-   * tokens below the highest; use it to tell holders apart.
-   */
+/** How long (ms) a turn lasts at most: then the store decides again who is next, over all processes. */
+const LONGEST_TURN = 10;
+/** With less than this share of a grant left, nobody enters before it is renewed. */
+const ENOUGH = 0.5;
+
+/**
+ * Permits that the store granted to this process under one ticket. Callers hold them one after another without a
+ * request, each with a fencing token of its own, until the turn ends; then they go back to the store.
+ */
+export class PermitTurn {
+  /** Whether the permits were given back, or lost. */
+  over = false;
+  lease: PermitLease;
+  private nextToken: number;
+  private readonly endOfTokens: number;
+  private readonly endsAt = performance.now() + LONGEST_TURN;
+
+  constructor(
+    readonly request: PermitRequest,
+    /** The calls among which it is passed on. */
+    readonly line: PermitLine,
+    grant: PermitGrant,
+    /** Whether its ticket had to wait in the queue at the store. */
+    readonly fromQueue: boolean,
+  ) {
+    this.lease = grant;
+    this.nextToken = grant.fencingToken;
+    this.endOfTokens = grant.fencingToken + grant.tokens;
+  }
+
+  takeToken(): number {
+    return this.nextToken++;
+  }
+
+  /** Whether another caller may hold the permits before they go back. */
+  get goesOn(): boolean {
+    return !this.over && this.nextToken < this.endOfTokens && performance.now() < this.endsAt && isEnough(this.lease);
+  }
+
+  /** The store answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
+  renewed(sentAt: Instant, remaining: number): void {
+    const lease = { sentAt, remaining };
+    if (trustedOf(lease) > trustedOf(this.lease)) this.lease = lease;
+  }
+}
+
+/** Milliseconds that the store granted, and the instant before the request was sent from which they count. */
+interface PermitLease {
+  readonly sentAt: Instant;
+  readonly remaining: number;
+}
+
+/** What the store granted: a lease and a range of fencing tokens. */
+export interface PermitGrant extends PermitLease {
   readonly fencingToken: number;
+  readonly tokens: number;
+}
 
-  /**
-   * Aborted with the `PermitLostError` when the permit is lost, at the latest at its local deadline, whatever the store
-   * does. Reading it reads the clock, so that it is right even directly after the process was paused.
-   */
-  get signal(): AbortSignal;
+/** A new object is written field by field on the path of every permit: V8 takes 2 µs to spread one into another. */
+export function grantOf(
+  sentAt: Instant,
+  { remaining, fencingToken, tokens }: Omit<PermitGrant, 'sentAt'>,
+): PermitGrant {
+  return { sentAt, remaining, fencingToken, tokens };
+}
 
-  /** Whether the permit is still trusted. Reads the clock. */
-  get held(): boolean;
+/** Milliseconds of a lease that can be trusted; 0 or less when its deadline has passed. */
+export function trustedOf({ sentAt, remaining }: PermitLease): number {
+  return remaining - driftOf(remaining) - elapsedSince(sentAt);
+}
 
-  /** Milliseconds of trusted lease left, counted from before the request was sent; 0 once lost or released. */
-  remaining(): number;
-
-  /** Throws `PermitLostError` unless the permit is held: call it before a step that must not run without one. */
-  assertHeld(): void;
-
-  /**
-   * Gives the permit back, or passes it on to a call of this process that waits. A second call settles as the first
-   * did. While the store does not confirm, the release is repeated in the background until the lease ends; this call
-   * waits only for the first attempt.
-   *
-   * @throws PermitLostError when it had been lost before
-   */
-  release(): Promise<void>;
+/** Whether enough of the lease is left for a caller to enter. */
+export function isEnough(lease: PermitLease): boolean {
+  return trustedOf(lease) >= ENOUGH * lease.remaining;
 }

@@ -2,49 +2,16 @@ import type {
   AcquirePermitsAnswer,
   PermitRequest,
   PermitsGranted,
-  SemaphoreStore,
   WaiterState,
 } from '../../contracts/primitive-stores.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
-import type { PrimitiveCalls } from '../runtime.js';
-import type { PermitCall } from './permit-line.js';
-import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './permit-watchdog.js';
-import type { SemaphoreSettings } from './semaphore-options.js';
+import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
+import type { PermitCall, PermitLine } from './permit-line.js';
+import type { PermitSource } from './permit-source.js';
 
 const OPERATION = 'acquisition of a permit of semaphore';
-
-/** What a bid uses of its process. */
-export interface BidDesk {
-  readonly store: SemaphoreStore;
-  readonly calls: PrimitiveCalls;
-  readonly queues: {
-    /** From now on, messages for the ticket of the bid reach it. */
-    enter(bid: PermitBid): void;
-    /** The ticket stands in the queue at the store; the next lease there ends in `nextEnd` ms. */
-    wait(bid: PermitBid, nextEnd: number): void;
-    leave(bid: PermitBid): void;
-  };
-  newTicket(): string;
-  /** Gives permits back, or takes the ticket out of the queue. */
-  giveBack(request: PermitRequest, lease: number): void;
-}
-
-/** The calls that a bid is made for. */
-export interface Bidder {
-  readonly name: string;
-  readonly settings: Pick<SemaphoreSettings, 'permits' | 'count' | 'ttl'>;
-  /** How many bids have a request under way, also those of calls that try once. */
-  asking: number;
-  /** The bid has ended. Returns the turn, or nothing if nobody waits for it any more. */
-  granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined;
-  /** The store answered that too few permits are free. */
-  busy(bid: PermitBid): void;
-  /** The ticket has no place in the queue at the store, and asks for one. */
-  asksAnew(bid: PermitBid): void;
-  failed(bid: PermitBid, error: PrimitiveBackendError): void;
-}
 
 /**
  * One ticket that asks the store for permits, and waits in its queue if it has to; the grant comes as the answer to a
@@ -72,28 +39,29 @@ export class PermitBid {
   queuePlace: Place<PermitBid> | undefined;
 
   constructor(
-    private readonly desk: BidDesk,
-    private readonly bidder: Bidder,
-    /** The call that it is made for; others are made for the first call that waits. */
+    private readonly source: PermitSource,
+    /** The calls that it is made for. */
+    private readonly line: PermitLine,
+    /** The one call that it is made for; other bids are made for the first call that waits. */
     readonly call?: PermitCall,
   ) {
-    this.ticket = desk.newTicket();
+    this.ticket = source.newTicket();
   }
 
   get name(): string {
-    return this.bidder.name;
+    return this.line.name;
   }
 
   get permits(): number {
-    return this.bidder.settings.permits;
+    return this.line.settings.permits;
   }
 
   get request(): PermitRequest {
-    return { name: this.name, ticket: this.ticket, count: this.bidder.settings.count };
+    return { name: this.name, ticket: this.ticket, count: this.line.settings.count };
   }
 
   begin(): void {
-    this.desk.queues.enter(this);
+    this.source.queues.enter(this);
     this.ask();
   }
 
@@ -101,7 +69,7 @@ export class PermitBid {
   giveUp({ kept = true } = {}): void {
     if (this.over) return;
     this.end();
-    if (kept) this.desk.giveBack(this.request, this.bidder.settings.ttl);
+    if (kept) this.source.giveBack(this.request, this.line.settings.ttl);
   }
 
   /** A message said that the ticket was granted its permits. */
@@ -116,25 +84,25 @@ export class PermitBid {
     else if (state.status === 'gone') this.askAnew();
     else {
       [this.base, this.lastToken] = [sentAt, lastToken];
-      this.bidder.busy(this);
+      this.line.busy(this);
     }
   }
 
   /** A heartbeat failed. */
   beatFailed(error: PrimitiveBackendError): void {
-    if (!this.over) this.bidder.failed(this, error);
+    if (!this.over) this.line.failed(this, error);
   }
 
   private ask(): void {
-    const { desk, call } = this;
-    const { permits, ttl } = this.bidder.settings;
+    const { source, call } = this;
+    const { permits, ttl } = this.line.settings;
     const [request, sentAt] = [this.request, currentInstant()];
     const { name, ticket, count } = request;
     this.setAsking(true);
-    desk.calls.ask(
+    source.calls.ask(
       OPERATION,
       name,
-      () => desk.store.acquire({ name, ticket, count, permits, ttl, queues: call === undefined }),
+      () => source.store.acquire({ name, ticket, count, permits, ttl, queues: call === undefined }),
       (answer) => this.answered(sentAt, request, answer),
       (error) => this.failed(error),
       { late: (answer) => this.answeredLate(request, answer) },
@@ -147,8 +115,8 @@ export class PermitBid {
     this.failures = 0;
     if (answer.status === 'granted') return this.granted(grantOf(sentAt, answer));
     [this.base, this.lastToken] = [sentAt, answer.lastToken];
-    if (!this.call) this.desk.queues.wait(this, answer.nextEnd);
-    this.bidder.busy(this);
+    if (!this.call) this.source.queues.wait(this, answer.nextEnd);
+    this.line.busy(this);
   }
 
   /**
@@ -156,10 +124,10 @@ export class PermitBid {
    * the queue: a request that was sent twice may have entered the queue after the release.
    */
   private answeredLate(request: PermitRequest, answer: AcquirePermitsAnswer): void {
-    const { desk, turn } = this;
+    const { source, turn } = this;
     if (request.ticket === this.ticket && (!this.over || turn?.over === false)) return;
-    if (answer.status === 'granted') desk.giveBack(request, answer.remaining);
-    else if (!this.call) desk.giveBack(request, this.bidder.settings.ttl);
+    if (answer.status === 'granted') source.giveBack(request, answer.remaining);
+    else if (!this.call) source.giveBack(request, this.line.settings.ttl);
   }
 
   /** `confirmed`: renewed just now, so that a caller enters with whatever is left. */
@@ -170,8 +138,8 @@ export class PermitBid {
       if (trustedOf(grant) <= 0) return this.failed(this.tooLate());
     }
     this.end();
-    this.turn = this.bidder.granted(this, grant);
-    if (!this.turn) this.desk.giveBack(this.request, this.bidder.settings.ttl);
+    this.turn = this.line.granted(this, grant);
+    if (!this.turn) this.source.giveBack(this.request, this.line.settings.ttl);
   }
 
   /** Renews a grant of which little is left. */
@@ -179,9 +147,9 @@ export class PermitBid {
     if (this.asking) return;
     this.setAsking(true);
     const sentAt = currentInstant();
-    const request = { ...this.request, ttl: this.bidder.settings.ttl };
-    this.desk.calls
-      .run('renewal of a permit of semaphore', this.name, () => this.desk.store.renew(request))
+    const request = { ...this.request, ttl: this.line.settings.ttl };
+    this.source.calls
+      .run('renewal of a permit of semaphore', this.name, () => this.source.store.renew(request))
       .then(
         (remaining) => {
           if (this.over) return;
@@ -194,11 +162,11 @@ export class PermitBid {
   }
 
   private tooLate(): PrimitiveBackendError {
-    const { ttl } = this.bidder.settings;
-    return this.desk.calls.failure(OPERATION, this.name, `granted too late: the lease of ${ttl} ms had ended`);
+    const { ttl } = this.line.settings;
+    return this.source.calls.failure(OPERATION, this.name, `granted too late: the lease of ${ttl} ms had ended`);
   }
 
-  /** Asks again after a pause, unless the bidder gives it up. */
+  /** Asks again after a pause, unless the line gives it up. */
   private failed(error: PrimitiveBackendError): void {
     if (this.over) return;
     this.setAsking(false);
@@ -207,26 +175,26 @@ export class PermitBid {
     };
     setTimeout(again, backoff(this.failures)).unref();
     this.failures += 1;
-    this.bidder.failed(this, error);
+    this.line.failed(this, error);
   }
 
   /** Asks with another ticket, because the store has forgotten this one. */
   private askAnew(): void {
-    this.desk.queues.leave(this);
-    this.ticket = this.desk.newTicket();
+    this.source.queues.leave(this);
+    this.ticket = this.source.newTicket();
     [this.base, this.lastToken] = [currentInstant(), 0];
-    this.bidder.asksAnew(this);
+    this.line.asksAnew(this);
     if (!this.over) this.begin();
   }
 
   private setAsking(asking: boolean): void {
-    if (asking !== this.asking) this.bidder.asking += asking ? 1 : -1;
+    if (asking !== this.asking) this.line.asking += asking ? 1 : -1;
     this.asking = asking;
   }
 
   private end(): void {
     this.over = true;
     this.setAsking(false);
-    this.desk.queues.leave(this);
+    this.source.queues.leave(this);
   }
 }

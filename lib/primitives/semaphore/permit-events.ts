@@ -6,16 +6,9 @@ import {
   type SemaphoreFailed,
   type SemaphoreHoldEvent,
 } from '../../events/semaphore-channels.js';
+import type { HeldPermit } from './held-permit.js';
+import type { PermitCall } from './permit-line.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
-
-/** A hold, as its events see it. */
-export interface ObservedPermit {
-  readonly call: SemaphoreCall;
-  readonly owner: string;
-  readonly fencingToken: number;
-  /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
-  grantedAt: number | undefined;
-}
 
 /** Whether somebody listens to the beginning or the end of holds. */
 export function permitsAreObserved(): boolean {
@@ -33,7 +26,7 @@ export function callOf(
 }
 
 /** Publishes that the call that began at `startedAt` has its permits, and notes since when. */
-export function publishAcquired(permit: ObservedPermit, startedAt: number): void {
+export function publishAcquired(permit: HeldPermit, startedAt: number): void {
   permit.grantedAt = performance.now();
   if (!semaphoreChannels.acquired.hasSubscribers) return;
   const { call, owner, fencingToken, grantedAt } = permit;
@@ -41,11 +34,7 @@ export function publishAcquired(permit: ObservedPermit, startedAt: number): void
 }
 
 /** Publishes why a call ended without permits; `reason` where too few of them were not why. */
-export function publishRefusal(
-  refused: { readonly call: SemaphoreCall; readonly startedAt: number },
-  error: unknown,
-  reason: SemaphoreFailed['reason'],
-): void {
+export function publishRefusal(refused: PermitCall, error: unknown, reason: SemaphoreFailed['reason']): void {
   const { timedOut, failed } = semaphoreChannels;
   const busy = error instanceof SemaphoreTimeoutError;
   if (!(busy ? timedOut : failed).hasSubscribers) return;
@@ -54,21 +43,21 @@ export function publishRefusal(
   else failed.publish({ ...event, reason, error });
 }
 
-export function publishLost(permit: ObservedPermit, reason: PermitLostReason, held = heldFor(permit)): void {
+export function publishLost(permit: HeldPermit, reason: PermitLostReason, held = heldFor(permit)): void {
   if (semaphoreChannels.lost.hasSubscribers) semaphoreChannels.lost.publish({ ...eventOf(permit), reason, held });
 }
 
-export function publishReleased(permit: ObservedPermit, held: number | undefined): void {
+export function publishReleased(permit: HeldPermit, held: number | undefined): void {
   if (!semaphoreChannels.released.hasSubscribers) return;
   const { call, owner, fencingToken } = permit;
   semaphoreChannels.released.publish({ call, owner, fencingToken, held });
 }
 
 /** Milliseconds since the grant; `undefined` if nobody listened then. */
-export function heldFor({ grantedAt }: ObservedPermit): number | undefined {
+export function heldFor({ grantedAt }: HeldPermit): number | undefined {
   return grantedAt === undefined ? undefined : performance.now() - grantedAt;
 }
 
-function eventOf({ call, owner, fencingToken }: ObservedPermit): SemaphoreHoldEvent {
+function eventOf({ call, owner, fencingToken }: HeldPermit): SemaphoreHoldEvent {
   return { call, owner, fencingToken };
 }

@@ -1,30 +1,19 @@
-import type { PermitRequest } from '../../contracts/primitive-stores.js';
-import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
-import { LinkedList, type Place } from '../../timing/linked-list.js';
-import type { HeldPermit } from './held-permit.js';
-import { PermitBid, type BidDesk, type Bidder } from './permit-bid.js';
-import { PermitTurn, type PermitGrant, type TurnPlace } from './permit-watchdog.js';
-import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreTimeoutError } from '../../errors/primitive-errors.js';
-import type { LockSource } from '../../events/lock-channels.js';
-import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
+import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
-import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
+import { LinkedList, type Place } from '../../timing/linked-list.js';
+import type { Expiring, Timeout } from '../../timing/timeouts.js';
+import { PermitTurn, type HeldPermit, type PermitGrant } from './held-permit.js';
+import { PermitBid } from './permit-bid.js';
 import { callOf, permitsAreObserved, publishAcquired, publishRefusal } from './permit-events.js';
+import type { PermitSource } from './permit-source.js';
+import type { SemaphoreSettings } from './semaphore-options.js';
 
 /** How many calls of a line make a crowd, which is served in turns: a round trip for each permit would hold it up. */
 const CROWD = 16;
 /** How long (ms) a call waits in a crowd, which turns may serve soon, before it has a bid for itself. */
 const PATIENCE = 50;
-
-/** What a line uses of its process. */
-export interface LineDesk extends BidDesk {
-  hold(call: PermitCall, turn: PermitTurn): HeldPermit;
-  giveBack(request: PermitRequest, lease: number, options?: { held?: boolean }): void;
-  /** Gives the permits of the semaphore back that nobody of this process holds any more. */
-  giveBackKept(name: string): void;
-  forget(line: PermitLine): void;
-}
 
 /**
  * The calls of this process that want the same of one semaphore, in order of arrival. Bids at the store ask for them,
@@ -34,7 +23,8 @@ export interface LineDesk extends BidDesk {
  * In a crowd, the next calls get what the first one had for the rest of the turn. Every second call has a bid, as far
  * as there are permits, and each one from `PATIENCE` on.
  */
-export class PermitLine implements CallHost, Bidder, TurnPlace {
+export class PermitLine {
+  /** How many bids have a request under way, also those of calls that try once. */
   asking = 0;
   private readonly calls = new LinkedList<PermitCall>();
   private waiting = 0;
@@ -56,7 +46,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   private readonly onTickEnd = () => this.endTick();
 
   constructor(
-    private readonly desk: LineDesk,
+    private readonly source: PermitSource,
     readonly name: string,
     readonly settings: Pick<SemaphoreSettings, 'permits' | 'count' | 'ttl'>,
   ) {}
@@ -78,11 +68,13 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     if (this.bidding < this.waiting) this.haveBidsLater();
   }
 
+  /** The wait of the call is over. */
   expired(call: PermitCall): void {
     if (this.asking === 0) return call.refuse(this.failure ?? call.timedOut(), 'backend');
     call.overdue = this.overdue = true;
   }
 
+  /** The call waits no more. */
   left(call: PermitCall): void {
     if (!call.place?.leave()) return;
     if (call.triesOnce) {
@@ -94,6 +86,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     if (this.bidding > this.waiting || this.waiting === CROWD - 1) this.lookAtTickEnd();
   }
 
+  /** The bid has ended. Returns the turn, or nothing if nobody waits for it any more. */
   granted(bid: PermitBid, grant: PermitGrant): PermitTurn | undefined {
     const { queued } = bid;
     this.remove(bid);
@@ -108,6 +101,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     return turn;
   }
 
+  /** The store answered that too few permits are free. */
   busy(bid: PermitBid): void {
     this.failure = undefined;
     if (bid.call) {
@@ -122,6 +116,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     this.refuseOverdue();
   }
 
+  /** The ticket has no place in the queue at the store, and asks for one. */
   asksAnew(bid: PermitBid): void {
     if (bid.call) return bid.call.refuse(bid.call.timedOut(), 'backend');
     if (bid.queued) this.queued -= 1;
@@ -135,10 +130,12 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     this.refuseOverdue();
   }
 
+  /** A caller no longer holds the permits of a turn. */
   holderLeft(): void {
     this.holders -= 1;
   }
 
+  /** Whether the permits stay with this process: for a call that waits or, with `mayStay`, for one that may come. */
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
     if (!turn.goesOn) return false;
     // After a grant out of the queue, calls of other processes may be next.
@@ -153,10 +150,11 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     this.lookAtTickEnd();
   }
 
+  /** Gives the permits back that nobody has come for. */
   giveBackKept(): void {
     for (const turn of this.kept) {
       turn.over = true;
-      this.desk.giveBack(turn.request, this.settings.ttl, { held: true });
+      this.source.giveBack(turn.request, this.settings.ttl, { held: true });
     }
     this.kept = [];
   }
@@ -165,7 +163,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
     if (this.calls.first || this.tries.first || this.bids.first || this.holders > 0 || this.kept.length > 0) return;
     clearTimeout(this.patience);
     this.patience = undefined;
-    this.desk.forget(this);
+    this.source.forget(this);
   }
 
   close(error: (name: string) => Error): void {
@@ -178,15 +176,15 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 
   private tryOnce(call: PermitCall): void {
-    this.desk.giveBackKept(this.name);
+    this.source.giveBackKept(this.name);
     call.place = this.tries.push(call);
-    const bid = (call.bid = new PermitBid(this.desk, this, call));
+    const bid = (call.bid = new PermitBid(this.source, this, call));
     bid.begin();
   }
 
   private admit(call: PermitCall, turn: PermitTurn): void {
     this.holders += 1;
-    call.admit(this.desk.hold(call, turn));
+    call.admit(this.source.hold(call, turn));
   }
 
   private refuseOverdue(): void {
@@ -207,7 +205,7 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   /** Makes bids until there are `count`, or one for each call. */
   private haveBids(count: number): void {
     while (this.bidding < Math.min(count, this.waiting)) {
-      const bid = new PermitBid(this.desk, this);
+      const bid = new PermitBid(this.source, this);
       bid.place = this.bids.push(bid);
       this.bidding += 1;
       bid.begin();
@@ -254,15 +252,6 @@ export class PermitLine implements CallHost, Bidder, TurnPlace {
   }
 }
 
-/** Where a call waits. */
-export interface CallHost {
-  join(call: PermitCall): void;
-  /** Its wait is over. */
-  expired(call: PermitCall): void;
-  /** It waits no more. */
-  left(call: PermitCall): void;
-}
-
 /** One call that wants permits: how long it waits, and what it gets. */
 export class PermitCall implements Expiring {
   readonly startedAt = performance.now();
@@ -271,35 +260,35 @@ export class PermitCall implements Expiring {
   /** Its place among those that wait. */
   place: Place<PermitCall> | undefined;
   /** What asks the store for it alone, where it tries once. */
-  bid: { giveUp(): void } | undefined;
+  bid: PermitBid | undefined;
   /** The wait is over, and the call stays only for an answer that is under way. */
   overdue = false;
   private over = false;
   private metContention = false;
-  private host: CallHost | undefined;
+  private line: PermitLine | undefined;
   private timeout: Timeout | undefined;
   private abortion: { leave(): void } | undefined;
 
   constructor(
-    private readonly source: LockSource,
+    private readonly source: PermitSource,
     readonly name: string,
     readonly settings: SemaphoreSettings,
     private readonly resolve: (permit: HeldPermit) => void,
     private readonly reject: (error: unknown) => void,
   ) {}
 
-  begin(hostOf: () => CallHost, timeouts: Timeouts): void {
+  begin(): void {
     const { wait, signal } = this.settings;
     mustNotEnd();
     if (signal) this.abortion = listenToAbort(signal, () => this.refuse(signal.reason, 'aborted'));
-    if (wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
+    if (wait > 0 && wait !== Infinity) this.timeout = this.source.timeouts.start(wait, this);
     if (semaphoreChannels.attempt.hasSubscribers) semaphoreChannels.attempt.publish({ call: this.call, wait });
     // Who listens to the event may have ended the call.
-    if (!this.over) (this.host = hostOf()).join(this);
+    if (!this.over) (this.line = this.source.lineOf(this.name, this.settings)).join(this);
   }
 
   get call(): SemaphoreCall {
-    return (this.recorded ??= callOf(this.source, this.name, this.settings));
+    return (this.recorded ??= callOf(this.source.eventSource, this.name, this.settings));
   }
 
   /** Whether it asks the store once, and does not wait. */
@@ -308,7 +297,7 @@ export class PermitCall implements Expiring {
   }
 
   expire(): void {
-    this.host?.expired(this);
+    this.line?.expired(this);
   }
 
   admit(permit: HeldPermit): void {
@@ -340,6 +329,6 @@ export class PermitCall implements Expiring {
     mayEnd();
     this.timeout?.leave();
     this.abortion?.leave();
-    this.host?.left(this);
+    this.line?.left(this);
   }
 }

@@ -1,30 +1,37 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Warnings } from '../../errors/limited-log.js';
 import type {
   PermitReleaseAnswer,
   PermitRequest,
   SemaphoreStore,
   SemaphoreUse,
 } from '../../contracts/primitive-stores.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
-import { BriefMap } from '../../timing/brief-map.js';
-import { HeldPermit, type PermitHome } from './held-permit.js';
-import { PermitCall, PermitLine, type LineDesk } from './permit-line.js';
-import { type PermitTurn, PermitWatchdog } from './permit-watchdog.js';
+import { HeldPermit, type PermitTurn } from './held-permit.js';
+import { PermitCall, PermitLine } from './permit-line.js';
+import { PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 
 const RELEASE = 'release of a permit of semaphore';
 
-/** The permits of this process at one backend: takes them, keeps them renewed, gives them back. */
-export class PermitSource implements LineDesk, PermitHome {
+/**
+ * The permits of this process at one backend: takes them, keeps them renewed, gives them back.
+ *
+ * A `PermitCall` waits in the `PermitLine` of its semaphore, which asks the store for permits by `PermitBid`s;
+ * `SemaphoreQueues` tell those that wait at the store what it says of their tickets. What a bid is granted is a
+ * `PermitTurn`: calls of the line hold it one after another, each as a `HeldPermit`, until it goes back to the store.
+ */
+export class PermitSource {
   readonly store: SemaphoreStore;
   readonly calls: PrimitiveCalls;
-  readonly source: LockSource;
+  /** Where the events of its permits come from. */
+  readonly eventSource: LockSource;
   /** What the tickets of this process begin with. */
   readonly process = randomUUID();
   readonly queues = new SemaphoreQueues(this);
@@ -46,7 +53,7 @@ export class PermitSource implements LineDesk, PermitHome {
   ) {
     this.store = stores.semaphores;
     this.calls = calls;
-    this.source = source;
+    this.eventSource = source;
     this.watchdog = new PermitWatchdog(this.store, calls, logger);
     const send = (request: PermitRequest, limit: number) =>
       calls.run(RELEASE, request.name, () => this.store.release(request), { limit });
@@ -62,11 +69,17 @@ export class PermitSource implements LineDesk, PermitHome {
     return new Promise((resolve, reject) => {
       if (this.stopping) throw this.shuttingDown(name);
       settings.signal?.throwIfAborted();
-      new PermitCall(this.source, name, settings, resolve, reject).begin(
-        () => this.lineOf(name, settings),
-        this.timeouts,
-      );
+      new PermitCall(this, name, settings, resolve, reject).begin();
     });
+  }
+
+  /** The line of the calls that want the same of the semaphore. */
+  lineOf(name: string, settings: SemaphoreSettings): PermitLine {
+    let lines = this.lines.get(name);
+    if (!lines) this.lines.add(name, (lines = []));
+    let line = lines.find((each) => each.serves(settings));
+    if (!line) lines.push((line = new PermitLine(this, name, settings)));
+    return line;
   }
 
   newTicket(): string {
@@ -80,6 +93,7 @@ export class PermitSource implements LineDesk, PermitHome {
     return this.calls.run('reading of semaphore', name, () => this.store.use(name));
   }
 
+  /** Gives the permits of the semaphore back that nobody of this process holds any more. */
   giveBackKept(name: string): void {
     for (const line of this.lines.get(name) ?? []) line.giveBackKept();
   }
@@ -97,19 +111,23 @@ export class PermitSource implements LineDesk, PermitHome {
     return permit;
   }
 
+  /**
+   * Tells whether the store answered, within the `remaining` ms of lease, that the permit was gone already; at the end
+   * of the lease at the latest. `mayStay`: nobody relies on it that the store has the permit back by then.
+   */
   takeBack(permit: HeldPermit, remaining: number, mayStay: boolean, onTaken: (gone: boolean) => void): void {
     const { turn, ttl } = permit;
-    const { place, request } = turn;
+    const { line, request } = turn;
     this.drop(permit);
     // `drain` has given it back.
     if (permit.lost?.reason === 'shutdown') return onTaken(false);
-    if (place.keeps(turn, mayStay)) {
+    if (line.keeps(turn, mayStay)) {
       onTaken(false);
-      return place.passOn(turn);
+      return line.passOn(turn);
     }
     turn.over = true;
-    place.giveBackKept();
-    place.forgetIfIdle();
+    line.giveBackKept();
+    line.forgetIfIdle();
     if (remaining <= 0) {
       this.giveBack(request, ttl, { held: true });
       return onTaken(false);
@@ -125,10 +143,13 @@ export class PermitSource implements LineDesk, PermitHome {
     const { turn } = permit;
     turn.over = true;
     this.drop(permit);
-    turn.place.forgetIfIdle();
+    turn.line.forgetIfIdle();
   }
 
-  /** A first attempt without an answer is repeated in the background for as long as the lease may last. */
+  /**
+   * Gives permits back, or takes the ticket out of the queue. A first attempt without an answer is repeated in the
+   * background for as long as the lease may last.
+   */
   giveBack(
     request: PermitRequest,
     lease: number,
@@ -168,16 +189,8 @@ export class PermitSource implements LineDesk, PermitHome {
     this.retries.stop();
   }
 
-  private lineOf(name: string, settings: SemaphoreSettings): PermitLine {
-    let lines = this.lines.get(name);
-    if (!lines) this.lines.add(name, (lines = []));
-    let line = lines.find((each) => each.serves(settings));
-    if (!line) lines.push((line = new PermitLine(this, name, settings)));
-    return line;
-  }
-
   private drop(permit: HeldPermit): void {
-    if (permit.place) permit.turn.place.holderLeft();
+    if (permit.place) permit.turn.line.holderLeft();
     this.watchdog.unwatch(permit);
     if (!this.watchdog.watches) this.emptied?.();
   }

@@ -1,7 +1,8 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import type { BidDesk, PermitBid } from './permit-bid.js';
+import type { PermitBid } from './permit-bid.js';
+import type { PermitSource } from './permit-source.js';
 
 /** How often (ms) a process asks for its waiters at a semaphore: what a lost message costs. */
 const BEAT = 400;
@@ -9,12 +10,6 @@ const BEAT = 400;
 const AFTER_END = 5;
 /** How many waiters one heartbeat asks for: the oldest ones, because they are granted first, and some of the others. */
 const [OLDEST, OTHERS] = [90, 10];
-
-/** What the queues use of their process. */
-interface WaitingDesk extends Pick<BidDesk, 'store' | 'calls'> {
-  /** What the tickets of this process begin with. */
-  readonly process: string;
-}
 
 /**
  * The bids of one process, each with a ticket at the store. Sends one heartbeat for all that wait in the queue of a
@@ -26,16 +21,18 @@ export class SemaphoreQueues {
   private readonly queues = new Map<string, Queue>();
   private listening = false;
 
-  constructor(private readonly desk: WaitingDesk) {}
+  constructor(private readonly source: PermitSource) {}
 
+  /** From now on, messages for the ticket of the bid reach it. */
   enter(bid: PermitBid): void {
     this.bids[numberOf(bid.request.ticket)] = bid;
   }
 
+  /** The ticket stands in the queue at the store; the next lease there ends in `nextEnd` ms. */
   wait(bid: PermitBid, nextEnd: number): void {
     this.listen();
     let queue = this.queues.get(bid.name);
-    if (!queue) this.queues.set(bid.name, (queue = new Queue(this.desk, bid.name)));
+    if (!queue) this.queues.set(bid.name, (queue = new Queue(this.source, bid.name)));
     queue.add(bid, nextEnd);
   }
 
@@ -50,8 +47,8 @@ export class SemaphoreQueues {
   private listen(): void {
     if (this.listening) return;
     this.listening = true;
-    this.desk.store.listen({
-      process: this.desk.process,
+    this.source.store.listen({
+      process: this.source.process,
       onGrant: (ticket, grant) => this.bids[numberOf(ticket)]?.grantedByMessage(grant),
       onConnected: () => {
         for (const queue of this.queues.values()) queue.beatIn(0);
@@ -61,7 +58,7 @@ export class SemaphoreQueues {
 
   private close(): void {
     this.listening = false;
-    this.desk.store.unlisten(this.desk.process);
+    this.source.store.unlisten(this.source.process);
   }
 }
 
@@ -80,7 +77,7 @@ class Queue {
   private firstOther = OLDEST;
 
   constructor(
-    private readonly desk: WaitingDesk,
+    private readonly source: PermitSource,
     private readonly name: string,
   ) {}
 
@@ -110,7 +107,7 @@ class Queue {
   }
 
   private beat(): void {
-    const { desk, name } = this;
+    const { source, name } = this;
     const asked = this.askedFor();
     const [first] = asked;
     this.beatAt = Infinity;
@@ -119,8 +116,8 @@ class Queue {
     const waiters = asked.map(({ request }) => request);
     const sentAt = currentInstant();
     this.beating = true;
-    desk.calls
-      .run('heartbeat at semaphore', name, () => desk.store.beat({ name, process: desk.process, permits, waiters }))
+    source.calls
+      .run('heartbeat at semaphore', name, () => source.store.beat({ name, process: source.process, permits, waiters }))
       .then(
         ({ states, nextEnd, lastToken }) => {
           this.beating = false;

@@ -3,8 +3,7 @@ import type { CacheStore, ScheduledDeletions } from '../../../../lib/contracts/c
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisScheduledDeletions } from '../../../../lib/backends/redis/cache/redis-deletions.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
-import { nameOfPrefix } from '../../../../lib/cache/invalidation/unconfirmed-deletions.js';
-import { ScheduledDeletionsRunner } from '../../../../lib/cache/invalidation/double-deletions.js';
+import { nameOfPrefix, ScheduledDeletionsRunner } from '../../../../lib/cache/invalidation/double-deletions.js';
 import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
