@@ -79,6 +79,11 @@ export function integerOf(reply: RedisInteger): number {
   return Number(reply);
 }
 
+/** Whether a script answered yes. */
+export function isOne(reply: unknown): boolean {
+  return Number(reply) === 1;
+}
+
 /** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
 export function leaseOf(pttl: RedisInteger | undefined): number {
   const remaining = Number(pttl);
