@@ -38,10 +38,6 @@ export class RedisCacheBus extends WatchedSubscriber {
     return this.scripts.command((client) => client.publish(this.channel, message));
   }
 
-  protected connect(): RedisSubscriber | undefined {
-    return connectionForMessages(this.scripts.client);
-  }
-
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
     return subscriber.subscribe(this.channel, own);
   }
@@ -100,7 +96,7 @@ export class RedisCacheTracking extends WatchedSubscriber {
     this.open();
   }
 
-  protected connect(): RedisSubscriber | undefined {
+  protected override connect(): RedisSubscriber | undefined {
     return connectionForMessages(this.scripts.client, TRACKING);
   }
 

@@ -40,7 +40,7 @@ export class RedisCacheSets implements CacheSets {
   }
 
   async has(key: string, member: string): Promise<boolean> {
-    return integerOf(await this.scripts.command((client) => client.sismember(this.keys.set(key), member))) === 1;
+    return isOne(await this.scripts.command((client) => client.sismember(this.keys.set(key), member)));
   }
 
   async members(key: string): Promise<readonly string[]> {
@@ -65,7 +65,7 @@ export class RedisExpiringSets implements CacheExpiringSets {
   }
 
   async has(key: string, member: string): Promise<boolean> {
-    return Number(await this.run(IS_IN_EXPIRING_SET, key, [member])) === 1;
+    return isOne(await this.run(IS_IN_EXPIRING_SET, key, [member]));
   }
 
   async members(key: string): Promise<readonly string[]> {

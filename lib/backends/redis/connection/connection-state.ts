@@ -71,10 +71,7 @@ export class ConnectionState {
     const cause = this.reasonOf(error);
     const server =
       cause === this.lastError && this.lastNode ? `Redis Cluster, node ${this.lastNode}` : serverOf(this.client);
-    if (cause) {
-      const remedy = remedyOf(cause);
-      return new RedisFailure(`${server}: ${causeOf(cause)}${remedy === undefined ? '' : `; ${remedy}`}`, cause);
-    }
+    if (cause) return new RedisFailure(`${server}: ${causeOf(cause)}${remedyClause(cause)}`, cause);
     return new RedisFailure(`${server}${this.silence()}`, error instanceof Error ? error : undefined);
   }
 
@@ -163,10 +160,11 @@ async function tryNode(node: RedisNode): Promise<Error | undefined> {
   return reason;
 }
 
-/** What to do about the error, if it is known. */
-export function remedyOf(error: Error): string | undefined {
+/** What to do about the error, as the end of a sentence that says what happened; empty where nothing is known. */
+export function remedyClause(error: Error): string {
   const text = `${codeOf(error) ?? ''} ${error.message}`;
-  return REMEDIES.find(([pattern]) => pattern.test(text) || pattern.test(error.message))?.[1];
+  const remedy = REMEDIES.find(([pattern]) => pattern.test(text) || pattern.test(error.message))?.[1];
+  return remedy === undefined ? '' : `; ${remedy}`;
 }
 
 /** What an operator can do about an error. The first pattern that matches its code or message applies. */

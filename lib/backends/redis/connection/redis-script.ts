@@ -79,7 +79,7 @@ export function integerOf(reply: RedisInteger): number {
   return Number(reply);
 }
 
-/** Whether a script answered yes. */
+/** Whether Redis answered yes. */
 export function isOne(reply: unknown): boolean {
   return Number(reply) === 1;
 }

@@ -3,7 +3,7 @@
 import calculateSlot from 'cluster-key-slot';
 import type { Notice } from '../../../contracts/store.js';
 import { addressOf, serverOf } from './connection-options.js';
-import { RedisFailure, remedyOf } from './connection-state.js';
+import { RedisFailure, remedyClause } from './connection-state.js';
 import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
 import { redisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
@@ -71,10 +71,8 @@ async function checkServer(
   await missing.look(keys);
   const [refusal] = missing.other;
   if (refusal !== undefined) {
-    const remedy = remedyOf(new Error(refusal));
-    throw new RedisFailure(
-      `${server} refuses what ${rights.whose} write: ${refusal}${remedy === undefined ? '' : `; ${remedy}`}`,
-    );
+    const remedy = remedyClause(new Error(refusal));
+    throw new RedisFailure(`${server} refuses what ${rights.whose} write: ${refusal}${remedy}`);
   }
   if (!missing.any) return;
   const username = node.options.username ?? 'default';

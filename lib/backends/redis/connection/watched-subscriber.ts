@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { RedisOptions } from 'ioredis';
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
-import { remedyOf } from './connection-state.js';
+import { remedyClause } from './connection-state.js';
 import { reconnectDelay } from './own-client.js';
 import {
   isCluster,
@@ -104,7 +104,10 @@ export abstract class WatchedSubscriber {
   }
 
   /** Makes the connection; `undefined` while no node of a Cluster is known. */
-  protected abstract connect(): RedisSubscriber | undefined;
+  protected connect(): RedisSubscriber | undefined {
+    return connectionForMessages(this.scripts.client);
+  }
+
   /**
    * Called for each new connection. Subscribe to `own` last: its first heartbeat proves that the other channels are
    * open.
@@ -128,8 +131,7 @@ export abstract class WatchedSubscriber {
   protected onRefused(error: Error): void {
     if (error.name !== 'ReplyError' || this.refusalReported) return;
     this.refusalReported = true;
-    const remedy = remedyOf(error);
-    this.warn(`are refused: ${error.message}${remedy === undefined ? '' : `; ${remedy}`}`);
+    this.warn(`are refused: ${error.message}${remedyClause(error)}`);
   }
 
   private check(): void {

@@ -16,7 +16,7 @@ import type { RedisLink } from '../connection/redis-link.js';
 import { leaseOf, type RedisInteger, tokenRange } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import { type ChannelMessage, connectionForMessages, WatchedSubscriber } from '../connection/watched-subscriber.js';
+import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { FencingScripts } from './fencing-scripts.js';
 import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
 import { RENEW } from './release.lua.js';
@@ -156,10 +156,6 @@ class RedisLockChannel extends WatchedSubscriber {
     if (!this.listeners.delete(channel)) return;
     // Without listeners the connection closes soon anyway; the next one subscribes to the channels in use.
     if (this.listeners.size > 0) this.connection?.unsubscribe(channel).catch(() => {});
-  }
-
-  protected connect(): RedisSubscriber | undefined {
-    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {

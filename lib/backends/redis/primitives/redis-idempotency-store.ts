@@ -7,7 +7,7 @@ import type {
 } from '../../../contracts/primitive-stores.js';
 import { ReadBatch } from '../connection/read-batch.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { redisScript } from '../connection/redis-script.js';
+import { isOne, redisScript } from '../connection/redis-script.js';
 
 /**
  * The results of idempotent methods on Redis: one string for each key, `lock:{idempotency:<key>}:result`. It begins as
@@ -38,7 +38,7 @@ export class RedisIdempotencyStore implements IdempotencyStore {
 
   async keep({ key, record, ttl, evenIfForgotten }: KeepResultRequest): Promise<boolean> {
     const args = [record.token, ttl, evenIfForgotten ? 1 : '', dataOf(record)];
-    return Number(await this.link.scripts.run(KEEP_RESULT, [this.keyOf(key)], args)) === 1;
+    return isOne(await this.link.scripts.run(KEEP_RESULT, [this.keyOf(key)], args));
   }
 
   private keyOf(key: string): string {

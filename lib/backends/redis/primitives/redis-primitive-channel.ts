@@ -1,6 +1,6 @@
 import type { RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { type ChannelMessage, connectionForMessages, WatchedSubscriber } from '../connection/watched-subscriber.js';
+import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 
 /** How long (ms) a channel stays subscribed after its listener has left: the next wait may follow soon. */
 const IDLE = 10_000;
@@ -93,10 +93,6 @@ class PrimitiveSubscriber extends WatchedSubscriber {
 
   remove(channel: string): void {
     if (this.isConnected) this.connection?.unsubscribe(channel).catch(() => {});
-  }
-
-  protected connect(): RedisSubscriber | undefined {
-    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
