@@ -1,11 +1,6 @@
-import type { Pending } from '../contracts/store.js';
+// Calls of many callers in one request to a store: who waits for which answer, and when a request goes.
 
-/** Sends requests together; calls `answered` with the answer of each, in order, or an `Error` if that one failed. */
-export type SendTogether<Request, Answer> = (
-  requests: readonly Request[],
-  answered: (answers: readonly (Answer | Error)[]) => void,
-  failed: (error: unknown) => void,
-) => void;
+import type { Pending } from '../contracts/store.js';
 
 /** Sends the requests of one turn of the event loop together: one statement or message for many calls. */
 export class TurnBatch<Request, Answer> {
@@ -52,6 +47,13 @@ export class TurnBatch<Request, Answer> {
   }
 }
 
+/** Sends requests together; calls `answered` with the answer of each, in order, or an `Error` if that one failed. */
+type SendTogether<Request, Answer> = (
+  requests: readonly Request[],
+  answered: (answers: readonly (Answer | Error)[]) => void,
+  failed: (error: unknown) => void,
+) => void;
+
 /** One call of a batch. It settles in a later turn of the event loop; call `then` in the turn that made it. */
 export class BatchedCall<T> implements Pending<T> {
   private answered: ((answer: T) => void) | undefined;
@@ -93,7 +95,7 @@ export interface Lanes {
  * that a single one never waits; else those of one turn of the event loop together. Once `lanes` batches are under way,
  * the requests of the following turns gather until one is answered: fewer and larger batches cost the store less.
  */
-export class Gathering {
+class Gathering {
   private underWay = 0;
   /** Whether the last batch was of several requests: sent at once, the first of the next ones would go without them. */
   private several = false;

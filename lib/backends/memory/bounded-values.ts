@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache';
 
-export interface MemoryBounds {
+interface MemoryBounds {
   /** The most values. */
   readonly max: number;
   /** The most bytes of all values together. */

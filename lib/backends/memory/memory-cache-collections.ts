@@ -1,23 +1,122 @@
+// What the cache store in memory keeps beside values: sets, bit fields (for Bloom filters) and scheduled deletions. All
+// of them answer over one `MemoryConnection`, which stands at the end.
+
 import type {
   BitsRequest,
   CacheBits,
+  CacheExpiringSets,
+  CacheListener,
+  CacheSets,
   KeyRequest,
   RebuildRequest,
-  CacheExpiringSets,
-  CacheSets,
   ScheduledDeletions,
-  CacheListener,
 } from '../../contracts/cache-store.js';
 import { ExpiringMap } from './expiring-map.js';
 
-interface Rebuild {
-  readonly token: string;
-  readonly bits: BitField;
+export class MemoryCacheSets implements CacheSets {
+  private readonly sets = new ExpiringMap<Set<string>>();
+
+  constructor(private readonly connection: MemoryConnection) {}
+
+  add(key: string, members: readonly string[], ttl: number): Promise<number> {
+    return this.connection.run(() => {
+      const set = this.sets.get(key) ?? new Set<string>();
+      const before = set.size;
+      for (const member of members) set.add(member);
+      if (set.size > 0) this.sets.set(key, set, ttl);
+      return set.size - before;
+    });
+  }
+
+  remove(key: string, members: readonly string[]): Promise<number> {
+    return this.connection.run(() => {
+      const set = this.sets.get(key);
+      const removed = members.filter((member) => set?.delete(member)).length;
+      if (set?.size === 0) this.sets.delete(key);
+      return removed;
+    });
+  }
+
+  has(key: string, member: string): Promise<boolean> {
+    return this.connection.run(() => this.sets.get(key)?.has(member) ?? false);
+  }
+
+  members(key: string): Promise<readonly string[]> {
+    return this.connection.run(() => [...(this.sets.get(key) ?? [])]);
+  }
 }
 
-/** How long (ms) the token of a finished rebuild is kept, so that a repeated request gets the same answer. */
-const REBUILDER_MEMORY = 60_000;
+/** `ExpiringMembers` as calls over the connection. */
+export class MemoryCacheExpiringSets implements CacheExpiringSets {
+  private readonly sets = new ExpiringMembers();
 
+  constructor(private readonly connection: MemoryConnection) {}
+
+  add(key: string, members: readonly string[], ttl: number): Promise<number> {
+    return this.connection.run(() => members.filter((member) => this.sets.add(key, member, ttl)).length);
+  }
+
+  remove(key: string, members: readonly string[]): Promise<number> {
+    return this.connection.run(() => members.filter((member) => this.sets.remove(key, member)).length);
+  }
+
+  has(key: string, member: string): Promise<boolean> {
+    return this.connection.run(() => this.sets.has(key, member));
+  }
+
+  members(key: string): Promise<readonly string[]> {
+    return this.connection.run(() => this.sets.members(key));
+  }
+
+  size(key: string): Promise<number> {
+    return this.connection.run(() => this.sets.size(key));
+  }
+}
+
+/** Sets whose members expire one by one. Times are in ms. */
+export class ExpiringMembers {
+  /** A set expires with the last of its members. */
+  private readonly sets = new ExpiringMap<ExpiringMap<true>>();
+
+  /** Makes the member expire `ttl` from now; `false` when it was a member already. */
+  add(key: string, member: string, ttl: number): boolean {
+    const set = this.sets.get(key) ?? new ExpiringMap<true>();
+    const isNew = !set.get(member);
+    set.set(member, true, ttl);
+    this.sets.set(key, set, Math.max(ttl, this.sets.remaining(key) ?? 0));
+    return isNew;
+  }
+
+  /** Keeps the member for at least `ttl` from now; `false` when it is not a member. */
+  prolong(key: string, member: string, ttl: number): boolean {
+    const found = this.sets.get(key)?.prolong(member, ttl) ?? false;
+    if (found) this.sets.prolong(key, ttl);
+    return found;
+  }
+
+  /** `false` when it was not a member. */
+  remove(key: string, member: string): boolean {
+    const set = this.sets.get(key);
+    if (!set?.get(member)) return false;
+    set.delete(member);
+    if (set.size === 0) this.sets.delete(key);
+    return true;
+  }
+
+  has(key: string, member: string): boolean {
+    return this.sets.get(key)?.get(member) ?? false;
+  }
+
+  members(key: string): string[] {
+    return [...(this.sets.get(key)?.keys() ?? [])];
+  }
+
+  size(key: string): number {
+    return this.sets.get(key)?.size ?? 0;
+  }
+}
+
+/** Bit fields, and the ones that are being rebuilt beside them. */
 export class MemoryCacheBits implements CacheBits {
   private readonly fields = new ExpiringMap<BitField>();
   private readonly rebuilds = new ExpiringMap<Rebuild>();
@@ -100,6 +199,14 @@ export class MemoryCacheBits implements CacheBits {
   }
 }
 
+/** How long (ms) the token of a finished rebuild is kept, so that a repeated request gets the same answer. */
+const REBUILDER_MEMORY = 60_000;
+
+interface Rebuild {
+  readonly token: string;
+  readonly bits: BitField;
+}
+
 /** A bit string that grows up to the highest position set, as in Redis. */
 class BitField {
   private bytes: Uint8Array;
@@ -127,114 +234,7 @@ class BitField {
   }
 }
 
-export class MemoryCacheSets implements CacheSets {
-  private readonly sets = new ExpiringMap<Set<string>>();
-
-  constructor(private readonly connection: MemoryConnection) {}
-
-  add(key: string, members: readonly string[], ttl: number): Promise<number> {
-    return this.connection.run(() => {
-      const set = this.sets.get(key) ?? new Set<string>();
-      const before = set.size;
-      for (const member of members) set.add(member);
-      if (set.size > 0) this.sets.set(key, set, ttl);
-      return set.size - before;
-    });
-  }
-
-  remove(key: string, members: readonly string[]): Promise<number> {
-    return this.connection.run(() => {
-      const set = this.sets.get(key);
-      const removed = members.filter((member) => set?.delete(member)).length;
-      if (set?.size === 0) this.sets.delete(key);
-      return removed;
-    });
-  }
-
-  has(key: string, member: string): Promise<boolean> {
-    return this.connection.run(() => this.sets.get(key)?.has(member) ?? false);
-  }
-
-  members(key: string): Promise<readonly string[]> {
-    return this.connection.run(() => [...(this.sets.get(key) ?? [])]);
-  }
-}
-
-export class MemoryCacheExpiringSets implements CacheExpiringSets {
-  private readonly sets = new ExpiringMembers();
-
-  constructor(private readonly connection: MemoryConnection) {}
-
-  add(key: string, members: readonly string[], ttl: number): Promise<number> {
-    return this.connection.run(() => members.filter((member) => this.sets.add(key, member, ttl)).length);
-  }
-
-  remove(key: string, members: readonly string[]): Promise<number> {
-    return this.connection.run(() => members.filter((member) => this.sets.remove(key, member)).length);
-  }
-
-  has(key: string, member: string): Promise<boolean> {
-    return this.connection.run(() => this.sets.has(key, member));
-  }
-
-  members(key: string): Promise<readonly string[]> {
-    return this.connection.run(() => this.sets.members(key));
-  }
-
-  size(key: string): Promise<number> {
-    return this.connection.run(() => this.sets.size(key));
-  }
-}
-
-/** Sets whose members expire one by one. Times are in ms. */
-export class ExpiringMembers {
-  /** A set expires with the last of its members. */
-  private readonly sets = new ExpiringMap<ExpiringMap<true>>();
-
-  /** Makes the member expire `ttl` from now; `false` when it was a member already. */
-  add(key: string, member: string, ttl: number): boolean {
-    const set = this.sets.get(key) ?? new ExpiringMap<true>();
-    const isNew = !set.get(member);
-    set.set(member, true, ttl);
-    this.sets.set(key, set, Math.max(ttl, this.sets.remaining(key) ?? 0));
-    return isNew;
-  }
-
-  /** Keeps the member for at least `ttl` from now; `false` when it is not a member. */
-  prolong(key: string, member: string, ttl: number): boolean {
-    const found = this.sets.get(key)?.prolong(member, ttl) ?? false;
-    if (found) this.sets.prolong(key, ttl);
-    return found;
-  }
-
-  /** `false` when it was not a member. */
-  remove(key: string, member: string): boolean {
-    const set = this.sets.get(key);
-    if (!set?.get(member)) return false;
-    set.delete(member);
-    if (set.size === 0) this.sets.delete(key);
-    return true;
-  }
-
-  has(key: string, member: string): boolean {
-    return this.sets.get(key)?.get(member) ?? false;
-  }
-
-  members(key: string): string[] {
-    return [...(this.sets.get(key)?.keys() ?? [])];
-  }
-
-  size(key: string): number {
-    return this.sets.get(key)?.size ?? 0;
-  }
-}
-
-interface Deletion {
-  readonly dueAt: number;
-  /** Whether a process carries it out now. If it does not finish by `dueAt`, the deletion is due again. */
-  readonly claimed: boolean;
-}
-
+/** Deletions that are carried out later, by whichever process claims them. */
 export class MemoryScheduledDeletions implements ScheduledDeletions {
   private readonly deletions = new Map<string, Deletion>();
 
@@ -281,6 +281,12 @@ export class MemoryScheduledDeletions implements ScheduledDeletions {
     for (const { dueAt } of this.deletions.values()) next = Math.max(0, Math.min(next ?? Infinity, dueAt - now));
     return next;
   }
+}
+
+interface Deletion {
+  readonly dueAt: number;
+  /** Whether a process carries it out now. If it does not finish by `dueAt`, the deletion is due again. */
+  readonly claimed: boolean;
 }
 
 /**

@@ -4,6 +4,7 @@ import {
   type CacheStore,
   type CommitRequest,
   type DeleteMatchingRequest,
+  expiredSoftly,
   type InvalidateRequest,
   type KeyRequest,
   type KeyState,
@@ -11,11 +12,11 @@ import {
   type LeaseRequest,
   type LoadRequest,
   type SetRequest,
+  type StoredData,
   type TagState,
   type TagVersion,
-  expiredSoftly,
-  type StoredData,
 } from '../../contracts/cache-store.js';
+import { redisGlob } from '../../keys/redis-glob.js';
 import type { BoundedValues } from './bounded-values.js';
 import { ExpiringMap } from './expiring-map.js';
 import {
@@ -26,14 +27,6 @@ import {
   MemoryConnection,
   MemoryScheduledDeletions,
 } from './memory-cache-collections.js';
-import { redisGlob } from '../../keys/redis-glob.js';
-
-interface Lease {
-  readonly token: string;
-  readonly at: number;
-  /** Whether another load waits for its end. */
-  awaited: boolean;
-}
 
 /**
  * A cache in the memory of the process that behaves as the Redis store does: values expire, and an invalidation takes
@@ -247,18 +240,15 @@ class MemoryCacheStore implements CacheStore {
   }
 }
 
-/** How long (ms) the version of an invalidated tag is kept at least: longer than a loader may run. */
-const TAG_MEMORY = 24 * 60 * 60 * 1_000;
-/** The same for a tag of no value: a load with that tag compares with the last invalidation of any tag. */
-const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
-
-interface Tag extends TagVersion {
-  /** Values stored with a version from this one on are stale; set only if the last invalidation was a soft expiry. */
-  readonly least?: number | undefined;
+interface Lease {
+  readonly token: string;
+  readonly at: number;
+  /** Whether another load waits for its end. */
+  awaited: boolean;
 }
 
 /** The versions of tags. `moment` returns the time in µs, greater with each call. */
-export class MemoryCacheTags {
+class MemoryCacheTags {
   private readonly tags = new ExpiringMap<Tag>();
   lastInvalidation: number | null = null;
 
@@ -289,8 +279,18 @@ export class MemoryCacheTags {
   }
 }
 
+/** How long (ms) the version of an invalidated tag is kept at least: longer than a loader may run. */
+const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+/** The same for a tag of no value: a load with that tag compares with the last invalidation of any tag. */
+const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
+
+interface Tag extends TagVersion {
+  /** Values stored with a version from this one on are stale; set only if the last invalidation was a soft expiry. */
+  readonly least?: number | undefined;
+}
+
 /** Adds as INCRBY of Redis does: 64-bit integers in plain decimals. @throws Error as Redis answers it */
-export function sumOf(key: string, value: Buffer | undefined, by: number): bigint {
+function sumOf(key: string, value: Buffer | undefined, by: number): bigint {
   const text = value?.toString() ?? '0';
   if (!/^(0|-?[1-9]\d*)$/.test(text) || !fits(BigInt(text))) {
     const shown = JSON.stringify(text.slice(0, 50));
@@ -313,17 +313,17 @@ export function refusal(message: string): Error {
 }
 
 /** Copies the bytes, because the caller may change them. */
-export function copyOf(data: StoredData): Buffer {
+function copyOf(data: StoredData): Buffer {
   return typeof data === 'string' ? Buffer.from(data) : Buffer.from(data);
 }
 
 /** Copies what the value begins with, up to and with its first line feed. */
-export function headOf(value: Buffer): Buffer {
+function headOf(value: Buffer): Buffer {
   const end = value.indexOf('\n');
   return Buffer.from(end === -1 ? value : value.subarray(0, end + 1));
 }
 
-export function beginsWith(value: Buffer, beginning: StoredData = ''): boolean {
+function beginsWith(value: Buffer, beginning: StoredData = ''): boolean {
   const expected = Buffer.from(beginning as string);
   return value.subarray(0, expected.length).equals(expected);
 }

@@ -1,11 +1,4 @@
-import type { CacheStoreProvider, CacheStore } from '../../contracts/cache-store.js';
-import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
-import { MemoryPrimitives } from './memory-primitives.js';
-import { redisGlob } from '../../keys/redis-glob.js';
-import { ExpiringMap } from './expiring-map.js';
-import { isReadTicket } from '../../keys/ticket.js';
-import { ReadersByKey } from './readers.js';
-import { memoryCacheStore } from './memory-cache-store.js';
+import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -25,16 +18,13 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
-
-interface Grant {
-  readonly owner: string;
-  fencingToken: number;
-}
-
-/** The owner of a name that tickets read. */
-const READERS = 'readers';
-/** How many tokens are reserved at once for the callers of one process. */
-const TOKENS = 128;
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
+import { redisGlob } from '../../keys/redis-glob.js';
+import { isReadTicket } from '../../keys/ticket.js';
+import { ExpiringMap } from './expiring-map.js';
+import { memoryCacheStore } from './memory-cache-store.js';
+import { MemoryPrimitives } from './memory-primitives.js';
+import { ReadersByKey } from './readers.js';
 
 /**
  * Keeps locks in the memory of the process, and behaves as the Redis backend does: leases expire, only the owner can
@@ -45,6 +35,11 @@ const TOKENS = 128;
 export function memory(): LockBackend {
   return new MemoryLockBackend();
 }
+
+/** The owner of a name that tickets read. */
+const READERS = 'readers';
+/** How many tokens are reserved at once for the callers of one process. */
+const TOKENS = 128;
 
 class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'memory';
@@ -242,6 +237,11 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     const has = (key: string) => this.grants.get(key)?.owner === ticket || this.readers.reads(key, ticket);
     return names.map((name) => keyOf(prefix, name)).filter(has);
   }
+}
+
+interface Grant {
+  readonly owner: string;
+  fencingToken: number;
 }
 
 function keyOf(prefix: string | undefined, name: string): string {

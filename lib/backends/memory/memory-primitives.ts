@@ -1,22 +1,22 @@
 import {
-  type IdempotencyRecord,
-  type PrimitiveStores,
   type BeginRequest,
+  type EndRunRequest,
+  type HitAnswer,
+  type HitRequest,
+  type IdempotencyRecord,
   type IdempotencyStore,
   type KeepResultRequest,
   type LatchListener,
   type LatchState,
   type LatchStore,
-  type HitAnswer,
-  type HitRequest,
+  type PrimitiveStores,
   type RateLimitStore,
-  type TakeAnswer,
-  type TakeRequest,
   RECORD_TTL,
-  type EndRunRequest,
   type RunRecord,
   type RunRecords,
   type RunRequest,
+  type TakeAnswer,
+  type TakeRequest,
 } from '../../contracts/primitive-stores.js';
 import { ExpiringMap } from './expiring-map.js';
 import { MemorySemaphores } from './memory-semaphores.js';
@@ -43,7 +43,7 @@ export class MemoryPrimitives {
 }
 
 /** The results of idempotent methods in the memory of the process. */
-export class MemoryIdempotencyStore implements IdempotencyStore {
+class MemoryIdempotencyStore implements IdempotencyStore {
   private readonly records: ExpiringMap<IdempotencyRecord>;
   private readonly before: string;
 
@@ -89,14 +89,8 @@ function copyOf(record: IdempotencyRecord): IdempotencyRecord {
   return { ...record, payload: Buffer.from(record.payload) };
 }
 
-interface Latch {
-  readonly count: number;
-  readonly ttl: number;
-  readonly arrivals: Set<string>;
-}
-
 /** Count-down latches in the memory of the process, for modules that share the backend. */
-export class MemoryLatches {
+class MemoryLatches {
   private readonly latches = new ExpiringMap<Latch>();
   /** By process, each with the prefix of its module. */
   private readonly listeners = new Map<
@@ -136,13 +130,14 @@ export class MemoryLatches {
   }
 }
 
-function stateOf({ count, arrivals }: Latch): LatchState {
-  return { count, remaining: count - arrivals.size };
+interface Latch {
+  readonly count: number;
+  readonly ttl: number;
+  readonly arrivals: Set<string>;
 }
 
-interface Window {
-  readonly hits: number;
-  readonly blocked: boolean;
+function stateOf({ count, arrivals }: Latch): LatchState {
+  return { count, remaining: count - arrivals.size };
 }
 
 /** Rate limits in memory, on the monotonic clock of the process, by the same algorithm as on Redis. */
@@ -210,15 +205,17 @@ export class MemoryRateLimitStore implements RateLimitStore {
   }
 }
 
+interface Window {
+  readonly hits: number;
+  readonly blocked: boolean;
+}
+
 function microseconds(): number {
   return Math.floor(performance.now() * 1_000);
 }
 
-/** A run in the memory of the process. */
-export type KnownRun = Omit<RunRecord, 'overdue'> & { readonly due: number };
-
-/** As the Redis backend keeps them. */
-export class MemoryRunRecords implements RunRecords {
+/** The last run of each scheduled job, as the Redis backend keeps it. */
+class MemoryRunRecords implements RunRecords {
   constructor(
     private readonly records: ExpiringMap<KnownRun>,
     private readonly prefix = '',
@@ -254,3 +251,6 @@ export class MemoryRunRecords implements RunRecords {
     return `${this.prefix}\u0000${name}`;
   }
 }
+
+/** A run in the memory of the process. */
+type KnownRun = Omit<RunRecord, 'overdue'> & { readonly due: number };

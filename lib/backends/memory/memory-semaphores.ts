@@ -15,98 +15,13 @@ import type {
 } from '../../contracts/primitive-stores.js';
 import { ExpiringMap } from './expiring-map.js';
 
-/**
- * As at Redis: the lease (ms) of a waiter that is granted permits, how long the number of permits is kept, and how many
- * fencing tokens a grant reserves.
- */
-const [CLAIM, MEMORY, TOKENS] = [2_000, 60_000, 32];
-
-interface Held {
-  readonly count: number;
-  endsAt: number;
-  readonly fencingToken: number;
-}
-
-type Waiter = Pick<PermitRequest, 'ticket' | 'count'>;
-
-/** One semaphore. */
-class MemorySemaphore {
-  permits = 0;
-  readonly queue: Waiter[] = [];
-  lastToken = 0;
-  private readonly held = new Map<string, Held>();
-
-  get taken(): number {
-    this.purge();
-    let taken = 0;
-    for (const { count } of this.held.values()) taken += count;
-    return taken;
-  }
-
-  grantOf(ticket: string): PermitsGranted | undefined {
-    this.purge();
-    const held = this.held.get(ticket);
-    if (!held) return undefined;
-    return {
-      status: 'granted',
-      fencingToken: held.fencingToken,
-      tokens: TOKENS,
-      remaining: Math.floor(held.endsAt - performance.now()),
-    };
-  }
-
-  hold({ ticket, count }: Waiter, lease: number): void {
-    const fencingToken = Math.max(this.lastToken + 1, Date.now() * 1_000);
-    this.lastToken = fencingToken + TOKENS - 1;
-    this.held.set(ticket, { count, endsAt: performance.now() + lease, fencingToken });
-  }
-
-  renew(ticket: string, ttl: number): number | undefined {
-    this.purge();
-    const held = this.held.get(ticket);
-    if (!held) return undefined;
-    held.endsAt = Math.max(held.endsAt, performance.now() + ttl);
-    return Math.floor(held.endsAt - performance.now());
-  }
-
-  release(ticket: string): boolean {
-    this.purge();
-    this.leave(ticket);
-    return this.held.delete(ticket);
-  }
-
-  leave(ticket: string): void {
-    const place = this.queue.findIndex((waiter) => waiter.ticket === ticket);
-    if (place >= 0) this.queue.splice(place, 1);
-  }
-
-  /** Grants free permits to the waiters in order. Returns whether one of them waits for more. */
-  handOut(granted: (waiter: Waiter) => void): boolean {
-    for (const waiter of this.queue.slice()) {
-      if (waiter.count > this.permits) continue;
-      if (waiter.count > this.permits - this.taken) return true;
-      this.leave(waiter.ticket);
-      this.hold(waiter, CLAIM);
-      granted(waiter);
-    }
-    return false;
-  }
-
-  get nextEnd(): number {
-    const ends = Array.from(this.held.values(), ({ endsAt }) => endsAt);
-    return Math.max(0, Math.min(...ends) - performance.now());
-  }
-
-  /** When the last lease ends. */
-  get lastEnd(): number {
-    return Math.max(0, ...Array.from(this.held.values(), ({ endsAt }) => endsAt - performance.now()));
-  }
-
-  private purge(): void {
-    const now = performance.now();
-    for (const [ticket, { endsAt }] of this.held) if (endsAt <= now) this.held.delete(ticket);
-  }
-}
+// As at Redis:
+/** The lease (ms) of a waiter that is granted permits. */
+const CLAIM = 2_000;
+/** How long (ms) the number of permits is kept. */
+const MEMORY = 60_000;
+/** How many fencing tokens a grant reserves. */
+const TOKENS = 32;
 
 /** Semaphores in the memory of the process, for modules that share the backend. */
 export class MemorySemaphores {
@@ -192,3 +107,90 @@ export class MemorySemaphores {
 function outlookOf({ nextEnd, lastToken }: MemorySemaphore): SemaphoreOutlook {
   return { nextEnd, lastToken };
 }
+
+/** One semaphore. */
+class MemorySemaphore {
+  permits = 0;
+  readonly queue: Waiter[] = [];
+  lastToken = 0;
+  private readonly held = new Map<string, Held>();
+
+  get taken(): number {
+    this.purge();
+    let taken = 0;
+    for (const { count } of this.held.values()) taken += count;
+    return taken;
+  }
+
+  grantOf(ticket: string): PermitsGranted | undefined {
+    this.purge();
+    const held = this.held.get(ticket);
+    if (!held) return undefined;
+    return {
+      status: 'granted',
+      fencingToken: held.fencingToken,
+      tokens: TOKENS,
+      remaining: Math.floor(held.endsAt - performance.now()),
+    };
+  }
+
+  hold({ ticket, count }: Waiter, lease: number): void {
+    const fencingToken = Math.max(this.lastToken + 1, Date.now() * 1_000);
+    this.lastToken = fencingToken + TOKENS - 1;
+    this.held.set(ticket, { count, endsAt: performance.now() + lease, fencingToken });
+  }
+
+  renew(ticket: string, ttl: number): number | undefined {
+    this.purge();
+    const held = this.held.get(ticket);
+    if (!held) return undefined;
+    held.endsAt = Math.max(held.endsAt, performance.now() + ttl);
+    return Math.floor(held.endsAt - performance.now());
+  }
+
+  release(ticket: string): boolean {
+    this.purge();
+    this.leave(ticket);
+    return this.held.delete(ticket);
+  }
+
+  leave(ticket: string): void {
+    const place = this.queue.findIndex((waiter) => waiter.ticket === ticket);
+    if (place >= 0) this.queue.splice(place, 1);
+  }
+
+  /** Grants free permits to the waiters in order. Returns whether one of them waits for more. */
+  handOut(granted: (waiter: Waiter) => void): boolean {
+    for (const waiter of this.queue.slice()) {
+      if (waiter.count > this.permits) continue;
+      if (waiter.count > this.permits - this.taken) return true;
+      this.leave(waiter.ticket);
+      this.hold(waiter, CLAIM);
+      granted(waiter);
+    }
+    return false;
+  }
+
+  get nextEnd(): number {
+    const ends = Array.from(this.held.values(), ({ endsAt }) => endsAt);
+    return Math.max(0, Math.min(...ends) - performance.now());
+  }
+
+  /** When the last lease ends. */
+  get lastEnd(): number {
+    return Math.max(0, ...Array.from(this.held.values(), ({ endsAt }) => endsAt - performance.now()));
+  }
+
+  private purge(): void {
+    const now = performance.now();
+    for (const [ticket, { endsAt }] of this.held) if (endsAt <= now) this.held.delete(ticket);
+  }
+}
+
+interface Held {
+  readonly count: number;
+  endsAt: number;
+  readonly fencingToken: number;
+}
+
+type Waiter = Pick<PermitRequest, 'ticket' | 'count'>;

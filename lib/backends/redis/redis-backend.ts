@@ -1,20 +1,14 @@
-import { LockConfigError, LockKeyError } from '../../errors/lock-errors.js';
+import calculateSlot from 'cluster-key-slot';
 import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store.js';
-import type {
-  PrimitiveStoreProvider,
-  PrimitiveStores,
-  RateLimitStore,
-  RunRecords,
-} from '../../contracts/primitive-stores.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  KeepRequest,
   LabelRequest,
   ListedNames,
   ListRequest,
   LockBackend,
   LockQueue,
-  KeepRequest,
   LockState,
   LockTraits,
   MintRequest,
@@ -26,30 +20,31 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import type { StartRequest } from '../../contracts/store.js';
+import { LockConfigError, LockKeyError } from '../../errors/lock-errors.js';
 import { isReadTicket } from '../../keys/ticket.js';
+import type { Duration } from '../../options/checks.js';
+import { lockOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
+import type { RedisConnection } from '../../options/redis-connection.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
 import { RedisLink } from './connection/redis-link.js';
-import type { RedisConnection } from '../../options/redis-connection.js';
-import { Replicas, ReplicatedQueue } from './locks/replicas.js';
-import { LockInspection, listLocks } from './locks/lock-inspection.js';
-import { keysOf, labelKey, lockKey, publishArgument, versionsKey, rightsOfLocks } from './locks/redis-lock-keys.js';
-import { RedisLockQueue } from './locks/redis-lock-queue.js';
-import { leaseOf, tokenRange, type RedisInteger } from './connection/redis-script.js';
+import { leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
 import { ScriptBatch } from './connection/script-batch.js';
 import type { ScriptRunner } from './connection/script-runner.js';
 import { checkServers, evictionHazards } from './connection/server-check.js';
 import { VersionsInUse } from './connection/versions-in-use.js';
 import { fencingScripts, type FencingScripts } from './locks/fencing-scripts.js';
-import { KEEP, RENEW, RENEW_ONE } from './locks/release.lua.js';
-import type { Duration } from '../../options/checks.js';
-import { lockOption } from '../../options/option-checks.js';
-import { OptionTable, settingOf } from '../../options/option-table.js';
+import { listLocks, LockInspection } from './locks/lock-inspection.js';
 import { fenceTtlOf } from './locks/queue.lua.js';
-import calculateSlot from 'cluster-key-slot';
+import { keysOf, labelKey, lockKey, publishArgument, rightsOfLocks, versionsKey } from './locks/redis-lock-keys.js';
+import { RedisLockQueue } from './locks/redis-lock-queue.js';
+import { KEEP, RENEW, RENEW_ONE } from './locks/release.lua.js';
+import { Replicas, ReplicatedQueue } from './locks/replicas.js';
+import { primitiveChannels } from './primitives/primitive-key.js';
 import { RedisIdempotencyStore } from './primitives/redis-idempotency-store.js';
 import { RedisLatchStore } from './primitives/redis-latch-store.js';
-import { primitiveChannels } from './primitives/primitive-key.js';
 import { RedisPrimitiveChannel } from './primitives/redis-primitive-channel.js';
 import { RedisRateLimitStore } from './primitives/redis-rate-limit-store.js';
 import { RedisRunRecords } from './primitives/redis-run-records.js';
@@ -64,11 +59,30 @@ import { RedisSemaphoreStore } from './primitives/redis-semaphore-store.js';
  * and closes it with the module. It opens a second connection, for messages, at the first wait for a busy lock.
  */
 export function redis(connection: RedisConnection, options: RedisBackendOptions = {}): LockBackend {
-  return new RedisLockBackend(connection, redisBackendSettings(options));
+  const given = lockOption.object('options', options, 'an object of options of redis()');
+  return new RedisLockBackend(connection, OPTIONS.settings(given));
 }
 
-const OPTION = { name: 'redis', ConfigError: LockConfigError };
+/** The options of `redis()` beside the connection. */
+export interface RedisBackendOptions {
+  /**
+   * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each
+   * name. Tokens rise even without it, because they start from the time of Redis; the counter bridges the difference of
+   * two servers' clocks when a name moves to another server. At least 1 s.
+   * @default '10m'
+   */
+  fenceTtl?: Duration;
+  /**
+   * How many replicas must confirm each grant, within a third of `commandTimeout` from the `WAIT` on. A grant that they
+   * do not confirm is released, and the call rejects with `LockReplicationError`. This makes it less likely that a
+   * failover forgets a lock, and does not exclude it. Each grant takes a `WAIT` longer, which goes over a connection of
+   * its own. Refused on a Cluster; a Sentinel client of node-redis cannot do it.
+   * @default 0
+   */
+  minReplicas?: number;
+}
 
+/** Composes the parts of `connection/`, `locks/`, `cache/` and `primitives/`; of a lock, it decides what goes where. */
 class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'redis';
   readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
@@ -85,7 +99,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
 
   constructor(connection: RedisConnection, { fenceTtl, minReplicas }: RedisBackendSettings) {
     this.fencing = fencingScripts(fenceTtl);
-    this.link = new RedisLink(connection, OPTION);
+    this.link = new RedisLink(connection, { name: 'redis', ConfigError: LockConfigError });
     this.scripts = this.link.scripts;
     this.versions = new VersionsInUse(this.scripts, this.link.reporters.report);
     this.releases = new ScriptBatch(this.scripts, this.fencing.release);
@@ -170,8 +184,18 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     return new RedisCacheStore(this.link, prefix);
   }
 
+  /** On the connection of the locks. */
   openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
-    return new RedisPrimitiveStores(this.link, prefix);
+    const { link } = this;
+    const channel = new RedisPrimitiveChannel(link, primitiveChannels(prefix));
+    return {
+      runs: new RedisRunRecords(link.scripts, prefix),
+      semaphores: new RedisSemaphoreStore(link, prefix, channel),
+      latches: new RedisLatchStore(link, prefix, channel),
+      results: new RedisIdempotencyStore(link, prefix),
+      rateLimits: new RedisRateLimitStore(link.scripts, prefix),
+      close: async () => channel.close(),
+    };
   }
 
   async start(request: StartRequest): Promise<void> {
@@ -255,26 +279,18 @@ function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
   return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
 }
 
-/** The options of `redis()` beside the connection. */
-export interface RedisBackendOptions {
-  /**
-   * How long Redis keeps the counter of the fencing tokens of a name after its last grant: about 124 bytes for each
-   * name. Tokens rise even without it, because they start from the time of Redis; the counter bridges the difference of
-   * two servers' clocks when a name moves to another server. At least 1 s.
-   * @default '10m'
-   */
-  fenceTtl?: Duration;
-  /**
-   * How many replicas must confirm each grant, within a third of `commandTimeout` from the `WAIT` on. A grant that they
-   * do not confirm is released, and the call rejects with `LockReplicationError`. This makes it less likely that a
-   * failover forgets a lock, and does not exclude it. Each grant takes a `WAIT` longer, which goes over a connection of
-   * its own. Refused on a Cluster; a Sentinel client of node-redis cannot do it.
-   * @default 0
-   */
-  minReplicas?: number;
+/** @throws LockKeyError for names that a Cluster cannot take in one step */
+function requireOneSlot(keyPrefix = '', prefix: string | undefined, names: readonly string[]): void {
+  if (new Set(names.map((name) => calculateSlot(keyPrefix + lockKey({ prefix, name })))).size === 1) return;
+  const [first = '', second = ''] = names;
+  throw new LockKeyError(
+    `Locks ${names.map((name) => `"${name}"`).join(', ')} lie in different slots of the Redis Cluster and cannot be ` +
+      `taken in one step; begin their names with one tag in braces, for example "{shop}${first}" and "{shop}${second}"`,
+    names,
+  );
 }
 
-export interface RedisBackendSettings {
+interface RedisBackendSettings {
   /** `undefined`: the default. */
   readonly fenceTtl: number | undefined;
   readonly minReplicas: number;
@@ -282,6 +298,7 @@ export interface RedisBackendSettings {
 
 const setting = settingOf<RedisBackendSettings>();
 
+/** Refuses others with a `LockConfigError` that names the option, the value and the remedy. */
 const OPTIONS = new OptionTable<RedisBackendOptions, RedisBackendSettings>(
   lockOption,
   'option of redis()',
@@ -293,46 +310,4 @@ const OPTIONS = new OptionTable<RedisBackendOptions, RedisBackendSettings>(
 function checkedMinReplicas(value: unknown, option: string): number {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
   throw lockOption.refused(option, value, 'a whole number from 0 on');
-}
-
-/** @throws LockConfigError with the option, the value and the remedy */
-export function redisBackendSettings(options: RedisBackendOptions): RedisBackendSettings {
-  return OPTIONS.settings(lockOption.object('options', options, 'an object of options of redis()'));
-}
-
-/** @throws LockKeyError for names that a Cluster cannot take in one step */
-export function requireOneSlot(keyPrefix = '', prefix: string | undefined, names: readonly string[]): void {
-  if (new Set(names.map((name) => calculateSlot(keyPrefix + lockKey({ prefix, name })))).size === 1) return;
-  const [first = '', second = ''] = names;
-  throw new LockKeyError(
-    `Locks ${names.map((name) => `"${name}"`).join(', ')} lie in different slots of the Redis Cluster and cannot be ` +
-      `taken in one step; begin their names with one tag in braces, for example "{shop}${first}" and "{shop}${second}"`,
-    names,
-  );
-}
-
-/** The stores of the primitives on Redis, on the connection of the locks. */
-export class RedisPrimitiveStores implements PrimitiveStores {
-  readonly runs: RunRecords;
-  readonly semaphores: RedisSemaphoreStore;
-  readonly latches: RedisLatchStore;
-  private readonly channel: RedisPrimitiveChannel;
-  readonly results: RedisIdempotencyStore;
-  readonly rateLimits: RateLimitStore;
-
-  constructor(
-    protected readonly link: RedisLink,
-    protected readonly prefix: string | undefined,
-  ) {
-    this.runs = new RedisRunRecords(link.scripts, prefix);
-    this.channel = new RedisPrimitiveChannel(link, primitiveChannels(prefix));
-    this.semaphores = new RedisSemaphoreStore(link, prefix, this.channel);
-    this.latches = new RedisLatchStore(link, prefix, this.channel);
-    this.results = new RedisIdempotencyStore(link, prefix);
-    this.rateLimits = new RedisRateLimitStore(link.scripts, prefix);
-  }
-
-  async close(): Promise<void> {
-    this.channel.close();
-  }
 }

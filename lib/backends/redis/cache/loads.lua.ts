@@ -1,24 +1,8 @@
-import { batchOf, redisScript } from '../connection/redis-script.js';
-import { EXPIRE_SOFTLY } from './values.lua.js';
+// The scripts by which a load stores what it read, and a change keeps it from storing what is stale: the lease of a load,
+// the invalidation that cancels it, and the barrier of a write under way.
 
-/**
- * Stores the value of a load, if the load still has the lease, and ends the lease.
- *
- * KEYS, for each call: value, lease.
- * ARGV: channel; for each call the token, the time to live in ms, the key's name in messages, and the value.
- * Returns for each call 1 when it stored the value, else 0. A repeated request may return 0 although the first one
- * stored.
- */
-export const COMMIT = redisScript(`
-local function commit(k, a)
-  local held = redis.call('GET', KEYS[k + 1])
-  if not held or string.sub(held, 2) ~= ARGV[a] then return 0 end
-  redis.call('SET', KEYS[k], ARGV[a + 3], 'PX', ARGV[a + 1])
-  redis.call('DEL', KEYS[k + 1])
-  if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
-  return 1
-end
-${batchOf('commit', { keys: 2, args: 4, shared: 1 })}`);
+import { HEADER } from '../../../contracts/cache-store.js';
+import { batchOf, redisScript } from '../connection/redis-script.js';
 
 /**
  * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease.
@@ -53,20 +37,6 @@ end
 ${batchOf('lease', { keys: 3, args: 5, shared: 1 })}`);
 
 /**
- * Ends the lease of a load that stores nothing, if the load still has it.
- *
- * KEYS: lease.
- * ARGV: channel, token, the key's name in messages.
- */
-export const RELEASE_LEASE = redisScript(`
-local held = redis.call('GET', KEYS[1])
-if not held or string.sub(held, 2) ~= ARGV[2] then return 0 end
-redis.call('DEL', KEYS[1])
-if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[3]) end
-return 1
-`);
-
-/**
  * Extends the lease so that it lasts at least its length from now, if the load still has it.
  *
  * KEYS: lease.
@@ -81,21 +51,57 @@ return 1
 `);
 
 /**
- * Extends a barrier so that it lasts at least the duration from now.
+ * Ends the lease of a load that stores nothing, if the load still has it.
  *
- * KEYS: barrier.
- * ARGV: token, duration in ms.
- * Returns 1, or 0 when it had ended and values may have been stored since.
+ * KEYS: lease.
+ * ARGV: channel, token, the key's name in messages.
  */
-export const RENEW_BARRIER = redisScript(`
-local now = redis.call('TIME')
-local at = now[1] * 1000 + math.floor(now[2] / 1000)
-local ends = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not ends or tonumber(ends) <= at then return 0 end
-redis.call('ZADD', KEYS[1], 'GT', at + ARGV[2], ARGV[1])
-redis.call('PEXPIREAT', KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
+export const RELEASE_LEASE = redisScript(`
+local held = redis.call('GET', KEYS[1])
+if not held or string.sub(held, 2) ~= ARGV[2] then return 0 end
+redis.call('DEL', KEYS[1])
+if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[3]) end
 return 1
 `);
+
+/**
+ * Stores the value of a load, if the load still has the lease, and ends the lease.
+ *
+ * KEYS, for each call: value, lease.
+ * ARGV: channel; for each call the token, the time to live in ms, the key's name in messages, and the value.
+ * Returns for each call 1 when it stored the value, else 0. A repeated request may return 0 although the first one
+ * stored.
+ */
+export const COMMIT = redisScript(`
+local function commit(k, a)
+  local held = redis.call('GET', KEYS[k + 1])
+  if not held or string.sub(held, 2) ~= ARGV[a] then return 0 end
+  redis.call('SET', KEYS[k], ARGV[a + 3], 'PX', ARGV[a + 1])
+  redis.call('DEL', KEYS[k + 1])
+  if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
+  return 1
+end
+${batchOf('commit', { keys: 2, args: 4, shared: 1 })}`);
+
+/**
+ * The Lua function `expire_softly(key, now)`: marks the value as stale since `now` (ms of the wall clock, base 36), as
+ * `expiredSoftly` of the contract does. Returns whether the value has an envelope.
+ */
+const EXPIRE_SOFTLY = `
+local function expire_softly(key, now)
+  local head = redis.call('GETRANGE', key, 0, ${HEADER.length - 1})
+  local time = string.match(head, '^..(%w+)')
+  if not time or string.byte(head) ~= ${HEADER.version} then return false end
+  local flags = string.byte(head, 2)
+  if flags % ${2 * HEADER.expired} >= ${HEADER.expired} then return true end
+  flags = flags + ${HEADER.expired}
+  if flags % ${2 * HEADER.keptStale} < ${HEADER.keptStale} then flags = flags + ${HEADER.keptStale} end
+  local kept = tonumber(time, 36) < tonumber(now, 36) and time or now
+  local rest = string.sub(redis.call('GET', key), 3 + #time)
+  redis.call('SET', key, string.char(${HEADER.version}, flags) .. kept .. rest, 'KEEPTTL')
+  return true
+end
+`;
 
 /**
  * Deletes the value or marks it as stale, cancels the load lease, publishes the change, and begins or ends a barrier.
@@ -126,49 +132,18 @@ end
 ${batchOf('invalidate', { keys: 3, args: 5, shared: 1 })}`);
 
 /**
- * Returns the version of a tag, and gives it one if it has none. The version is the time in µs of the last
- * invalidation; of a tag that was never invalidated, the time when it began, as a negative number.
+ * Extends a barrier so that it lasts at least the duration from now.
  *
- * KEYS, for each call: tag.
- * ARGV, for each call: how long in ms to keep the version at least.
- * Returns for each call the version as INVALIDATE_TAG writes it.
+ * KEYS: barrier.
+ * ARGV: token, duration in ms.
+ * Returns 1, or 0 when it had ended and values may have been stored since.
  */
-export const BEGIN_TAG = redisScript(`
+export const RENEW_BARRIER = redisScript(`
 local now = redis.call('TIME')
-local function begin(k, a)
-  local version = redis.call('GET', KEYS[k])
-  if version then
-    if redis.call('PTTL', KEYS[k]) < tonumber(ARGV[a]) then redis.call('PEXPIRE', KEYS[k], ARGV[a]) end
-    return tonumber(string.match(version, '^[^;]+'))
-  end
-  version = -(now[1] * 1000000 + now[2])
-  redis.call('SET', KEYS[k], string.format('%.0f', version), 'PX', ARGV[a])
-  return version
-end
-${batchOf('begin', { keys: 1, args: 1, shared: 0 })}`);
-
-/**
- * Gives a tag a version greater than all earlier ones, so that values stored with another version no longer count, or
- * are stale; and records the same time as the last invalidation of any tag.
- *
- * After a soft expiry a tag is `version;least`: values stored with a version from `least` on are stale.
- *
- * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots.
- * ARGV: channel, the tag, how long in ms to keep the version at least, 1 to expire the first key softly (else empty),
- * and how long to keep the version of the first key when it has none yet.
- */
-export const INVALIDATE_TAG = redisScript(`
-local now = redis.call('TIME')
-for i, key in ipairs(KEYS) do
-  local last = redis.call('GET', key)
-  local known = last and math.abs(tonumber(string.match(last, '^[^;]+'))) or 0
-  local version = string.format('%.0f', math.max(now[1] * 1000000 + now[2], known + 1))
-  local ttl = math.max(redis.call('PTTL', key), tonumber(i == 1 and not last and ARGV[5] or ARGV[3]))
-  if i == 1 and ARGV[4] ~= '' and last then
-    version = version .. ';' .. (string.match(last, ';(.+)') or string.format('%.0f', known))
-  end
-  redis.call('SET', key, version, 'PX', string.format('%.0f', ttl))
-end
-redis.call('PUBLISH', ARGV[1], 't' .. ARGV[2])
+local at = now[1] * 1000 + math.floor(now[2] / 1000)
+local ends = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not ends or tonumber(ends) <= at then return 0 end
+redis.call('ZADD', KEYS[1], 'GT', at + ARGV[2], ARGV[1])
+redis.call('PEXPIREAT', KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
 return 1
 `);

@@ -1,12 +1,12 @@
+// How a process learns of changes: from other processes (`RedisCacheBus`), and from Redis itself (`RedisCacheTracking`).
+
+import type { RedisOptions } from 'ioredis';
 import type { CacheListener, CacheTracker } from '../../../contracts/cache-store.js';
 import type { Notice } from '../../../contracts/store.js';
-import { connectionForMessages, type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { RedisSubscriber } from '../connection/redis-client.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import type { RedisOptions } from 'ioredis';
+import { type ChannelMessage, connectionForMessages, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
-
-const KINDS = ['i', 'e', 't', 'p', 'd'];
 
 /**
  * The messages of the cache: `i` key (invalidated), `e` key (a load ended), `t` tag (invalidated), `p` prefix (values
@@ -36,10 +36,6 @@ export class RedisCacheBus extends WatchedSubscriber {
 
   publish(message: string): Promise<unknown> {
     return this.scripts.command((client) => client.publish(this.channel, message));
-  }
-
-  protected connect(): RedisSubscriber | undefined {
-    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
@@ -82,20 +78,7 @@ export class RedisCacheBus extends WatchedSubscriber {
   }
 }
 
-/** The channel on which Redis reports changed keys to a RESP2 connection. */
-const INVALIDATE = '__redis__:invalidate';
-
-/**
- * RESP2, because ioredis 6 drops the messages of client tracking under RESP3 (ioredis 5 knows only RESP2 and ignores
- * the option). Commands are not resent on a new connection: CLIENT TRACKING names an id that the new connection does
- * not have.
- */
-const TRACKING = {
-  protocol: 2,
-  replyMapping: 'legacy',
-  autoResendUnfulfilledCommands: false,
-  enableOfflineQueue: false,
-} satisfies RedisOptions;
+const KINDS = ['i', 'e', 't', 'p', 'd'];
 
 /** Listens to client tracking: the server reports every changed value. */
 export class RedisCacheTracking extends WatchedSubscriber {
@@ -113,7 +96,7 @@ export class RedisCacheTracking extends WatchedSubscriber {
     this.open();
   }
 
-  protected connect(): RedisSubscriber | undefined {
+  protected override connect(): RedisSubscriber | undefined {
     return connectionForMessages(this.scripts.client, TRACKING);
   }
 
@@ -142,3 +125,18 @@ export class RedisCacheTracking extends WatchedSubscriber {
     if (error.name === 'ReplyError') this.tracker.onUntracked(error);
   }
 }
+
+/** The channel on which Redis reports changed keys to a RESP2 connection. */
+const INVALIDATE = '__redis__:invalidate';
+
+/**
+ * RESP2, because ioredis 6 drops the messages of client tracking under RESP3 (ioredis 5 knows only RESP2 and ignores
+ * the option). Commands are not resent on a new connection: CLIENT TRACKING names an id that the new connection does
+ * not have.
+ */
+const TRACKING = {
+  protocol: 2,
+  replyMapping: 'legacy',
+  autoResendUnfulfilledCommands: false,
+  enableOfflineQueue: false,
+} satisfies RedisOptions;

@@ -1,5 +1,7 @@
-import { escapeGlob } from '../../../keys/redis-glob.js';
+// The keys and the channel of the cache at Redis, and the rights that an ACL user needs for them.
+
 import { randomUUID } from 'node:crypto';
+import { escapeGlob } from '../../../keys/redis-glob.js';
 import type { Probe, Rights } from '../connection/server-check.js';
 
 /**
@@ -135,6 +137,24 @@ function beginningOf(prefix: string): string {
   return escaped(prefix).replace(/%7$/, '%');
 }
 
+/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis). */
+export function rightsOfCache(prefix: string | undefined, clientPrefix = ''): Rights {
+  const keys = new RedisCacheKeys(prefix, clientPrefix);
+  const before = clientPrefix + (prefix === undefined ? '' : `${prefix}:`);
+  return {
+    whose: 'the cache',
+    evictable: true,
+    keyPatterns: [`${before}cache*`, `${before}lease:*`, `${before}barrier:*`],
+    messages: { channelPattern: `${keys.channel}*`, channel: `${keys.channel}:check:${randomUUID()}` },
+    probes: PROBES,
+    keys: () => {
+      // The braces put the set into the same Cluster slot as the other keys.
+      const key = `{check:${randomUUID()}}`;
+      return [...keys.valueLeaseAndBarrier(key), keys.set(key)];
+    },
+  };
+}
+
 /**
  * Every command that the cache sends or its scripts run, each on a key of its type: 1 value, 2 lease, 3 barrier, 4 set.
  * What they write is deleted or expires after 1 ms.
@@ -174,21 +194,3 @@ const PROBES: readonly Probe[] = [
   ['SREM', 4, '1'],
   ['UNLINK', 1, 2, 3, 4],
 ];
-
-/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis). */
-export function rightsOfCache(prefix: string | undefined, clientPrefix = ''): Rights {
-  const keys = new RedisCacheKeys(prefix, clientPrefix);
-  const before = clientPrefix + (prefix === undefined ? '' : `${prefix}:`);
-  return {
-    whose: 'the cache',
-    evictable: true,
-    keyPatterns: [`${before}cache*`, `${before}lease:*`, `${before}barrier:*`],
-    messages: { channelPattern: `${keys.channel}*`, channel: `${keys.channel}:check:${randomUUID()}` },
-    probes: PROBES,
-    keys: () => {
-      // The braces put the set into the same Cluster slot as the other keys.
-      const key = `{check:${randomUUID()}}`;
-      return [...keys.valueLeaseAndBarrier(key), keys.set(key)];
-    },
-  };
-}

@@ -14,25 +14,25 @@ import type {
   TagState,
   TagVersion,
 } from '../../../contracts/cache-store.js';
-import type { StartRequest, Pending } from '../../../contracts/store.js';
+import type { Pending, StartRequest } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
-import { isCluster, type RedisClient } from '../connection/redis-client.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
+import { ReadBatch } from '../connection/read-batch.js';
+import { isCluster, type RedisClient } from '../connection/redis-client.js';
 import { RedisLink } from '../connection/redis-link.js';
-import { integerOf } from '../connection/redis-script.js';
+import { integerOf, isOne, leaseOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import { deleteMatching, RedisScheduledDeletions } from './redis-deletions.js';
-import { inspectKey, RedisCacheWrites } from './redis-cache-writes.js';
-import { rightsOfCache, RedisCacheKeys } from './redis-cache-keys.js';
 import { checkServers } from '../connection/server-check.js';
 import { VersionsInUse } from '../connection/versions-in-use.js';
-import { ReadBatch } from '../connection/read-batch.js';
-import { RedisCacheBits, RedisCacheSets, RedisExpiringSets } from './redis-collections.js';
-import { RedisCacheBus, RedisCacheTracking } from './redis-cache-bus.js';
-import { RedisCacheTags } from './redis-cache-tags.js';
 import { COMMIT, INVALIDATE, LEASE, RELEASE_LEASE, RENEW_BARRIER, RENEW_LEASE } from './loads.lua.js';
-import { EXPIRE, INCREMENT, TAKE } from './values.lua.js';
+import { RedisCacheBus, RedisCacheTracking } from './redis-cache-bus.js';
+import { RedisCacheKeys, rightsOfCache } from './redis-cache-keys.js';
+import { RedisCacheTags } from './redis-cache-tags.js';
+import { RedisCacheWrites } from './redis-cache-writes.js';
+import { RedisCacheBits, RedisCacheSets, RedisExpiringSets } from './redis-collections.js';
+import { deleteMatching, RedisScheduledDeletions } from './redis-deletions.js';
+import { EXPIRE, INCREMENT, INSPECT_VALUE, TAKE } from './values.lua.js';
 
 /** Opens a store on a client that the application gives, or on a connection of its own. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
@@ -160,8 +160,15 @@ export class RedisCacheStore implements CacheStore {
     return left === -1 ? Infinity : left;
   }
 
-  inspect(key: string): Promise<KeyState> {
-    return inspectKey(this.scripts, this.keys, key);
+  async inspect(key: string): Promise<KeyState> {
+    const keys = this.keys.valueLeaseAndBarrier(key);
+    const reply = await this.scripts.runForBytes(INSPECT_VALUE, keys, [LONGEST_HEAD]);
+    const [ttl, bytes, head, lease, writes] = reply as Inspected;
+    return {
+      value: integerOf(ttl) === -2 ? null : { head, bytes: integerOf(bytes), ttl: leaseOf(ttl) },
+      lease: integerOf(lease) === -2 ? null : leaseOf(lease),
+      barrier: integerOf(writes) > 0,
+    };
   }
 
   beginTags(tags: readonly string[], ttl: number): Pending<readonly TagVersion[]> {
@@ -221,10 +228,6 @@ function caveatOf(client: RedisClient): string | undefined {
   );
 }
 
-function isOne(reply: unknown): boolean {
-  return Number(reply) === 1;
-}
-
 /** Reads the answer of the script LEASE. */
 function leaseAnswer(answer: unknown): LeaseAnswer {
   const reply = Number(answer);
@@ -233,3 +236,9 @@ function leaseAnswer(answer: unknown): LeaseAnswer {
   if (reply === -1) return { status: 'barrier' };
   return { status: 'busy', remaining: -2 - reply };
 }
+
+/** The most bytes of an envelope, which may name hundreds of tags. */
+const LONGEST_HEAD = 65_536;
+
+/** What the script INSPECT_VALUE returns. */
+type Inspected = [ttl: RedisInteger, bytes: RedisInteger, head: Buffer, lease: RedisInteger, writes: RedisInteger];

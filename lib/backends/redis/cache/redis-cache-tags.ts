@@ -1,18 +1,10 @@
 import type { TagState, TagVersion } from '../../../contracts/cache-store.js';
 import type { Pending } from '../../../contracts/store.js';
+import type { ReadBatch } from '../connection/read-batch.js';
+import { batchOf, redisScript } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import type { ReadBatch } from '../connection/read-batch.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
-import { BEGIN_TAG, INVALIDATE_TAG } from './loads.lua.js';
-
-/** How long (ms) the version of an invalidated tag is kept at least: longer than a loader may run. */
-const TAG_MEMORY = 24 * 60 * 60 * 1_000;
-/**
- * The same for a tag of no value. It covers the time in which a load reads the versions of its tags and the time of the
- * last invalidation of any tag, which is kept for longer.
- */
-const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
 
 /** The versions of tags. */
 export class RedisCacheTags {
@@ -56,6 +48,14 @@ export class RedisCacheTags {
   }
 }
 
+/** How long (ms) the version of an invalidated tag is kept at least: longer than a loader may run. */
+const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+/**
+ * The same for a tag of no value. It covers the time in which a load reads the versions of its tags and the time of the
+ * last invalidation of any tag, which is kept for longer.
+ */
+const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
+
 /**
  * Attaches its callbacks in the same turn, as a `Pending` requires: `Promise.all` would call `then` one turn later and
  * miss a failure that has happened already.
@@ -78,3 +78,51 @@ function tagState(data: Buffer | null): TagState {
   const [last, least] = data.toString('latin1').split(';');
   return { version: Number(last), least: Number(least) };
 }
+
+/**
+ * Returns the version of a tag, and gives it one if it has none. The version is the time in µs of the last
+ * invalidation; of a tag that was never invalidated, the time when it began, as a negative number.
+ *
+ * KEYS, for each call: tag.
+ * ARGV, for each call: how long in ms to keep the version at least.
+ * Returns for each call the version as INVALIDATE_TAG writes it.
+ */
+const BEGIN_TAG = redisScript(`
+local now = redis.call('TIME')
+local function begin(k, a)
+  local version = redis.call('GET', KEYS[k])
+  if version then
+    if redis.call('PTTL', KEYS[k]) < tonumber(ARGV[a]) then redis.call('PEXPIRE', KEYS[k], ARGV[a]) end
+    return tonumber(string.match(version, '^[^;]+'))
+  end
+  version = -(now[1] * 1000000 + now[2])
+  redis.call('SET', KEYS[k], string.format('%.0f', version), 'PX', ARGV[a])
+  return version
+end
+${batchOf('begin', { keys: 1, args: 1, shared: 0 })}`);
+
+/**
+ * Gives a tag a version greater than all earlier ones, so that values stored with another version no longer count, or
+ * are stale; and records the same time as the last invalidation of any tag.
+ *
+ * After a soft expiry a tag is `version;least`: values stored with a version from `least` on are stale.
+ *
+ * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots.
+ * ARGV: channel, the tag, how long in ms to keep the version at least, 1 to expire the first key softly (else empty),
+ * and how long to keep the version of the first key when it has none yet.
+ */
+const INVALIDATE_TAG = redisScript(`
+local now = redis.call('TIME')
+for i, key in ipairs(KEYS) do
+  local last = redis.call('GET', key)
+  local known = last and math.abs(tonumber(string.match(last, '^[^;]+'))) or 0
+  local version = string.format('%.0f', math.max(now[1] * 1000000 + now[2], known + 1))
+  local ttl = math.max(redis.call('PTTL', key), tonumber(i == 1 and not last and ARGV[5] or ARGV[3]))
+  if i == 1 and ARGV[4] ~= '' and last then
+    version = version .. ';' .. (string.match(last, ';(.+)') or string.format('%.0f', known))
+  end
+  redis.call('SET', key, version, 'PX', string.format('%.0f', ttl))
+end
+redis.call('PUBLISH', ARGV[1], 't' .. ARGV[2])
+return 1
+`);

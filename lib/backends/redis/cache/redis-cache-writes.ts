@@ -1,12 +1,11 @@
-import type { SetRequest, KeyState } from '../../../contracts/cache-store.js';
+import type { SetRequest } from '../../../contracts/cache-store.js';
 import type { Pending } from '../../../contracts/store.js';
+import type { ReadBatch } from '../connection/read-batch.js';
+import { mastersOf } from '../connection/redis-client.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import type { ReadBatch } from '../connection/read-batch.js';
 import type { RedisCacheKeys } from './redis-cache-keys.js';
-import { SET, INSPECT_VALUE } from './values.lua.js';
-import { mastersOf } from '../connection/redis-client.js';
-import { integerOf, leaseOf, type RedisInteger } from '../connection/redis-script.js';
+import { SET } from './values.lua.js';
 
 /**
  * Stores a value before its deadline or not at all, because a command that the network delivers late could undo an
@@ -87,7 +86,7 @@ interface Reading {
  * The difference in ms between the server's clock and the monotonic clock of this process. In a Cluster, that of the
  * master whose clock is furthest behind.
  */
-export class ServerClock {
+class ServerClock {
   private known: Reading | undefined;
   private reading: Promise<number> | undefined;
 
@@ -124,22 +123,6 @@ export class ServerClock {
 }
 
 /** The difference in ms, from a time that the server has just answered. */
-export function aheadBy(serverTime: number): number {
+function aheadBy(serverTime: number): number {
   return serverTime - performance.now();
-}
-
-/** The most bytes of an envelope, which may name hundreds of tags. */
-const LONGEST_HEAD = 65_536;
-
-type Reply = [ttl: RedisInteger, bytes: RedisInteger, head: Buffer, lease: RedisInteger, writes: RedisInteger];
-
-/** What is stored about the key, in one round trip. */
-export async function inspectKey(scripts: ScriptRunner, keys: RedisCacheKeys, key: string): Promise<KeyState> {
-  const reply = await scripts.runForBytes(INSPECT_VALUE, keys.valueLeaseAndBarrier(key), [LONGEST_HEAD]);
-  const [ttl, bytes, head, lease, writes] = reply as Reply;
-  return {
-    value: integerOf(ttl) === -2 ? null : { head, bytes: integerOf(bytes), ttl: leaseOf(ttl) },
-    lease: integerOf(lease) === -2 ? null : leaseOf(lease),
-    barrier: integerOf(writes) > 0,
-  };
 }

@@ -1,29 +1,87 @@
 import type {
   BitsRequest,
   CacheBits,
+  CacheExpiringSets,
+  CacheSets,
   KeyRequest,
   RebuildRequest,
-  CacheSets,
-  CacheExpiringSets,
 } from '../../../contracts/cache-store.js';
-import { type RedisInteger, integerOf, type RedisScript } from '../connection/redis-script.js';
+import { integerOf, isOne, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import type { RedisCacheKeys } from './redis-cache-keys.js';
 import {
   ADD_BITS,
+  ADD_TO_EXPIRING_SET,
   ADD_TO_REBUILD,
+  ADD_TO_SET,
   BEGIN_REBUILD,
+  COUNT_EXPIRING_SET,
   DROP_REBUILD,
   FINISH_REBUILD,
   HAS_BITS,
-  ADD_TO_SET,
-  ADD_TO_EXPIRING_SET,
-  COUNT_EXPIRING_SET,
   IS_IN_EXPIRING_SET,
   LIST_EXPIRING_SET,
   REMOVE_FROM_EXPIRING_SET,
 } from './collections.lua.js';
+import type { RedisCacheKeys } from './redis-cache-keys.js';
 
+export class RedisCacheSets implements CacheSets {
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+  ) {}
+
+  async add(key: string, members: readonly string[], ttl: number): Promise<number> {
+    return Number(await this.scripts.run(ADD_TO_SET, [this.keys.set(key)], [ttl === Infinity ? '' : ttl, ...members]));
+  }
+
+  async remove(key: string, members: readonly string[]): Promise<number> {
+    if (members.length === 0) return 0;
+    return integerOf(await this.scripts.command((client) => client.srem(this.keys.set(key), [...members])));
+  }
+
+  async has(key: string, member: string): Promise<boolean> {
+    return isOne(await this.scripts.command((client) => client.sismember(this.keys.set(key), member)));
+  }
+
+  async members(key: string): Promise<readonly string[]> {
+    // A client of the application may answer a Set.
+    return [...(await this.scripts.command((client) => client.smembers(this.keys.set(key))))];
+  }
+}
+
+/** Sorted sets whose scores are the times at which the members expire. Each script first drops the expired ones. */
+export class RedisExpiringSets implements CacheExpiringSets {
+  constructor(
+    private readonly scripts: ScriptRunner,
+    private readonly keys: RedisCacheKeys,
+  ) {}
+
+  async add(key: string, members: readonly string[], ttl: number): Promise<number> {
+    return Number(await this.run(ADD_TO_EXPIRING_SET, key, [ttl, ...members]));
+  }
+
+  async remove(key: string, members: readonly string[]): Promise<number> {
+    return Number(await this.run(REMOVE_FROM_EXPIRING_SET, key, members));
+  }
+
+  async has(key: string, member: string): Promise<boolean> {
+    return isOne(await this.run(IS_IN_EXPIRING_SET, key, [member]));
+  }
+
+  async members(key: string): Promise<readonly string[]> {
+    return (await this.run(LIST_EXPIRING_SET, key)) as string[];
+  }
+
+  async size(key: string): Promise<number> {
+    return Number(await this.run(COUNT_EXPIRING_SET, key));
+  }
+
+  private run(script: RedisScript, key: string, args: readonly (string | number)[] = []): Promise<unknown> {
+    return this.scripts.run(script, [this.keys.expiringSet(key)], args);
+  }
+}
+
+/** Bits of Bloom filters. A rebuild fills a copy, which then takes their place. */
 export class RedisCacheBits implements CacheBits {
   constructor(
     private readonly scripts: ScriptRunner,
@@ -64,65 +122,5 @@ export class RedisCacheBits implements CacheBits {
 
   private rebuilt(key: string): [bits: string, rebuilder: string] {
     return [this.keys.rebuiltBits(key), this.keys.rebuilder(key)];
-  }
-}
-
-function isOne(reply: unknown): boolean {
-  return Number(reply) === 1;
-}
-
-export class RedisCacheSets implements CacheSets {
-  constructor(
-    private readonly scripts: ScriptRunner,
-    private readonly keys: RedisCacheKeys,
-  ) {}
-
-  async add(key: string, members: readonly string[], ttl: number): Promise<number> {
-    return Number(await this.scripts.run(ADD_TO_SET, [this.keys.set(key)], [ttl === Infinity ? '' : ttl, ...members]));
-  }
-
-  async remove(key: string, members: readonly string[]): Promise<number> {
-    if (members.length === 0) return 0;
-    return integerOf(await this.scripts.command((client) => client.srem(this.keys.set(key), [...members])));
-  }
-
-  async has(key: string, member: string): Promise<boolean> {
-    return integerOf(await this.scripts.command((client) => client.sismember(this.keys.set(key), member))) === 1;
-  }
-
-  async members(key: string): Promise<readonly string[]> {
-    // A client of the application may answer a Set.
-    return [...(await this.scripts.command((client) => client.smembers(this.keys.set(key))))];
-  }
-}
-
-export class RedisExpiringSets implements CacheExpiringSets {
-  constructor(
-    private readonly scripts: ScriptRunner,
-    private readonly keys: RedisCacheKeys,
-  ) {}
-
-  async add(key: string, members: readonly string[], ttl: number): Promise<number> {
-    return Number(await this.run(ADD_TO_EXPIRING_SET, key, [ttl, ...members]));
-  }
-
-  async remove(key: string, members: readonly string[]): Promise<number> {
-    return Number(await this.run(REMOVE_FROM_EXPIRING_SET, key, members));
-  }
-
-  async has(key: string, member: string): Promise<boolean> {
-    return Number(await this.run(IS_IN_EXPIRING_SET, key, [member])) === 1;
-  }
-
-  async members(key: string): Promise<readonly string[]> {
-    return (await this.run(LIST_EXPIRING_SET, key)) as string[];
-  }
-
-  async size(key: string): Promise<number> {
-    return Number(await this.run(COUNT_EXPIRING_SET, key));
-  }
-
-  private run(script: RedisScript, key: string, args: readonly (string | number)[] = []): Promise<unknown> {
-    return this.scripts.run(script, [this.keys.expiringSet(key)], args);
   }
 }

@@ -1,12 +1,11 @@
+// Deletions of many keys: at once, of all that match, and of names later.
+
 import type { DeleteMatchingRequest, ScheduledDeletions } from '../../../contracts/cache-store.js';
 import { mastersOf, type RedisNode } from '../connection/redis-client.js';
 import { integerOf, type RedisInteger } from '../connection/redis-script.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
-import type { RedisCacheKeys } from './redis-cache-keys.js';
 import { CLAIM_DELETIONS, FORGET_DELETIONS, RENEW_DELETIONS, SCHEDULE_DELETIONS } from './deletions.lua.js';
-
-/** How many scans of one node are started, one after the other, because the connection broke. */
-const MOST_SCANS = 5;
+import type { RedisCacheKeys } from './redis-cache-keys.js';
 
 /**
  * Deletes the values of all keys that match, on every master of a Cluster, and resolves to their number.
@@ -26,6 +25,9 @@ export async function deleteMatching(
   await deleteAll(scripts, leases, batch);
   return deleteAll(scripts, values, batch, spares && ((name) => spares(keys.keyOf(name))));
 }
+
+/** How many scans of one node are started, one after the other, because the connection broke. */
+const MOST_SCANS = 5;
 
 type Spares = ((name: string) => boolean) | undefined;
 

@@ -1,5 +1,6 @@
+// The scripts that store, change, take or inspect one value, outside a load.
+
 import { batchOf, redisScript } from '../connection/redis-script.js';
-import { HEADER } from '../../../contracts/cache-store.js';
 
 /**
  * Stores a value, cancels the load lease and publishes the change, unless the deadline has passed or a write is under
@@ -28,39 +29,6 @@ local function set(k, a)
   return 1
 end
 ${batchOf('set', { keys: 3, args: 5, shared: 1 })}`);
-
-/**
- * Sets the time to live of a value, and publishes the change because first levels may hold the value for longer.
- *
- * KEYS: value.
- * ARGV: channel, time to live in ms, the key's name in messages.
- * Returns 1, or 0 when there is no value.
- */
-export const EXPIRE = redisScript(`
-local found = redis.call('PEXPIRE', KEYS[1], ARGV[2])
-if found == 1 then redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[3]) end
-return found
-`);
-
-/**
- * The Lua function `expire_softly(key, now)`: marks the value as stale since `now` (ms of the wall clock, base 36), as
- * `expiredSoftly` of the contract does. Returns whether the value has an envelope.
- */
-export const EXPIRE_SOFTLY = `
-local function expire_softly(key, now)
-  local head = redis.call('GETRANGE', key, 0, ${HEADER.length - 1})
-  local time = string.match(head, '^..(%w+)')
-  if not time or string.byte(head) ~= ${HEADER.version} then return false end
-  local flags = string.byte(head, 2)
-  if flags % ${2 * HEADER.expired} >= ${HEADER.expired} then return true end
-  flags = flags + ${HEADER.expired}
-  if flags % ${2 * HEADER.keptStale} < ${HEADER.keptStale} then flags = flags + ${HEADER.keptStale} end
-  local kept = tonumber(time, 36) < tonumber(now, 36) and time or now
-  local rest = string.sub(redis.call('GET', key), 3 + #time)
-  redis.call('SET', key, string.char(${HEADER.version}, flags) .. kept .. rest, 'KEEPTTL')
-  return true
-end
-`;
 
 /**
  * Adds to a number and cancels the load lease. Only a new number gets a time to live.
@@ -99,6 +67,19 @@ redis.call('UNLINK', KEYS[1])
 redis.call('DEL', KEYS[2])
 redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[2])
 return value
+`);
+
+/**
+ * Sets the time to live of a value, and publishes the change because first levels may hold the value for longer.
+ *
+ * KEYS: value.
+ * ARGV: channel, time to live in ms, the key's name in messages.
+ * Returns 1, or 0 when there is no value.
+ */
+export const EXPIRE = redisScript(`
+local found = redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if found == 1 then redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[3]) end
+return found
 `);
 
 /**

@@ -1,29 +1,19 @@
+// What the adapted clients of node-redis share (events, states, sending once more), the client of one server, and the
+// connections for messages.
+
+import { EventEmitter, setMaxListeners } from 'node:events';
+import type { NodeRedisConnection } from '../../../options/redis-connection.js';
+import { AdaptedCommands, isReplyError, lastRedirection, named } from './adapted-commands.js';
+import {
+  type CommandArgument,
+  keyPrefixOf,
+  type MessageListener,
+  type NodeRedisClient,
+  type SendOptions,
+} from './node-redis-clients.js';
 import { allowListeners } from './own-client.js';
 import { ReadyQueue } from './ready-queue.js';
-import { AdaptedCommands, isReplyError, lastRedirection, named } from './adapted-commands.js';
-import type { NodeRedisConnection } from '../../../options/redis-connection.js';
-import {
-  keyPrefixOf,
-  type CommandArgument,
-  type SendOptions,
-  type NodeRedisClient,
-  type MessageListener,
-} from './node-redis-clients.js';
-import { setMaxListeners, EventEmitter } from 'node:events';
-import type { NodeOptions, RedisNode, RedisStream, SubscriberOptions, RedisSubscriber } from './redis-client.js';
-
-/** The byte with which RESP marks a bulk string. */
-const BULK_STRING = 0x24;
-/** These replace the type mapping that the application set for its client. */
-const TEXT = {};
-const BYTES = { [BULK_STRING]: Buffer };
-
-export function sendOptions(bytes = false, timeout: number | undefined): SendOptions {
-  return { typeMapping: bytes ? BYTES : TEXT, timeout };
-}
-
-/** The listeners of this class. An `error` of node-redis without a listener ends the process. */
-const ours = new WeakSet<object>();
+import type { NodeOptions, RedisNode, RedisStream, RedisSubscriber, SubscriberOptions } from './redis-client.js';
 
 /**
  * A client of node-redis in the form of ioredis: its commands, its events and its states. Commands that a lost
@@ -102,6 +92,9 @@ export abstract class AdaptedClient extends AdaptedCommands {
   }
 }
 
+/** The listeners of `AdaptedClient`. An `error` of node-redis without a listener ends the process. */
+const ours = new WeakSet<object>();
+
 /** What `createClient` of node-redis returns. */
 export class AdaptedNode extends AdaptedClient implements RedisNode {
   readonly isCluster = false;
@@ -160,54 +153,6 @@ function withoutLimit(): AbortController {
   const controller = new AbortController();
   setMaxListeners(0, controller.signal);
   return controller;
-}
-
-export function nodeOptions({ options = {} }: Pick<NodeRedisClient, 'options'>, keyPrefix: string): NodeOptions {
-  const { socket = {}, username } = options;
-  const { host = 'localhost', port = 6379, path, tls = false } = socket;
-  return {
-    host,
-    port,
-    keyPrefix,
-    enableOfflineQueue: options.disableOfflineQueue !== true,
-    maxRetriesPerRequest: null,
-    ...(path !== undefined && { path }),
-    ...(tls && { tls: {} }),
-    ...(username !== undefined && { username }),
-  };
-}
-
-const streams = new WeakMap<NodeRedisClient, { readonly epoch: number | undefined; readonly stream: RedisStream }>();
-
-/** An object that stands for the present connection of the client. */
-export function streamOf(client: NodeRedisClient): RedisStream {
-  let known = streams.get(client);
-  if (!known || known.epoch !== client.socketEpoch) {
-    known = { epoch: client.socketEpoch, stream: { destroy: () => client.destroy() } };
-    streams.set(client, known);
-  }
-  return known.stream;
-}
-
-/** What a connection for messages needs of node-redis. */
-export interface MessageConnection extends Pick<NodeRedisClient, 'connect' | 'subscribe' | 'unsubscribe' | 'destroy'> {
-  sendCommand?(args: readonly string[], options: SendOptions): Promise<unknown>;
-  on(event: string, listener: () => void): unknown;
-}
-
-/** A copy of the client for messages. It ends with the first loss of its connection, so that the loss is noticed. */
-export function messageConnection(client: NodeRedisClient, protocol?: number): MessageConnection {
-  return client.duplicate({
-    socket: { ...client.options?.socket, reconnectStrategy: false },
-    commandOptions: {},
-    disableOfflineQueue: false,
-    ...(protocol !== undefined && {
-      RESP: protocol,
-      clientSideCache: undefined,
-      emitInvalidate: false,
-      maintNotifications: 'disabled',
-    }),
-  });
 }
 
 /** A connection for messages in the form of ioredis. It connects at once, and does not reconnect. */
@@ -289,3 +234,61 @@ async function answered(reply: Promise<unknown>): Promise<unknown> {
     throw named(error);
   }
 }
+
+/** What a connection for messages needs of node-redis. */
+export interface MessageConnection extends Pick<NodeRedisClient, 'connect' | 'subscribe' | 'unsubscribe' | 'destroy'> {
+  sendCommand?(args: readonly string[], options: SendOptions): Promise<unknown>;
+  on(event: string, listener: () => void): unknown;
+}
+
+/** A copy of the client for messages. It ends with the first loss of its connection, so that the loss is noticed. */
+export function messageConnection(client: NodeRedisClient, protocol?: number): MessageConnection {
+  return client.duplicate({
+    socket: { ...client.options?.socket, reconnectStrategy: false },
+    commandOptions: {},
+    disableOfflineQueue: false,
+    ...(protocol !== undefined && {
+      RESP: protocol,
+      clientSideCache: undefined,
+      emitInvalidate: false,
+      maintNotifications: 'disabled',
+    }),
+  });
+}
+
+export function sendOptions(bytes = false, timeout: number | undefined): SendOptions {
+  return { typeMapping: bytes ? BYTES : TEXT, timeout };
+}
+
+/** The byte with which RESP marks a bulk string. */
+const BULK_STRING = 0x24;
+/** These replace the type mapping that the application set for its client. */
+const TEXT = {};
+const BYTES = { [BULK_STRING]: Buffer };
+
+export function nodeOptions({ options = {} }: Pick<NodeRedisClient, 'options'>, keyPrefix: string): NodeOptions {
+  const { socket = {}, username } = options;
+  const { host = 'localhost', port = 6379, path, tls = false } = socket;
+  return {
+    host,
+    port,
+    keyPrefix,
+    enableOfflineQueue: options.disableOfflineQueue !== true,
+    maxRetriesPerRequest: null,
+    ...(path !== undefined && { path }),
+    ...(tls && { tls: {} }),
+    ...(username !== undefined && { username }),
+  };
+}
+
+/** An object that stands for the present connection of the client. */
+export function streamOf(client: NodeRedisClient): RedisStream {
+  let known = streams.get(client);
+  if (!known || known.epoch !== client.socketEpoch) {
+    known = { epoch: client.socketEpoch, stream: { destroy: () => client.destroy() } };
+    streams.set(client, known);
+  }
+  return known.stream;
+}
+
+const streams = new WeakMap<NodeRedisClient, { readonly epoch: number | undefined; readonly stream: RedisStream }>();

@@ -1,7 +1,8 @@
-import { EventEmitter } from 'node:events';
-import type { CommandArgument } from './node-redis-clients.js';
+// The commands and the errors of the adapted clients of node-redis.
 
-type ScriptArgument = string | number | Buffer;
+import { EventEmitter } from 'node:events';
+import type { ScriptArgument } from './encoded-call.js';
+import type { CommandArgument } from './node-redis-clients.js';
 
 /** The commands of `RedisClient`, as raw commands of node-redis, which puts no prefix before the keys of those. */
 export abstract class AdaptedCommands extends EventEmitter {
@@ -118,15 +119,15 @@ export abstract class AdaptedCommands extends EventEmitter {
   }
 }
 
-/**
- * Every error that Redis answers begins with its code, as in "READONLY You can't write". Those of node-redis do not.
- */
-const CODE = /^[A-Z][A-Z0-9_]* /;
-
 /** Whether Redis answered this error. node-redis has classes for that, but no names that a bundler keeps. */
 export function isReplyError(error: unknown): error is Error {
   return error instanceof Error && CODE.test(error.message);
 }
+
+/**
+ * Every error that Redis answers begins with its code, as in "READONLY You can't write". Those of node-redis do not.
+ */
+const CODE = /^[A-Z][A-Z0-9_]* /;
 
 /** Gives an error that Redis answered the name by which the library recognises it: the one of ioredis. */
 export function named(error: unknown): unknown {
@@ -142,30 +143,4 @@ export function lastRedirection(error: unknown): Error | undefined {
   if (!(error instanceof Error) || !isReplyError(error.cause)) return undefined;
   const { message } = error.cause;
   return new Error(`Too many Cluster redirections. Last error: ReplyError: ${message}`, { cause: error });
-}
-
-/** How often (ms) it looks. */
-const PERIOD = 50;
-
-/** Waits for a state of which node-redis emits no event. */
-export class Poll {
-  private timer: NodeJS.Timeout | undefined;
-
-  constructor(
-    private readonly reached: () => boolean,
-    private readonly whenReached: () => void,
-  ) {}
-
-  start(): void {
-    this.timer ??= setInterval(() => {
-      if (!this.reached()) return;
-      this.stop();
-      this.whenReached();
-    }, PERIOD).unref();
-  }
-
-  stop(): void {
-    clearInterval(this.timer);
-    this.timer = undefined;
-  }
 }

@@ -1,37 +1,41 @@
+// A node-redis client of any kind, in the form of ioredis: of one server (`AdaptedNode`, in adapted-client.ts), of a
+// Cluster, or of Sentinels. The commands are in adapted-commands.ts; node-redis-clients.ts says what is used of
+// node-redis.
+
+import { EventEmitter } from 'node:events';
 import type { NodeRedisConnection } from '../../../options/redis-connection.js';
+import {
+  AdaptedClient,
+  AdaptedNode,
+  AdaptedSubscriber,
+  messageConnection,
+  type MessageConnection,
+  nodeOptions,
+  sendOptions,
+  streamOf,
+} from './adapted-client.js';
+import { AdaptedCommands, named } from './adapted-commands.js';
+import {
+  type CommandArgument,
+  isNodeRedisCluster,
+  isNodeRedisSentinel,
+  keyPrefixOf,
+  type MessageListener,
+  type NodeRedisAddress,
+  type NodeRedisClient,
+  type NodeRedisCluster,
+  type NodeRedisMaster,
+  type NodeRedisSentinel,
+  type SendOptions,
+} from './node-redis-clients.js';
 import type {
+  NodeOptions,
   RedisClient,
   RedisCluster,
   RedisNode,
   RedisStream,
   SubscriberOptions,
-  NodeOptions,
 } from './redis-client.js';
-import {
-  AdaptedNode,
-  AdaptedClient,
-  sendOptions,
-  nodeOptions,
-  streamOf,
-  AdaptedSubscriber,
-  messageConnection,
-  type MessageConnection,
-} from './adapted-client.js';
-import {
-  isNodeRedisCluster,
-  isNodeRedisSentinel,
-  type NodeRedisClient,
-  keyPrefixOf,
-  type CommandArgument,
-  type NodeRedisAddress,
-  type NodeRedisCluster,
-  type NodeRedisMaster,
-  type SendOptions,
-  type MessageListener,
-  type NodeRedisSentinel,
-} from './node-redis-clients.js';
-import { AdaptedCommands, named, Poll } from './adapted-commands.js';
-import { EventEmitter } from 'node:events';
 
 /** A client of node-redis in the form of ioredis. */
 export function adapted(client: NodeRedisConnection): RedisClient {
@@ -40,11 +44,11 @@ export function adapted(client: NodeRedisConnection): RedisClient {
   return new AdaptedNode(client as NodeRedisClient);
 }
 
-/** How long (ms) a node's client keeps a command that it cannot send: the default of `commandTimeout`. */
+/** How long (ms) a command waits for a connection to its node: the default of `commandTimeout`. */
 const PATIENCE = 1_000;
 
 /** What `createCluster` of node-redis returns. */
-export class AdaptedCluster extends AdaptedClient implements RedisCluster {
+class AdaptedCluster extends AdaptedClient implements RedisCluster {
   readonly isCluster = true;
   readonly options: RedisCluster['options'];
   protected readonly patience = PATIENCE;
@@ -152,18 +156,14 @@ class AdaptedMaster extends AdaptedCommands implements RedisNode {
   }
 }
 
-/** How long (ms) a command waits until the client has a connection: the default of `commandTimeout`. */
-const PATIENCE_OF_ADAPTED_SENTINEL = 1_000;
-const UNKNOWN = { path: 'the address that its Sentinels tell' };
-
 /**
  * What `createSentinel` of node-redis returns. It stays "ready" while its master is away, and emits no event when the
  * same master is back.
  */
-export class AdaptedSentinel extends AdaptedClient implements RedisNode {
+class AdaptedSentinel extends AdaptedClient implements RedisNode {
   readonly isCluster = false;
   stream: RedisStream = { destroy: () => {} };
-  protected readonly patience = PATIENCE_OF_ADAPTED_SENTINEL;
+  protected readonly patience = PATIENCE;
   protected readonly resends = true;
   private asked: NodeRedisAddress | undefined;
   private readonly poll = new Poll(
@@ -217,6 +217,8 @@ export class AdaptedSentinel extends AdaptedClient implements RedisNode {
   }
 }
 
+const UNKNOWN = { path: 'the address that its Sentinels tell' };
+
 /**
  * The connection for messages that every Sentinel client of node-redis has, and moves to a new master. A Sentinel
  * client cannot be asked for another connection to the master.
@@ -250,5 +252,31 @@ class SentinelMessages extends EventEmitter implements MessageConnection {
   destroy(): void {
     const { listener } = this;
     if (listener) this.unsubscribe([...this.channels], listener).catch(() => {});
+  }
+}
+
+/** How often (ms) a `Poll` looks. */
+const PERIOD = 50;
+
+/** Waits for a state of which node-redis emits no event. */
+class Poll {
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly reached: () => boolean,
+    private readonly whenReached: () => void,
+  ) {}
+
+  start(): void {
+    this.timer ??= setInterval(() => {
+      if (!this.reached()) return;
+      this.stop();
+      this.whenReached();
+    }, PERIOD).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.timer);
+    this.timer = undefined;
   }
 }

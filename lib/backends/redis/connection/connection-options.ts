@@ -175,7 +175,7 @@ function shownValue(value: unknown): string {
 }
 
 /** The known name that is spelt most like the given one; `undefined` when none is close. */
-export function nearestName(given: string, known: Iterable<string>): string | undefined {
+function nearestName(given: string, known: Iterable<string>): string | undefined {
   const limit = Math.min(Math.max(2, Math.floor(given.length / 3)), given.length - 1);
   let nearest: { name: string; distance: number } | undefined;
   for (const name of known) {

@@ -1,9 +1,8 @@
-import { isCluster, type RedisClient, type RedisCluster, type RedisNode } from './redis-client.js';
+// Why Redis cannot be used, in one line: which server, what happened, what to do.
+
 import { addressOf, serverOf } from './connection-options.js';
 import { unresolvedNode } from './own-client.js';
-
-/** The `error` listeners of this class. ioredis prints an error only when there is no listener. */
-const ours = new WeakSet<object>();
+import { isCluster, type RedisClient, type RedisCluster, type RedisNode } from './redis-client.js';
 
 /** Why a call to Redis failed: names the server, the cause and the remedy. */
 export class RedisFailure extends Error {
@@ -17,6 +16,9 @@ export class RedisFailure extends Error {
     if (code !== undefined) this.code = code;
   }
 }
+
+/** The `error` listeners of `ConnectionState`. ioredis prints an error only when there is no listener. */
+const ours = new WeakSet<object>();
 
 /** Remembers why the connection of a client is down, because the error of a command does not say it. */
 export class ConnectionState {
@@ -69,10 +71,7 @@ export class ConnectionState {
     const cause = this.reasonOf(error);
     const server =
       cause === this.lastError && this.lastNode ? `Redis Cluster, node ${this.lastNode}` : serverOf(this.client);
-    if (cause) {
-      const remedy = remedyOf(cause);
-      return new RedisFailure(`${server}: ${causeOf(cause)}${remedy === undefined ? '' : `; ${remedy}`}`, cause);
-    }
+    if (cause) return new RedisFailure(`${server}: ${causeOf(cause)}${remedyClause(cause)}`, cause);
     return new RedisFailure(`${server}${this.silence()}`, error instanceof Error ? error : undefined);
   }
 
@@ -146,6 +145,28 @@ function isUninformative({ message }: Error): boolean {
   return message === 'Connection is closed.';
 }
 
+/** Connects to a node of a Cluster once more; resolves to the reason when that fails, else to `undefined`. */
+async function tryNode(node: RedisNode): Promise<Error | undefined> {
+  let reason: Error | undefined;
+  const trial = node.duplicate({ lazyConnect: true, retryStrategy: () => null });
+  trial.on('error', (error: Error) => (reason ??= error));
+  try {
+    await trial.connect();
+  } catch {
+    // The event gave the reason; this error says only that the connection is closed.
+  } finally {
+    trial.disconnect();
+  }
+  return reason;
+}
+
+/** What to do about the error, as the end of a sentence that says what happened; empty where nothing is known. */
+export function remedyClause(error: Error): string {
+  const text = `${codeOf(error) ?? ''} ${error.message}`;
+  const remedy = REMEDIES.find(([pattern]) => pattern.test(text) || pattern.test(error.message))?.[1];
+  return remedy === undefined ? '' : `; ${remedy}`;
+}
+
 /** What an operator can do about an error. The first pattern that matches its code or message applies. */
 const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/ECONNREFUSED/, 'nothing listens there: start Redis, or correct host and port'],
@@ -175,14 +196,8 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   ],
 ];
 
-/** What to do about the error, if it is known. */
-export function remedyOf(error: Error): string | undefined {
-  const text = `${codeOf(error) ?? ''} ${error.message}`;
-  return REMEDIES.find(([pattern]) => pattern.test(text) || pattern.test(error.message))?.[1];
-}
-
 /** What happened, in one line. A connection that was tried at several addresses has one error for each. */
-export function causeOf(error: Error): string {
+function causeOf(error: Error): string {
   const each =
     error instanceof AggregateError ? (error.errors as Error[]).map(({ message }) => message).join(', ') : '';
   const text = (each || error.message || String(codeOf(error))).split('\n', 1)[0] as string;
@@ -190,22 +205,7 @@ export function causeOf(error: Error): string {
   return code === undefined || text.includes(code) ? text : `${text} (${code})`;
 }
 
-export function codeOf(error: Error): string | undefined {
+function codeOf(error: Error): string | undefined {
   const { code } = error as { code?: unknown };
   return typeof code === 'string' ? code : undefined;
-}
-
-/** Connects to a node of a Cluster once more; resolves to the reason when that fails, else to `undefined`. */
-export async function tryNode(node: RedisNode): Promise<Error | undefined> {
-  let reason: Error | undefined;
-  const trial = node.duplicate({ lazyConnect: true, retryStrategy: () => null });
-  trial.on('error', (error: Error) => (reason ??= error));
-  try {
-    await trial.connect();
-  } catch {
-    // The event gave the reason; this error says only that the connection is closed.
-  } finally {
-    trial.disconnect();
-  }
-  return reason;
 }

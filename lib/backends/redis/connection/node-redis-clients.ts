@@ -43,7 +43,7 @@ export interface NodeRedisAddress {
   readonly port: number;
 }
 
-export interface NodeRedisOptions {
+interface NodeRedisOptions {
   readonly disableOfflineQueue?: boolean;
   readonly socket?: { readonly host?: string; readonly port?: number; readonly path?: string; readonly tls?: boolean };
   readonly username?: string;

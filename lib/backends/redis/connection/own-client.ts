@@ -3,6 +3,7 @@ import { backoff, onceRead } from '../../../timing/clock.js';
 import type { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import type { RedisCluster } from './redis-client.js';
+import type { ScriptRunner } from './script-runner.js';
 
 /** A command waits for one reconnect and then fails, so that its caller learns soon that Redis is down. */
 const OWN_CLIENT = {
@@ -28,12 +29,6 @@ export function createRedisClient(connection: RedisOptions | string): Redis {
 /** How often (ms) the guard checks. It closes a silent connection within twice this time. */
 const PERIOD = 2_500;
 
-/** How many commands a connection has sent, and how many replies to them have arrived. */
-export interface Traffic {
-  readonly sent: number;
-  readonly replies: number;
-}
-
 /**
  * Closes a connection that receives nothing although a command waits for its reply, so that the client makes a new one.
  * ioredis would keep a connection to a server that neither answers nor closes it for ever. Its `socketTimeout` does the
@@ -45,7 +40,7 @@ export class SilenceGuard {
   private repliesBefore = 0;
 
   constructor(
-    private readonly traffic: Traffic,
+    private readonly traffic: Pick<ScriptRunner, 'sent' | 'replies'>,
     private readonly onSilence: (why: Error) => void,
   ) {}
 

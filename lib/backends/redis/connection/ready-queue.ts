@@ -1,14 +1,9 @@
+// What happens while a client has no connection (`ReadyQueue`), or has one that leads to a replica (`PrimarySeeker`).
+
 import type { EventEmitter } from 'node:events';
-import { isCluster, type RedisClient, type RedisNode } from './redis-client.js';
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
-
-interface WaitingCall {
-  readonly send: () => void;
-  readonly failed: (error: unknown) => void;
-}
-
-const ON_THE_WAY = new Set(['connecting', 'connect', 'close', 'reconnecting', 'disconnecting']);
+import { isCluster, type RedisClient, type RedisNode } from './redis-client.js';
 
 /**
  * Holds calls until the connection is ready. The offline queue of a client that retries for long would keep every call
@@ -74,6 +69,13 @@ export class ReadyQueue {
     return waiting;
   }
 }
+
+interface WaitingCall {
+  readonly send: () => void;
+  readonly failed: (error: unknown) => void;
+}
+
+const ON_THE_WAY = new Set(['connecting', 'connect', 'close', 'reconnecting', 'disconnecting']);
 
 /** Whether the client's own queue holds a command for longer than until the next failed connection attempt. */
 export function queuesForLong(client: RedisClient): boolean {

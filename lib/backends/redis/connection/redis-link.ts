@@ -21,13 +21,13 @@ const LISTENERS = 6;
 export class RedisLink {
   readonly client: RedisClient;
   readonly scripts: ScriptRunner;
+  readonly reporters = new Reporters();
   /** Whether the client is one that this link made: from options, or as an adapter. */
   private readonly ours: boolean;
   private readonly state: ConnectionState;
   private readonly queue: ReadyQueue | undefined;
   private readonly guard: SilenceGuard | undefined;
   private readonly lowerLimit: () => void;
-  readonly reporters = new Reporters();
   private closed = false;
 
   /** @throws the option's ConfigError for a value that is not a connection */

@@ -1,6 +1,7 @@
+// A Lua script: its digest, how several calls share one run, how its replies are read, and the protocol version that
+// all scripts belong to.
+
 import { createHash } from 'node:crypto';
-import type { Cluster } from 'ioredis';
-import { type RedisClient, isCluster, type RedisCluster } from './redis-client.js';
 import type { TokenRange } from '../../../contracts/lock-requests.js';
 
 /** A Lua script with the digest that EVALSHA calls it by. */
@@ -71,41 +72,16 @@ return answers
 `;
 }
 
-type SendCommand = Cluster['sendCommand'];
-
-/**
- * The client, for scripts. On a Cluster it differs from the given one:
- *
- * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop as one pipeline,
- *   although their keys may lie in different slots: it takes the digest of a script for its key.
- * - TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being migrated.
- */
-export function scriptClient(client: RedisClient): RedisClient {
-  if (!client.isCluster) return client;
-  const cluster = client as Cluster;
-  const sendCommand: SendCommand = (command, ...where) => {
-    const { reject } = command;
-    const sent = cluster.sendCommand(command, ...where);
-    const redirect = command.reject;
-    command.reject = (error) => (isTryAgain(error) ? reject : redirect).call(command, error);
-    return sent;
-  };
-  return Object.create(cluster, {
-    options: { value: { ...cluster.options, enableAutoPipelining: false } },
-    sendCommand: { value: sendCommand },
-  }) as Cluster;
-}
-
-/** Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated. */
-export function isTryAgain(error: Error): boolean {
-  return error.message.startsWith('TRYAGAIN ');
-}
-
 /** A client of the application may have the option `stringNumbers` of ioredis on. */
 export type RedisInteger = number | string;
 
 export function integerOf(reply: RedisInteger): number {
   return Number(reply);
+}
+
+/** Whether Redis answered yes. */
+export function isOne(reply: unknown): boolean {
+  return Number(reply) === 1;
 }
 
 /** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
@@ -126,17 +102,3 @@ export const PROTOCOL_VERSION = 1;
 
 /** The earliest version with whose processes this one excludes each other and shares values. */
 export const EARLIEST_VERSION = 1;
-
-/**
- * The client, for scripts. With `enableAutoPipelining`, ioredis 5 sends the scripts of one turn of the event loop to a
- * Cluster as one pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
- * On such a Cluster, scripts go one by one.
- */
-export function withoutAutoPipelining(client: RedisClient): RedisClient {
-  if (!isCluster(client) || !client.options.enableAutoPipelining) return client;
-  return Object.create(client, {
-    options: { value: { ...client.options, enableAutoPipelining: false } },
-    // Bound to the Cluster, so that its state of a command stays on the Cluster and not on this object.
-    sendCommand: { value: client.sendCommand?.bind(client) },
-  }) as RedisCluster;
-}

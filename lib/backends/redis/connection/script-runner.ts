@@ -1,9 +1,8 @@
-import type { Redis } from 'ioredis';
+import type { Cluster, Redis } from 'ioredis';
+import { EncodedCall, isText, type ScriptArgument, type ScriptCall, sendsEncoded } from './encoded-call.js';
 import type { PrimarySeeker, ReadyQueue } from './ready-queue.js';
 import type { RedisClient } from './redis-client.js';
-import { type RedisScript, type RunScript, isTryAgain, scriptClient } from './redis-script.js';
-import { EncodedCall, isText, sendsEncoded, type ScriptArgument, type ScriptCall } from './encoded-call.js';
-import type { Traffic } from './own-client.js';
+import type { RedisScript, RunScript } from './redis-script.js';
 
 const QUEUED =
   'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
@@ -12,20 +11,11 @@ const QUEUED =
 const CONNECT_EVENTS = ['ready', '+node'] as const;
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
 
-/** Looks after the connection of a client. */
-export interface ConnectionCare {
-  /**
-   * Whether what the server refuses for now is sent again for a while.
-   * @default true
-   */
-  readonly persists?: boolean;
-  readonly queue?: ReadyQueue;
-  readonly seeker?: PrimarySeeker;
-}
-
 /** Sends scripts and commands on a client. */
-export class ScriptRunner implements Traffic {
+export class ScriptRunner {
+  /** How many commands were sent. */
   sent = 0;
+  /** How many replies to them have arrived. */
   replies = 0;
   private disconnectCount = 0;
   private disconnectTime = 0;
@@ -231,17 +221,51 @@ export class ScriptRunner implements Traffic {
   }
 }
 
-interface Sender {
-  replied(reply: unknown, call: ScriptCall): void;
-  erred(error: unknown): void;
-  ask(command: Promise<unknown>, answered: (reply: unknown) => void, failed: (error: unknown) => void): void;
-  sendCall(encoded: EncodedCall, call: ScriptCall): void;
+/** Looks after the connection of a client. */
+export interface ConnectionCare {
+  /**
+   * Whether what the server refuses for now is sent again for a while.
+   * @default true
+   */
+  readonly persists?: boolean;
+  readonly queue?: ReadyQueue;
+  readonly seeker?: PrimarySeeker;
+}
+
+type SendCommand = Cluster['sendCommand'];
+
+/**
+ * The client, for scripts. On a Cluster it differs from the given one:
+ *
+ * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop as one pipeline,
+ *   although their keys may lie in different slots: it takes the digest of a script for its key.
+ * - TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being migrated.
+ */
+function scriptClient(client: RedisClient): RedisClient {
+  if (!client.isCluster) return client;
+  const cluster = client as Cluster;
+  const sendCommand: SendCommand = (command, ...where) => {
+    const { reject } = command;
+    const sent = cluster.sendCommand(command, ...where);
+    const redirect = command.reject;
+    command.reject = (error) => (isTryAgain(error) ? reject : redirect).call(command, error);
+    return sent;
+  };
+  return Object.create(cluster, {
+    options: { value: { ...cluster.options, enableAutoPipelining: false } },
+    sendCommand: { value: sendCommand },
+  }) as Cluster;
+}
+
+/** Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated. */
+function isTryAgain(error: Error): boolean {
+  return error.message.startsWith('TRYAGAIN ');
 }
 
 /** An encoded call on its way to one server: an object rather than functions, as every lock takes this path. */
-export class EncodedAttempt implements ScriptCall {
+class EncodedAttempt implements ScriptCall {
   constructor(
-    private readonly scripts: Sender,
+    private readonly scripts: ScriptRunner,
     private readonly client: Redis,
     private readonly encoded: EncodedCall,
     private readonly call: ScriptCall,
@@ -272,21 +296,9 @@ export class EncodedAttempt implements ScriptCall {
   }
 }
 
-export function isUnknownScript(error: unknown): boolean {
+function isUnknownScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }
-
-/**
- * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
- * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
- * last answer.
- */
-const FOR_NOW =
-  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
-/** Milliseconds between two sends. */
-const PAUSE = 50;
-/** How long (ms) a command is repeated: the default of `commandTimeout`. */
-const LONGEST = 1_000;
 
 /** Repeats a command while the server refuses it for now. */
 export class RefusedForNow {
@@ -308,3 +320,15 @@ export class RefusedForNow {
     setTimeout(() => this.send(this.again), PAUSE).unref();
   };
 }
+
+/**
+ * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
+ * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
+ * last answer.
+ */
+const FOR_NOW =
+  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+/** Milliseconds between two sends. */
+const PAUSE = 50;
+/** How long (ms) a command is repeated: the default of `commandTimeout`. */
+const LONGEST = 1_000;

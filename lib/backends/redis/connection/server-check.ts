@@ -1,20 +1,13 @@
+// The check of a server at the start of the application: writes, eviction, and the rights of its user.
+
 import calculateSlot from 'cluster-key-slot';
 import type { Notice } from '../../../contracts/store.js';
-import { remedyOf, RedisFailure } from './connection-state.js';
 import { addressOf, serverOf } from './connection-options.js';
+import { RedisFailure, remedyClause } from './connection-state.js';
 import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
+import { redisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 import { connectionForMessages } from './watched-subscriber.js';
-import { redisScript } from './redis-script.js';
-
-/** How many names are tried at most to find one in a slot of the node. */
-const MOST_NAMES = 2_000;
-
-interface ServerCheck {
-  readonly rights: Rights;
-  readonly report: (notice: Notice) => void;
-  readonly inCluster: boolean;
-}
 
 /**
  * Checks a server, or each master of a Cluster, before it is used: whether it takes writes, whether it may evict what
@@ -45,6 +38,27 @@ export async function evictionHazards({ client }: ScriptRunner): Promise<readonl
   return notices.filter((notice) => notice?.level === 'warn').map((notice) => (notice as Notice).message);
 }
 
+/** The rights that a part of the library needs from an ACL user. */
+export interface Rights {
+  /** As in "rights needed for locks". */
+  readonly whose: string;
+  /** Whether Redis may evict it under memory pressure without breaking a promise. */
+  readonly evictable: boolean;
+  readonly keyPatterns: readonly string[];
+  /** Absent where no messages are sent. */
+  readonly messages?: {
+    readonly channelPattern: string;
+    /** A channel without subscribers. */
+    readonly channel: string;
+  };
+  readonly probes: readonly Probe[];
+  /** Keys for one run of the probes, all in one Cluster slot; new ones with each call. */
+  keys(): readonly string[];
+}
+
+/** A harmless command; a number stands for the key at that position, counted from 1. */
+export type Probe = readonly [command: string, ...args: (string | number)[]];
+
 async function checkServer(
   node: RedisNode,
   keys: readonly string[] | undefined,
@@ -57,10 +71,8 @@ async function checkServer(
   await missing.look(keys);
   const [refusal] = missing.other;
   if (refusal !== undefined) {
-    const remedy = remedyOf(new Error(refusal));
-    throw new RedisFailure(
-      `${server} refuses what ${rights.whose} write: ${refusal}${remedy === undefined ? '' : `; ${remedy}`}`,
-    );
+    const remedy = remedyClause(new Error(refusal));
+    throw new RedisFailure(`${server} refuses what ${rights.whose} write: ${refusal}${remedy}`);
   }
   if (!missing.any) return;
   const username = node.options.username ?? 'default';
@@ -70,6 +82,12 @@ async function checkServer(
     level: 'warn',
     message: `${problem}. Until then messages do not arrive, and waiters are served more slowly`,
   });
+}
+
+interface ServerCheck {
+  readonly rights: Rights;
+  readonly report: (notice: Notice) => void;
+  readonly inCluster: boolean;
 }
 
 async function checkEviction(node: RedisNode, server: string, report: (notice: Notice) => void): Promise<void> {
@@ -119,26 +137,8 @@ function keysOn(
   return undefined;
 }
 
-/** A harmless command; a number stands for the key at that position, counted from 1. */
-export type Probe = readonly [command: string, ...args: (string | number)[]];
-
-/** The rights that a part of the library needs from an ACL user. */
-export interface Rights {
-  /** As in "rights needed for locks". */
-  readonly whose: string;
-  /** Whether Redis may evict it under memory pressure without breaking a promise. */
-  readonly evictable: boolean;
-  readonly keyPatterns: readonly string[];
-  /** Absent where no messages are sent. */
-  readonly messages?: {
-    readonly channelPattern: string;
-    /** A channel without subscribers. */
-    readonly channel: string;
-  };
-  readonly probes: readonly Probe[];
-  /** Keys for one run of the probes, all in one Cluster slot; new ones with each call. */
-  keys(): readonly string[];
-}
+/** How many names are tried at most to find one in a slot of the node. */
+const MOST_NAMES = 2_000;
 
 const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
 const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
@@ -148,11 +148,12 @@ const ELSEWHERE = /MOVED|CLUSTERDOWN/;
 /**
  * Tries what a part of the library needs, and collects the rights that an ACL user lacks and other refusals of Redis.
  */
-export class MissingRights {
-  readonly commands = new Set<string>();
+class MissingRights {
+  /** What Redis refuses for another reason than a missing right. */
   readonly other = new Set<string>();
-  keys = false;
-  channels = false;
+  private readonly commands = new Set<string>();
+  private keys = false;
+  private channels = false;
 
   constructor(
     private readonly node: RedisNode,
@@ -185,7 +186,7 @@ export class MissingRights {
     await Promise.all([this.tryScripts(keys), messages && this.trySubscribing(messages.channel)]);
   }
 
-  note(command: string, text: string): void {
+  private note(command: string, text: string): void {
     if (!REFUSED.test(text)) {
       if (NO_WRITES.test(text) || (!this.inCluster && ELSEWHERE.test(text))) this.other.add(text);
     } else if (/channel/.test(text)) this.channels = true;
@@ -232,7 +233,7 @@ export class MissingRights {
  * KEYS: the keys that the commands refer to by number. ARGV: 1 the commands as JSON, 2 a channel if there is one.
  * Returns the name and the error of each that failed, one after the other.
  */
-export const PROBE = redisScript(`
+const PROBE = redisScript(`
 local failed = {}
 local try = function(command)
   local reply = redis.pcall(unpack(command))

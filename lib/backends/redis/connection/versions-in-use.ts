@@ -8,14 +8,6 @@ const PERIOD = 60 * 1_000;
 /** How long (ms) a note lasts: a process may miss two. */
 const DURATION = 3 * PERIOD + 5_000;
 
-/** A protocol version, with the earliest one that its processes can work beside. */
-export interface ProtocolVersion {
-  readonly version: number;
-  readonly earliest: number;
-}
-
-const OURS: ProtocolVersion = { version: PROTOCOL_VERSION, earliest: EARLIEST_VERSION };
-
 /**
  * Keeps a note at Redis of the protocol version that this process speaks, and warns once of each other version in use
  * that it cannot work beside. Nothing waits for a note, and no lock or value depends on it.
@@ -80,6 +72,14 @@ export class VersionsInUse {
   }
 }
 
+/** A protocol version, with the earliest one that its processes can work beside. */
+interface ProtocolVersion {
+  readonly version: number;
+  readonly earliest: number;
+}
+
+const OURS: ProtocolVersion = { version: PROTOCOL_VERSION, earliest: EARLIEST_VERSION };
+
 /**
  * Notes that processes of a protocol version use these keys, and returns the other versions in use.
  *
@@ -89,7 +89,7 @@ export class VersionsInUse {
  * KEYS: 1 the versions. ARGV: 1 version, 2 earliest version it works with, 3 how long the note lasts in ms.
  * Returns {version, earliest version it works with, ...} of the others.
  */
-export const NOTE_VERSION = redisScript(`
+const NOTE_VERSION = redisScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local last = now + ARGV[3]

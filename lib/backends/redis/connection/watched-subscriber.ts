@@ -1,17 +1,20 @@
 import { randomUUID } from 'node:crypto';
+import type { RedisOptions } from 'ioredis';
 import type { Notice } from '../../../contracts/store.js';
-import { remedyOf } from './connection-state.js';
 import { serverOf } from './connection-options.js';
+import { remedyClause } from './connection-state.js';
+import { reconnectDelay } from './own-client.js';
 import {
-  type RedisSubscriber,
   isCluster,
   type RedisClient,
   type RedisCluster,
   type RedisNode,
+  type RedisSubscriber,
 } from './redis-client.js';
 import type { ScriptRunner } from './script-runner.js';
-import type { RedisOptions } from 'ioredis';
-import { reconnectDelay } from './own-client.js';
+
+/** What Redis sends on a channel; on `__redis__:invalidate` a list of keys, or `null` for all keys. */
+export type ChannelMessage = Buffer | readonly Buffer[] | null;
 
 /** How often (ms) the subscriber sends itself a message. A broken connection is noticed within twice this time. */
 const HEARTBEAT = 1_000;
@@ -19,18 +22,6 @@ const HEARTBEAT = 1_000;
 const PATIENCE = 10;
 /** How long (ms) after a warning about a loss further losses are not reported. */
 const QUIET = 10_000;
-
-/** What Redis sends on a channel; on `__redis__:invalidate` a list of keys, or `null` for all keys. */
-export type ChannelMessage = Buffer | readonly Buffer[] | null;
-
-/** The purpose of the messages, in words for the log. */
-export interface SubscriberPurpose {
-  /** As in "messages of the locks". */
-  readonly whose: string;
-  /** What happens while no message arrives. */
-  readonly without: string;
-  readonly report: (notice: Notice) => void;
-}
 
 /**
  * A connection for messages that is checked end to end.
@@ -113,7 +104,10 @@ export abstract class WatchedSubscriber {
   }
 
   /** Makes the connection; `undefined` while no node of a Cluster is known. */
-  protected abstract connect(): RedisSubscriber | undefined;
+  protected connect(): RedisSubscriber | undefined {
+    return connectionForMessages(this.scripts.client);
+  }
+
   /**
    * Called for each new connection. Subscribe to `own` last: its first heartbeat proves that the other channels are
    * open.
@@ -137,8 +131,7 @@ export abstract class WatchedSubscriber {
   protected onRefused(error: Error): void {
     if (error.name !== 'ReplyError' || this.refusalReported) return;
     this.refusalReported = true;
-    const remedy = remedyOf(error);
-    this.warn(`are refused: ${error.message}${remedy === undefined ? '' : `; ${remedy}`}`);
+    this.warn(`are refused: ${error.message}${remedyClause(error)}`);
   }
 
   private check(): void {
@@ -196,20 +189,14 @@ export abstract class WatchedSubscriber {
   }
 }
 
-/** A connection for messages retries without end, whatever the options of the client it is copied from say. */
-const SUBSCRIBER = {
-  maxRetriesPerRequest: null,
-  retryStrategy: reconnectDelay,
-  sentinelRetryStrategy: reconnectDelay,
-  enableReadyCheck: true,
-  enableOfflineQueue: true,
-  // `WatchedSubscriber` subscribes on each new connection; ioredis would leave a rejection unhandled when it is closed.
-  autoResubscribe: false,
-  // A subscriber sends no command that would make a lazy client connect.
-  lazyConnect: false,
-  // Without commands, only TCP notices that the other end is gone.
-  keepAlive: 10_000,
-} satisfies RedisOptions;
+/** The purpose of the messages, in words for the log. */
+interface SubscriberPurpose {
+  /** As in "messages of the locks". */
+  readonly whose: string;
+  /** What happens while no message arrives. */
+  readonly without: string;
+  readonly report: (notice: Notice) => void;
+}
 
 /**
  * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. In
@@ -224,6 +211,21 @@ export function connectionForMessages(client: RedisClient, options: RedisOptions
   subscriber?.on('error', () => {});
   return subscriber;
 }
+
+/** A connection for messages retries without end, whatever the options of the client it is copied from say. */
+const SUBSCRIBER = {
+  maxRetriesPerRequest: null,
+  retryStrategy: reconnectDelay,
+  sentinelRetryStrategy: reconnectDelay,
+  enableReadyCheck: true,
+  enableOfflineQueue: true,
+  // `WatchedSubscriber` subscribes on each new connection; ioredis would leave a rejection unhandled when it is closed.
+  autoResubscribe: false,
+  // A subscriber sends no command that would make a lazy client connect.
+  lazyConnect: false,
+  // Without commands, only TCP notices that the other end is gone.
+  keepAlive: 10_000,
+} satisfies RedisOptions;
 
 function masterOf(cluster: RedisCluster): RedisNode | undefined {
   const masters = cluster.nodes('master');

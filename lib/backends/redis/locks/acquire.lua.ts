@@ -1,5 +1,7 @@
-import { lockAt, QUEUE, fencingScript } from './queue.lua.js';
+// The scripts by which a ticket takes a lock, or waits for it.
+
 import { batchOf, redisScript } from '../connection/redis-script.js';
+import { fencingScript, lockAt, QUEUE } from './queue.lua.js';
 
 /**
  * Takes the lock if it is free and has no waiters: the usual path of every lock. Otherwise hands a free lock to the
@@ -78,52 +80,6 @@ end
 }
 
 /**
- * Takes all of several locks or none, and mints one fencing token for them. Never queues, and never overtakes a waiter
- * that can be reached. A single lock usually takes the path of ACQUIRE_OR_ENQUEUE.
- *
- * KEYS: lock, fence, queue and waiters of each name.
- * ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 lease in ms, 4 the least token.
- * Returns {1, token}, or {0, index of the first name that is taken, its owner, its PTTL}.
- *
- * The token is the largest of the first tokens not yet issued and Redis TIME in µs, so that it rises even after a fence
- * has expired or was lost. A lock that holds the ticket was granted to an earlier copy of this request and is granted
- * again.
- */
-export const ACQUIRE_ALL = fencingScript(`
-local me = ARGV[2]
-${QUEUE}
-local locks, token = {}, math.max(micros, tonumber(ARGV[4]))
-for i = 1, #KEYS, 4 do
-  local lock = ${lockAt('i')}
-  local owner = redis.call('GET', lock.key)
-  if not owner and redis.call('EXISTS', lock.queue) == 1 then owner = hand_on(lock, '') end
-  if owner and owner ~= me then return {0, (i + 3) / 4, name_of(owner), redis.call('PTTL', lock.key)} end
-  token = math.max(token, tonumber(unissued(lock)))
-  locks[#locks + 1] = lock
-end
-for _, lock in ipairs(locks) do
-  redis.call('SET', lock.key, me, 'PX', ARGV[3])
-  redis.call('SET', lock.fence, whole(token + 1), 'PX', fence_ttl)
-end
-return {1, whole(token)}
-`);
-
-/**
- * Takes the lock if it is free, without a look at the queue; without a lease, only looks at it. See `oneKeySteps`.
- *
- * KEYS: 1 lock. ARGV: 1 ticket, 2 lease in ms or an empty string.
- * Returns {owner, PTTL}; the owner is an empty string where there is none.
- */
-export const TAKE_ALONE = redisScript(`
-local owner = redis.call('GET', KEYS[1])
-if not owner and ARGV[2] ~= '' then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  owner = ARGV[1]
-end
-return {owner or '', redis.call('PTTL', KEYS[1])}
-`);
-
-/**
  * The heartbeat of a waiter: takes the lock if it has become free, otherwise tells its owner again that a process
  * waits. Never queues a ticket; a waiter that is no longer in the list, for example after an eviction, has to queue
  * again.
@@ -173,4 +129,50 @@ join(lock, again, ARGV[4])
 local ticket, token, count = hand_on(lock, again)
 if ticket == again then return granted(lock, token, count) end
 return busy(lock, again)
+`);
+
+/**
+ * Takes all of several locks or none, and mints one fencing token for them. Never queues, and never overtakes a waiter
+ * that can be reached. A single lock usually takes the path of ACQUIRE_OR_ENQUEUE.
+ *
+ * KEYS: lock, fence, queue and waiters of each name.
+ * ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 lease in ms, 4 the least token.
+ * Returns {1, token}, or {0, index of the first name that is taken, its owner, its PTTL}.
+ *
+ * The token is the largest of the first tokens not yet issued and Redis TIME in µs, so that it rises even after a fence
+ * has expired or was lost. A lock that holds the ticket was granted to an earlier copy of this request and is granted
+ * again.
+ */
+export const ACQUIRE_ALL = fencingScript(`
+local me = ARGV[2]
+${QUEUE}
+local locks, token = {}, math.max(micros, tonumber(ARGV[4]))
+for i = 1, #KEYS, 4 do
+  local lock = ${lockAt('i')}
+  local owner = redis.call('GET', lock.key)
+  if not owner and redis.call('EXISTS', lock.queue) == 1 then owner = hand_on(lock, '') end
+  if owner and owner ~= me then return {0, (i + 3) / 4, name_of(owner), redis.call('PTTL', lock.key)} end
+  token = math.max(token, tonumber(unissued(lock)))
+  locks[#locks + 1] = lock
+end
+for _, lock in ipairs(locks) do
+  redis.call('SET', lock.key, me, 'PX', ARGV[3])
+  redis.call('SET', lock.fence, whole(token + 1), 'PX', fence_ttl)
+end
+return {1, whole(token)}
+`);
+
+/**
+ * Takes the lock if it is free, without a look at the queue; without a lease, only looks at it. See `oneKeySteps`.
+ *
+ * KEYS: 1 lock. ARGV: 1 ticket, 2 lease in ms or an empty string.
+ * Returns {owner, PTTL}; the owner is an empty string where there is none.
+ */
+export const TAKE_ALONE = redisScript(`
+local owner = redis.call('GET', KEYS[1])
+if not owner and ARGV[2] ~= '' then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  owner = ARGV[1]
+end
+return {owner or '', redis.call('PTTL', KEYS[1])}
 `);

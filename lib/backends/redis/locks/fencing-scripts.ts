@@ -1,8 +1,8 @@
-import { ACQUIRE_ALL, BEAT, ACQUIRE_OR_ENQUEUE, REQUEUE, TAKE_ALONE } from './acquire.lua.js';
+import type { RedisScript, RunScript, Stepwise } from '../connection/redis-script.js';
+import { ACQUIRE_ALL, ACQUIRE_OR_ENQUEUE, BEAT, REQUEUE, TAKE_ALONE } from './acquire.lua.js';
+import { FENCE_TTL, MINT, MINT_ALONE, MORE_TOKENS, READERS_VALUE, UNISSUED, withFenceTtl } from './queue.lua.js';
 import { DOWNGRADE, READ_ALL, READ_OR_ENQUEUE } from './readers.lua.js';
 import { FORCE_RELEASE, RELEASE, RELEASE_ALONE } from './release.lua.js';
-import { MINT, MINT_ALONE, FENCE_TTL, withFenceTtl, READERS_VALUE, UNISSUED, MORE_TOKENS } from './queue.lua.js';
-import type { RedisScript, RunScript, Stepwise } from '../connection/redis-script.js';
 
 /** The scripts that may issue fencing tokens. */
 export interface FencingScripts {
@@ -61,7 +61,7 @@ interface Steps {
  *
  * Replies are those of the scripts with the same names.
  */
-export function oneKeySteps(mintAlone: RedisScript): Steps {
+function oneKeySteps(mintAlone: RedisScript): Steps {
   const ask = async (run: RunScript, [lock = '', fence = '']: readonly string[], ticket: string, lease: number) => {
     const [owner, left] = await taken(run, lock, ticket, lease);
     if (owner === ticket) {

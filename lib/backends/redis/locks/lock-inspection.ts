@@ -1,29 +1,21 @@
+// What is known of locks from outside: the state of one (`LockInspection`), and the names of all (`listLocks`).
+
 import type {
+  ListedNames,
+  ListRequest,
   LockState,
   NameRequest,
   WaitingTicket,
-  ListedNames,
-  ListRequest,
 } from '../../../contracts/lock-backend.js';
-import { leaseOf, type RedisInteger, redisScript } from '../connection/redis-script.js';
-import type { ScriptRunner } from '../connection/script-runner.js';
-import { keysOf, labelKey, lockGlob, lockName } from './redis-lock-keys.js';
+import { MOST_WAITERS } from '../../../contracts/lock-requests.js';
 import { redisGlob } from '../../../keys/redis-glob.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { addressOf } from '../connection/connection-options.js';
 import { mastersOf, type RedisClient, type RedisNode } from '../connection/redis-client.js';
-import { MOST_WAITERS } from '../../../contracts/lock-requests.js';
+import { leaseOf, type RedisInteger, redisScript } from '../connection/redis-script.js';
+import type { ScriptRunner } from '../connection/script-runner.js';
 import { READERS_NOW } from './queue.lua.js';
-
-/** What `INSPECT` returns. */
-type Reply = [
-  owner?: string,
-  ttl?: RedisInteger,
-  unissued?: string,
-  waiting?: RedisInteger,
-  readers?: RedisInteger,
-  waiters?: string[],
-];
+import { keysOf, labelKey, lockGlob, lockName } from './redis-lock-keys.js';
 
 /** Who has a lock and who waits for it, with the labels of their processes. */
 export class LockInspection {
@@ -72,15 +64,44 @@ export class LockInspection {
   }
 }
 
-/** How many steps of SCAN a page takes at most. */
-const MOST_STEPS = 20;
+/** What `INSPECT` returns. */
+type Reply = [
+  owner?: string,
+  ttl?: RedisInteger,
+  unissued?: string,
+  waiting?: RedisInteger,
+  readers?: RedisInteger,
+  waiters?: string[],
+];
 
-/** Where a listing goes on: the address of a master, and the cursor of its SCAN. */
-interface Place {
-  /** Empty for the only server. */
-  readonly address: string;
-  readonly scan: string;
-}
+/**
+ * Reads the state of a lock.
+ *
+ * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
+ * Returns {owner, PTTL, first token not yet issued or an empty string, length of the queue, readers, {ticket, ...}}, or
+ * an empty list for a free lock. The owner is `readers` where they hold it. The tickets are those at the head of the
+ * queue, in their order, without the waiters that the queue drops when their turn comes. LINDEX, because scripts of the
+ * queue need it as well: a user whose rights allow those can inspect.
+ */
+const INSPECT = redisScript(`
+local owner = redis.call('GET', KEYS[1])
+if not owner then return {} end
+${READERS_NOW}
+local count = 0
+if shared(owner) then
+  local _, readers = readers_in(owner)
+  owner, count = 'readers', #readers
+end
+local waiters = {}
+for place = 0, ${MOST_WAITERS - 1} do
+  local ticket = redis.call('LINDEX', KEYS[3], place)
+  if not ticket then break end
+  local alive = string.match(redis.call('HGET', KEYS[4], ticket) or '', '^%d+')
+  if alive and tonumber(alive) > now then waiters[#waiters + 1] = ticket end
+end
+local waiting = redis.call('LLEN', KEYS[3])
+return {owner, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', waiting, count, waiters}
+`);
 
 /**
  * One page of the names of locks, by SCAN: Redis serves other clients between the steps, each of which looks at `limit`
@@ -108,6 +129,16 @@ export async function listLocks(
   return { names: [...names], cursor: place ? `${place.address}/${place.scan}` : '' };
 }
 
+/** How many steps of SCAN a page takes at most. */
+const MOST_STEPS = 20;
+
+/** Where a listing goes on: the address of a master, and the cursor of its SCAN. */
+interface Place {
+  /** Empty for the only server. */
+  readonly address: string;
+  readonly scan: string;
+}
+
 /** @throws LockConfigError for a cursor of another origin */
 function placeOf(cursor: string): Place {
   const [, address, scan] = /^(.*)\/(\d+)$/.exec(cursor || '/0') ?? [];
@@ -133,32 +164,3 @@ function mastersInOrder(client: RedisClient): { readonly address: string; readon
     .map((node) => ({ address: client.isCluster ? addressOf(node.options) : '', client: node }))
     .toSorted((one, other) => (one.address < other.address ? -1 : 1));
 }
-
-/**
- * Reads the state of a lock.
- *
- * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
- * Returns {owner, PTTL, first token not yet issued or an empty string, length of the queue, readers, {ticket, ...}}, or
- * an empty list for a free lock. The owner is `readers` where they hold it. The tickets are those at the head of the
- * queue, in their order, without the waiters that the queue drops when their turn comes. LINDEX, because scripts of the
- * queue need it as well: a user whose rights allow those can inspect.
- */
-export const INSPECT = redisScript(`
-local owner = redis.call('GET', KEYS[1])
-if not owner then return {} end
-${READERS_NOW}
-local count = 0
-if shared(owner) then
-  local _, readers = readers_in(owner)
-  owner, count = 'readers', #readers
-end
-local waiters = {}
-for place = 0, ${MOST_WAITERS - 1} do
-  local ticket = redis.call('LINDEX', KEYS[3], place)
-  if not ticket then break end
-  local alive = string.match(redis.call('HGET', KEYS[4], ticket) or '', '^%d+')
-  if alive and tonumber(alive) > now then waiters[#waiters + 1] = ticket end
-end
-local waiting = redis.call('LLEN', KEYS[3])
-return {owner, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', waiting, count, waiters}
-`);

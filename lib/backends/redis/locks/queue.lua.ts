@@ -1,5 +1,37 @@
-import { redisScript, type RedisScript } from '../connection/redis-script.js';
+// What the scripts of locks share: how long a counter of fencing tokens is kept, and the Lua functions of readers, of
+// tokens and of the queue. The scripts that only issue tokens follow at the end. acquire.lua.ts, readers.lua.ts and
+// release.lua.ts have the others.
+
 import { lockOption } from '../../../options/option-checks.js';
+import { redisScript, type RedisScript } from '../connection/redis-script.js';
+
+/**
+ * How long (ms) the counter of the fencing tokens of a name is kept after the last grant. Tokens start from the time of
+ * Redis, so they rise even when the counter is gone. The counter bridges two gaps only: tokens may run ahead of the
+ * clock (by a millisecond), and a name may move to a server whose clock is behind. Ten minutes is twice the clock skew
+ * that Kerberos tolerates.
+ */
+export const FENCE_TTL = 10 * 60 * 1_000;
+
+/** @throws LockConfigError */
+export function fenceTtlOf(fenceTtl: unknown): number {
+  return lockOption.timerMilliseconds('fenceTtl', fenceTtl, 1_000);
+}
+
+/** A script that issues fencing tokens. */
+export function fencingScript(body: string): RedisScript {
+  return redisScript(withTtl(FENCE_TTL) + body);
+}
+
+/** The same script with another expiry of the counter. */
+export function withFenceTtl({ lua }: RedisScript, fenceTtl: number): RedisScript {
+  const usual = withTtl(FENCE_TTL);
+  return redisScript(withTtl(fenceTtl) + lua.slice(lua.indexOf(usual) + usual.length));
+}
+
+function withTtl(fenceTtl: number): string {
+  return `local fence_ttl = '${fenceTtl}'\n`;
+}
 
 /** How the value of a lock that readers hold begins. No process has this name, so that nobody takes it for a ticket. */
 export const READERS_VALUE = 'readers ';
@@ -16,7 +48,7 @@ export const READERS_VALUE = 'readers ';
  * A rewritten value is deleted first, because a server that is out of memory refuses a SET as the first write of a
  * script, and a reader must be able to renew and to leave.
  */
-export const READERS = `
+const READERS = `
 local reads = function(ticket) return string.find(ticket, ':0%d+$') ~= nil end
 local shared = function(value)
   return type(value) == 'string' and string.find(value, '^${READERS_VALUE}%d+') ~= nil
@@ -67,7 +99,7 @@ const NEAR = 8;
 const QUEUE_EXPIRY = 4 * WAITER_TTL;
 
 /** Mints fencing tokens of a lock, as Lua functions, in a `fencingScript`. A lock is a table with its keys. */
-export const TOKENS = `
+const TOKENS = `
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local whole = function(number) return string.format('%.0f', number) end
@@ -296,29 +328,6 @@ export function lockAt(first: string): string {
 }
 
 /**
- * How long (ms) the counter of the fencing tokens of a name is kept after the last grant. Tokens start from the time of
- * Redis, so they rise even when the counter is gone. The counter bridges two gaps only: tokens may run ahead of the
- * clock (by a millisecond), and a name may move to a server whose clock is behind. Ten minutes is twice the clock skew
- * that Kerberos tolerates.
- */
-export const FENCE_TTL = 10 * 60 * 1_000;
-
-/** A script that issues fencing tokens. */
-export function fencingScript(body: string): RedisScript {
-  return redisScript(withTtl(FENCE_TTL) + body);
-}
-
-/** The same script with another expiry of the counter. */
-export function withFenceTtl({ lua }: RedisScript, fenceTtl: number): RedisScript {
-  const usual = withTtl(FENCE_TTL);
-  return redisScript(withTtl(fenceTtl) + lua.slice(lua.indexOf(usual) + usual.length));
-}
-
-function withTtl(fenceTtl: number): string {
-  return `local fence_ttl = '${fenceTtl}'\n`;
-}
-
-/**
  * Reserves further tokens for the holders of the process that owns the lock.
  *
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 the least token.
@@ -354,8 +363,3 @@ return {mint({fence = KEYS[1]}, tonumber(ARGV[1]), tonumber(ARGV[2]))}
 export const UNISSUED = redisScript(`
 return redis.call('GET', KEYS[1]) or '0'
 `);
-
-/** @throws LockConfigError */
-export function fenceTtlOf(fenceTtl: unknown): number {
-  return lockOption.timerMilliseconds('fenceTtl', fenceTtl, 1_000);
-}

@@ -1,43 +1,14 @@
+// The keys and channels of locks at Redis, and the rights that an ACL user needs for them.
+
+import { randomUUID } from 'node:crypto';
 import type { NameRequest } from '../../../contracts/lock-backend.js';
 import { escapeGlob } from '../../../keys/redis-glob.js';
 import type { RedisClient } from '../connection/redis-client.js';
-import { randomUUID } from 'node:crypto';
 import type { Probe, Rights } from '../connection/server-check.js';
 
 /** The key of a lock: `lock:{<name>}`, after the prefix. */
 export function lockKey({ prefix, name }: NameRequest): string {
   return `${beginningOf(prefix)}${taggedName(name)}}`;
-}
-
-/**
- * The name as it stands between braces, which make it the hash tag, so that all keys of a lock share a Cluster slot; a
- * name that begins with `{tag}` has that tag instead. A `}` at the beginning would close the tag at once and is
- * percent-encoded, and so is the `%` of text that looks like an encoded one (`%7D`, `%257D`).
- */
-export function taggedName(name: string): string {
-  return name.startsWith('}') || name.startsWith('%') ? encodeBeginning(name) : name;
-}
-
-/** A glob that matches the key of every lock whose name matches `pattern`, and perhaps of others. */
-export function lockGlob(clientPrefix: string, prefix: string | undefined, pattern: string): string {
-  // What stands for a `}` at the beginning of a name does not match it in its percent-encoded form.
-  const names = /^[?[\\]|[}%]/.test(pattern) ? '*' : pattern;
-  return `${escapeGlob(clientPrefix + beginningOf(prefix))}${names}}`;
-}
-
-/** The name of the lock whose key this is; `undefined` for another key of a lock, or of a process. */
-export function lockName(prefix: string | undefined, key: string): string | undefined {
-  const beginning = beginningOf(prefix);
-  if (!key.startsWith(beginning) || !key.endsWith('}')) return undefined;
-  return key.slice(beginning.length, -1).replace(/^%7D|^%25(?=(25)*7D)/, (code) => (code === '%7D' ? '}' : '%'));
-}
-
-function beginningOf(prefix: string | undefined): string {
-  return `${prefix === undefined ? '' : `${prefix}:`}lock:{`;
-}
-
-function encodeBeginning(name: string): string {
-  return name.replace(/^}|^%(?=(25)*7D)/, (char) => (char === '}' ? '%7D' : '%25'));
 }
 
 /**
@@ -61,6 +32,37 @@ export function versionsKey({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${lockKey({ prefix, name: 'protocol' })}:versions`;
 }
 
+/** A glob that matches the key of every lock whose name matches `pattern`, and perhaps of others. */
+export function lockGlob(clientPrefix: string, prefix: string | undefined, pattern: string): string {
+  // What stands for a `}` at the beginning of a name does not match it in its percent-encoded form.
+  const names = /^[?[\\]|[}%]/.test(pattern) ? '*' : pattern;
+  return `${escapeGlob(clientPrefix + beginningOf(prefix))}${names}}`;
+}
+
+/** The name of the lock whose key this is; `undefined` for another key of a lock, or of a process. */
+export function lockName(prefix: string | undefined, key: string): string | undefined {
+  const beginning = beginningOf(prefix);
+  if (!key.startsWith(beginning) || !key.endsWith('}')) return undefined;
+  return key.slice(beginning.length, -1).replace(/^%7D|^%25(?=(25)*7D)/, (code) => (code === '%7D' ? '}' : '%'));
+}
+
+/**
+ * The name as it stands between braces, which make it the hash tag, so that all keys of a lock share a Cluster slot; a
+ * name that begins with `{tag}` has that tag instead. A `}` at the beginning would close the tag at once and is
+ * percent-encoded, and so is the `%` of text that looks like an encoded one (`%7D`, `%257D`).
+ */
+export function taggedName(name: string): string {
+  return name.startsWith('}') || name.startsWith('%') ? encodeBeginning(name) : name;
+}
+
+function encodeBeginning(name: string): string {
+  return name.replace(/^}|^%(?=(25)*7D)/, (char) => (char === '}' ? '%7D' : '%25'));
+}
+
+function beginningOf(prefix: string | undefined): string {
+  return `${prefix === undefined ? '' : `${prefix}:`}lock:{`;
+}
+
 /** The argument from which a script learns how to publish: see QUEUE. */
 export function publishArgument(request: Pick<NameRequest, 'prefix'>, { isCluster }: RedisClient): string {
   return `${isCluster ? 0 : 1}${channelPrefix(request)}`;
@@ -69,6 +71,19 @@ export function publishArgument(request: Pick<NameRequest, 'prefix'>, { isCluste
 /** The text with which the channel of every process begins; the id of the process follows. */
 export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;
+}
+
+/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. */
+export function rightsOfLocks(prefix: string | undefined, clientPrefix = ''): Rights {
+  const channels = channelPrefix({ prefix });
+  return {
+    whose: 'locks',
+    evictable: false,
+    keyPatterns: [`${clientPrefix}${prefix === undefined ? '' : `${prefix}:`}lock:{*`],
+    messages: { channelPattern: `${channels}*`, channel: `${channels}check:${randomUUID()}` },
+    probes: PROBES,
+    keys: () => keysOf({ prefix, name: `check:${randomUUID()}` }),
+  };
 }
 
 /** Every command of the lock scripts, each on a key of its type. What they write is deleted or expires after 1 ms. */
@@ -94,16 +109,3 @@ const PROBES: readonly Probe[] = [
   ['HEXISTS', 4, '1'],
   ['HDEL', 4, '1'],
 ];
-
-/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. */
-export function rightsOfLocks(prefix: string | undefined, clientPrefix = ''): Rights {
-  const channels = channelPrefix({ prefix });
-  return {
-    whose: 'locks',
-    evictable: false,
-    keyPatterns: [`${clientPrefix}${prefix === undefined ? '' : `${prefix}:`}lock:{*`],
-    messages: { channelPattern: `${channels}*`, channel: `${channels}check:${randomUUID()}` },
-    probes: PROBES,
-    keys: () => keysOf({ prefix, name: `check:${randomUUID()}` }),
-  };
-}

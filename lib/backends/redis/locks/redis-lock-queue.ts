@@ -5,24 +5,21 @@ import type {
   Pending,
   QueueAnswer,
   QueueListener,
+  QueueMessage,
   RequeueRequest,
   WaiterRequest,
-  QueueMessage,
-  TokenRange,
 } from '../../../contracts/lock-backend.js';
 import { isReadTicket } from '../../../keys/ticket.js';
 import { LONGEST_DELAY } from '../../../timing/clock.js';
+import type { RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
-import { leaseOf, tokenRange, type RedisInteger } from '../connection/redis-script.js';
+import { leaseOf, type RedisInteger, tokenRange } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
+import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { FencingScripts } from './fencing-scripts.js';
+import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
 import { RENEW } from './release.lua.js';
-import { connectionForMessages, type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
-import type { RedisSubscriber } from '../connection/redis-client.js';
-
-type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
 
 /** The queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 export class RedisLockQueue implements LockQueue {
@@ -93,6 +90,8 @@ export class RedisLockQueue implements LockQueue {
   }
 }
 
+type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
+
 /** The name was free and nobody waited for it. */
 function grantedAtOnce(token: number, ttl: number): QueueAnswer {
   if (!Number.isSafeInteger(token) || token <= 0)
@@ -124,7 +123,7 @@ function queueAnswer(reply: Reply): QueueAnswer {
 }
 
 /** The messages of the lock queue: one channel for each module that uses the backend. */
-export class RedisLockChannel extends WatchedSubscriber {
+class RedisLockChannel extends WatchedSubscriber {
   /** By channel. */
   private readonly listeners = new Map<string, QueueListener>();
   /** By channel: the subscription that Redis has not answered yet. Without a connection, the client keeps it. */
@@ -157,10 +156,6 @@ export class RedisLockChannel extends WatchedSubscriber {
     if (!this.listeners.delete(channel)) return;
     // Without listeners the connection closes soon anyway; the next one subscribes to the channels in use.
     if (this.listeners.size > 0) this.connection?.unsubscribe(channel).catch(() => {});
-  }
-
-  protected connect(): RedisSubscriber | undefined {
-    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {
@@ -197,12 +192,8 @@ function parseMessage(text: string): QueueMessage | 'hello' | undefined {
     kind,
     ticket,
     name: name.join(' '),
-    tokens: tokenRangeOfRedisLockChannel(first, count),
+    tokens: tokenRange([first, count]),
     claim: Number(claim),
     waiting: Number(waiting),
   };
-}
-
-function tokenRangeOfRedisLockChannel(first: string | undefined, count: string | undefined): TokenRange {
-  return { first: Number(first), count: Number(count) };
 }

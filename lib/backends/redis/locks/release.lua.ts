@@ -1,5 +1,7 @@
-import { lockAt, QUEUE, READERS_NOW, fencingScript } from './queue.lua.js';
+// The scripts of an owner: to free a lock, or have it freed, to keep it for a rest, and to renew its lease.
+
 import { batchOf, redisScript } from '../connection/redis-script.js';
+import { fencingScript, lockAt, QUEUE, READERS_NOW } from './queue.lua.js';
 
 /**
  * Makes the function that takes a ticket out of the readers, and returns whether it was among them, and whether the

@@ -1,12 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import type { NameRequest } from '../../../contracts/lock-requests.js';
-import { LockReplicationError } from '../../../errors/lock-errors.js';
-import { lockOption } from '../../../options/option-checks.js';
-import { Timeouts } from '../../../timing/timeouts.js';
-import { lockKey } from './redis-lock-keys.js';
-import { connectionForMessages } from '../connection/watched-subscriber.js';
-import type { RedisLink } from '../connection/redis-link.js';
-import { isCluster, type RedisSubscriber } from '../connection/redis-client.js';
 import type {
   BeatRequest,
   EnqueueRequest,
@@ -19,6 +11,14 @@ import type {
   TicketRequest,
   WaiterRequest,
 } from '../../../contracts/lock-backend.js';
+import type { NameRequest } from '../../../contracts/lock-requests.js';
+import { LockReplicationError } from '../../../errors/lock-errors.js';
+import { lockOption } from '../../../options/option-checks.js';
+import { Timeouts } from '../../../timing/timeouts.js';
+import { isCluster, type RedisSubscriber } from '../connection/redis-client.js';
+import type { RedisLink } from '../connection/redis-link.js';
+import { connectionForMessages } from '../connection/watched-subscriber.js';
+import { lockKey } from './redis-lock-keys.js';
 
 /** The `commandTimeout` (ms) until a module has started. */
 const COMMAND_TIMEOUT = 1_000;
@@ -26,8 +26,6 @@ const COMMAND_TIMEOUT = 1_000;
 const SHARE = 1 / 3;
 /** How long (ms) the key of a round stays. */
 const KEY_TTL = 1_000;
-
-type Prefixed = Pick<NameRequest, 'prefix'>;
 
 /**
  * Asks whether replicas have what Redis has written, by WAIT. It has a connection of its own, because WAIT holds up all
@@ -123,7 +121,7 @@ export class Replicas {
   }
 }
 
-type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
+type Prefixed = Pick<NameRequest, 'prefix'>;
 
 /** A queue whose grants count once enough replicas have them. One that they do not have is released. */
 export class ReplicatedQueue implements LockQueue {
@@ -187,3 +185,5 @@ export class ReplicatedQueue implements LockQueue {
     listener.onMessage(message);
   }
 }
+
+type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;

@@ -1,3 +1,5 @@
+// The keys and channels of the primitives at Redis.
+
 import type { NameRequest } from '../../../contracts/lock-backend.js';
 import { taggedName } from '../locks/redis-lock-keys.js';
 

@@ -1,13 +1,13 @@
 import type {
   BeginRequest,
   IdempotencyRecord,
+  IdempotencyState,
   IdempotencyStore,
   KeepResultRequest,
-  IdempotencyState,
 } from '../../../contracts/primitive-stores.js';
 import { ReadBatch } from '../connection/read-batch.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { redisScript } from '../connection/redis-script.js';
+import { isOne, redisScript } from '../connection/redis-script.js';
 
 /**
  * The results of idempotent methods on Redis: one string for each key, `lock:{idempotency:<key>}:result`. It begins as
@@ -38,7 +38,7 @@ export class RedisIdempotencyStore implements IdempotencyStore {
 
   async keep({ key, record, ttl, evenIfForgotten }: KeepResultRequest): Promise<boolean> {
     const args = [record.token, ttl, evenIfForgotten ? 1 : '', dataOf(record)];
-    return Number(await this.link.scripts.run(KEEP_RESULT, [this.keyOf(key)], args)) === 1;
+    return isOne(await this.link.scripts.run(KEEP_RESULT, [this.keyOf(key)], args));
   }
 
   private keyOf(key: string): string {
@@ -46,24 +46,16 @@ export class RedisIdempotencyStore implements IdempotencyStore {
   }
 }
 
-const LETTERS = { running: 'r', value: 'v', undefined: 'u', error: 'e', unkept: 'x' } as const;
-const STATES = new Map(Object.entries(LETTERS).map(([state, letter]) => [letter, state as IdempotencyState]));
-const LINE_FEED = 10;
-
-/** The text before the payload, which the scripts read. */
-function headOf({ state, token, attempt, fingerprint }: Omit<IdempotencyRecord, 'payload'>): string {
-  return `${LETTERS[state]} ${token} ${attempt} ${fingerprint}\n`;
-}
-
-/** The record as Redis keeps it. */
-export function dataOf(record: KeepResultRequest['record']): string | Buffer {
-  const head = headOf(record);
-  const { payload } = record;
+/** The record as Redis keeps it: see `BEGIN`. */
+function dataOf(record: KeepResultRequest['record']): string | Buffer {
+  const { state, token, attempt, fingerprint, payload } = record;
+  // What the scripts read.
+  const head = `${LETTERS[state]} ${token} ${attempt} ${fingerprint}\n`;
   return typeof payload === 'string' ? head + payload : Buffer.concat([Buffer.from(head), payload]);
 }
 
 /** @throws Error for data that this library did not write */
-export function recordOf(data: Buffer): IdempotencyRecord {
+function recordOf(data: Buffer): IdempotencyRecord {
   const end = data.indexOf(LINE_FEED);
   const [letter, token, attempt, fingerprint] = data.toString('latin1', 0, end).split(' ');
   const state = STATES.get(letter as (typeof LETTERS)[IdempotencyState]);
@@ -72,6 +64,10 @@ export function recordOf(data: Buffer): IdempotencyRecord {
   }
   return { state, token: Number(token), attempt: Number(attempt), fingerprint, payload: data.subarray(end + 1) };
 }
+
+const LETTERS = { running: 'r', value: 'v', undefined: 'u', error: 'e', unkept: 'x' } as const;
+const STATES = new Map(Object.entries(LETTERS).map(([state, letter]) => [letter, state as IdempotencyState]));
+const LINE_FEED = 10;
 
 /**
  * Notes that an attempt begins, unless a result is kept, the attempt before it had another fingerprint, or a newer one

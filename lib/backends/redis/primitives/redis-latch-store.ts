@@ -1,4 +1,3 @@
-import type { Pending } from '../../../contracts/store.js';
 import type {
   ArrivalRequest,
   DefineLatchRequest,
@@ -6,8 +5,9 @@ import type {
   LatchState,
   LatchStore,
 } from '../../../contracts/primitive-stores.js';
+import type { Pending } from '../../../contracts/store.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { type RedisInteger, batchOf, redisScript, type RedisScript } from '../connection/redis-script.js';
+import { batchOf, type RedisInteger, redisScript, type RedisScript } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import { primitiveChannels, primitiveKey } from './primitive-key.js';
 import type { RedisPrimitiveChannel } from './redis-primitive-channel.js';
@@ -79,7 +79,7 @@ const KEYS = 3;
  * - arrivals: the set of the ids that arrived, rather than a counter, so that a request sent twice counts once.
  * - waiting: a sorted set of processes, by the time (ms) until which they want a message.
  */
-export function latchScript(each: string, args: number): RedisScript {
+function latchScript(each: string, args: number): RedisScript {
   return redisScript(`
 local each = function(l, arg)
 ${each}
@@ -96,6 +96,25 @@ ${batchOf('of_keys', { keys: KEYS, args, shared: 1 })}
 }
 
 /**
+ * Defines a latch unless there is one.
+ *
+ * KEYS, for each call: count, arrivals, waiting. ARGV: 1 the text with which channels begin; then for each call the
+ * count and the ttl in ms. Returns for each call the count and how many arrivals are missing.
+ */
+const DEFINE_LATCH = latchScript(
+  `
+  if l.count == 0 then
+    l.count = tonumber(ARGV[arg])
+    redis.call('DEL', l.arrivals)
+    redis.call('HSET', l.count_key, 'count', ARGV[arg], 'ttl', ARGV[arg + 1])
+    redis.call('PEXPIRE', l.count_key, ARGV[arg + 1])
+  end
+  return {l.count, l.missing()}
+`,
+  2,
+);
+
+/**
  * Notes an arrival, and tells the waiting processes when it was the last one that was missing.
  *
  * KEYS, for each call: count, arrivals, waiting. ARGV: 1 the text with which channels begin; then for each call the id
@@ -104,7 +123,7 @@ ${batchOf('of_keys', { keys: KEYS, args, shared: 1 })}
  *
  * An open latch takes no further ids, so that it does not grow.
  */
-export const ARRIVE_AT_LATCH = latchScript(
+const ARRIVE_AT_LATCH = latchScript(
   `
   if l.count == 0 then return {0, 0} end
   local missing = l.missing()
@@ -123,25 +142,6 @@ export const ARRIVE_AT_LATCH = latchScript(
   2,
 );
 
-/**
- * Defines a latch unless there is one.
- *
- * KEYS, for each call: count, arrivals, waiting. ARGV: 1 the text with which channels begin; then for each call the
- * count and the ttl in ms. Returns for each call the count and how many arrivals are missing.
- */
-export const DEFINE_LATCH = latchScript(
-  `
-  if l.count == 0 then
-    l.count = tonumber(ARGV[arg])
-    redis.call('DEL', l.arrivals)
-    redis.call('HSET', l.count_key, 'count', ARGV[arg], 'ttl', ARGV[arg + 1])
-    redis.call('PEXPIRE', l.count_key, ARGV[arg + 1])
-  end
-  return {l.count, l.missing()}
-`,
-  2,
-);
-
 /** How long (ms) a process gets the message of the opening without asking again: several times its period. */
 const INTEREST = 5_000;
 
@@ -152,7 +152,7 @@ const INTEREST = 5_000;
  * process, or an empty text. Returns for each call the count (0 if there is no such latch) and how many arrivals are
  * missing. A process may wait for a latch that does not exist yet.
  */
-export const LOOK_AT_LATCH = latchScript(
+const LOOK_AT_LATCH = latchScript(
   `
   local missing = l.missing()
   if ARGV[arg] ~= '' and (l.count == 0 or missing > 0) then

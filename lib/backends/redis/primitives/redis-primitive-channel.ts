@@ -1,23 +1,9 @@
-import { connectionForMessages, type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
-import type { RedisLink } from '../connection/redis-link.js';
 import type { RedisSubscriber } from '../connection/redis-client.js';
+import type { RedisLink } from '../connection/redis-link.js';
+import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 
 /** How long (ms) a channel stays subscribed after its listener has left: the next wait may follow soon. */
 const IDLE = 10_000;
-
-/** What listens to the messages of one kind for one process. */
-export interface PrimitiveListener {
-  /** `text` is the message without its kind. */
-  onMessage(text: string): void;
-  onConnected(): void;
-}
-
-interface Subscription {
-  readonly kind: string;
-  readonly listener: PrimitiveListener;
-  /** Ends the subscription, once its listener has left. */
-  idle: NodeJS.Timeout | undefined;
-}
 
 /**
  * The messages of the primitives of one module, on one channel for each process id. Opens a connection with the first
@@ -72,6 +58,20 @@ export class RedisPrimitiveChannel {
   }
 }
 
+/** What listens to the messages of one kind for one process. */
+interface PrimitiveListener {
+  /** `text` is the message without its kind. */
+  onMessage(text: string): void;
+  onConnected(): void;
+}
+
+interface Subscription {
+  readonly kind: string;
+  readonly listener: PrimitiveListener;
+  /** Ends the subscription, once its listener has left. */
+  idle: NodeJS.Timeout | undefined;
+}
+
 class PrimitiveSubscriber extends WatchedSubscriber {
   constructor(
     link: RedisLink,
@@ -93,10 +93,6 @@ class PrimitiveSubscriber extends WatchedSubscriber {
 
   remove(channel: string): void {
     if (this.isConnected) this.connection?.unsubscribe(channel).catch(() => {});
-  }
-
-  protected connect(): RedisSubscriber | undefined {
-    return connectionForMessages(this.scripts.client);
   }
 
   protected subscribe(subscriber: RedisSubscriber, own: string): Promise<unknown> {

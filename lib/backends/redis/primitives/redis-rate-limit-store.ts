@@ -1,4 +1,3 @@
-import type { Pending } from '../../../contracts/store.js';
 import type {
   HitAnswer,
   HitRequest,
@@ -6,11 +5,12 @@ import type {
   TakeAnswer,
   TakeRequest,
 } from '../../../contracts/primitive-stores.js';
-import { type RedisScript, integerOf, type RedisInteger } from '../connection/redis-script.js';
+import type { Pending } from '../../../contracts/store.js';
+import { integerOf, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { primitiveKey } from './primitive-key.js';
-import { HIT, PEEK, takeShareScript, takeScript } from './rate-limit.lua.js';
+import { HIT, PEEK, takeScript, takeShareScript } from './rate-limit.lua.js';
 
 /**
  * Rate limits on Redis: `rate:{<key>}:<limit>`, after the prefix. The braces put all limits of a key into one Cluster

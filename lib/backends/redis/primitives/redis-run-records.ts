@@ -1,15 +1,13 @@
 import {
-  RECORD_TTL,
   type EndRunRequest,
+  RECORD_TTL,
   type RunRecord,
   type RunRecords,
   type RunRequest,
 } from '../../../contracts/primitive-stores.js';
-import { lockKey } from '../locks/redis-lock-keys.js';
-import type { ScriptRunner } from '../connection/script-runner.js';
 import { redisScript } from '../connection/redis-script.js';
-
-type Reply = [token?: string, by?: string, started?: string, ended?: string, succeeded?: string, overdue?: unknown];
+import type { ScriptRunner } from '../connection/script-runner.js';
+import { lockKey } from '../locks/redis-lock-keys.js';
 
 /** One hash for each job, beside the key of its lock: `lock:{<name>}:run`. */
 export class RedisRunRecords implements RunRecords {
@@ -49,23 +47,8 @@ export class RedisRunRecords implements RunRecords {
   }
 }
 
-/**
- * Reads the last run of a scheduled job.
- *
- * KEYS: 1 the record. ARGV: none. Returns an empty list if there is none; otherwise token, label, begin (ms since
- * 1970), end (the same; empty without one), 'yes' or 'no' (empty without an end), and 1 if the run should have ended by
- * now, otherwise 0.
- */
-export const LAST_RUN = redisScript(`
-local field = function(name) return redis.call('HGET', KEYS[1], name) end
-local token = field('token')
-if not token then return {} end
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local overdue = 0
-if now >= tonumber(field('due')) then overdue = 1 end
-return {token, field('by'), field('started'), field('ended'), field('succeeded'), overdue}
-`);
+/** What the script LAST_RUN returns. */
+type Reply = [token?: string, by?: string, started?: string, ended?: string, succeeded?: string, overdue?: unknown];
 
 /**
  * Records that a run of a scheduled job began, or that it ended. A run with a smaller token than the recorded one
@@ -75,7 +58,7 @@ return {token, field('by'), field('started'), field('ended'), field('succeeded')
  * may last in ms, 5 outcome: empty for a begin, 'yes' or 'no' for an end, 6 ttl of the record in ms. Returns 1 when the
  * run is the last one, otherwise 0.
  */
-export const RECORD_RUN = redisScript(`
+const RECORD_RUN = redisScript(`
 local known = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local token = tonumber(ARGV[1])
 if known > token then return 0 end
@@ -92,4 +75,22 @@ if ARGV[5] ~= '' and redis.call('HGET', KEYS[1], 'succeeded') == '' then
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
 return 1
+`);
+
+/**
+ * Reads the last run of a scheduled job.
+ *
+ * KEYS: 1 the record. ARGV: none. Returns an empty list if there is none; otherwise token, label, begin (ms since
+ * 1970), end (the same; empty without one), 'yes' or 'no' (empty without an end), and 1 if the run should have ended by
+ * now, otherwise 0.
+ */
+const LAST_RUN = redisScript(`
+local field = function(name) return redis.call('HGET', KEYS[1], name) end
+local token = field('token')
+if not token then return {} end
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local overdue = 0
+if now >= tonumber(field('due')) then overdue = 1 end
+return {token, field('by'), field('started'), field('ended'), field('succeeded'), overdue}
 `);

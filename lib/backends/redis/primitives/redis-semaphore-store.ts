@@ -1,4 +1,3 @@
-import type { Pending } from '../../../contracts/store.js';
 import type {
   AcquirePermitsAnswer,
   AcquirePermitsRequest,
@@ -12,12 +11,13 @@ import type {
   SemaphoreUse,
   WaiterState,
 } from '../../../contracts/primitive-stores.js';
+import type { Pending } from '../../../contracts/store.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { leaseOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import { primitiveChannels, primitiveKey } from './primitive-key.js';
 import type { RedisPrimitiveChannel } from './redis-primitive-channel.js';
-import { CLAIM, TOKENS, semaphoreScript, MEMORY } from './semaphore.lua.js';
+import { CLAIM, MEMORY, semaphoreScript, TOKENS } from './semaphore.lua.js';
 
 /** Semaphores on Redis: four keys for each, described at `semaphoreScript`. */
 export class RedisSemaphoreStore implements SemaphoreStore {
@@ -149,37 +149,8 @@ function waiterState(remaining: RedisInteger | undefined, token: RedisInteger | 
   return { status: left === 0 ? 'waiting' : 'gone' };
 }
 
-/**
- * The heartbeat of a process with waiters: grants permits whose leases have ended, and answers what became of its
- * tickets, whose messages may have been lost. Never queues a ticket.
- *
- * KEYS, for each semaphore: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the index of
- * its first key, the process, the number of permits if none is stored, and the tickets, separated by spaces.
- * Returns for each call the ms until the next lease ends or -1, the last fencing token, then two numbers for each
- * ticket: the ms left of its grant, 0 if it waits, -1 if it is gone; and the fencing token of its grant, otherwise 0.
- */
-export const SEMAPHORE_BEAT = semaphoreScript(
-  `
-  remember(s)
-  if s.limit == 0 then set_limit(s, tonumber(ARGV[arg + 1])) end
-  local asking = {}
-  for ticket in string.gmatch(ARGV[arg + 2], '%S+') do asking[ticket] = true end
-  touch(s, ARGV[arg])
-  hand_out(s, asking)
-  local answer = {next_end(s), 0}
-  for ticket in string.gmatch(ARGV[arg + 2], '%S+') do
-    local left = left_of(s, ticket)
-    answer[#answer + 1] = left or (redis.call('ZSCORE', s.queue, ticket) and 0 or -1)
-    answer[#answer + 1] = left and mint(s, left) or 0
-  end
-  answer[2] = s.token
-  return answer
-`,
-  3,
-);
-
 /** What a call wants. */
-export const [TRY, QUEUE, GIVE_BACK] = [0, 1, 2];
+const [TRY, QUEUE, GIVE_BACK] = [0, 1, 2];
 
 /**
  * Takes permits and gives permits back: one script for both, so that one run serves all calls of a turn of the event
@@ -265,11 +236,40 @@ export const RENEW_PERMITS = semaphoreScript(
 );
 
 /**
+ * The heartbeat of a process with waiters: grants permits whose leases have ended, and answers what became of its
+ * tickets, whose messages may have been lost. Never queues a ticket.
+ *
+ * KEYS, for each semaphore: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the index of
+ * its first key, the process, the number of permits if none is stored, and the tickets, separated by spaces.
+ * Returns for each call the ms until the next lease ends or -1, the last fencing token, then two numbers for each
+ * ticket: the ms left of its grant, 0 if it waits, -1 if it is gone; and the fencing token of its grant, otherwise 0.
+ */
+const SEMAPHORE_BEAT = semaphoreScript(
+  `
+  remember(s)
+  if s.limit == 0 then set_limit(s, tonumber(ARGV[arg + 1])) end
+  local asking = {}
+  for ticket in string.gmatch(ARGV[arg + 2], '%S+') do asking[ticket] = true end
+  touch(s, ARGV[arg])
+  hand_out(s, asking)
+  local answer = {next_end(s), 0}
+  for ticket in string.gmatch(ARGV[arg + 2], '%S+') do
+    local left = left_of(s, ticket)
+    answer[#answer + 1] = left or (redis.call('ZSCORE', s.queue, ticket) and 0 or -1)
+    answer[#answer + 1] = left and mint(s, left) or 0
+  end
+  answer[2] = s.token
+  return answer
+`,
+  3,
+);
+
+/**
  * KEYS, for each semaphore: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the index of
  * its first key.
  * Returns for each call the number of permits of the last call, or 0 if none is stored, and how many are taken.
  */
-export const SEMAPHORE_USE = semaphoreScript(
+const SEMAPHORE_USE = semaphoreScript(
   `
   remember(s)
   return {whole(s.limit), redis.call('ZCOUNT', s.permits, '(' .. now_text, '+inf')}`,
