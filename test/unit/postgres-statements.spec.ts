@@ -1,5 +1,5 @@
 import { advisoryStatements } from '../../lib/backends/postgres/advisory/advisory-sequence.js';
-import { statementOf } from '../../lib/backends/postgres/connection/kept-connection.js';
+import { statementOf } from '../../lib/backends/postgres/connection/postgres-link.js';
 import { leaseStatements } from '../../lib/backends/postgres/lease-table/lease-statements.js';
 
 const LONGEST_SCHEMA = 's'.repeat(40);

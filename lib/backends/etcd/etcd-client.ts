@@ -2,7 +2,7 @@ import { EtcdEndpoint, type StreamListener, EtcdRefusal, EtcdSilence, EtcdUnavai
 import type { EtcdSettings } from './etcd-options.js';
 
 /** An answer of the cluster. */
-export interface Answered<Answer> {
+interface Answered<Answer> {
   readonly answer: Answer;
   /** Whether the request was sent more than once, and an earlier send may have been carried out. */
   readonly resent: boolean;
@@ -124,17 +124,13 @@ export class EtcdClient {
   }
 }
 
-function isOfEndpoint(error: unknown): error is EtcdSilence | EtcdRefusal {
-  return error instanceof EtcdSilence || (error instanceof EtcdRefusal && error.isOfMember);
-}
-
 /** A login takes longer than other requests (in their time limits), because etcd hashes passwords slowly on purpose. */
 const PATIENCE = 5;
 
 /**
  * The token that stands for the user in every request. etcd ends it after five minutes without use, and at a restart.
  */
-export class EtcdLogin {
+class EtcdLogin {
   private token: string | undefined;
   /** Logins under way: an endpoint that does not answer must not hold up the others. */
   private readonly pending = new Map<EtcdEndpoint, Promise<void>>();
@@ -193,4 +189,8 @@ export class EtcdLogin {
       this.pending.delete(endpoint);
     }
   }
+}
+
+function isOfEndpoint(error: unknown): error is EtcdSilence | EtcdRefusal {
+  return error instanceof EtcdSilence || (error instanceof EtcdRefusal && error.isOfMember);
 }

@@ -152,56 +152,6 @@ export class EtcdEndpoint {
   }
 }
 
-/** Ends the requests that are under way, too. */
-function closeNow(dispatcher: Dispatcher): void {
-  void dispatcher.destroy(new Error('The backend is closed')).catch(() => {});
-}
-
-/** Cuts a stream into lines. */
-class Lines {
-  private rest = '';
-  private readonly decoder = new StringDecoder();
-
-  read(part: Buffer): readonly string[] {
-    const lines = (this.rest + this.decoder.write(part)).split('\n');
-    this.rest = lines.pop() as string;
-    return lines.filter((line) => line !== '');
-  }
-}
-
-/** What every answer of a member has, in a stream inside of `result`. */
-interface Headed {
-  readonly header?: unknown;
-}
-
-interface AnyAnswer extends Headed {
-  readonly result?: Headed;
-  /** A text, or in a stream an object. */
-  readonly error?: string | { readonly message?: string; readonly grpc_code?: number };
-  readonly message?: string;
-  readonly code?: number;
-}
-
-/** @throws EtcdRefusal */
-function answerIn(text: string, status: number): unknown {
-  const answer = objectIn(text);
-  const error = answer?.error ?? undefined;
-  if (answer && error === undefined && status === 200 && (answer.result ?? answer).header) return answer;
-  const of = typeof error === 'object' ? { message: error.message, code: error.grpc_code } : answer;
-  // Without a header and a code it is not the answer of a member, but that of a proxy or of something else.
-  if (of?.code === undefined) throw new EtcdRefusal(`HTTP ${status}: ${text.slice(0, 200).trim()}`, 0);
-  throw new EtcdRefusal(of.message ?? `HTTP ${status}`, of.code);
-}
-
-function objectIn(text: string): AnyAnswer | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? value : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /** One request to a member, and its answer. */
 export class EtcdExchange implements Dispatcher.DispatchHandler {
   private controller: Dispatcher.DispatchController | undefined;
@@ -299,14 +249,6 @@ export class EtcdSilence extends Error {
   }
 }
 
-function messageOf(error: Error): string {
-  const { code } = error as { code?: unknown };
-  const each =
-    error instanceof AggregateError ? (error.errors as Error[]).map(({ message }) => message).join(', ') : '';
-  const text = each || error.message;
-  return typeof code !== 'string' || text.includes(code) ? text : `${text} (${code})`;
-}
-
 /** No endpoint served the request. */
 export class EtcdUnavailable extends Error {
   override readonly name = 'EtcdUnavailable';
@@ -315,4 +257,62 @@ export class EtcdUnavailable extends Error {
 /** Whether the lease of the request has ended. */
 export function leaseIsGone(error: unknown): error is EtcdRefusal {
   return error instanceof EtcdRefusal && error.message.includes('requested lease not found');
+}
+
+/** What every answer of a member has, in a stream inside of `result`. */
+interface Headed {
+  readonly header?: unknown;
+}
+
+interface AnyAnswer extends Headed {
+  readonly result?: Headed;
+  /** A text, or in a stream an object. */
+  readonly error?: string | { readonly message?: string; readonly grpc_code?: number };
+  readonly message?: string;
+  readonly code?: number;
+}
+
+/** @throws EtcdRefusal */
+function answerIn(text: string, status: number): unknown {
+  const answer = objectIn(text);
+  const error = answer?.error ?? undefined;
+  if (answer && error === undefined && status === 200 && (answer.result ?? answer).header) return answer;
+  const of = typeof error === 'object' ? { message: error.message, code: error.grpc_code } : answer;
+  // Without a header and a code it is not the answer of a member, but that of a proxy or of something else.
+  if (of?.code === undefined) throw new EtcdRefusal(`HTTP ${status}: ${text.slice(0, 200).trim()}`, 0);
+  throw new EtcdRefusal(of.message ?? `HTTP ${status}`, of.code);
+}
+
+function objectIn(text: string): AnyAnswer | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Cuts a stream into lines. */
+class Lines {
+  private rest = '';
+  private readonly decoder = new StringDecoder();
+
+  read(part: Buffer): readonly string[] {
+    const lines = (this.rest + this.decoder.write(part)).split('\n');
+    this.rest = lines.pop() as string;
+    return lines.filter((line) => line !== '');
+  }
+}
+
+/** Ends the requests that are under way, too. */
+function closeNow(dispatcher: Dispatcher): void {
+  void dispatcher.destroy(new Error('The backend is closed')).catch(() => {});
+}
+
+function messageOf(error: Error): string {
+  const { code } = error as { code?: unknown };
+  const each =
+    error instanceof AggregateError ? (error.errors as Error[]).map(({ message }) => message).join(', ') : '';
+  const text = each || error.message;
+  return typeof code !== 'string' || text.includes(code) ? text : `${text} (${code})`;
 }

@@ -1,4 +1,3 @@
-import { LockKeyError } from '../../errors/lock-errors.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -18,8 +17,16 @@ import type {
   Notice,
 } from '../../contracts/lock-backend.js';
 import { MOST_WAITERS } from '../../contracts/lock-requests.js';
+import { LockKeyError } from '../../errors/lock-errors.js';
+import type { LossListener } from '../sessions/session-locks.js';
 import { EtcdClient } from './etcd-client.js';
 import { leaseIsGone, type EtcdEndpoint } from './etcd-endpoint.js';
+import { EtcdLockQueue } from './etcd-lock-queue.js';
+import { EtcdKeys, processOf, EtcdNames } from './etcd-names.js';
+import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
+import { EtcdReleases } from './etcd-releases.js';
+import { EtcdSessions } from './etcd-session.js';
+import { EtcdSweep } from './etcd-sweep.js';
 import {
   count,
   decode,
@@ -31,18 +38,7 @@ import {
   isSince,
   putForGood,
 } from './etcd-transactions.js';
-import { EtcdKeys, processOf, EtcdNames } from './etcd-names.js';
-import { EtcdLockQueue } from './etcd-lock-queue.js';
-import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
-import { EtcdReleases } from './etcd-releases.js';
-import { EtcdSessions, type LossListener } from './etcd-session.js';
-import { EtcdSweep } from './etcd-sweep.js';
 import { TokenOffset } from './token-offset.js';
-
-/** How many names one transaction can take: each needs three of its 128 operations. */
-const MOST_NAMES = 40;
-/** How many names are looked at in one transaction. */
-const NAMES_AT_ONCE = 60;
 
 /**
  * Locks on etcd 3.4 or newer, over the JSON gateway of its members, by `undici`. The locks of a process live with one
@@ -52,6 +48,18 @@ const NAMES_AT_ONCE = 60;
  */
 export function etcd(options: EtcdOptions): LockBackend {
   return new EtcdLockBackend(etcdSettings(options));
+}
+
+/** How many names one transaction can take: each needs three of its 128 operations. */
+const MOST_NAMES = 40;
+/** How many names are looked at in one transaction. */
+const NAMES_AT_ONCE = 60;
+
+/** Who owns a name, by which lease, and how many wait for it. */
+interface Look {
+  readonly ticket: string;
+  readonly lease: string | undefined;
+  readonly waiting: number;
 }
 
 class EtcdLockBackend implements LockBackend {
@@ -126,7 +134,7 @@ class EtcdLockBackend implements LockBackend {
     if (!session) return requests.map(() => Promise.resolve({ status: 'not-owner' }));
     const renewed = session.refresh();
     const looks = requests.flatMap(({ prefix, names }) => names.map((name) => ({ prefix, name })));
-    const chunks: Promise<readonly { ticket: string; lease: string | undefined; waiting: number }[]>[] = [];
+    const chunks: Promise<readonly Look[]>[] = [];
     for (let from = 0; from < looks.length; from += NAMES_AT_ONCE) {
       chunks.push(this.look(looks.slice(from, from + NAMES_AT_ONCE)));
     }
@@ -201,7 +209,7 @@ class EtcdLockBackend implements LockBackend {
   }
 
   diagnose(error?: unknown): Error {
-    return diagnosisOf(this.client, error);
+    return failureOf(this.client, error);
   }
 
   async ping(): Promise<void> {
@@ -219,9 +227,7 @@ class EtcdLockBackend implements LockBackend {
     this.client.close();
   }
 
-  private async look(
-    requests: readonly NameRequest[],
-  ): Promise<readonly { ticket: string; lease: string | undefined; waiting: number }[]> {
+  private async look(requests: readonly NameRequest[]): Promise<readonly Look[]> {
     const outcome = await this.transactions.read(
       requests.flatMap((request) => [get(this.keys.lock(request)), count(this.keys.waiters(request))]),
     );
@@ -239,6 +245,10 @@ class EtcdLockBackend implements LockBackend {
   }
 }
 
+const LEAST_VERSION = [3, 4] as const;
+/** A revision that no key has. */
+const NEVER = '-1';
+
 interface Status {
   readonly version: string;
   readonly leader?: string;
@@ -246,16 +256,12 @@ interface Status {
   readonly errors?: readonly string[];
 }
 
-const LEAST_VERSION = [3, 4] as const;
-/** A revision that no key has. */
-const NEVER = '-1';
-
 /**
  * Looks at every member. Reports those that do not answer.
  *
  * @throws Error when none answers, or one that does cannot serve, in one line
  */
-export async function checkCluster(
+async function checkCluster(
   client: EtcdClient,
   keys: EtcdKeys,
   transactions: EtcdTransactions,
@@ -286,15 +292,6 @@ async function statusOf(
   }
 }
 
-/** etcd checks the rights for both branches of a transaction: this one never writes. */
-async function requireRights({ offset }: EtcdKeys, transactions: EtcdTransactions): Promise<void> {
-  try {
-    await transactions.run({ compare: [isSince(offset, NEVER)], success: [putForGood(offset, '0')], failure: [] });
-  } catch (error) {
-    throw problem((error as Error).message);
-  }
-}
-
 function requireService({ url }: EtcdEndpoint, { version, errors = [] }: Status): void {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   const [leastMajor, leastMinor] = LEAST_VERSION;
@@ -304,6 +301,30 @@ function requireService({ url }: EtcdEndpoint, { version, errors = [] }: Status)
   if (errors.length > 0) throw problem(`${url}: ${errors.join(', ')}`);
 }
 
+/** etcd checks the rights for both branches of a transaction: this one never writes. */
+async function requireRights({ offset }: EtcdKeys, transactions: EtcdTransactions): Promise<void> {
+  try {
+    await transactions.run({ compare: [isSince(offset, NEVER)], success: [putForGood(offset, '0')], failure: [] });
+  } catch (error) {
+    throw problem((error as Error).message);
+  }
+}
+
+/** An error that names the server, the cause and the remedy already. */
+class EtcdProblem extends Error {
+  override readonly name = 'EtcdProblem';
+}
+
+/** Why a call failed, in one line: the server, the cause, the remedy. */
+function failureOf(client: EtcdClient, error?: unknown): Error {
+  if (error instanceof EtcdProblem) return error;
+  const message = error instanceof Error ? error.message : undefined;
+  const cause = client.failures() ?? message ?? 'no answer in time';
+  const where = client.failures() === undefined ? ` at ${client.endpoints.map(({ url }) => url).join(', ')}` : '';
+  const remedy = remedyOf(message ?? cause) ?? remedyOf(cause);
+  return new Error(`etcd${where}: ${cause}${remedy === undefined ? '' : `; ${remedy}`}`, { cause: error });
+}
+
 function problem(causes: string): Error {
   return new EtcdProblem(`etcd: ${causes}${advice(causes)}`);
 }
@@ -311,6 +332,10 @@ function problem(causes: string): Error {
 function advice(causes: string): string {
   const remedy = remedyOf(causes);
   return remedy === undefined ? '' : `; ${remedy}`;
+}
+
+function remedyOf(message: string): string | undefined {
+  return REMEDIES.find(([pattern]) => pattern.test(message))?.[1];
 }
 
 /** What an operator can do about an error. The first pattern that matches its message applies. */
@@ -342,22 +367,3 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/HTTP 200/, 'something other than etcd answers there: correct host, port and path'],
   [/HTTP 404|Not Found/, 'it has no JSON gateway under /v3: etcd 3.4 or newer is needed, with --enable-grpc-gateway'],
 ];
-
-/** An error that names the server, the cause and the remedy already. */
-export class EtcdProblem extends Error {
-  override readonly name = 'EtcdProblem';
-}
-
-/** Why a call failed, in one line: the server, the cause, the remedy. */
-export function diagnosisOf(client: EtcdClient, error?: unknown): Error {
-  if (error instanceof EtcdProblem) return error;
-  const message = error instanceof Error ? error.message : undefined;
-  const cause = client.failures() ?? message ?? 'no answer in time';
-  const where = client.failures() === undefined ? ` at ${client.endpoints.map(({ url }) => url).join(', ')}` : '';
-  const remedy = remedyOf(message ?? cause) ?? remedyOf(cause);
-  return new Error(`etcd${where}: ${cause}${remedy === undefined ? '' : `; ${remedy}`}`, { cause: error });
-}
-
-export function remedyOf(message: string): string | undefined {
-  return REMEDIES.find(([pattern]) => pattern.test(message))?.[1];
-}

@@ -8,13 +8,13 @@ import type {
   WaiterRequest,
   QueueMessage,
 } from '../../contracts/lock-backend.js';
-import { get, put, type Outcome, type KeyValue, decode, encode, type Header } from './etcd-transactions.js';
+import { backoff } from '../../timing/clock.js';
 import type { EtcdClient } from './etcd-client.js';
 import { leaseIsGone } from './etcd-endpoint.js';
 import type { EtcdNames, NameState, Waiter } from './etcd-names.js';
 import type { EtcdSessions } from './etcd-session.js';
+import { get, put, type Outcome, type KeyValue, decode, encode, type Header } from './etcd-transactions.js';
 import type { TokenOffset } from './token-offset.js';
-import { backoff } from '../../timing/clock.js';
 
 /** How many places at the head of a queue are near: their turn may come before their next heartbeat. */
 const NEAR = 8;
@@ -194,7 +194,7 @@ export class EtcdLockQueue implements LockQueue {
   }
 }
 
-/** A message in a mailbox. The tokens of a grant are those of the revision at which it was written. */
+/** A message in a mailbox, which has a list of them as JSON. The tokens of a grant are those of the revision at which it was written. */
 export type Mail =
   | {
       readonly kind: 'grant';
@@ -206,12 +206,8 @@ export type Mail =
   | { readonly kind: 'wanted'; readonly ticket: string; readonly name: string }
   | { readonly kind: 'revoked'; readonly ticket: string };
 
-export function mailOf(messages: readonly Mail[]): string {
-  return JSON.stringify(messages);
-}
-
 /** The messages in a mailbox that was just written, with the lease that the ticket waited with. */
-export function messagesIn(
+function messagesIn(
   { value, lease, mod_revision: revision }: KeyValue,
   offset: TokenOffset,
   sessions: EtcdSessions,
@@ -235,7 +231,7 @@ interface WatchMessage {
   readonly events?: readonly { readonly type?: string; readonly kv: KeyValue }[];
 }
 
-export interface MailListener {
+interface MailListener {
   onMail(kv: KeyValue): void;
   /** The watch had ended and is open again. */
   onReconnect(): void;
@@ -247,7 +243,7 @@ export interface MailListener {
  * The watch of the mailbox of one process. It begins again where it has ended, so that no message is lost, unless etcd
  * has compacted the revisions since.
  */
-export class EtcdMailbox {
+class EtcdMailbox {
   private next: number | undefined;
   private closeStream: (() => void) | undefined;
   private retry: NodeJS.Timeout | undefined;

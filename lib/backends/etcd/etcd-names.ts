@@ -1,4 +1,6 @@
 import type { Granted, NameRequest } from '../../contracts/lock-backend.js';
+import type { Mail } from './etcd-lock-queue.js';
+import type { EtcdSessions } from './etcd-session.js';
 import {
   decode,
   get,
@@ -18,8 +20,6 @@ import {
   type EtcdTransactions,
   type Outcome,
 } from './etcd-transactions.js';
-import { mailOf, type Mail } from './etcd-lock-queue.js';
-import type { EtcdSessions } from './etcd-session.js';
 import type { TokenOffset } from './token-offset.js';
 
 /** A ticket in the queue of a name. */
@@ -40,12 +40,19 @@ export interface NameState {
 }
 
 /** What a hand-over does beside giving the name to the waiter. */
-export interface HandOverExtras {
+interface HandOverExtras {
   /** Who asks: its answer tells it, so that it gets no message. */
   readonly caller?: string;
   readonly also?: readonly Operation[];
   /** A message to the owner, who loses the name. */
-  readonly mail?: { readonly to: string; readonly lease: string; readonly message: Mail };
+  readonly mail?: Letter;
+}
+
+/** A message to the process of the ticket `to`, on the lease of that ticket. */
+interface Letter {
+  readonly to: string;
+  readonly lease: string;
+  readonly message: Mail;
 }
 
 /** The steps that all requests for a name consist of. */
@@ -183,7 +190,7 @@ export class EtcdNames {
   }
 
   /** Puts messages into the mailboxes of the tickets' processes: never without a lease, or they would stay for ever. */
-  post(request: NameRequest, letters: readonly NonNullable<HandOverExtras['mail']>[]): readonly Operation[] {
+  post(request: NameRequest, letters: readonly Letter[]): readonly Operation[] {
     const boxes = new Map<string, { lease: string; messages: Mail[] }>();
     for (const { to, lease, message } of letters) {
       if (lease === '0') continue;
@@ -192,7 +199,7 @@ export class EtcdNames {
       if (box) box.messages.push(message);
       else boxes.set(key, { lease, messages: [message] });
     }
-    return [...boxes].map(([key, { lease, messages }]) => put(key, mailOf(messages), lease));
+    return [...boxes].map(([key, { lease, messages }]) => put(key, JSON.stringify(messages), lease));
   }
 
   private waiterIn({ key }: KeyValue): string {
@@ -256,22 +263,14 @@ export function processOf(ticket: string): string {
   return ticket.slice(0, ticket.lastIndexOf(':'));
 }
 
-function escaped(text: string): string {
-  return text.replace(/[%/]/g, (char) => (char === '%' ? '%25' : '%2F'));
-}
-
-function unescaped(text: string): string {
-  return text.replace(/%2F|%25/g, (code) => (code === '%25' ? '%' : '/'));
-}
-
 /** How many names it remembers. */
-const MOST = 1_000;
+const MOST_CONTENDED = 1_000;
 
 /**
  * The names that others wanted when this process asked last. For those, a request reads at once who owns them and who
  * waits; for all others it does without, because that costs etcd as much as half of the request.
  */
-export class ContendedNames {
+class ContendedNames {
   private readonly locks = new Set<string>();
 
   has(lock: string): boolean {
@@ -279,11 +278,19 @@ export class ContendedNames {
   }
 
   add(lock: string): void {
-    if (this.locks.size >= MOST) this.locks.clear();
+    if (this.locks.size >= MOST_CONTENDED) this.locks.clear();
     this.locks.add(lock);
   }
 
   delete(lock: string): void {
     this.locks.delete(lock);
   }
+}
+
+function escaped(text: string): string {
+  return text.replace(/[%/]/g, (char) => (char === '%' ? '%25' : '%2F'));
+}
+
+function unescaped(text: string): string {
+  return text.replace(/%2F|%25/g, (code) => (code === '%25' ? '%' : '/'));
 }

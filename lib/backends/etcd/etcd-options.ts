@@ -1,6 +1,5 @@
-import { LockConfigError } from '../../errors/lock-errors.js';
 import { type Duration, timer, type Check } from '../../options/checks.js';
-import { OptionChecks } from '../../options/option-checks.js';
+import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { EtcdTls } from './etcd-endpoint.js';
 
@@ -56,52 +55,56 @@ export interface EtcdSettings {
 /** Tokens stay exact numbers for the life of a cluster: this plus 1,024 for each of its revisions. */
 const GREATEST_FIRST_TOKEN = 2 ** 52;
 
-const checks = new OptionChecks(LockConfigError);
 const setting = settingOf<EtcdSettings>();
 
 const text: Check<string> = (value, option) => {
-  checks.require(typeof value === 'string' && value !== '', option, shown(option, value), 'a text that is not empty');
+  lockOption.require(
+    typeof value === 'string' && value !== '',
+    option,
+    shown(option, value),
+    'a text that is not empty',
+  );
   return value as string;
 };
 
 const wholeSeconds: Check<number> = (value, option) => {
-  const milliseconds = checks.timerMilliseconds(option, value, 1_000);
-  checks.require(milliseconds % 1_000 === 0, option, value, "whole seconds, such as '10s'");
+  const milliseconds = lockOption.timerMilliseconds(option, value, 1_000);
+  lockOption.require(milliseconds % 1_000 === 0, option, value, "whole seconds, such as '10s'");
   return milliseconds / 1_000;
 };
 
 const firstToken: Check<number> = (value, option) => {
   const valid = Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= GREATEST_FIRST_TOKEN;
-  checks.require(valid, option, value, `a whole number from 0 to ${GREATEST_FIRST_TOKEN}`);
+  lockOption.require(valid, option, value, `a whole number from 0 to ${GREATEST_FIRST_TOKEN}`);
   return value as number;
 };
 
 const urls: Check<readonly string[]> = (value, option) => {
   const given: readonly unknown[] = Array.isArray(value) ? value : [value];
   const remedy = 'the URL of a member, or several, such as "http://127.0.0.1:2379"';
-  checks.require(given.length > 0, option, '[]', remedy);
+  lockOption.require(given.length > 0, option, '[]', remedy);
   return given.map((each) => {
     const url = typeof each === 'string' && URL.canParse(each) ? new URL(each) : undefined;
     if (url?.username || url?.password) {
-      throw checks.conflict(`Option "${option}" contains credentials; give them as "username" and "password"`);
+      throw lockOption.conflict(`Option "${option}" contains credentials; give them as "username" and "password"`);
     }
-    checks.require(url?.protocol === 'http:' || url?.protocol === 'https:', option, each, remedy);
+    lockOption.require(url?.protocol === 'http:' || url?.protocol === 'https:', option, each, remedy);
     return each as string;
   });
 };
 
 const certificates: Check<EtcdTls> = (value, option) => {
   const remedy = 'certificates: { ca, cert, key }';
-  const given = checks.object(option, value, remedy);
+  const given = lockOption.object(option, value, remedy);
   for (const name of Object.keys(given)) {
     if (!['ca', 'cert', 'key'].includes(name))
-      throw checks.unknown('option', `${option}.${name}`, ['ca', 'cert', 'key']);
+      throw lockOption.unknown('option', `${option}.${name}`, ['ca', 'cert', 'key']);
   }
   return given;
 };
 
-const table = new OptionTable<EtcdOptions, EtcdSettings>(
-  checks,
+const OPTIONS = new OptionTable<EtcdOptions, EtcdSettings>(
+  lockOption,
   'option',
   '',
   {
@@ -128,13 +131,13 @@ const table = new OptionTable<EtcdOptions, EtcdSettings>(
 
 /** @throws LockConfigError */
 export function etcdSettings(options: EtcdOptions): EtcdSettings {
-  const settings = table.settings(checks.object('etcd', options, 'options such as { endpoints }'));
-  checks.require(settings.endpoints.length > 0, 'endpoints', options.endpoints, 'the URL of a member, or several');
+  const settings = OPTIONS.settings(lockOption.object('etcd', options, 'options such as { endpoints }'));
+  lockOption.require(settings.endpoints.length > 0, 'endpoints', options.endpoints, 'the URL of a member, or several');
   if ((settings.username === undefined) !== (settings.password === undefined)) {
-    throw checks.conflict('Give "username" and "password", or neither');
+    throw lockOption.conflict('Give "username" and "password", or neither');
   }
   if (settings.tls && settings.endpoints.some((url) => url.startsWith('http:'))) {
-    throw checks.conflict('Option "tls" is given, but an endpoint begins with "http:"; give https:// URLs');
+    throw lockOption.conflict('Option "tls" is given, but an endpoint begins with "http:"; give https:// URLs');
   }
   return settings;
 }

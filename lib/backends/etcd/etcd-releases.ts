@@ -5,8 +5,8 @@ import type {
   TicketRequest,
   WaiterRequest,
 } from '../../contracts/lock-backend.js';
-import { remove } from './etcd-transactions.js';
 import type { EtcdNames } from './etcd-names.js';
+import { remove } from './etcd-transactions.js';
 
 /** How names become free, or pass to their first waiter. */
 export class EtcdReleases {
@@ -18,6 +18,37 @@ export class EtcdReleases {
       if (others.length === 0) return this.releaseOne({ prefix, name, ticket });
       return this.releaseEach(names.map((each) => ({ prefix, name: each, ticket })));
     });
+  }
+
+  /** Frees the name of the ticket, or gives it to its first waiter; takes a ticket that waits out of the queue. */
+  async releaseOne(request: WaiterRequest): Promise<ReleaseAnswer> {
+    const { names } = this;
+    const { ticket } = request;
+    const lock = names.keys.lock(request);
+    const waiters = names.keys.waiters(request);
+    let outcome = await names.attempt(request, {
+      compare: [names.isUnwanted(request, ticket)],
+      success: [remove(lock)],
+      failure: [remove(waiters + ticket)],
+    });
+    let { resent } = outcome;
+    for (let tries = 0; !outcome.succeeded; tries += 1) {
+      const state = names.stateIn(outcome, tries === 0 ? 1 : 0);
+      if (tries > 0) await names.offset.tryAgain(tries);
+      const { owner, first } = state;
+      if (owner && owner.ticket !== ticket) return { status: 'taken', resent };
+      if (!owner && !first) return { status: 'gone', resent };
+      outcome = first
+        ? await names.handOver(request, { ...state, first })
+        : await names.transactions.run({
+            compare: [names.isUnwanted(request, ticket)],
+            success: [remove(lock)],
+            failure: names.reads(request),
+          });
+      resent ||= outcome.resent;
+      if (outcome.succeeded && !owner) return { status: 'gone', resent };
+    }
+    return { status: 'released', resent };
   }
 
   /** Frees the name of any owner, or gives it to its first waiter. Returns the owner. */
@@ -50,35 +81,5 @@ export class EtcdReleases {
     const answers = await Promise.all(requests.map((request) => this.releaseOne(request)));
     const worst = (['taken', 'gone'] as const).find((status) => answers.some((answer) => answer.status === status));
     return { status: worst ?? 'released', resent: answers.some(({ resent }) => resent) };
-  }
-
-  async releaseOne(request: WaiterRequest): Promise<ReleaseAnswer> {
-    const { names } = this;
-    const { ticket } = request;
-    const lock = names.keys.lock(request);
-    const waiters = names.keys.waiters(request);
-    let outcome = await names.attempt(request, {
-      compare: [names.isUnwanted(request, ticket)],
-      success: [remove(lock)],
-      failure: [remove(waiters + ticket)],
-    });
-    let { resent } = outcome;
-    for (let tries = 0; !outcome.succeeded; tries += 1) {
-      const state = names.stateIn(outcome, tries === 0 ? 1 : 0);
-      if (tries > 0) await names.offset.tryAgain(tries);
-      const { owner, first } = state;
-      if (owner && owner.ticket !== ticket) return { status: 'taken', resent };
-      if (!owner && !first) return { status: 'gone', resent };
-      outcome = first
-        ? await names.handOver(request, { ...state, first })
-        : await names.transactions.run({
-            compare: [names.isUnwanted(request, ticket)],
-            success: [remove(lock)],
-            failure: names.reads(request),
-          });
-      resent ||= outcome.resent;
-      if (outcome.succeeded && !owner) return { status: 'gone', resent };
-    }
-    return { status: 'released', resent };
   }
 }

@@ -1,7 +1,7 @@
 import type { EtcdClient } from './etcd-client.js';
-import { decode, get } from './etcd-transactions.js';
 import type { EtcdNames } from './etcd-names.js';
 import type { EtcdReleases } from './etcd-releases.js';
+import { decode, get } from './etcd-transactions.js';
 
 /** How many keys are read in one transaction. */
 const KEYS_AT_ONCE = 100;

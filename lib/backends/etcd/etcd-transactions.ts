@@ -1,10 +1,7 @@
+import type { Pending } from '../../contracts/store.js';
 import { TurnBatch } from '../batch.js';
 import type { EtcdClient } from './etcd-client.js';
 import { EtcdRefusal } from './etcd-endpoint.js';
-import type { Pending } from '../../contracts/store.js';
-
-/** A server takes 128 operations in a transaction; the others are inside of these. */
-const MOST_AT_ONCE = 64;
 
 /** What a transaction did. */
 export class Outcome {
@@ -45,7 +42,10 @@ export class Outcome {
   }
 }
 
-interface OfOneLock {
+/** A server takes 128 operations in a transaction; the others are inside of these. */
+const MOST_AT_ONCE = 64;
+
+interface LockTxn {
   /** The key of the lock: one transaction must not write a key twice. */
   readonly lock: string;
   readonly txn: Txn;
@@ -53,7 +53,7 @@ interface OfOneLock {
 
 /** The transactions of this process. Those for different locks in one turn of the event loop are sent together. */
 export class EtcdTransactions {
-  private readonly batch = new TurnBatch<OfOneLock, Outcome>((requests, answered, failed) => {
+  private readonly batch = new TurnBatch<LockTxn, Outcome>((requests, answered, failed) => {
     this.runAll(requests).then(answered, failed);
   }, MOST_AT_ONCE);
 
@@ -73,21 +73,21 @@ export class EtcdTransactions {
     return this.batch.add({ lock, txn });
   }
 
-  private async runAll(requests: readonly OfOneLock[]): Promise<readonly (Outcome | Error)[]> {
+  private async runAll(requests: readonly LockTxn[]): Promise<readonly (Outcome | Error)[]> {
     const [only] = requests;
     if (only && requests.length === 1) return [await this.run(only.txn)];
-    const outcomes = new Map<OfOneLock, Outcome | Error>();
+    const outcomes = new Map<LockTxn, Outcome | Error>();
     await Promise.all(
       groupsOf(requests).map(async (group) => {
         for (const [index, outcome] of (await this.runGroup(group)).entries()) {
-          outcomes.set(group[index] as OfOneLock, outcome);
+          outcomes.set(group[index] as LockTxn, outcome);
         }
       }),
     );
     return requests.map((request) => outcomes.get(request) as Outcome | Error);
   }
 
-  private async runGroup(group: readonly OfOneLock[]): Promise<readonly (Outcome | Error)[]> {
+  private async runGroup(group: readonly LockTxn[]): Promise<readonly (Outcome | Error)[]> {
     try {
       const outcome = await this.read(group.map(({ txn }) => ({ request_txn: txn })));
       return group.map((_, index) => outcome.inner(index));
@@ -104,17 +104,29 @@ export class EtcdTransactions {
   }
 }
 
-/** Groups in which no lock occurs twice. */
-function groupsOf(requests: readonly OfOneLock[]): readonly OfOneLock[][] {
-  const groups: { readonly locks: Set<string>; readonly requests: OfOneLock[] }[] = [];
-  for (const request of requests) {
-    let group = groups.find(({ locks }) => !locks.has(request.lock));
-    if (!group) groups.push((group = { locks: new Set(), requests: [] }));
-    group.locks.add(request.lock);
-    group.requests.push(request);
-  }
-  return groups.map((group) => group.requests);
+/** Carries out `success` if all of `compare` hold, else `failure`: in one step. */
+export interface Txn {
+  readonly compare: readonly Compare[];
+  readonly success: readonly Operation[];
+  readonly failure: readonly Operation[];
 }
+
+/** One step of a transaction. */
+export type Operation =
+  | { readonly request_put: object }
+  | { readonly request_range: object }
+  | { readonly request_delete_range: object }
+  | { readonly request_txn: Txn };
+
+export type Compare = {
+  readonly key: string;
+  readonly range_end?: string;
+  readonly result: 'EQUAL';
+} & (
+  | { readonly target: 'CREATE'; readonly create_revision: string }
+  | { readonly target: 'MOD'; readonly mod_revision: string }
+  | { readonly target: 'VALUE'; readonly value: string }
+);
 
 /** Messages of etcd's JSON gateway: keys and values in base64, 64-bit numbers as text, what is 0 or false left out. */
 export interface KeyValue {
@@ -129,38 +141,14 @@ export interface Header {
   readonly revision: string;
 }
 
-export interface RangeAnswer {
-  readonly kvs?: readonly KeyValue[];
-  readonly count?: string;
-}
-
-export interface TxnAnswer {
+interface TxnAnswer {
   readonly succeeded?: boolean;
   readonly responses?: readonly { readonly response_range?: RangeAnswer; readonly response_txn?: TxnAnswer }[];
 }
 
-export type Compare = {
-  readonly key: string;
-  readonly range_end?: string;
-  readonly result: 'EQUAL';
-} & (
-  | { readonly target: 'CREATE'; readonly create_revision: string }
-  | { readonly target: 'MOD'; readonly mod_revision: string }
-  | { readonly target: 'VALUE'; readonly value: string }
-);
-
-/** One step of a transaction. */
-export type Operation =
-  | { readonly request_put: object }
-  | { readonly request_range: object }
-  | { readonly request_delete_range: object }
-  | { readonly request_txn: Txn };
-
-/** Carries out `success` if all of `compare` hold, else `failure`: in one step. */
-export interface Txn {
-  readonly compare: readonly Compare[];
-  readonly success: readonly Operation[];
-  readonly failure: readonly Operation[];
+interface RangeAnswer {
+  readonly kvs?: readonly KeyValue[];
+  readonly count?: string;
 }
 
 export function encode(text: string): string {
@@ -231,6 +219,18 @@ export function haveOnly(prefix: string, value: string): Compare {
 /** The key was last written at the revision. */
 export function isUnchanged(key: string, revision: string): Compare {
   return { target: 'MOD', result: 'EQUAL', key: encode(key), mod_revision: revision };
+}
+
+/** Groups in which no lock occurs twice. */
+function groupsOf(requests: readonly LockTxn[]): readonly LockTxn[][] {
+  const groups: { readonly locks: Set<string>; readonly requests: LockTxn[] }[] = [];
+  for (const request of requests) {
+    let group = groups.find(({ locks }) => !locks.has(request.lock));
+    if (!group) groups.push((group = { locks: new Set(), requests: [] }));
+    group.locks.add(request.lock);
+    group.requests.push(request);
+  }
+  return groups.map((group) => group.requests);
 }
 
 /** The end of the range of all keys with the prefix, which ends with an ASCII character. */

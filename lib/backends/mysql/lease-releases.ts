@@ -6,12 +6,13 @@ import type {
   RenewAnswer,
   RenewRequest,
 } from '../../contracts/lock-backend.js';
-import { TurnBatch, type Lanes } from '../batch.js';
-import { isOfOneRow, type MysqlLink } from './mysql-link.js';
-import { type BatchStatements, type EndedRow, TOKENS, type HeldRow } from './batch-statements.js';
-import { type LockTable, rowIdOf, type RowTicket } from './lock-table.js';
-import { insertIdOf, type RowStatements, processOf } from './row-statements.js';
-import type { LockedRows } from './lease-takes.js';
+import { TurnBatch } from '../batch.js';
+import type { BatchStatements, EndedRow, HeldRow } from './batch-statements.js';
+import { type LockedRows, MOST_AT_ONCE, LANES } from './lease-takes.js';
+import { TOKENS, type LockTable, rowIdOf, type RowTicket, insertIdOf } from './lock-table.js';
+import { isOfOneRow } from './mysql-connection.js';
+import type { MysqlLink } from './mysql-link.js';
+import { type RowStatements, processOf } from './row-statements.js';
 
 type Status = ReleaseAnswer['status'];
 
@@ -27,7 +28,7 @@ export class LeaseReleases {
     private readonly statements: BatchStatements,
     private readonly locked: LockedRows,
   ) {
-    this.batches = new TurnBatch((...batch) => this.send(...batch), MOST, LANES);
+    this.batches = new TurnBatch((...batch) => this.send(...batch), MOST_AT_ONCE, LANES);
   }
 
   release(request: TicketRequest): Promise<ReleaseAnswer> {
@@ -87,36 +88,6 @@ export class LeaseReleases {
       throw error;
     }
   }
-}
-
-/**
- * What a statement did that freed some of its rows only: at the time `at`, or none where that is `undefined`. `row` is
- * what was read after it, when others may have taken the name already. `undefined`: release it alone.
- */
-function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undefined): ReleaseAnswer | undefined {
-  const status = row?.held ? 'taken' : 'gone';
-  if (at === undefined) return { status, resent: false };
-  if (!row) return { status, resent: true };
-  const owner = row.owner.toString();
-  if (owner === '' && row.ends === at) return { status: 'released', resent: false };
-  // The statement did not find it: the lease had ended, or the ticket took the name later, by a late try.
-  if (owner === ticket) return row.held ? undefined : { status, resent: false };
-  // The row lost the ticket before the statement, or through it. Tokens are not below the time of their grant.
-  const since = owner === '' ? row.ends : row.token - TOKENS;
-  return { status, resent: since >= at };
-}
-
-/** Ends the ticket's ownership of each name. */
-async function endEach(
-  { prefix, names, ticket }: TicketRequest,
-  end: (row: RowTicket) => Promise<ReleaseAnswer>,
-): Promise<ReleaseAnswer> {
-  const each = await Promise.all(names.map((name) => end({ id: rowIdOf(prefix, name), ticket })));
-  const statuses = each.map(({ status }) => status);
-  return {
-    status: (['taken', 'gone'] as const).find((outcome) => statuses.includes(outcome)) ?? 'released',
-    resent: each.some(({ resent }) => resent),
-  };
 }
 
 type Rows = readonly RowTicket[];
@@ -181,6 +152,36 @@ export class LeaseRenewals {
   }
 }
 
+/**
+ * What a statement did that freed some of its rows only: at the time `at`, or none where that is `undefined`. `row` is
+ * what was read after it, when others may have taken the name already. `undefined`: release it alone.
+ */
+function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undefined): ReleaseAnswer | undefined {
+  const status = row?.held ? 'taken' : 'gone';
+  if (at === undefined) return { status, resent: false };
+  if (!row) return { status, resent: true };
+  const owner = row.owner.toString();
+  if (owner === '' && row.ends === at) return { status: 'released', resent: false };
+  // The statement did not find it: the lease had ended, or the ticket took the name later, by a late try.
+  if (owner === ticket) return row.held ? undefined : { status, resent: false };
+  // The row lost the ticket before the statement, or through it. Tokens are not below the time of their grant.
+  const since = owner === '' ? row.ends : row.token - TOKENS;
+  return { status, resent: since >= at };
+}
+
+/** Ends the ticket's ownership of each name. */
+async function endEach(
+  { prefix, names, ticket }: TicketRequest,
+  end: (row: RowTicket) => Promise<ReleaseAnswer>,
+): Promise<ReleaseAnswer> {
+  const each = await Promise.all(names.map((name) => end({ id: rowIdOf(prefix, name), ticket })));
+  const statuses = each.map(({ status }) => status);
+  return {
+    status: (['taken', 'gone'] as const).find((outcome) => statuses.includes(outcome)) ?? 'released',
+    resent: each.some(({ resent }) => resent),
+  };
+}
+
 function answerOf(rows: Rows, held: ReadonlyMap<string, HeldRow>, ttl: number): RenewAnswer {
   let remaining = Infinity;
   let waiting = 0;
@@ -195,8 +196,3 @@ function answerOf(rows: Rows, held: ReadonlyMap<string, HeldRow>, ttl: number): 
   }
   return { status: 'renewed', remaining, waiting };
 }
-
-/** How many calls one statement carries at most: it keeps the rows of all locked until it is done. */
-export const MOST = 100;
-/** How many batches of one kind are under way while further calls gather. */
-export const LANES: Lanes = { lanes: 2 };

@@ -15,15 +15,27 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
-import type { MysqlLink } from './mysql-link.js';
+import { lockOption } from '../../options/option-checks.js';
 import { BatchStatements } from './batch-statements.js';
-import { LockTable, type LockTableSettings, labelIdOf, rowIdOf } from './lock-table.js';
-import { RowStatements, takenOf, type StateRow, processOf } from './row-statements.js';
 import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
 import { LeaseTakes, LockedRows } from './lease-takes.js';
+import { LockTable, labelIdOf, rowIdOf, TRIAL, tryOut } from './lock-table.js';
+import type { MysqlConnection } from './mysql-connection.js';
+import { MysqlLink } from './mysql-link.js';
+import { type LockTableSettings, type LeaseTableOptions, LEASE_TABLE_OPTIONS } from './mysql-options.js';
+import { RowStatements, takenOf, type StateRow, processOf } from './row-statements.js';
 
-/** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
-const TRIAL = 'nest-redis-lock:start';
+/**
+ * Keeps locks in a table of MySQL or MariaDB: a row for each name, with a lease that ends by the clock of the server.
+ *
+ * @param connection a pool of the application, which stays open; or what a pool of the backend's own is opened with
+ * @throws LockConfigError for a connection or an option that it cannot use
+ */
+export function leaseTable(connection: MysqlConnection, options: LeaseTableOptions = {}): LockBackend {
+  const given = lockOption.object('options', options, 'an object of options of leaseTable()');
+  return new LeaseTableBackend(new MysqlLink(connection), LEASE_TABLE_OPTIONS.settings(given));
+}
+
 /** How often `forceRelease` tries to free a name whose owner changes meanwhile. */
 const FORCED_TRIES = 20;
 
@@ -103,10 +115,8 @@ export class LeaseTableBackend implements LockBackend {
   }
 
   async start(request: StartRequest): Promise<void> {
-    const trial = { names: [TRIAL], ticket: `${TRIAL}:${process.pid}` };
     try {
-      const { status } = await this.acquire({ ...trial, ttl: 1_000 });
-      if (status === 'granted') await this.release(trial);
+      await tryOut(this);
       await this.table.start(request, rowIdOf(undefined, TRIAL));
     } catch (error) {
       throw this.diagnose(error);

@@ -1,14 +1,13 @@
 import type { AcquireAnswer, Granted } from '../../contracts/lock-backend.js';
-import { TurnBatch } from '../batch.js';
-import { codeOf, isOfOneRow, isLockedRow, rowStaysLocked } from './mysql-link.js';
-import { type BatchStatements, type FreeRow, type RowTake, TOKENS } from './batch-statements.js';
-import type { LockTable } from './lock-table.js';
-import { insertIdOf, takenOf, type RowStatements, type StateRow } from './row-statements.js';
-import { LANES, MOST } from './lease-releases.js';
 import { Timeouts } from '../../timing/timeouts.js';
+import { type Lanes, TurnBatch } from '../batch.js';
+import type { BatchStatements, FreeRow, RowTake } from './batch-statements.js';
+import { TOKENS, type LockTable, insertIdOf } from './lock-table.js';
+import { codeOf, isOfOneRow, isLockedRow, rowStaysLocked } from './mysql-connection.js';
+import { takenOf, type RowStatements, type StateRow } from './row-statements.js';
 
 /** Takes one name. */
-export interface TakeCall extends RowTake {
+interface TakeCall extends RowTake {
   readonly name: string;
   /** Other tokens than those that the clock of the server gives. */
   readonly leastToken: number | undefined;
@@ -18,7 +17,12 @@ export interface TakeCall extends RowTake {
 type Outcome = Granted | { readonly status: 'failed'; readonly error: unknown } | undefined;
 
 /** The statement that takes rows that exist, or the one that makes them. */
-type Statement = 'takeAll' | 'insertAll';
+type TakeStatement = 'takeAll' | 'insertAll';
+
+/** How many calls one statement carries at most: it keeps the rows of all locked until it is done. */
+export const MOST_AT_ONCE = 100;
+/** How many batches of one kind are under way while further calls gather. */
+export const LANES: Lanes = { lanes: 2 };
 
 /**
  * Takes names. Free ones that callers want in one turn of the event loop are taken in one statement, in place of a
@@ -28,14 +32,14 @@ type Statement = 'takeAll' | 'insertAll';
 export class LeaseTakes {
   private readonly batches: TurnBatch<TakeCall, AcquireAnswer | Outcome>;
   /** The statement that fitted all rows of the last look: the next batch tries it without one. */
-  private usual: Statement | undefined = 'takeAll';
+  private usual: TakeStatement | undefined = 'takeAll';
 
   constructor(
     private readonly table: LockTable<RowStatements>,
     private readonly statements: BatchStatements,
     private readonly locked: LockedRows,
   ) {
-    this.batches = new TurnBatch((...batch) => this.send(...batch), MOST, LANES);
+    this.batches = new TurnBatch((...batch) => this.send(...batch), MOST_AT_ONCE, LANES);
   }
 
   async take(call: TakeCall): Promise<AcquireAnswer> {
@@ -94,7 +98,7 @@ export class LeaseTakes {
 
   /** Takes all of the rows, or counts none as taken. Answers whether the statement did not fit some of them. */
   private async tryAll(
-    statement: Statement,
+    statement: TakeStatement,
     calls: readonly TakeCall[],
     outcomes: Map<TakeCall, Outcome>,
   ): Promise<boolean> {
@@ -115,7 +119,7 @@ export class LeaseTakes {
   }
 }
 
-function usualOf(all: number, free: number, missing: number): Statement | undefined {
+function usualOf(all: number, free: number, missing: number): TakeStatement | undefined {
   if (free === all) return 'takeAll';
   return missing === all ? 'insertAll' : undefined;
 }

@@ -1,7 +1,10 @@
-import type { ResultSetHeader } from 'mysql2';
-import type { StartRequest } from '../../contracts/store.js';
-import { codeOf, type MysqlLink, type Statement } from './mysql-link.js';
 import { createHash } from 'node:crypto';
+import type { ResultSetHeader } from 'mysql2';
+import type { LockBackend } from '../../contracts/lock-backend.js';
+import type { StartRequest } from '../../contracts/store.js';
+import { codeOf } from './mysql-connection.js';
+import type { MysqlLink, Statement } from './mysql-link.js';
+import type { LockTableSettings } from './mysql-options.js';
 
 /** The statements that every table needs. */
 export interface TableStatements {
@@ -9,14 +12,6 @@ export interface TableStatements {
   /** The keys of at most `most` rows that nobody uses or has used for `age` ms. A plain read: it locks no row. */
   unused(age: number, most: number): string;
   delete(ids: readonly string[], age: number): string;
-}
-
-export interface LockTableSettings {
-  /** Quoted. */
-  readonly table: string;
-  readonly createTable: boolean;
-  /** Milliseconds that an unused row stays. */
-  readonly keepRows: number;
 }
 
 /** How many unused rows are deleted at once. */
@@ -119,6 +114,16 @@ export class LockTable<Statements extends TableStatements> {
   }
 }
 
+/** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
+export const TRIAL = 'nest-redis-lock:start';
+
+/** Takes the trial name, and frees it again. */
+export async function tryOut(backend: Pick<LockBackend, 'acquire' | 'release'>): Promise<void> {
+  const trial = { names: [TRIAL], ticket: `${TRIAL}:${process.pid}` };
+  const { status } = await backend.acquire({ ...trial, ttl: 1_000 });
+  if (status === 'granted') await backend.release(trial);
+}
+
 /** A row, and the ticket that owns it or is to own it. */
 export interface RowTicket {
   /** 64 hexadecimal digits. */
@@ -145,6 +150,85 @@ export function getLockNameOf(database: string, prefix: string | undefined, name
 /** The key of the row that keeps the label of a process. */
 export function labelIdOf(prefix: string | undefined, process: string): string {
   return hashOf(['label', prefix ?? null, process]);
+}
+
+// What the statements on the tables are written with.
+
+/** The clock of the server, in UTC; the same value everywhere in one statement. */
+export const NOW = 'UTC_TIMESTAMP(6)';
+/** The same clock in microseconds. */
+export const MICROSECONDS = microseconds(NOW);
+/** Tokens are above this, and milliseconds of remaining lease below it: one number says which of the two it is. */
+export const LEAST_TOKEN = 2 ** 50;
+/** How many tokens are reserved at once for the callers of one process. */
+export const TOKENS = 128;
+
+/**
+ * Moves a token beyond a range of `TOKENS` that begins above `token`, at the clock of the server in microseconds at
+ * least: so tokens rise also after the row was deleted. The first token is even, and `bit` is added to it in the
+ * answer.
+ */
+export function reserve(token: string, leastToken: number, bit: string): string {
+  const least = Math.max(LEAST_TOKEN, leastToken - 1);
+  return `LAST_INSERT_ID((GREATEST(${token}, ${MICROSECONDS}, ${least}) | 1) + 1 + (${bit})) + ${TOKENS - 1}`;
+}
+
+/** A pool with `bigNumberStrings` gives it as text. */
+export function insertIdOf({ insertId }: { readonly insertId: number | string }): number {
+  return Number(insertId);
+}
+
+/** The longest time (ms) that is added to a DATETIME, whose last year is 9999. */
+const LONGEST_INTERVAL = 1_000 * 365 * 86_400_000;
+
+/** `ms` from now. */
+export function after(ms: number): string {
+  return `${NOW} + INTERVAL ${intervalOf(ms)} MICROSECOND`;
+}
+
+/** Microseconds that can be added to a time. */
+export function intervalOf(ms: number): string {
+  return `${Math.min(ms, LONGEST_INTERVAL)}000`;
+}
+
+/** Whole milliseconds until the time in `column`. */
+export function until(column: string): string {
+  return `TIMESTAMPDIFF(MICROSECOND, ${NOW}, ${column}) DIV 1000`;
+}
+
+/** The time in `column` as microseconds. */
+export function microseconds(column: string): string {
+  return `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ${column})`;
+}
+
+/** The row of one of the keys. */
+export function oneOf(ids: readonly string[]): string {
+  return `id IN (${ids.map((id) => `x'${id}'`).join(', ')})`;
+}
+
+/**
+ * Whether the time in `column` was `age` ms ago. A row with a token that the clock has not reached yet stays, so that
+ * the tokens of its successor are larger.
+ */
+export function unusedFor(age: number, column: string): string {
+  return `${column} <= ${NOW} - INTERVAL ${age}000 MICROSECOND AND token < ${MICROSECONDS}`;
+}
+
+const PLAIN = /^[\w:.-]*$/;
+
+/** Text as a literal that no mode of the server reads differently, such as NO_BACKSLASH_ESCAPES. */
+export function bytes(text: string): string {
+  return isPlain(text) ? `'${text}'` : `x'${Buffer.from(text).toString('hex')}'`;
+}
+
+/** Whether the text is the same inside quotes in every mode and character set. */
+export function isPlain(text: string): boolean {
+  return PLAIN.test(text);
+}
+
+/** The first 255 characters, which is what the column takes. */
+export function characters(text: string): string {
+  return `_utf8mb4 x'${Buffer.from(text.slice(0, 255)).toString('hex')}'`;
 }
 
 function hashOf(parts: readonly (string | null)[]): string {

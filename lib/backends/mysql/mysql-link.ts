@@ -1,7 +1,26 @@
-import type { PoolConnection, PoolOptions, ResultSetHeader, RowDataPacket } from 'mysql2';
+import {
+  createPool,
+  type Pool,
+  type PoolConnection,
+  type PoolOptions,
+  type ResultSetHeader,
+  type RowDataPacket,
+} from 'mysql2';
 import { Timeouts } from '../../timing/timeouts.js';
 import { Reporters } from '../reporters.js';
-import { databaseOf, readConnection, serverOf, LentConnections, cutOff } from './connections.js';
+import {
+  databaseOf,
+  readConnection,
+  serverOf,
+  codeOf,
+  MysqlFailure,
+  failureOf,
+  type GivenConnection,
+} from './mysql-connection.js';
+import type { PreparableStatement } from './row-statements.js';
+
+/** As text, or so that the server can keep it prepared. */
+export type Statement = string | PreparableStatement;
 
 /** A connection that has not answered for this long (ms) is closed: its network may be cut. */
 const LONGEST_ANSWER = 10_000;
@@ -56,7 +75,7 @@ export class MysqlLink {
   /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): MysqlFailure {
     const server = serverOf(this.connections.pool);
-    if (error !== undefined) return diagnose(server, error);
+    if (error !== undefined) return failureOf(server, error);
     const why =
       this.connections.shortage(this.waiting) ??
       'does not answer; is it busy or paused, or is the row of the lock locked by a transaction?';
@@ -121,35 +140,8 @@ export class MysqlLink {
   }
 }
 
-/** A lock that was taken inside a transaction of the application would end with its rollback. */
-function foreignTransaction(answer: unknown): Error | undefined {
-  const { serverStatus = 0 } = answer as { serverStatus?: number };
-  if ((serverStatus & IN_TRANSACTION) === 0) return undefined;
-  return new Error(
-    'a connection of the pool is inside a transaction; commit before you release a connection, and leave autocommit on',
-  );
-}
-
-/** Whether the server of the connection has become a replica: the next connection may reach the primary. */
-function isReadOnly(error: Error | null): boolean {
-  const code = error ? codeOf(error) : undefined;
-  return code === 'ER_OPTION_PREVENTS_STATEMENT' || code === 'ER_READ_ONLY_MODE';
-}
-
-/** A statement with values of one call. */
-export interface PreparableStatement {
-  /** With a `?` for each of the values, and the same for all calls. */
-  readonly sql: string;
-  readonly values: string[];
-  /** The statement with its values, which no `?` stands for. */
-  text(): string;
-}
-
-/** As text, or so that the server can keep it prepared. */
-export type Statement = string | PreparableStatement;
-
 /** How a server, or a proxy before it, refuses a prepared statement; each before it runs. */
-const REFUSALS: ReadonlySet<string | undefined> = new Set([
+const PREPARED_REFUSALS: ReadonlySet<string | undefined> = new Set([
   'ER_UNSUPPORTED_PS',
   'ER_UNKNOWN_COM_ERROR',
   'ER_MAX_PREPARED_STMT_COUNT_REACHED',
@@ -166,7 +158,7 @@ const PAUSE = 60_000;
  * Which statements the server keeps prepared, in place of reading their text each time: on each connection a few that
  * do not depend on names, because the server counts those of all its clients together.
  */
-export class PreparedStatements {
+class PreparedStatements {
   private pausedUntil = -Infinity;
 
   /** Whether the statement goes prepared. */
@@ -176,7 +168,7 @@ export class PreparedStatements {
 
   /** Whether the statement was refused because it was prepared: sent as text, it may succeed. */
   refused(error: unknown, { sql }: PreparableStatement, connection: PoolConnection): boolean {
-    if (!REFUSALS.has(codeOf(error))) return false;
+    if (!PREPARED_REFUSALS.has(codeOf(error))) return false;
     this.pausedUntil = performance.now() + PAUSE;
     // mysql2 would send the number that the server does not know again.
     connection.unprepare(sql);
@@ -184,89 +176,152 @@ export class PreparedStatements {
   }
 }
 
-/** Why a call to MySQL or MariaDB failed: names the server, the cause and the remedy. */
-export class MysqlFailure extends Error {
-  override readonly name = 'MysqlFailure';
-  /** The code of the cause, such as `ER_LOCK_WAIT_TIMEOUT`. */
-  readonly code?: string;
+/** Gets a connection, which it releases, or why there is none. */
+type Use = (error: Error | null, connection?: PoolConnection) => void;
 
-  constructor(message: string, cause?: Error) {
-    super(message, cause && { cause });
-    const code = cause && codeOf(cause);
-    if (code !== undefined) this.code = code;
+/** How a pool refuses a call while all connections are in use and its options let no call wait. */
+const POOL_REFUSALS: ReadonlySet<string> = new Set(['No connections available.', 'Queue limit reached.']);
+
+/**
+ * The connections of the application's pool, or of one of our own. While all connections of the application's pool are
+ * in use, statements take one spare connection of our own: code that holds a connection of the pool may wait for a
+ * lock, and a lock must be renewed while a transaction runs.
+ */
+class LentConnections {
+  private readonly given: Pool | undefined;
+  /** The spare connection, where a pool is given. */
+  private readonly own: OwnPool;
+  /** Whether a call of ours waits in the pool of the application, which shows that all its connections are in use. */
+  private inLine = false;
+
+  constructor({ pool, options }: GivenConnection) {
+    this.given = pool;
+    this.own = new OwnPool(pool ? { ...options, connectionLimit: 1 } : options);
+  }
+
+  get pool(): Pool {
+    return this.given ?? this.own.pool;
+  }
+
+  /** Whether all connections are of a pool of our own. */
+  get ownOnly(): boolean {
+    return this.given === undefined;
+  }
+
+  /** Whether statements wait because all connections are in use; absent where they do not wait, or for the server. */
+  shortage(waiting: number): string | undefined {
+    if (waiting === 0 || !(this.given ? this.inLine : this.own.full)) return undefined;
+    return (
+      `all ${connectionLimit(this.pool)} connections of its pool are in use, and ${waiting} statements wait for one: ` +
+      'raise its "connectionLimit", or release connections sooner'
+    );
+  }
+
+  lend(use: Use): void {
+    if (!this.given || this.inLine) this.lendOwn(use);
+    else this.lendGiven(this.given, use);
+  }
+
+  close(): Promise<void> {
+    return this.own.close();
+  }
+
+  private lendOwn(use: Use): void {
+    this.own.pool.getConnection(use);
+  }
+
+  private lendGiven(pool: Pool, use: Use): void {
+    let queued = false;
+    const note = () => (queued = true);
+    pool.on('enqueue', note);
+    pool.getConnection((error, connection) => {
+      if (queued) {
+        this.inLine = false;
+        if (!error) connection.release();
+      } else if (error && POOL_REFUSALS.has(error.message)) this.lendOwn(use);
+      else use(error, connection);
+    });
+    pool.off('enqueue', note);
+    if (!queued) return;
+    // The call cannot be withdrawn from the pool's queue: it stays there, the only one of ours.
+    this.inLine = true;
+    this.lendOwn(use);
   }
 }
 
-/** What an operator can do about an error. The first pattern that matches its code or message applies. */
-const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
-  [/ECONNREFUSED/, 'nothing listens there: start the server, or correct host and port'],
-  [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
-  [/ENOENT/, 'the socket does not exist: start the server, or correct "socketPath"'],
-  [
-    /no connection within/,
-    'all of the pool are in use, or the server accepts none: raise "connectionLimit", or see its log',
-  ],
-  [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|did not answer/, 'nothing answers there: check host, port and firewall'],
-  [/ER_ACCESS_DENIED_ERROR|ER_ACCESS_DENIED_NO_PASSWORD/, 'correct user and password'],
-  [
-    /ER_DBACCESS_DENIED_ERROR|ER_TABLEACCESS_DENIED_ERROR|ER_SPECIFIC_ACCESS_DENIED/,
-    'grant what docs/guide/mysql.md lists',
-  ],
-  [/ER_NO_DB_ERROR/, 'give a database in the URL, or "table" as database.table'],
-  [/ER_BAD_DB_ERROR/, 'the database does not exist: create it, or correct the URL'],
-  [/ER_NO_SUCH_TABLE/, 'create the table with the SQL of docs/guide/mysql.md, or leave out "createTable: false"'],
-  [/ER_BAD_FIELD_ERROR/, 'the table has other columns: drop it, or give another "table"'],
-  [/ER_LOCK_WAIT_TIMEOUT/, 'another transaction keeps the row locked: find it with SHOW ENGINE INNODB STATUS'],
-  [
-    /ER_CON_COUNT_ERROR|ER_USER_LIMIT_REACHED|ER_TOO_MANY_USER_CONNECTIONS/,
-    'raise max_connections, or lower "connectionLimit"',
-  ],
-  [
-    /ER_OPTION_PREVENTS_STATEMENT|ER_READ_ONLY_MODE|ER_CANT_EXECUTE_IN_READ_ONLY/,
-    'the server is read-only: give the address of the primary',
-  ],
-  [
-    /ER_NOT_SUPPORTED_YET|ER_UNKNOWN_ERROR.*GET_LOCK|pxc_strict_mode/,
-    'GET_LOCK does not work on a Galera cluster: use leaseTable(...)',
-  ],
-  [/PROTOCOL_CONNECTION_LOST|ECONNRESET|EPIPE|closed state/, 'the connection was closed: see the log of the server'],
-  [/ER_SERVER_SHUTDOWN/, 'the server shuts down: wait until it is back'],
-];
+/** How long (ms) statements under way may take when the application ends. */
+const LONGEST_FAREWELL = 1_000;
+/**
+ * Ends transactions at once, and lets no statement wait for a row that another client keeps locked for longer than a
+ * caller waits for its answer.
+ */
+const OWN_SESSION = 'SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1';
 
-/** Errors of one row, for which the server refuses a statement on several. */
-const OF_ONE_ROW: ReadonlySet<string | undefined> = new Set([
-  'ER_LOCK_DEADLOCK',
-  'ER_LOCK_WAIT_TIMEOUT',
-  'ER_DATA_TOO_LONG',
-]);
+/** A pool of the backend's own. It connects at its first use. */
+class OwnPool {
+  private opened: Pool | undefined;
+  private readonly connections = new Set<PoolConnection>();
+  private readonly timeouts = new Timeouts();
 
-/** Whether a statement on several rows may succeed for each of the others. */
-export function isOfOneRow(error: unknown): boolean {
-  return OF_ONE_ROW.has(codeOf(error));
+  constructor(private readonly options: PoolOptions) {}
+
+  get pool(): Pool {
+    return (this.opened ??= this.open());
+  }
+
+  /** Whether it may open no further connection. */
+  get full(): boolean {
+    return this.connections.size >= connectionLimit(this.pool);
+  }
+
+  /** Lets statements under way end, for a moment. */
+  async close(): Promise<void> {
+    const { opened } = this;
+    if (!opened) return;
+    await new Promise<void>((resolve) => {
+      const expiry = this.timeouts.start(LONGEST_FAREWELL, { expire: resolve });
+      opened.end(() => {
+        expiry.leave();
+        resolve();
+      });
+    });
+    for (const connection of this.connections) cutOff(connection);
+  }
+
+  private open(): Pool {
+    // A reset would undo the settings of the session.
+    const pool = createPool({ ...this.options, resetOnRelease: false });
+    pool.on('connection', (connection) => {
+      this.connections.add(connection);
+      connection.on('end', () => this.connections.delete(connection));
+      // Runs before the statement that opened the connection; where it is refused, the defaults of the server hold.
+      connection.query(OWN_SESSION, () => {});
+    });
+    return pool;
+  }
 }
 
-/** Whether the statement waited for a row that another transaction keeps locked. */
-export function isLockedRow(error: unknown): boolean {
-  return codeOf(error) === 'ER_LOCK_WAIT_TIMEOUT';
+/** Closes the connection without a farewell, which a server that does not answer would not read. */
+function cutOff(connection: PoolConnection): void {
+  connection.destroy();
+  (connection as { stream?: { destroy(): void } }).stream?.destroy();
 }
 
-/** For a statement that is not sent, because too many others wait for its row. */
-export function rowStaysLocked(waiting: number): Error {
-  return Object.assign(new Error(`${waiting} statements wait for the row`), { code: 'ER_LOCK_WAIT_TIMEOUT' });
+function connectionLimit(pool: Pool): number {
+  return pool.config.connectionLimit || Infinity;
 }
 
-/** One line that names the server, the cause and the remedy. */
-export function diagnose(server: string, error: unknown): MysqlFailure {
-  if (error instanceof MysqlFailure) return error;
-  const cause = error instanceof Error ? error : new Error(String(error));
-  const code = codeOf(cause);
-  const text = (cause.message || String(code)).split('\n', 1)[0] as string;
-  const shown = code === undefined || text.includes(code) ? text : `${text} (${code})`;
-  const remedy = REMEDIES.find(([pattern]) => pattern.test(`${code ?? ''} ${cause.message}`))?.[1];
-  return new MysqlFailure(`${server}: ${shown}${remedy === undefined ? '' : `; ${remedy}`}`, cause);
+/** A lock that was taken inside a transaction of the application would end with its rollback. */
+function foreignTransaction(answer: unknown): Error | undefined {
+  const { serverStatus = 0 } = answer as { serverStatus?: number };
+  if ((serverStatus & IN_TRANSACTION) === 0) return undefined;
+  return new Error(
+    'a connection of the pool is inside a transaction; commit before you release a connection, and leave autocommit on',
+  );
 }
 
-export function codeOf(error: unknown): string | undefined {
-  const { code } = error as { code?: unknown };
-  return typeof code === 'string' ? code : undefined;
+/** Whether the server of the connection has become a replica: the next connection may reach the primary. */
+function isReadOnly(error: Error | null): boolean {
+  const code = error ? codeOf(error) : undefined;
+  return code === 'ER_OPTION_PREVENTS_STATEMENT' || code === 'ER_READ_ONLY_MODE';
 }

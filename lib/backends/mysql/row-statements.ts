@@ -13,9 +13,11 @@ import {
   unusedFor,
   intervalOf,
   isPlain,
-} from './batch-statements.js';
-import type { Statement, PreparableStatement } from './mysql-link.js';
-import type { TableStatements, RowTicket } from './lock-table.js';
+  type TableStatements,
+  type RowTicket,
+  insertIdOf,
+} from './lock-table.js';
+import type { Statement } from './mysql-link.js';
 
 export interface StateRow {
   readonly id: Buffer;
@@ -136,16 +138,65 @@ export function takenOf(header: ResultSetHeader): { tokens: TokenRange; waiting:
   return { tokens: { first: answer - waiting, count: TOKENS }, waiting };
 }
 
-/** A pool with `bigNumberStrings` gives it as text. */
-export function insertIdOf({ insertId }: { readonly insertId: number | string }): number {
-  return Number(insertId);
+/** What the tickets of a process begin with. */
+export function processOf(ticket: string): string {
+  const end = ticket.lastIndexOf(':');
+  return end < 0 ? ticket : ticket.slice(0, end);
 }
 
-function owned(id: string, ticket: string): string {
-  return `id = x'${id}' AND owner = ${bytes(ticket)} AND expires_at > ${NOW}`;
+/** A statement with values of one call. */
+export class PreparableStatement {
+  constructor(
+    /** With a `?` for each of the values, and the same for all calls. */
+    readonly sql: string,
+    private readonly template: RowTemplate,
+    private readonly given: RowValues,
+  ) {}
+
+  get values(): string[] {
+    return this.template.valuesOf(this.given);
+  }
+
+  /** The statement with its values, which no `?` stands for. */
+  text(): string {
+    return this.template.text(this.given);
+  }
 }
 
-export interface RowValues extends RowTicket {
+/** A statement on one row; `:id`, `:name`, `:ticket`, `:process` and `:ttl` (in microseconds) stand for values. */
+class RowTemplate {
+  private readonly parts: readonly string[];
+  private readonly marked: readonly Marked[];
+  private readonly sql: string;
+
+  constructor(template: string) {
+    const split = template.split(/:(id|name|ticket|process|ttl)\b/);
+    this.parts = split.filter((_part, index) => index % 2 === 0);
+    this.marked = split.filter((_part, index) => index % 2 === 1).map((marker) => MARKED[marker] as Marked);
+    this.sql = this.filled(({ parameter }) => parameter);
+  }
+
+  with(values: RowValues): Statement {
+    if (!isPlain(values.ticket)) return this.text(values);
+    return new PreparableStatement(this.sql, this, values);
+  }
+
+  valuesOf(values: RowValues): string[] {
+    return this.marked.map(({ value }) => value(values));
+  }
+
+  text(values: RowValues): string {
+    return this.filled(({ literal }) => literal(values));
+  }
+
+  private filled(sqlOf: (marked: Marked) => string): string {
+    let sql = this.parts[0] as string;
+    for (const [index, marked] of this.marked.entries()) sql += sqlOf(marked) + (this.parts[index + 1] as string);
+    return sql;
+  }
+}
+
+interface RowValues extends RowTicket {
   readonly name?: string;
   readonly ttl?: number;
 }
@@ -174,79 +225,28 @@ const MARKED: Readonly<Record<string, Marked>> = {
   ttl: { literal: ({ ttl = 0 }) => intervalOf(ttl), parameter: '?', value: ({ ttl = 0 }) => intervalOf(ttl) },
 };
 
-/** A statement on one row; `:id`, `:name`, `:ticket`, `:process` and `:ttl` (in microseconds) stand for values. */
-export class RowTemplate {
-  private readonly parts: readonly string[];
-  private readonly marked: readonly Marked[];
-  private readonly sql: string;
-
-  constructor(template: string) {
-    const split = template.split(/:(id|name|ticket|process|ttl)\b/);
-    this.parts = split.filter((_part, index) => index % 2 === 0);
-    this.marked = split.filter((_part, index) => index % 2 === 1).map((marker) => MARKED[marker] as Marked);
-    this.sql = this.filled(({ parameter }) => parameter);
-  }
-
-  with(values: RowValues): Statement {
-    if (!isPlain(values.ticket)) return this.text(values);
-    return new FilledTemplate(this.sql, this, values);
-  }
-
-  valuesOf(values: RowValues): string[] {
-    return this.marked.map(({ value }) => value(values));
-  }
-
-  text(values: RowValues): string {
-    return this.filled(({ literal }) => literal(values));
-  }
-
-  private filled(sqlOf: (marked: Marked) => string): string {
-    let sql = this.parts[0] as string;
-    for (const [index, marked] of this.marked.entries()) sql += sqlOf(marked) + (this.parts[index + 1] as string);
-    return sql;
-  }
-}
-
-class FilledTemplate implements PreparableStatement {
-  constructor(
-    readonly sql: string,
-    private readonly template: RowTemplate,
-    private readonly given: RowValues,
-  ) {}
-
-  get values(): string[] {
-    return this.template.valuesOf(this.given);
-  }
-
-  text(): string {
-    return this.template.text(this.given);
-  }
-}
-
 /** How long (ms) a process counts as waiting after its last try. */
-const MARKED_OF_WAITING_MARKS = 500;
-
-/** What the tickets of a process begin with. */
-export function processOf(ticket: string): string {
-  const end = ticket.lastIndexOf(':');
-  return end < 0 ? ticket : ticket.slice(0, end);
-}
-
-/** Whether a process other than `me` waits for the row's name: of two marks, it can own one only. */
-export function othersWait(me: string): string {
-  return `(waiter1 <> ${me} AND waiter1_until > ${NOW}) OR (waiter2 <> ${me} AND waiter2_until > ${NOW})`;
-}
+const WAITER_TTL = 500;
 
 /**
  * Assignments that note that the process of the ticket waits: in its own mark, else in one that has ended; else two
  * other processes wait already.
  */
-export function markWaiting(ticket: string): string {
+function markWaiting(ticket: string): string {
   const me = bytes(processOf(ticket));
   const first = `(waiter1 = ${me} OR (waiter2 <> ${me} AND waiter1_until <= ${NOW}))`;
   const second = `(NOT ${first} AND (waiter2 = ${me} OR waiter2_until <= ${NOW}))`;
   return `waiter1 = IF(${first}, ${me}, waiter1),
-waiter1_until = IF(${first}, ${after(MARKED_OF_WAITING_MARKS)}, waiter1_until),
+waiter1_until = IF(${first}, ${after(WAITER_TTL)}, waiter1_until),
 waiter2 = IF(${second}, ${me}, waiter2),
-waiter2_until = IF(${second}, ${after(MARKED_OF_WAITING_MARKS)}, waiter2_until)`;
+waiter2_until = IF(${second}, ${after(WAITER_TTL)}, waiter2_until)`;
+}
+
+/** Whether a process other than `me` waits for the row's name: of two marks, it can own one only. */
+function othersWait(me: string): string {
+  return `(waiter1 <> ${me} AND waiter1_until > ${NOW}) OR (waiter2 <> ${me} AND waiter2_until > ${NOW})`;
+}
+
+function owned(id: string, ticket: string): string {
+  return `id = x'${id}' AND owner = ${bytes(ticket)} AND expires_at > ${NOW}`;
 }

@@ -1,18 +1,44 @@
-import type {
-  AcquireAnswer,
-  AcquireRequest,
-  Busy,
-  MintRequest,
-  NameRequest,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
-  TicketRequest,
-  TokenRange,
-  LockState,
-  LockTraits,
-} from '../../contracts/lock-backend.js';
+import type { AcquireAnswer, AcquireRequest, Busy, MintRequest, NameRequest, ReleaseAnswer, RenewAnswer, RenewRequest, TicketRequest, TokenRange, LockState, LockTraits } from '../../contracts/lock-backend.js';
 import { SessionSlot, type SessionStore } from './session-slot.js';
+
+/** Gets the tickets whose session has ended. */
+export type LossListener = (tickets: readonly string[], why: Error) => void;
+
+/** A lock backend whose locks end with the session that took them, and whose store tells who holds one by `inspect`. */
+export abstract class SessionLockBackend {
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  protected abstract readonly locks: SessionLocks;
+
+  abstract inspect(request: NameRequest): Promise<LockState | null>;
+
+  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    const answer = await this.locks.acquire(request);
+    if (answer.status === 'granted' || answer.owner !== '') return answer;
+    const { prefix, names } = request;
+    const state = await this.inspect({ prefix, name: answer.name ?? (names[0] as string) });
+    return { ...answer, owner: state?.owner ?? '' };
+  }
+
+  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+    return this.locks.renew(requests);
+  }
+
+  async release(request: TicketRequest): Promise<ReleaseAnswer> {
+    const answer = await this.locks.release(request);
+    if (answer.status !== 'gone') return answer;
+    const { prefix, names } = request;
+    const states = await Promise.all(names.map((name) => this.inspect({ prefix, name })));
+    return states.every((state) => state === null) ? answer : { ...answer, status: 'taken' };
+  }
+
+  mint(request: MintRequest): Promise<TokenRange | null> {
+    return this.locks.mint(request);
+  }
+
+  onLost(listener: LossListener): () => void {
+    return this.locks.onLost(listener);
+  }
+}
 
 /**
  * The longest lease (ms) that it grants, though a session has no end: the renewals ask whether the session lives, so
@@ -20,19 +46,17 @@ import { SessionSlot, type SessionStore } from './session-slot.js';
  */
 const LEASE = 5_000;
 
-type LostListener = (tickets: readonly string[], why: Error) => void;
-
 /** The locks of one process on a few shared sessions; each key has its session. */
 export class SessionLocks {
   private readonly slots: readonly SessionSlot[];
-  private readonly listeners = new Set<LostListener>();
+  private readonly listeners = new Set<LossListener>();
 
   constructor(
     store: SessionStore,
     private readonly keyOf: (request: NameRequest) => string,
     sessions: number,
   ) {
-    const lost: LostListener = (tickets, why) => {
+    const lost: LossListener = (tickets, why) => {
       for (const listener of this.listeners) listener(tickets, why);
     };
     this.slots = Array.from({ length: sessions }, () => new SessionSlot(store, lost));
@@ -82,7 +106,7 @@ export class SessionLocks {
     return this.slotOf(key).holds.get(key)?.ticket;
   }
 
-  onLost(listener: LostListener): () => void {
+  onLost(listener: LossListener): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
@@ -125,40 +149,4 @@ export class SessionLocks {
 /** The lease of another session has no end that the store could tell. */
 function busy(name: string, owner: string): Busy {
   return { status: 'busy', name, owner, remaining: Infinity };
-}
-
-/** A lock backend whose locks end with the session that took them, and whose store tells who holds one by `inspect`. */
-export abstract class SessionLockBackend {
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
-  protected abstract readonly locks: SessionLocks;
-
-  abstract inspect(request: NameRequest): Promise<LockState | null>;
-
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const answer = await this.locks.acquire(request);
-    if (answer.status === 'granted' || answer.owner !== '') return answer;
-    const { prefix, names } = request;
-    const state = await this.inspect({ prefix, name: answer.name ?? (names[0] as string) });
-    return { ...answer, owner: state?.owner ?? '' };
-  }
-
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return this.locks.renew(requests);
-  }
-
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    const answer = await this.locks.release(request);
-    if (answer.status !== 'gone') return answer;
-    const { prefix, names } = request;
-    const states = await Promise.all(names.map((name) => this.inspect({ prefix, name })));
-    return states.every((state) => state === null) ? answer : { ...answer, status: 'taken' };
-  }
-
-  mint(request: MintRequest): Promise<TokenRange | null> {
-    return this.locks.mint(request);
-  }
-
-  onLost(listener: (tickets: readonly string[], why: Error) => void): () => void {
-    return this.locks.onLost(listener);
-  }
 }

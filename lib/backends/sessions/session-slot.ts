@@ -1,20 +1,33 @@
 import type { TokenRange } from '../../contracts/lock-backend.js';
 
+/** A store that keeps locks for sessions. */
+export interface SessionStore {
+  /** Opens a session. Calls `ended` once when it ends otherwise than by `close`. */
+  open(ended: (why: Error) => void): Promise<StoreSession>;
+}
+
+/** One connection to a store whose locks end with it. It is given one call at a time. */
+export interface StoreSession {
+  /**
+   * Takes the lock of the key if no other session has it, and returns fencing tokens above all before; `null` where it
+   * is taken. It is never called for a key that this session has.
+   */
+  take(key: string, ticket: string): Promise<TokenRange | null>;
+  free(key: string): Promise<void>;
+  /** Returns fencing tokens for a key that this session has, from `least` on, above all before. */
+  mint(least: number, key: string): Promise<TokenRange>;
+  /** Rejects when the session has ended, or does not answer in time. */
+  check(): Promise<void>;
+  close(): Promise<void>;
+}
+
 /** A lock that a session has. */
-export interface SessionHold {
+interface SessionHold {
   readonly ticket: string;
 }
 
 /** The locks of one session, by key. */
-export type SessionHolds = Map<string, SessionHold>;
-
-/** A session, and the locks that it has: what is noted for a session after its end counts for no later one. */
-interface Sitting {
-  readonly session: Promise<StoreSession>;
-  readonly holds: SessionHolds;
-}
-
-const NOTHING_HELD: ReadonlyMap<string, SessionHold> = new Map();
+type SessionHolds = Map<string, SessionHold>;
 
 /**
  * A place for one session at a time, which is opened at its first use and again after its end. It sends one call after
@@ -91,27 +104,14 @@ export class SessionSlot {
   }
 }
 
+/** A session, and the locks that it has: what is noted for a session after its end counts for no later one. */
+interface Sitting {
+  readonly session: Promise<StoreSession>;
+  readonly holds: SessionHolds;
+}
+
+const NOTHING_HELD: ReadonlyMap<string, SessionHold> = new Map();
+
 function closedError(): Error {
   return new Error('The backend is closed: the application has ended');
-}
-
-/** One connection to a store whose locks end with it. It is given one call at a time. */
-export interface StoreSession {
-  /**
-   * Takes the lock of the key if no other session has it, and returns fencing tokens above all before; `null` where it
-   * is taken. It is never called for a key that this session has.
-   */
-  take(key: string, ticket: string): Promise<TokenRange | null>;
-  free(key: string): Promise<void>;
-  /** Returns fencing tokens for a key that this session has, from `least` on, above all before. */
-  mint(least: number, key: string): Promise<TokenRange>;
-  /** Rejects when the session has ended, or does not answer in time. */
-  check(): Promise<void>;
-  close(): Promise<void>;
-}
-
-/** A store that keeps locks for sessions. */
-export interface SessionStore {
-  /** Opens a session. Calls `ended` once when it ends otherwise than by `close`. */
-  open(ended: (why: Error) => void): Promise<StoreSession>;
 }

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { Socket } from 'node:net';
 import type { Client } from 'node-zookeeper-client';
 
-/** How many bytes the length of a reply takes, which precedes it. */
+/** How many bytes the length of a reply takes, or of a path, which precedes it. */
 const LENGTH = 4;
 /** What the client calls its state between two connections. */
 const DISCONNECTED = 0;
@@ -120,9 +120,7 @@ export class ClientInternals {
 }
 
 /** How many bytes of paths one request names, as in ZooKeeper's own client: a server takes up to `jute.maxbuffer`. */
-const MOST = 128 * 1024;
-/** How many bytes the length of a path takes, which precedes it. */
-const LENGTH_OF_WATCH_PARTS = 4;
+const MOST_BYTES = 128 * 1024;
 /** The code of the request that names all watches of a session on a new connection. */
 const SET_WATCHES = 101;
 
@@ -143,13 +141,13 @@ interface WatchesRequest {
 export function partsOf(request: unknown): readonly unknown[] {
   if (!namesWatches(request)) return [request];
   const { header, payload } = request;
-  const perPath = LENGTH_OF_WATCH_PARTS + Buffer.byteLength(payload.chrootPath ?? '');
+  const perPath = LENGTH + Buffer.byteLength(payload.chrootPath ?? '');
   const parts: Record<List, string[]>[] = [];
   let bytes = Infinity;
   for (const list of LISTS) {
     for (const path of payload[list]) {
       const size = perPath + Buffer.byteLength(path);
-      if (bytes + size > MOST) {
+      if (bytes + size > MOST_BYTES) {
         parts.push({ dataWatches: [], existWatches: [], childWatches: [] });
         bytes = 0;
       }

@@ -1,9 +1,9 @@
-import type { TokenRange, WaiterRequest, NameRequest } from '../../contracts/lock-backend.js';
-import type { Place } from '../../timing/linked-list.js';
-import type { ZooKeeperSession } from './zookeeper-session.js';
 import { createHash } from 'node:crypto';
 import type { Stat } from 'node-zookeeper-client';
+import type { TokenRange, WaiterRequest, NameRequest } from '../../contracts/lock-backend.js';
+import type { Place } from '../../timing/linked-list.js';
 import type { Children, ZooKeeperRequests } from './zookeeper-requests.js';
+import type { ZooKeeperSession } from './zookeeper-session.js';
 
 /** The node of one ticket at one name, in the session that created it. */
 export class LockNode {
@@ -73,7 +73,7 @@ export function processOf(ticket: string): string {
 }
 
 /** The longest name (in characters of its encoded form) that stands in a path; a longer one is hashed. */
-const LONGEST = 200;
+const LONGEST_NAME = 200;
 
 /** The path of the node below which the tickets of a name lie. */
 export function parentPath(root: string, { prefix, name }: NameRequest): string {
@@ -95,21 +95,6 @@ export function ticketOf(child: string): string {
   } catch {
     return child;
   }
-}
-
-/** Percent-encoded; a node cannot be named "." or "..", and "~" begins what is hashed. */
-function encoded(text: string): string {
-  const plain = encodeURIComponent(text).replace(/^[.~]/, (first) => (first === '.' ? '%2E' : '%7E'));
-  if (plain.length <= LONGEST) return plain;
-  return `~${createHash('sha256').update(text).digest('hex')}`;
-}
-
-const SEQUENCE = /-(-?\d{10})$/;
-
-/** The number that ZooKeeper has appended to the name of the node; `undefined` if there is none. */
-export function sequenceOf(child: string): number | undefined {
-  const digits = SEQUENCE.exec(child)?.[1];
-  return digits === undefined ? undefined : Number(digits);
 }
 
 /**
@@ -135,7 +120,7 @@ export function isWorn(child: string): boolean {
 }
 
 /** How many tokens belong to one transaction of ZooKeeper. */
-const RANGE = 64;
+const TOKENS = 64;
 
 /**
  * Fencing tokens from the ids of ZooKeeper's transactions.
@@ -169,7 +154,7 @@ export class FencingTokens {
     const { requests } = node.session;
     const [{ mzxid }, raise] = await Promise.all([requests.setData(path, data), this.raiseOf(requests, parent)]);
     const minted = this.of(mzxid, raise);
-    if (!tokens || least < minted.first + minted.count) return from(minted, least);
+    if (!tokens || least < minted.first + minted.count) return rangeFrom(minted, least);
     const raised = raise + least - tokens.first;
     const stat = await requests.setBoth(path, data, parent, Buffer.from(String(raised)));
     return this.of(stat.mzxid, raised);
@@ -183,12 +168,27 @@ export class FencingTokens {
   /** @throws where they would exceed what a number can hold */
   private of(zxid: Buffer, raise: number): TokenRange {
     const id = zxid.readUInt32BE(0) * 2 ** 32 + zxid.readUInt32BE(4);
-    const first = this.firstToken + raise + id * RANGE;
-    if (Number.isSafeInteger(first + RANGE)) return { first, count: RANGE };
+    const first = this.firstToken + raise + id * TOKENS;
+    if (Number.isSafeInteger(first + TOKENS)) return { first, count: TOKENS };
     throw new Error(`Transaction ${id} of ZooKeeper yields no fencing token below 2^53; lower "zookeeper.firstToken"`);
   }
 }
 
-function from({ first, count }: TokenRange, least: number): TokenRange {
+/** Percent-encoded; a node cannot be named "." or "..", and "~" begins what is hashed. */
+function encoded(text: string): string {
+  const plain = encodeURIComponent(text).replace(/^[.~]/, (first) => (first === '.' ? '%2E' : '%7E'));
+  if (plain.length <= LONGEST_NAME) return plain;
+  return `~${createHash('sha256').update(text).digest('hex')}`;
+}
+
+const SEQUENCE = /-(-?\d{10})$/;
+
+/** The number that ZooKeeper has appended to the name of the node; `undefined` if there is none. */
+function sequenceOf(child: string): number | undefined {
+  const digits = SEQUENCE.exec(child)?.[1];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+function rangeFrom({ first, count }: TokenRange, least: number): TokenRange {
   return least <= first ? { first, count } : { first: least, count: first + count - least };
 }

@@ -9,9 +9,6 @@ import type {
   TokenRange,
   WaiterRequest,
 } from '../../contracts/lock-backend.js';
-import { codeOf, unless, type Children, type ZooKeeperRequests } from './zookeeper-requests.js';
-import type { ZooKeeperConnection } from './zookeeper-connection.js';
-import type { ZooKeeperSession } from './zookeeper-session.js';
 import {
   type FencingTokens,
   processOf,
@@ -22,8 +19,11 @@ import {
   childPrefix,
   inOrder,
 } from './lock-node.js';
-import type { QueuePlaces } from './zookeeper-lock-queue.js';
 import type { ParentNodes } from './parent-nodes.js';
+import type { ZooKeeperConnection } from './zookeeper-connection.js';
+import type { QueuePlaces } from './zookeeper-lock-queue.js';
+import { codeOf, unless, type Children, type ZooKeeperRequests } from './zookeeper-requests.js';
+import type { ZooKeeperSession } from './zookeeper-session.js';
 
 /** How often a node is created anew because its parent was removed meanwhile. */
 const TRIES = 5;
@@ -214,10 +214,6 @@ export class LockNodes {
   }
 }
 
-function pathsOf(nodes: readonly LockNode[]): string[] {
-  return nodes.flatMap(({ path = [] }) => path);
-}
-
 /** The nodes of this process that own a name, wait for it, or are about to be created. */
 export class NodeRegistry {
   private readonly nodes = new Map<string, LockNode>();
@@ -262,11 +258,21 @@ export class NodeRegistry {
   }
 }
 
+/** In order of arrival; none where nobody wants the name. */
+export async function childrenOf(requests: ZooKeeperRequests, parent: string): Promise<readonly string[]> {
+  try {
+    return inOrder((await requests.children(parent)).names);
+  } catch (error) {
+    if (codeOf(error) !== Exception.NO_NODE) throw error;
+    return [];
+  }
+}
+
 /**
  * Removes the node of a ticket whose path this process does not know: the answer to its creation was lost, or its
  * session was. The ticket in the name of the node finds it.
  */
-export async function removeStray(
+async function removeStray(
   requests: ZooKeeperRequests,
   root: string,
   parent: string,
@@ -280,12 +286,6 @@ export async function removeStray(
   return order.length === strays.length ? 'gone' : 'taken';
 }
 
-/** In order of arrival; none where nobody wants the name. */
-export async function childrenOf(requests: ZooKeeperRequests, parent: string): Promise<readonly string[]> {
-  try {
-    return inOrder((await requests.children(parent)).names);
-  } catch (error) {
-    if (codeOf(error) !== Exception.NO_NODE) throw error;
-    return [];
-  }
+function pathsOf(nodes: readonly LockNode[]): string[] {
+  return nodes.flatMap(({ path = [] }) => path);
 }

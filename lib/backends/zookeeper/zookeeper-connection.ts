@@ -1,21 +1,15 @@
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 import { SessionError, ZooKeeperSession } from './zookeeper-session.js';
 
+/** How long (ms) a request waits for a connection, unless the module says otherwise. */
+const PATIENCE = 1_000;
+
 /** What the locks do when their session changes. */
-export interface SessionUser {
+interface SessionUser {
   /** A connection is open, the first one or another one, of this session or of a new one. */
   connected(session: ZooKeeperSession): void;
   lost(session: ZooKeeperSession, why: Error): void;
 }
-
-interface Waiting {
-  readonly since: number;
-  readonly resolve: (session: ZooKeeperSession) => void;
-  readonly reject: (error: Error) => void;
-}
-
-/** How long (ms) a request waits for a connection, unless the module says otherwise. */
-const PATIENCE = 1_000;
 
 /** One session at a time, opened at the first use, and replaced when it is lost. */
 export class ZooKeeperConnection {
@@ -71,7 +65,6 @@ export class ZooKeeperConnection {
     if (this.session || this.closed) return;
     const session: ZooKeeperSession = new ZooKeeperSession(this.settings, this.patience, {
       connected: () => this.connected(session),
-      disconnected: () => {},
       lost: (why) => this.lost(session, why),
     });
     this.session = session;
@@ -106,4 +99,10 @@ export class ZooKeeperConnection {
   private rejectAll(error: Error): void {
     for (const { reject } of this.waiting.splice(0)) reject(error);
   }
+}
+
+interface Waiting {
+  readonly since: number;
+  readonly resolve: (session: ZooKeeperSession) => void;
+  readonly reject: (error: Error) => void;
 }

@@ -1,3 +1,4 @@
+import { Exception } from 'node-zookeeper-client';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -14,16 +15,16 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
-import { FencingTokens } from './lock-node.js';
-import { LockInspection } from './lock-inspection.js';
-import { LockNodes, NodeRegistry } from './lock-nodes.js';
+import { MOST_WAITERS } from '../../contracts/lock-requests.js';
+import type { LossListener } from '../sessions/session-locks.js';
+import { FencingTokens, parentPath, inOrder, ticketOf } from './lock-node.js';
+import { LockNodes, NodeRegistry, childrenOf } from './lock-nodes.js';
 import { ParentNodes } from './parent-nodes.js';
-import { QueuePlaces, ZooKeeperLockQueue } from './zookeeper-lock-queue.js';
 import { ZooKeeperConnection } from './zookeeper-connection.js';
-import { type ZooKeeperSession, SessionError } from './zookeeper-session.js';
+import { QueuePlaces, ZooKeeperLockQueue } from './zookeeper-lock-queue.js';
 import { zooKeeperSettings, type ZooKeeperOptions, type ZooKeeperSettings } from './zookeeper-options.js';
-import { Exception } from 'node-zookeeper-client';
-import { codeOf } from './zookeeper-requests.js';
+import { codeOf, type ZooKeeperRequests } from './zookeeper-requests.js';
+import { type ZooKeeperSession, SessionError } from './zookeeper-session.js';
 
 /**
  * Locks on a ZooKeeper ensemble: each ticket is an ephemeral sequential node below the node of its name, and the first
@@ -38,8 +39,6 @@ import { codeOf } from './zookeeper-requests.js';
 export function zookeeper(connection: string | ZooKeeperOptions): LockBackend {
   return new ZooKeeperLockBackend(zooKeeperSettings(connection));
 }
-
-type LossListener = (tickets: readonly string[], why: Error) => void;
 
 class ZooKeeperLockBackend implements LockBackend {
   readonly name = 'zookeeper';
@@ -181,8 +180,56 @@ class ZooKeeperLockBackend implements LockBackend {
   }
 }
 
+/** Reads, and frees by force, what any process owns. */
+class LockInspection {
+  constructor(
+    private readonly root: string,
+    private readonly tokens: FencingTokens,
+  ) {}
+
+  /** `null` when nobody owns the name. */
+  async inspect({ requests, timeout }: ZooKeeperSession, request: NameRequest): Promise<LockState | null> {
+    const parent = parentPath(this.root, request);
+    for (;;) {
+      try {
+        const children = await requests.children(parent);
+        const [first, ...waiting] = inOrder(children.names);
+        if (first === undefined) return null;
+        const seen = [first, ...waiting.slice(0, MOST_WAITERS)];
+        const [own, ...others] = await Promise.all(
+          seen.map((child) => unlessGone(requests.data(`${parent}/${child}`))),
+        );
+        if (!own) continue;
+        return {
+          owner: ticketOf(first),
+          ...labelIn(own.data),
+          ttl: timeout,
+          fencingToken: await this.tokens.newest(requests, parent, children, own.stat),
+          waiting: waiting.length,
+          waiters: others.flatMap((node, index) =>
+            node ? [{ ticket: ticketOf(waiting[index] as string), ...labelIn(node.data) }] : [],
+          ),
+        };
+      } catch (error) {
+        if (codeOf(error) === Exception.NO_NODE) return null;
+        throw error;
+      }
+    }
+  }
+
+  /** Removes the node of the owner, and answers its ticket; `null` when nobody owned the name. */
+  async forceRelease(requests: ZooKeeperRequests, request: NameRequest): Promise<string | null> {
+    const parent = parentPath(this.root, request);
+    for (;;) {
+      const [first] = await childrenOf(requests, parent);
+      if (first === undefined) return null;
+      if (await unlessGone(requests.remove(`${parent}/${first}`).then(() => true))) return ticketOf(first);
+    }
+  }
+}
+
 /** Why ZooKeeper did not do what it was asked for: names the servers, the cause and the remedy. */
-export class ZooKeeperFailure extends Error {
+class ZooKeeperFailure extends Error {
   override readonly name = 'ZooKeeperFailure';
 }
 
@@ -215,4 +262,18 @@ export function failureOf(
     return why === undefined ? undefined : failure(`${why}; start a server, or correct "servers"`);
   }
   return failure(error instanceof Error ? error.message : 'unknown error');
+}
+
+function labelIn(data: Buffer | undefined): { label?: string } {
+  return data && data.length > 0 ? { label: data.toString() } : {};
+}
+
+/** `undefined` where the node is not there. */
+async function unlessGone<T>(answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (codeOf(error) !== Exception.NO_NODE) throw error;
+    return undefined;
+  }
 }

@@ -1,3 +1,4 @@
+import { Exception } from 'node-zookeeper-client';
 import type {
   BeatRequest,
   EnqueueRequest,
@@ -8,14 +9,13 @@ import type {
   QueueMessage,
   RequeueRequest,
 } from '../../contracts/lock-backend.js';
+import { LinkedList } from '../../timing/linked-list.js';
 import { processOf, type LockNode, type FencingTokens, ticketOf, inOrder } from './lock-node.js';
 import type { LockNodes, NodeRegistry } from './lock-nodes.js';
-import { Exception } from 'node-zookeeper-client';
 import { unless, type Children } from './zookeeper-requests.js';
-import { LinkedList } from '../../timing/linked-list.js';
 
 /** The queue of the ZooKeeper backend: a name's nodes in order, and the events of their watches as messages. */
-export class ZooKeeperLockQueue implements LockQueue, NodeEvents {
+export class ZooKeeperLockQueue implements LockQueue {
   private readonly listeners = new Map<string, QueueListener>();
 
   /** @param nodes answers the nodes, which send their events here */
@@ -71,13 +71,6 @@ export class ZooKeeperLockQueue implements LockQueue, NodeEvents {
   }
 }
 
-/** What happens to the nodes of this process without a request for it. */
-export interface NodeEvents {
-  granted(node: LockNode, answer: Granted): void;
-  wanted(node: LockNode): void;
-  revoked(node: LockNode): void;
-}
-
 /** From this place in the queue on, a turn cannot come soon. */
 const FAR = 8;
 
@@ -93,7 +86,8 @@ export class QueuePlaces {
   constructor(
     private readonly registry: NodeRegistry,
     private readonly tokens: FencingTokens,
-    private readonly events: NodeEvents,
+    /** Learns what happens to the nodes of this process without a request for it. */
+    private readonly queue: ZooKeeperLockQueue,
   ) {}
 
   /** `undefined` when the node is gone. With `waits`, an event reports its turn to a node that is not the first. */
@@ -128,7 +122,7 @@ export class QueuePlaces {
   revoked(node: LockNode): void {
     if (!this.registry.has(node)) return;
     this.registry.remove(node);
-    if (node.tokens) this.events.revoked(node);
+    if (node.tokens) this.queue.revoked(node);
   }
 
   private async grant(node: LockNode, children: Children, waiting: number): Promise<Granted> {
@@ -151,7 +145,7 @@ export class QueuePlaces {
       const children = await node.session.requests.children(node.parent);
       if (!waits()) return;
       const answer = await this.answer(node, children, true);
-      if (answer?.status === 'granted' && this.registry.has(node)) this.events.granted(node, answer);
+      if (answer?.status === 'granted' && this.registry.has(node)) this.queue.granted(node, answer);
     } catch {
       // Its next heartbeat asks again.
     }
@@ -160,7 +154,7 @@ export class QueuePlaces {
   /** Watches whether others wait for the name, and whether the node is removed by force. */
   private async watchHolder(node: LockNode): Promise<void> {
     const wanted = () => {
-      if (this.registry.has(node)) this.events.wanted(node);
+      if (this.registry.has(node)) this.queue.wanted(node);
     };
     const [there, children] = await Promise.all([
       node.watch(node.path as string, () => this.revoked(node)),
@@ -175,7 +169,7 @@ export class QueuePlaces {
 const PATIENCE = 25;
 
 /** Finds the nodes that hold their name for longer than a moment. */
-export class HolderWatches {
+class HolderWatches {
   private readonly recent = new LinkedList<LockNode>();
   private timer: NodeJS.Timeout | undefined;
 

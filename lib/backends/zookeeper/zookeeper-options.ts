@@ -85,7 +85,7 @@ const CREDENTIALS = new OptionTable<ZooKeeperCredentials, ZooKeeperCredentials>(
   { user: credentialsSetting('user', userName), password: credentialsSetting('password', secretText) },
 );
 
-const TABLE = new OptionTable<ZooKeeperOptions, ZooKeeperSettings>(
+const OPTIONS = new OptionTable<ZooKeeperOptions, ZooKeeperSettings>(
   lockOption,
   'option',
   'zookeeper.',
@@ -106,14 +106,12 @@ const TABLE = new OptionTable<ZooKeeperOptions, ZooKeeperSettings>(
 /** @throws LockConfigError */
 export function zooKeeperSettings(given: string | ZooKeeperOptions): ZooKeeperSettings {
   if (typeof given !== 'string') lockOption.object('zookeeper', given, `servers such as 'zk1:2181,zk2:2181'`);
-  const settings = TABLE.settings(typeof given === 'string' ? { servers: given } : given);
+  const settings = OPTIONS.settings(typeof given === 'string' ? { servers: given } : given);
   if (settings.servers === '') throw refusedServers('zookeeper.servers', undefined);
-  if (settings.auth) for (const part of ['user', 'password'] as const) requirePart(settings.auth, part);
+  for (const part of ['user', 'password'] as const) {
+    if (settings.auth?.[part] === '') throw lockOption.conflict(`Option "zookeeper.auth.${part}" is missing; give it`);
+  }
   return settings;
-}
-
-function requirePart(auth: ZooKeeperCredentials, part: 'user' | 'password'): void {
-  if (auth[part] === '') throw lockOption.conflict(`Option "zookeeper.auth.${part}" is missing; give it`);
 }
 
 function serversOf(value: unknown, option: string): [servers: string, chroot: string] {

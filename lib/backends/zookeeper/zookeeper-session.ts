@@ -1,7 +1,7 @@
 import { createClient, type Client, Exception } from 'node-zookeeper-client';
 import { onceRead } from '../../timing/clock.js';
-import type { ZooKeeperSettings } from './zookeeper-options.js';
 import { ClientInternals } from './client-internals.js';
+import type { ZooKeeperSettings } from './zookeeper-options.js';
 import { ZooKeeperRequests, unless } from './zookeeper-requests.js';
 
 /** How long (ms) the client pauses at most after it has tried all servers. */
@@ -10,24 +10,10 @@ const PAUSE = 100;
 const CLOSING = 1_000;
 
 /** What happens to a session. */
-export interface SessionEvents {
+interface SessionEvents {
   connected(): void;
-  disconnected(): void;
   /** It has ended, or must be taken for ended because no server has answered for its whole length. Comes last. */
   lost(why: SessionError): void;
-}
-
-/** Why a request has no answer. */
-export class SessionError extends Error {
-  override readonly name = 'SessionError';
-
-  constructor(
-    message: string,
-    /** Whether the server refuses the session: another one would fare no better. */
-    readonly refused = false,
-  ) {
-    super(message);
-  }
 }
 
 /**
@@ -117,7 +103,6 @@ export class ZooKeeperSession {
     this.connected = false;
     this.attempts.next(this.timeout);
     this.requests.failAll(new SessionError('the connection was closed before the answer'));
-    this.events.disconnected();
     this.watch();
   }
 
@@ -178,6 +163,19 @@ export class ZooKeeperSession {
   }
 }
 
+/** Why a request has no answer. */
+export class SessionError extends Error {
+  override readonly name = 'SessionError';
+
+  constructor(
+    message: string,
+    /** Whether the server refuses the session: another one would fare no better. */
+    readonly refused = false,
+  ) {
+    super(message);
+  }
+}
+
 interface Watch {
   readonly listeners: Set<() => void>;
   /** Whether the node was there. */
@@ -189,7 +187,7 @@ interface Watch {
  * deleted, and, unlike a watch of its data, not when its owner writes to it. The library would keep one listener for
  * each call; here one watch serves all listeners of a node.
  */
-export class DeletionWatches {
+class DeletionWatches {
   private readonly watches = new Map<string, Watch>();
 
   constructor(private readonly requests: ZooKeeperRequests) {}
@@ -228,9 +226,9 @@ export class DeletionWatches {
 }
 
 /** The shortest time (ms) in which a server must answer. */
-const LEAST = 100;
+const LEAST_ATTEMPT = 100;
 /** In the end, each server has at least this long (ms). */
-const LONGEST = 1_000;
+const LONGEST_ATTEMPT = 1_000;
 
 /**
  * Limits how long each server may take to answer a new connection. One round through all servers fits into the wait of
@@ -254,9 +252,9 @@ export class ServerAttempts {
   /** When (monotonic, ms) the next server is tried. */
   endsAt(sessionTimeout: number): number {
     const third = sessionTimeout / 3;
-    const first = Math.max(LEAST, Math.min(this.patience, third) / this.servers);
+    const first = Math.max(LEAST_ATTEMPT, Math.min(this.patience, third) / this.servers);
     const rounds = Math.floor(this.failed / this.servers);
-    return this.startedAt + Math.min(first * 2 ** rounds, Math.max(LONGEST, third));
+    return this.startedAt + Math.min(first * 2 ** rounds, Math.max(LONGEST_ATTEMPT, third));
   }
 
   /** The connection has ended; the client connects to the next server. */

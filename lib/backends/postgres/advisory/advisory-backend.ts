@@ -1,55 +1,13 @@
+import type { Client } from 'pg';
 import type { LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
-import { trueOrFalse, wholeNumber } from '../../../options/checks.js';
-import { lockOption } from '../../../options/option-checks.js';
-import { OptionTable, settingOf } from '../../../options/option-table.js';
 import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
-import { Migration, schemaName } from '../connection/migration.js';
-import {
-  isPool,
-  optionsOf,
-  requirePostgresConnection,
-  type PostgresConnection,
-  PostgresFailure,
-} from '../connection/postgres-connection.js';
-import { PostgresLink } from '../connection/postgres-link.js';
-import { advisoryKey, AdvisorySession, PATIENCE, THROUGH_POOLER } from './advisory-session.js';
+import { Migration } from '../connection/migration.js';
+import { isPool, optionsOf, requirePostgresConnection, type PostgresConnection, PostgresFailure } from '../connection/postgres-connection.js';
+import { PostgresLink, statementOf } from '../connection/postgres-link.js';
+import { type AdvisoryOptions, type AdvisorySettings, advisorySettings } from './advisory-options.js';
 import { advisoryStatements, sequenceSql, type AdvisoryStatements } from './advisory-sequence.js';
-import { statementOf } from '../connection/kept-connection.js';
-import type { Client } from 'pg';
-
-/** The options of `advisory()` beside the connection. */
-export interface AdvisoryOptions {
-  /**
-   * How many connections the backend opens for its locks; it opens each when a lock needs it. Beside them it uses one
-   * that tells who has a lock: of the pool, where it is given a pool. @default 2
-   */
-  sessions?: number;
-  /** The schema of the sequence of fencing tokens. @default 'nest_redis_lock' */
-  schema?: string;
-  /** Whether the backend creates the sequence when it finds it missing. @default true */
-  migrate?: boolean;
-}
-
-interface AdvisorySettings {
-  readonly sessions: number;
-  readonly schema: string;
-  readonly migrate: boolean;
-}
-
-const setting = settingOf<AdvisorySettings>();
-
-const OPTIONS = new OptionTable<AdvisoryOptions, AdvisorySettings>(
-  lockOption,
-  'option of advisory()',
-  '',
-  { sessions: 2, schema: 'nest_redis_lock', migrate: true },
-  {
-    sessions: setting('sessions', wholeNumber),
-    schema: setting('schema', schemaName),
-    migrate: setting('migrate', trueOrFalse),
-  },
-);
+import { advisoryKey, AdvisorySession, PATIENCE, THROUGH_POOLER } from './advisory-session.js';
 
 /**
  * Advisory locks of PostgreSQL: they end with the session that took them, at once when its process dies, and need no
@@ -57,10 +15,7 @@ const OPTIONS = new OptionTable<AdvisoryOptions, AdvisorySettings>(
  */
 export function advisory(connection: PostgresConnection, options: AdvisoryOptions = {}): LockBackend {
   requirePostgresConnection('connection', connection);
-  return new AdvisoryBackend(
-    connection,
-    OPTIONS.settings(lockOption.object('options', options, 'an object of options')),
-  );
+  return new AdvisoryBackend(connection, advisorySettings(options));
 }
 
 class AdvisoryBackend extends SessionLockBackend implements LockBackend {
@@ -143,7 +98,7 @@ const LEAST_VERSION = 120_000;
  *
  * @throws PostgresFailure in one line
  */
-export async function checkAdvisory(migration: Migration, server: string, schema: string): Promise<void> {
+async function checkAdvisory(migration: Migration, server: string, schema: string): Promise<void> {
   const sequence = `'${schema}.tokens'`;
   const table = `'${schema}.holders'`;
   const check = statementOf(
@@ -178,7 +133,7 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
  *
  * @throws PostgresFailure when there is one
  */
-export async function refuseSharedSessions(link: PostgresLink): Promise<void> {
+async function refuseSharedSessions(link: PostgresLink): Promise<void> {
   const options = { ...link.options, query_timeout: PATIENCE };
   const [one, two] = [link.connection(options), link.connection(options)];
   try {

@@ -1,4 +1,4 @@
-import { statementOf, type Statement } from '../connection/kept-connection.js';
+import { statementOf, type Statement } from '../connection/postgres-link.js';
 
 /** How many fencing tokens one value of the sequence stands for. */
 export const TOKENS = 1_024;

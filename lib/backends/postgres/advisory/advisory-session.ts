@@ -4,10 +4,9 @@ import type { Client } from 'pg';
 import type { TokenRange, NameRequest } from '../../../contracts/lock-backend.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
 import { PostgresFailure } from '../connection/postgres-connection.js';
-import type { PostgresLink, Row } from '../connection/postgres-link.js';
-import type { Statement } from '../connection/kept-connection.js';
-import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
+import type { PostgresLink, Row, Statement } from '../connection/postgres-link.js';
 import { lockKey } from '../lease-table/lease-table.js';
+import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
 
 /** How long (ms) a session may take to answer. One that does not is ended: its connection may be half open. */
 export const PATIENCE = 3_000;
@@ -133,14 +132,23 @@ export class AdvisorySession implements StoreSession {
   }
 }
 
-/** Whether the server refused one statement, and the session lives. */
-function isOfStatement(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code !== undefined && !ENDS_SESSION.test(error.code);
+/**
+ * The key of an advisory lock: the first 64 bits of the SHA-256, as a signed number. Two names with one key would
+ * exclude each other: with a million names in use, one chance in 37 million.
+ */
+export function advisoryKey(request: NameRequest): string {
+  const digits = lockKey(request).slice(2, 18);
+  return BigInt.asIntN(64, BigInt(`0x${digits}`)).toString();
 }
 
 export const THROUGH_POOLER =
   'a pooler lets one connection run on several sessions of the server, in which advisory locks are lost: give a ' +
   'direct connection or a pooler in session mode, or use leaseTable()';
+
+/** Whether the server refused one statement, and the session lives. */
+function isOfStatement(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code !== undefined && !ENDS_SESSION.test(error.code);
+}
 
 /**
  * The settings of a session, in place of those of its user and database. The keep-alives make the server notice a
@@ -161,15 +169,6 @@ const VALUES: Readonly<Record<string, string>> = {
 };
 
 /** Sets those that the version of the server knows. */
-export const SETTINGS = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES ${Object.entries(VALUES)
+const SETTINGS = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES ${Object.entries(VALUES)
   .map(([name, value]) => `('${name}', '${value}')`)
   .join(', ')}) AS wanted (name, value) USING (name)`;
-
-/**
- * The key of an advisory lock: the first 64 bits of the SHA-256, as a signed number. Two names with one key would
- * exclude each other: with a million names in use, one chance in 37 million.
- */
-export function advisoryKey(request: NameRequest): string {
-  const digits = lockKey(request).slice(2, 18);
-  return BigInt.asIntN(64, BigInt(`0x${digits}`)).toString();
-}

@@ -1,17 +1,16 @@
-import { codeOf, PostgresFailure } from './postgres-connection.js';
-import type { PostgresLink, Reply } from './postgres-link.js';
-import type { Statement } from './kept-connection.js';
 import { instance, type Check } from '../../../options/checks.js';
-
-/** A schema, a table or a function that does not exist. */
-const MISSING = new Set(['3F000', '42P01', '42883']);
+import { codeOf, PostgresFailure } from './postgres-connection.js';
+import type { PostgresLink, Reply, Statement } from './postgres-link.js';
 
 /** What a backend needs in its schema, and whether it may create it. */
-export interface MigrationSettings {
+interface MigrationSettings {
   readonly schema: string;
   readonly sql: string;
   readonly allowed: boolean;
 }
+
+/** A schema, a table or a function that does not exist. */
+const MISSING = new Set(['3F000', '42P01', '42883']);
 
 /** Creates tables, functions and sequences where a statement finds them missing, unless the options forbid it. */
 export class Migration {

@@ -8,11 +8,6 @@ import { lockOption } from '../../../options/option-checks.js';
  */
 export type PostgresConnection = Pool | PoolConfig | string;
 
-/** Also for the pool of another copy of `pg`. */
-export function isPool(connection: object | string): connection is Pool {
-  return typeof connection === 'object' && 'totalCount' in connection && 'connect' in connection;
-}
-
 /** @throws LockConfigError for a value that is not a connection */
 export function requirePostgresConnection(
   option: string,
@@ -31,6 +26,11 @@ export function requirePostgresConnection(
   throw lockOption.refused(option, shown, remedy);
 }
 
+/** Also for the pool of another copy of `pg`. */
+export function isPool(connection: object | string): connection is Pool {
+  return typeof connection === 'object' && 'totalCount' in connection && 'connect' in connection;
+}
+
 /** The options of another connection to the same server. */
 export function optionsOf(connection: PostgresConnection): PoolConfig {
   if (typeof connection === 'string') return { connectionString: connection };
@@ -39,27 +39,6 @@ export function optionsOf(connection: PostgresConnection): PoolConfig {
   const { options } = connection;
   return { ...options, ...(options.password !== undefined && { password: options.password }) };
 }
-
-/** What an operator can do about an error. The first pattern that matches its code or message applies. */
-const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
-  [/ECONNREFUSED/, 'nothing listens there: start PostgreSQL, or correct host and port'],
-  [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
-  [/ENOENT/, 'the socket does not exist: start PostgreSQL, or correct the path'],
-  [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|timeout expired/, 'nothing answers there: check host, port and firewall'],
-  [/does not support SSL/, 'it does not speak TLS: leave "ssl" out, or enable ssl at the server'],
-  [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as ssl: { ca }'],
-  [/^28/, 'correct user and password, or allow them in pg_hba.conf'],
-  [/^3D000/, 'create the database, or correct its name'],
-  [/^53300/, 'it has no connection left: raise max_connections, or give the pools fewer'],
-  [/^53|^58/, 'its memory or disk is full: see its log'],
-  [/^57P03/, 'it is starting or stopping: wait'],
-  [/^57P0|Connection terminated|ECONNRESET|EPIPE/, 'the connection was closed: see the log of the server'],
-  [/^25006/, 'it is a standby or read-only: give the address of the primary'],
-  [/^40001/, "the connection runs serializable transactions: set default_transaction_isolation to 'read committed'"],
-  [/^42501/, 'grant the rights that docs/guide/postgres.md lists'],
-  [/^42P01|^3F000|^42883/, 'create the tables and functions with docs/postgres.sql'],
-  [/Query read timeout/, 'it does not answer: is it busy or paused?'],
-];
 
 /** Why a call to PostgreSQL failed: names the server, the cause and the remedy. */
 export class PostgresFailure extends Error {
@@ -87,6 +66,27 @@ export function codeOf(error: unknown): string | undefined {
   const { code } = (error ?? {}) as { code?: unknown };
   return typeof code === 'string' ? code : undefined;
 }
+
+/** What an operator can do about an error. The first pattern that matches its code or message applies. */
+const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+  [/ECONNREFUSED/, 'nothing listens there: start PostgreSQL, or correct host and port'],
+  [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
+  [/ENOENT/, 'the socket does not exist: start PostgreSQL, or correct the path'],
+  [/ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|timeout expired/, 'nothing answers there: check host, port and firewall'],
+  [/does not support SSL/, 'it does not speak TLS: leave "ssl" out, or enable ssl at the server'],
+  [/CERT|SELF_SIGNED|UNABLE_TO_/, 'its certificate is not trusted: give its authority as ssl: { ca }'],
+  [/^28/, 'correct user and password, or allow them in pg_hba.conf'],
+  [/^3D000/, 'create the database, or correct its name'],
+  [/^53300/, 'it has no connection left: raise max_connections, or give the pools fewer'],
+  [/^53|^58/, 'its memory or disk is full: see its log'],
+  [/^57P03/, 'it is starting or stopping: wait'],
+  [/^57P0|Connection terminated|ECONNRESET|EPIPE/, 'the connection was closed: see the log of the server'],
+  [/^25006/, 'it is a standby or read-only: give the address of the primary'],
+  [/^40001/, "the connection runs serializable transactions: set default_transaction_isolation to 'read committed'"],
+  [/^42501/, 'grant the rights that docs/guide/postgres.md lists'],
+  [/^42P01|^3F000|^42883/, 'create the tables and functions with docs/postgres.sql'],
+  [/Query read timeout/, 'it does not answer: is it busy or paused?'],
+];
 
 /** A host with several addresses has one error for each. */
 function messageOf(error: unknown): string {

@@ -1,29 +1,30 @@
+import { createHash } from 'node:crypto';
+import { Socket } from 'node:net';
 import pg from 'pg';
-import type { Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
+import type { PoolClient, Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
 import { Timeouts } from '../../../timing/timeouts.js';
 import { Reporters } from '../../reporters.js';
-import {
-  codeOf,
-  failureOf,
-  PostgresFailure,
-  isPool,
-  optionsOf,
-  type PostgresConnection,
-} from './postgres-connection.js';
-import { KeptConnection, type Done, type Row, type Statement } from './kept-connection.js';
+import { codeOf, failureOf, PostgresFailure, isPool, optionsOf, type PostgresConnection } from './postgres-connection.js';
 
-export type { Row };
+/** A row: the values of its columns. */
+export type Row = readonly unknown[];
 
-/** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
-const PATIENCE = 5_000;
-/** What a pooler answers to prepared statements that it lets go to different connections of the server. */
-const NOT_PREPARED = new Set(['26000', '42P05']);
+/** One SQL statement. Connections prepare it under its name, once each. */
+export interface Statement {
+  readonly name: string;
+  readonly text: string;
+}
 
 /** What a statement answered. */
 export interface Reply {
   readonly rows: readonly Row[];
   readonly count: number;
 }
+
+/** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
+const PATIENCE = 5_000;
+/** What a pooler answers to prepared statements that it lets go to different connections of the server. */
+const NOT_PREPARED = new Set(['26000', '42P05']);
 
 /**
  * A pool of the application, which stays open, or one of our own, which is closed. While all connections of the
@@ -145,6 +146,110 @@ export class PostgresLink {
   }
 }
 
+/**
+ * Names a statement by what it does and by a digest of its text. Behind a pooler, one connection of the server serves
+ * several versions of the package, and must never run the statement that another version prepared under the same name.
+ * PostgreSQL reads 63 characters of a name.
+ */
+export function statementOf(does: string, text: string): Statement {
+  const digest = createHash('sha256').update(text).digest('hex').slice(0, 16);
+  return { name: `nest_redis_lock.${does}_${digest}`, text };
+}
+
+/** How a statement ended: with an error, or with what the server answered. */
+type Done = (error: Error | null | undefined, result: QueryArrayResult<unknown[]>) => void;
+
+/** After this time (ms) without a statement the connection goes back to the pool. */
+const IDLE = 10_000;
+
+/**
+ * One connection of a pool that stays checked out from one statement to the next: to check it out and in again costs as
+ * much as half of a short statement. It carries one statement at a time, and never keeps the process alive.
+ */
+class KeptConnection {
+  private client: PoolClient | undefined;
+  private opening = false;
+  private busy = false;
+  private usedAt = 0;
+  private closed = false;
+
+  constructor(
+    private readonly pool: Pool,
+    private readonly timeouts: Timeouts,
+    /** How long (ms) a statement may take: the connection of one that does not end is closed. */
+    private readonly patience: number,
+  ) {}
+
+  /** Sends the statement; `false`, and sends nothing, while the connection is in use or is not open yet. */
+  send(query: QueryArrayConfig, done: Done): boolean {
+    const { client } = this;
+    if (!client) this.open();
+    if (!client || this.busy) return false;
+    this.busy = true;
+    const { stream } = client.connection;
+    if (stream instanceof Socket) stream.ref();
+    const expiry = this.timeouts.start(this.patience, { expire: () => stream.destroy() });
+    client.query<unknown[]>(query, (error, result) => {
+      expiry.leave();
+      if (stream instanceof Socket) stream.unref();
+      if (this.client === client) this.ended(client, error);
+      done(error, result);
+    });
+    return true;
+  }
+
+  /** Gives the connection back once its statement has ended. */
+  close(): void {
+    this.closed = true;
+    if (this.client && !this.busy) this.giveBack(this.client);
+  }
+
+  private open(): void {
+    if (this.opening || this.closed) return;
+    this.opening = true;
+    this.pool.connect((error, client) => {
+      this.opening = false;
+      // The statement that goes to the pool instead reports why there is no connection.
+      if (error || !client) return;
+      if (this.closed) return client.release();
+      this.client = client;
+      this.usedAt = performance.now();
+      client.on('error', this.broken);
+      const { stream } = client.connection;
+      if (stream instanceof Socket) stream.unref();
+      this.giveBackWhenIdle(client, IDLE);
+    });
+  }
+
+  private readonly broken = (error: Error) => {
+    if (this.client) this.giveBack(this.client, error);
+  };
+
+  /** A server that refuses a statement may refuse each one from now on: a standby, once it is demoted. */
+  private ended(client: PoolClient, error: Error | null | undefined): void {
+    this.busy = false;
+    this.usedAt = performance.now();
+    if (this.closed || error) this.giveBack(client, error ?? undefined);
+  }
+
+  private giveBackWhenIdle(client: PoolClient, delay: number): void {
+    setTimeout(() => {
+      if (this.client !== client) return;
+      const left = this.usedAt + IDLE - performance.now();
+      if (this.busy || left > 0) this.giveBackWhenIdle(client, Math.max(left, 1_000));
+      else this.giveBack(client);
+    }, delay).unref();
+  }
+
+  /** The pool closes a connection that it gets with an error. */
+  private giveBack(client: PoolClient, error?: Error): void {
+    this.client = undefined;
+    this.busy = false;
+    client.off('error', this.broken);
+    client.release(error);
+  }
+}
+
 /** Whether another connection remains, and the options do not ask to replace connections from time to time. */
 function mayKeepOne({ options }: Pool): boolean {
   return options.max > 1 && options.maxUses === Infinity && options.maxLifetimeSeconds === 0;
@@ -160,7 +265,7 @@ function ownPool(options: PoolConfig): Pool {
 }
 
 /** The server as messages name it, without a password. */
-export function serverOf(options: PoolConfig): string {
+function serverOf(options: PoolConfig): string {
   // A client that is never connected reads the options, the URL and the environment as every other does.
   const { host, port, database } = new pg.Client(options);
   return `PostgreSQL at ${host.startsWith('/') ? host : `${host}:${port}`} (database "${database}")`;
@@ -170,7 +275,7 @@ export function serverOf(options: PoolConfig): string {
  * Sends a statement over the application's pool. A connection may have come back to it while its transaction was open:
  * what the statement did would be undone with that transaction. Such a connection is closed, and the call fails.
  */
-export function queryOutsideTransactions(pool: Pool, query: QueryArrayConfig, done: Done): void {
+function queryOutsideTransactions(pool: Pool, query: QueryArrayConfig, done: Done): void {
   pool.connect((error, client, release) => {
     if (!client) return done(error, NOTHING);
     let status = OUTSIDE;

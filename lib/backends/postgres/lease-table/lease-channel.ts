@@ -1,11 +1,10 @@
 import type { PoolConfig } from 'pg';
 import type { QueueAnswer, QueueListener, QueueMessage } from '../../../contracts/lock-backend.js';
-import { ListeningConnection } from '../connection/kept-connection.js';
+import { ListeningConnection } from '../connection/listening-connection.js';
 import type { PostgresLink } from '../connection/postgres-link.js';
 
-/** The longest id of a process (bytes) that fits into the name of a channel: see `tell` in queue.sql.ts. */
+/** The longest id of a process (bytes) that fits into the name of a channel: see `tell` in waiter.sql.ts. */
 const LONGEST_PROCESS = 47;
-
 /** The longest name (characters of JSON) that a message of fewer than 8,000 bytes carries: see `tell`. */
 const LONGEST_NAME = 7_700;
 /** A name of fewer characters than this is shorter than `LONGEST_NAME` in JSON: each becomes six there at most. */
@@ -69,6 +68,37 @@ export class LeaseChannel {
   }
 }
 
+/** A name as messages carry it: JSON in ASCII, for databases of any encoding. */
+export function nameInMessages(name: string): string {
+  return JSON.stringify(name).replaceAll(
+    /[\u0080-\uffff]/g,
+    (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+/** How many names it keeps at most. */
+const MOST_CONTENDED = 10_000;
+
+/**
+ * The names for which other processes waited when this one last saw them: for these the plain statement would find
+ * nothing to do, and cost a round trip.
+ */
+export class ContendedNames {
+  private readonly names = new Set<string>();
+
+  has(name: string): boolean {
+    return this.names.size > 0 && this.names.has(name);
+  }
+
+  set(name: string, contended: boolean): void {
+    if (!contended) this.names.delete(name);
+    else {
+      if (this.names.size >= MOST_CONTENDED) this.names.clear();
+      this.names.add(name);
+    }
+  }
+}
+
 function channelOf({ process }: Pick<QueueListener, 'process'>): string {
   return `nest_redis_lock:${process}`;
 }
@@ -103,37 +133,6 @@ function parsed(text: string): QueueMessage | undefined {
   };
 }
 
-/** A name as messages carry it: JSON in ASCII, for databases of any encoding. */
-export function nameInMessages(name: string): string {
-  return JSON.stringify(name).replaceAll(
-    /[\u0080-\uffff]/g,
-    (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
-}
-
 function nameOf(parts: readonly string[]): string {
   return String(JSON.parse(parts.join(' ')));
-}
-
-/** How many names it keeps at most. */
-const MOST = 10_000;
-
-/**
- * The names for which other processes waited when this one last saw them: for these the plain statement would find
- * nothing to do, and cost a round trip.
- */
-export class ContendedNames {
-  private readonly names = new Set<string>();
-
-  has(name: string): boolean {
-    return this.names.size > 0 && this.names.has(name);
-  }
-
-  set(name: string, contended: boolean): void {
-    if (!contended) this.names.delete(name);
-    else {
-      if (this.names.size >= MOST) this.names.clear();
-      this.names.add(name);
-    }
-  }
 }

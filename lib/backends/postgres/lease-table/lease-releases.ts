@@ -2,8 +2,8 @@ import type { Pending, ReleaseAnswer, RenewAnswer } from '../../../contracts/loc
 import { BatchedCall, TurnBatch } from '../../batch.js';
 import type { Row } from '../connection/postgres-link.js';
 import type { ContendedNames } from './lease-channel.js';
-import { releaseStatus, askTogether, LANES, MOST, type Failed, type LockCall } from './lease-takes.js';
 import type { LeaseTable } from './lease-table.js';
+import { askTogether, LANES, MOST_AT_ONCE, type Failed, type LockCall } from './lease-takes.js';
 
 type Status = ReleaseAnswer['status'];
 
@@ -20,8 +20,8 @@ export class LeaseReleases {
     private readonly table: LeaseTable,
     private readonly contended: ContendedNames,
   ) {
-    this.frees = new TurnBatch((...batch) => this.sendFrees(...batch), MOST, LANES);
-    this.releases = new TurnBatch((...batch) => this.sendReleases(...batch), MOST, LANES);
+    this.frees = new TurnBatch((...batch) => this.sendFrees(...batch), MOST_AT_ONCE, LANES);
+    this.releases = new TurnBatch((...batch) => this.sendReleases(...batch), MOST_AT_ONCE, LANES);
   }
 
   release(call: LockCall): Pending<ReleaseAnswer> {
@@ -84,7 +84,7 @@ export class LeaseReleases {
   }
 }
 
-export interface RenewCall extends LockCall {
+interface RenewCall extends LockCall {
   readonly ttl: number;
 }
 
@@ -98,7 +98,7 @@ export class LeaseRenewals {
         const renewed = (rows: readonly (Row | undefined)[]) => answered(rows.map((row) => renewAnswer(row as Row)));
         askTogether(table, table.statements.renewAll, calls, [({ ttl }) => ttl], renewed, failed);
       },
-      MOST,
+      MOST_AT_ONCE,
       LANES,
     );
   }
@@ -106,6 +106,11 @@ export class LeaseRenewals {
   renew(call: RenewCall): Pending<RenewAnswer> {
     return this.renewals.add(call);
   }
+}
+
+/** The status of an answer of `release` or `keep`. */
+export function releaseStatus(answer: unknown): Status {
+  return Number(answer) === 1 ? 'released' : Number(answer) === 0 ? 'gone' : 'taken';
 }
 
 function renewAnswer([remaining, waiting]: Row): RenewAnswer {
@@ -122,7 +127,7 @@ interface UnderWay {
  * The releases that have no answer yet. Statements travel on several connections, and a later release of the same
  * ticket may overtake an earlier one: that one then answers "gone" of a name that its ticket had owned.
  */
-export class ReleasesUnderWay {
+class ReleasesUnderWay {
   private readonly byCall = new Map<string, UnderWay>();
 
   /** Call it when the release is asked for. */

@@ -1,41 +1,13 @@
-import type {
-  AcquireAnswer,
-  AcquireRequest,
-  KeepRequest,
-  LabelRequest,
-  LockBackend,
-  LockState,
-  LockTraits,
-  MintRequest,
-  NameRequest,
-  Pending,
-  ReleaseAnswer,
-  RenewAnswer,
-  RenewRequest,
-  StartRequest,
-  TicketRequest,
-  TokenRange,
-  BeatRequest,
-  EnqueueRequest,
-  LockQueue,
-  QueueAnswer,
-  QueueListener,
-  RequeueRequest,
-} from '../../../contracts/lock-backend.js';
-import {
-  type PostgresConnection,
-  requirePostgresConnection,
-  PostgresFailure,
-} from '../connection/postgres-connection.js';
-import { PostgresLink } from '../connection/postgres-link.js';
-import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
-import { LeaseTakes, granted, releaseStatus, worstOf, GONE, queueAnswer, statusOf } from './lease-takes.js';
-import { ContendedNames, LeaseChannel, nameInMessages } from './lease-channel.js';
-import { LeaseSweeper, LeaseTable, inOrder, labelPrefix, lockKey } from './lease-table.js';
-import { leaseTableSettings, type LeaseTableOptions, type LeaseTableSettings } from './lease-table-options.js';
+import type { AcquireAnswer, AcquireRequest, KeepRequest, LabelRequest, LockBackend, LockState, LockTraits, MintRequest, NameRequest, Pending, ReleaseAnswer, RenewAnswer, RenewRequest, StartRequest, TicketRequest, TokenRange, BeatRequest, EnqueueRequest, LockQueue, QueueAnswer, QueueListener, RequeueRequest } from '../../../contracts/lock-backend.js';
 import type { Notice } from '../../../contracts/store.js';
-import { statementOf } from '../connection/kept-connection.js';
+import { type PostgresConnection, requirePostgresConnection, PostgresFailure } from '../connection/postgres-connection.js';
+import { PostgresLink, statementOf, type Row } from '../connection/postgres-link.js';
+import { ContendedNames, LeaseChannel, nameInMessages } from './lease-channel.js';
+import { LeaseReleases, LeaseRenewals, releaseStatus } from './lease-releases.js';
 import { LAST_FUNCTION } from './lease-statements.js';
+import { leaseTableSettings, type LeaseTableOptions, type LeaseTableSettings } from './lease-table-options.js';
+import { LeaseSweeper, LeaseTable, inOrder, labelPrefix, lockKey } from './lease-table.js';
+import { LeaseTakes, granted, queueAnswer } from './lease-takes.js';
 
 /**
  * Locks as rows of a table: each has an owner, the end of its lease by the clock of the server, and a fencing token
@@ -181,10 +153,39 @@ class LeaseTableBackend implements LockBackend {
   }
 }
 
-function settled<T>(pending: Pending<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    pending.then(resolve, reject);
-  });
+/** The queue of the lease table: rows of waiters, and a message for each hand-over. */
+class LeaseTableQueue implements LockQueue {
+  constructor(
+    private readonly table: LeaseTable,
+    private readonly takes: LeaseTakes,
+    private readonly channel: LeaseChannel,
+  ) {}
+
+  listen(listener: QueueListener): Promise<void> {
+    return this.channel.listen(listener);
+  }
+
+  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
+    this.channel.unlisten(listener);
+  }
+
+  enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
+    const { name, ticket, ttl, claim = null } = request;
+    return this.takes.enqueue({ key: lockKey(request), name, ticket, ttl, claim });
+  }
+
+  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
+    const row = await this.table.row(this.table.statements.beat, [lockKey(request), request.ticket]);
+    return isGone(row) ? { status: 'gone' } : this.channel.withReach(queueAnswer(row), request.name);
+  }
+
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+    const { name, ticket, again, claim } = request;
+    const values = [lockKey(request), ticket, again, claim, nameInMessages(name)];
+    const row = await this.table.row(this.table.statements.requeue, values);
+    if (isGone(row)) return { status: 'not-owner', resent: false };
+    return this.channel.withReach(queueAnswer(row), name);
+  }
 }
 
 /** The oldest version that is supported by its makers, and that has identity columns. */
@@ -196,11 +197,7 @@ const LEAST_VERSION = 120_000;
  *
  * @throws PostgresFailure in one line
  */
-export async function checkLeaseTable(
-  table: LeaseTable,
-  schema: string,
-  report: (notice: Notice) => void,
-): Promise<void> {
+async function checkLeaseTable(table: LeaseTable, schema: string, report: (notice: Notice) => void): Promise<void> {
   const { server } = table.link;
   const settings = statementOf(
     'check',
@@ -245,37 +242,18 @@ SELECT CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
   );
 }
 
-/** The queue of the lease table: rows of waiters, and a message for each hand-over. */
-export class LeaseTableQueue implements LockQueue {
-  constructor(
-    private readonly table: LeaseTable,
-    private readonly takes: LeaseTakes,
-    private readonly channel: LeaseChannel,
-  ) {}
+/** Whether `beat` or `requeue` answered -1: the ticket is gone, or not the owner. */
+function isGone([status]: Row): boolean {
+  return Number(status) === -1;
+}
 
-  listen(listener: QueueListener): Promise<void> {
-    return this.channel.listen(listener);
-  }
+/** The answer for several names: `released` only if all were. */
+function worstOf(statuses: readonly ReleaseAnswer['status'][]): ReleaseAnswer['status'] {
+  return (['taken', 'gone'] as const).find((status) => statuses.includes(status)) ?? 'released';
+}
 
-  unlisten(listener: Pick<QueueListener, 'prefix' | 'process'>): void {
-    this.channel.unlisten(listener);
-  }
-
-  enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
-    const { name, ticket, ttl, claim = null } = request;
-    return this.takes.enqueue({ key: lockKey(request), name, ticket, ttl, claim });
-  }
-
-  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
-    const row = await this.table.row(this.table.statements.beat, [lockKey(request), request.ticket]);
-    return statusOf(row) === GONE ? { status: 'gone' } : this.channel.withReach(queueAnswer(row), request.name);
-  }
-
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const { name, ticket, again, claim } = request;
-    const values = [lockKey(request), ticket, again, claim, nameInMessages(name)];
-    const row = await this.table.row(this.table.statements.requeue, values);
-    if (statusOf(row) === GONE) return { status: 'not-owner', resent: false };
-    return this.channel.withReach(queueAnswer(row), name);
-  }
+function settled<T>(pending: Pending<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    pending.then(resolve, reject);
+  });
 }

@@ -1,9 +1,8 @@
-import { Migration } from '../connection/migration.js';
-import type { PostgresLink, Reply, Row } from '../connection/postgres-link.js';
-import type { Statement } from '../connection/kept-connection.js';
-import { leaseStatements, type LeaseStatements, leaseTableSql } from './lease-statements.js';
 import { hash } from 'node:crypto';
 import type { NameRequest } from '../../../contracts/lock-backend.js';
+import { Migration } from '../connection/migration.js';
+import type { PostgresLink, Reply, Row, Statement } from '../connection/postgres-link.js';
+import { leaseStatements, type LeaseStatements, leaseTableSql } from './lease-statements.js';
 
 /** The tables and functions of one schema. Creates them when a statement finds them missing. */
 export class LeaseTable {
@@ -40,40 +39,10 @@ export class LeaseTable {
   }
 }
 
-/**
- * The key of a lock, as PostgreSQL reads a `bytea`: the SHA-256 of `:name`, or of `length:prefix:name` with a prefix.
- * PostgreSQL takes no NUL in text and indexes no value of more than 2.7 kB.
- */
-export function lockKey({ prefix, name }: NameRequest): string {
-  if (last?.name !== name || last.prefix !== prefix) last = { prefix, name, key: `\\x${digestOf(prefix, name)}` };
-  return last.key;
-}
-
-/** The key asked for last: the calls for one name often follow each other. */
-let last: { readonly prefix: string | undefined; readonly name: string; readonly key: string } | undefined;
-
-/** In hexadecimal digits: a string costs less than half of what a Buffer costs here. */
-function digestOf(prefix: string | undefined, name: string): string {
-  return hash('sha256', `${prefix === undefined ? '' : `${prefix.length}:${prefix}`}:${name}`, 'hex');
-}
-
-/**
- * In the order of the keys, which is that of PostgreSQL: statements that lock rows in one order never wait for each
- * other in a circle.
- */
-export function inOrder<Keyed extends { readonly key: string }>(keyed: readonly Keyed[]): readonly Keyed[] {
-  return keyed.toSorted((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
-}
-
-/** What precedes the id of a process in the table of labels. */
-export function labelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
-  return prefix === undefined ? '' : `${JSON.stringify(prefix)} `;
-}
-
 /** How often (ms) each process looks, on average. */
-const PERIOD = 5 * 60_000;
+const SWEEP_PERIOD = 5 * 60_000;
 /** How many rows one statement deletes at most. */
-const MOST = 20_000;
+const MOST_SWEPT = 20_000;
 
 /** Deletes the rows of names that nobody has used for a while. */
 export class LeaseSweeper {
@@ -98,7 +67,7 @@ export class LeaseSweeper {
         void this.look();
         this.start();
       },
-      PERIOD * (0.5 + Math.random()),
+      SWEEP_PERIOD * (0.5 + Math.random()),
     ).unref();
   }
 
@@ -122,9 +91,39 @@ export class LeaseSweeper {
   }
 
   private async sweep(): Promise<void> {
-    for (let deleted = MOST; deleted === MOST && !this.stopped;) {
-      const [count] = await this.table.row(this.table.statements.sweep, [this.idle, MOST]);
+    for (let deleted = MOST_SWEPT; deleted === MOST_SWEPT && !this.stopped;) {
+      const [count] = await this.table.row(this.table.statements.sweep, [this.idle, MOST_SWEPT]);
       deleted = Number(count);
     }
   }
+}
+
+/**
+ * The key of a lock, as PostgreSQL reads a `bytea`: the SHA-256 of `:name`, or of `length:prefix:name` with a prefix.
+ * PostgreSQL takes no NUL in text and indexes no value of more than 2.7 kB.
+ */
+export function lockKey({ prefix, name }: NameRequest): string {
+  if (last?.name !== name || last.prefix !== prefix) last = { prefix, name, key: `\\x${digestOf(prefix, name)}` };
+  return last.key;
+}
+
+/**
+ * In the order of the keys, which is that of PostgreSQL: statements that lock rows in one order never wait for each
+ * other in a circle.
+ */
+export function inOrder<Keyed extends { readonly key: string }>(keyed: readonly Keyed[]): readonly Keyed[] {
+  return keyed.toSorted((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
+}
+
+/** What precedes the id of a process in the table of labels. */
+export function labelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
+  return prefix === undefined ? '' : `${JSON.stringify(prefix)} `;
+}
+
+/** The key asked for last: the calls for one name often follow each other. */
+let last: { readonly prefix: string | undefined; readonly name: string; readonly key: string } | undefined;
+
+/** In hexadecimal digits: a string costs less than half of what a Buffer costs here. */
+function digestOf(prefix: string | undefined, name: string): string {
+  return hash('sha256', `${prefix === undefined ? '' : `${prefix.length}:${prefix}`}:${name}`, 'hex');
 }

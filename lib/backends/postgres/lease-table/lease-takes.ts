@@ -1,14 +1,28 @@
 import type { Pending, QueueAnswer, Busy, Granted } from '../../../contracts/lock-backend.js';
 import { BatchedCall, TurnBatch } from '../../batch.js';
-import type { Row } from '../connection/postgres-link.js';
+import type { Row, Statement } from '../connection/postgres-link.js';
 import { type ContendedNames, nameInMessages, type LeaseChannel } from './lease-channel.js';
 import { type LeaseTable, inOrder } from './lease-table.js';
-import type { Statement } from '../connection/kept-connection.js';
 
-export interface EnqueueCall extends LockCall {
+/** One call for one name. */
+export interface LockCall {
+  readonly key: string;
+  readonly name: string;
+  readonly ticket: string;
+}
+
+interface EnqueueCall extends LockCall {
   readonly ttl: number;
   readonly claim: number | null;
 }
+
+/**
+ * How many calls one statement carries at most. They hold the rows of their locks until all are done; and while the
+ * server runs the statement of one half of the callers, this process can serve the other half.
+ */
+export const MOST_AT_ONCE = 50;
+/** How many statements of one kind are under way while further calls gather. */
+export const LANES = { lanes: 2 };
 
 /**
  * Takes names, or queues for them. Calls of one turn of the event loop share a statement. A name that nobody waits for
@@ -23,8 +37,8 @@ export class LeaseTakes {
     private readonly contended: ContendedNames,
     private readonly channel: LeaseChannel,
   ) {
-    this.takes = new TurnBatch((...batch) => this.sendTakes(...batch), MOST, LANES);
-    this.enqueues = new TurnBatch((...batch) => this.sendEnqueues(...batch), MOST, LANES);
+    this.takes = new TurnBatch((...batch) => this.sendTakes(...batch), MOST_AT_ONCE, LANES);
+    this.enqueues = new TurnBatch((...batch) => this.sendEnqueues(...batch), MOST_AT_ONCE, LANES);
   }
 
   enqueue(call: EnqueueCall): Pending<QueueAnswer> {
@@ -104,18 +118,6 @@ export class LeaseTakes {
   }
 }
 
-/** What a waiter's messages name the lock by: text without NUL. A ticket that must not wait needs none. */
-function waiterName({ name, claim }: EnqueueCall): string | null {
-  return claim === null ? null : nameInMessages(name);
-}
-
-export const GONE = -1;
-
-/** The status of an answer of `enqueue`, `beat` or `requeue`: 1 granted, 0 busy, -1 gone or not the owner. */
-export function statusOf([status]: Row): number {
-  return Number(status);
-}
-
 /** Reads the columns `status`, `token`, `tokens`, `remaining`, `others`, `place`, `holder`. */
 export function queueAnswer([status, token, tokens, remaining, others, place, holder]: Row): QueueAnswer {
   if (Number(status) === 1) return granted(token, tokens, remaining, others);
@@ -142,35 +144,10 @@ export function granted(token: unknown, tokens: unknown, remaining: unknown, wai
   };
 }
 
-/** The status of an answer of `release` or `keep`. */
-export function releaseStatus(answer: unknown): 'released' | 'gone' | 'taken' {
-  return Number(answer) === 1 ? 'released' : Number(answer) === 0 ? 'gone' : 'taken';
-}
-
-/** The answer for several names: `released` only if all were. */
-export function worstOf(statuses: readonly ('released' | 'gone' | 'taken')[]): 'released' | 'gone' | 'taken' {
-  return (['taken', 'gone'] as const).find((status) => statuses.includes(status)) ?? 'released';
-}
-
-/**
- * How many calls one statement carries at most. They hold the rows of their locks until all are done; and while the
- * server runs the statement of one half of the callers, this process can serve the other half.
- */
-export const MOST = 50;
-/** How many statements of one kind are under way while further calls gather. */
-export const LANES = { lanes: 2 };
-
-/** One call for one name. */
-export interface LockCall {
-  readonly key: string;
-  readonly name: string;
-  readonly ticket: string;
-}
-
 export type Failed = (error: unknown) => void;
 
 /** Reads what a statement takes beside the keys and the tickets. */
-export type Column<Call> = (call: Call) => unknown;
+type Column<Call> = (call: Call) => unknown;
 
 /**
  * Sends the keys, the tickets and further `columns` of the calls, in the order of the keys, to a statement whose rows
@@ -199,9 +176,14 @@ export function askTogether<Call extends LockCall>(
 }
 
 /** An array for each parameter of a statement. */
-export function valuesOf<Call extends LockCall>(
+function valuesOf<Call extends LockCall>(
   calls: readonly Call[],
   columns: readonly Column<Call>[],
 ): readonly unknown[][] {
   return [({ key }: Call) => key, ({ ticket }: Call) => ticket, ...columns].map((column) => calls.map(column));
+}
+
+/** What a waiter's messages name the lock by: text without NUL. A ticket that must not wait needs none. */
+function waiterName({ name, claim }: EnqueueCall): string | null {
+  return claim === null ? null : nameInMessages(name);
 }

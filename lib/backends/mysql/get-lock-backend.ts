@@ -1,3 +1,4 @@
+import type { Connection, PoolOptions, ResultSetHeader } from 'mysql2';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -7,25 +8,40 @@ import type {
   StartRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
-import { SessionLockBackend, SessionLocks } from '../sessions/session-locks.js';
-import type { MysqlLink } from './mysql-link.js';
-import { LockTable, type LockTableSettings, getLockNameOf, type TableStatements } from './lock-table.js';
-import type { Connection, PoolOptions, ResultSetHeader } from 'mysql2';
+import { lockOption } from '../../options/option-checks.js';
 import { Timeouts } from '../../timing/timeouts.js';
+import { SessionLockBackend, SessionLocks } from '../sessions/session-locks.js';
 import type { StoreSession } from '../sessions/session-slot.js';
-import { openConnection } from './connections.js';
-import { insertIdOf } from './row-statements.js';
-import { TOKENS, bytes, NOW, oneOf, reserve, unusedFor } from './batch-statements.js';
+import {
+  LockTable,
+  getLockNameOf,
+  type TableStatements,
+  insertIdOf,
+  TOKENS,
+  bytes,
+  NOW,
+  oneOf,
+  reserve,
+  unusedFor,
+  TRIAL,
+  tryOut,
+} from './lock-table.js';
+import { openConnection, type MysqlConnection } from './mysql-connection.js';
+import { MysqlLink } from './mysql-link.js';
+import { type GetLockOptions, GET_LOCK_OPTIONS, type GetLockSettings } from './mysql-options.js';
 
-export interface GetLockSettings extends LockTableSettings {
-  readonly sessions: number;
+/**
+ * Locks of `GET_LOCK`: they end with the session that took them, at once when its process dies. The sessions are
+ * connections of the backend's own, also where a pool is passed in.
+ *
+ * @throws LockConfigError for a connection or an option that it cannot use
+ */
+export function getLock(connection: MysqlConnection, options: GetLockOptions = {}): LockBackend {
+  const given = lockOption.object('options', options, 'an object of options of getLock()');
+  return new GetLockBackend(new MysqlLink(connection), GET_LOCK_OPTIONS.settings(given));
 }
 
-/** A name that does not occur: `start` takes it to see whether the user may do all that locks need. */
-const TRIAL = 'nest-redis-lock:start';
-
-/** Locks of `GET_LOCK`: they end with the session that took them. */
-export class GetLockBackend extends SessionLockBackend implements LockBackend {
+class GetLockBackend extends SessionLockBackend implements LockBackend {
   readonly name = 'mysql-get-lock';
   protected readonly locks: SessionLocks;
   private readonly tokens: LockTable<TokenStatements>;
@@ -59,10 +75,8 @@ export class GetLockBackend extends SessionLockBackend implements LockBackend {
   }
 
   async start(request: StartRequest): Promise<void> {
-    const trial = { names: [TRIAL], ticket: `${TRIAL}:${process.pid}` };
     try {
-      const { status } = await this.acquire({ ...trial, ttl: 1_000 });
-      if (status === 'granted') await this.release(trial);
+      await tryOut(this);
       await this.tokens.start(request, this.keyOf({ name: TRIAL }));
     } catch (error) {
       throw this.diagnose(error);
@@ -88,14 +102,14 @@ export class GetLockBackend extends SessionLockBackend implements LockBackend {
   }
 
   private keyOf({ prefix, name }: NameRequest): string {
-    this.database ??= databaseOf(this.settings.table) ?? this.link.database ?? '';
+    this.database ??= databaseOfTable(this.settings.table) ?? this.link.database ?? '';
     // Servers that ignore the case of a database's name may answer to each way of writing it.
     return getLockNameOf(this.database.toLowerCase(), prefix, name);
   }
 }
 
 /** The database of a quoted `database.table`. */
-function databaseOf(table: string): string | undefined {
+function databaseOfTable(table: string): string | undefined {
   return /^`(.+)`\./.exec(table)?.[1];
 }
 
@@ -106,10 +120,6 @@ const WAIT_TIMEOUT = 30;
 
 const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = ${WAIT_TIMEOUT}`;
 
-export const THROUGH_POOLER =
-  'a proxy lets one connection run on several sessions of the server, in which locks are lost: give the address of ' +
-  'the server itself, or use leaseTable()';
-
 interface Answer {
   readonly connection: number;
   /** 1 where the function has done it. */
@@ -117,7 +127,7 @@ interface Answer {
 }
 
 /** A connection of our own that has locks of `GET_LOCK`. */
-export class GetLockSession implements StoreSession {
+class GetLockSession implements StoreSession {
   private readonly timeouts = new Timeouts();
   private id = 0;
   private over = false;
@@ -238,10 +248,14 @@ export class GetLockSession implements StoreSession {
   }
 }
 
+const THROUGH_POOLER =
+  'a proxy lets one connection run on several sessions of the server, in which locks are lost: give the address of ' +
+  'the server itself, or use leaseTable()';
+
 /**
  * The statements on the table of fencing tokens: for each name one row, which the session that has the lock changes.
  */
-export class TokenStatements implements TableStatements {
+class TokenStatements implements TableStatements {
   constructor(private readonly table: string) {}
 
   create(): string {

@@ -1,8 +1,6 @@
 import { duration, trueOrFalse, wholeNumber, type Check, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import type { GetLockSettings } from './get-lock.js';
-import type { LockTableSettings } from './lock-table.js';
 
 /** The options of `leaseTable()` beside the connection. */
 export interface LeaseTableOptions {
@@ -24,6 +22,18 @@ export interface GetLockOptions {
   readonly createTable?: boolean;
   /** How long the row of an unused name stays. Default `'1d'`. */
   readonly keepRows?: Duration;
+}
+
+export interface LockTableSettings {
+  /** Quoted. */
+  readonly table: string;
+  readonly createTable: boolean;
+  /** Milliseconds that an unused row stays. */
+  readonly keepRows: number;
+}
+
+export interface GetLockSettings extends LockTableSettings {
+  readonly sessions: number;
 }
 
 const TABLE = /^[A-Za-z0-9_$]{1,64}(\.[A-Za-z0-9_$]{1,64})?$/;
