@@ -1,13 +1,13 @@
 import { Redis } from 'ioredis';
 import type { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import type { CacheEngine } from '../../../../lib/cache/cache-engine.js';
 import type { LoaderContext } from '../../../../lib/cache/load/cache-loader.js';
 import type { ReadOptions } from '../../../../lib/cache/options/cache-options.js';
-import { closeCaches, openCaches, type CacheInstance } from '../../../support/cache-instance.js';
+import { type CacheInstance, closeCaches, openCaches } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
 import { scriptedCache } from '../../../support/scripted-cache.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 let server: RedisServer;
 let redis: Redis;

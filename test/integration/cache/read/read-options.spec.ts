@@ -1,11 +1,11 @@
 import { jest } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
 import { Cached, CachePut, type CacheService, type ReadOptions } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
 import { cacheApp } from '../../../support/cache-app.js';
 import { openCache } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 let server: RedisServer;
 

@@ -1,15 +1,15 @@
 import { type Cluster, Redis } from 'ioredis';
-import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
+import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import {
   RedisCacheBits,
   RedisCacheSets,
   RedisExpiringSets,
 } from '../../../../lib/backends/redis/cache/redis-collections.js';
-import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { integerOf } from '../../../../lib/backends/redis/connection/redis-script.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
 import { eventually } from '../../../support/eventually.js';
-import { startRedisCluster, type RedisCluster } from '../../../support/servers/redis-cluster.js';
+import { type RedisCluster, startRedisCluster } from '../../../support/servers/redis-cluster.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 const TTL = 60_000;
 

@@ -1,13 +1,13 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Redis } from 'ioredis';
 import { CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
-import { BloomFilter } from '../../../../lib/cache/store/bloom-filter.js';
 import type { CacheEntryOptions } from '../../../../lib/cache/options/cache-options.js';
-import { closeCaches, openCaches, type CacheInstance } from '../../../support/cache-instance.js';
+import { BloomFilter } from '../../../../lib/cache/store/bloom-filter.js';
+import { type CacheInstance, closeCaches, openCaches } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
 import { scriptedCache } from '../../../support/scripted-cache.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 /** What a read answers, and how often its loader had to be called for it. */
 interface Answer {

@@ -1,15 +1,15 @@
 import { Redis } from 'ioredis';
-import type { CacheStore } from '../../../../lib/contracts/cache-store.js';
-import { RedisCacheBits } from '../../../../lib/backends/redis/cache/redis-collections.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
+import { RedisCacheBits } from '../../../../lib/backends/redis/cache/redis-collections.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
 import { BloomFilter, type BloomFilterOptions, BloomShape } from '../../../../lib/cache/store/bloom-filter.js';
-import { CacheBackendError, CacheConfigError } from '../../../../lib/errors/cache-errors.js';
-import { RecordingLogger } from '../../../support/recording-logger.js';
 import { StoreCalls } from '../../../../lib/cache/store/store-calls.js';
-import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
+import type { CacheStore } from '../../../../lib/contracts/cache-store.js';
+import { CacheBackendError, CacheConfigError } from '../../../../lib/errors/cache-errors.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
+import { RecordingLogger } from '../../../support/recording-logger.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 const AT_ONCE = { settle: 0 };
 

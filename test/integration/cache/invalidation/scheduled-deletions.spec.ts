@@ -1,15 +1,15 @@
 import { Redis } from 'ioredis';
-import type { CacheStore, ScheduledDeletions } from '../../../../lib/contracts/cache-store.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisScheduledDeletions } from '../../../../lib/backends/redis/cache/redis-deletions.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
-import { nameOfPrefix } from '../../../../lib/cache/invalidation/unconfirmed-deletions.js';
 import { ScheduledDeletionsRunner } from '../../../../lib/cache/invalidation/double-deletions.js';
-import { startRedisServer, type RedisServer } from '../../../support/servers/redis-server.js';
+import { nameOfPrefix } from '../../../../lib/cache/invalidation/unconfirmed-deletions.js';
+import type { CacheStore, ScheduledDeletions } from '../../../../lib/contracts/cache-store.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
-import { RecordingLogger } from '../../../support/recording-logger.js';
 import { quietTimeSince } from '../../../support/quiet-time.js';
+import { RecordingLogger } from '../../../support/recording-logger.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 let server: RedisServer;
 let client: Redis;
