@@ -1,7 +1,7 @@
 import { etcd } from 'nest-redis-lock/etcd';
 import { getLock, leaseTable } from 'nest-redis-lock/mysql';
 import { zookeeper } from 'nest-redis-lock/zookeeper';
-import { expectJobsAndLeaders } from '../support/jobs-and-leaders.js';
+import { expectJobsAndLeaders } from '../support/backend-cases.js';
 import { startEtcdServer } from '../support/servers/etcd-server.js';
 import { startMariadbServer } from '../support/servers/mariadb-server.js';
 import { startZooKeeperServer } from '../support/servers/zookeeper-server.js';

@@ -2,7 +2,7 @@ import { etcd } from 'nest-redis-lock/etcd';
 import { zookeeper } from 'nest-redis-lock/zookeeper';
 import { startEtcdServer } from '../support/servers/etcd-server.js';
 import { startZooKeeperServer } from '../support/servers/zookeeper-server.js';
-import { expectWaitersInOrder } from '../support/shown-waiters.js';
+import { expectWaitersInOrder } from '../support/backend-cases.js';
 
 it('shows who waits on etcd, in order', async () => {
   const server = await startEtcdServer();

@@ -1,4 +1,4 @@
-import { processesTakeTurns } from '../support/turns-of-processes.js';
+import { processesTakeTurns } from '../support/backend-cases.js';
 
 it.each(['mysql', 'mysql-get-lock'] as const)(
   'processes whose holders await nothing take turns on %s',
