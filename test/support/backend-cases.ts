@@ -5,8 +5,7 @@ import {
   ScheduledJobs,
   type ScheduleOptions,
 } from 'nest-redis-lock';
-import { startStore } from '../faults/chaos/stores/start-store.js';
-import type { Backend } from '../faults/chaos/stores/store.js';
+import { type Backend, startStore } from '../faults/chaos/stores.js';
 import { Child } from './child.js';
 import { eventually } from './eventually.js';
 import { Gate } from './gate.js';

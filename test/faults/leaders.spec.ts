@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
-import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
 
 /** A leader that is killed, stopped or ended in order; a second Redis tells who acted as leader. */
 
