@@ -1,11 +1,11 @@
 import { zookeeper } from 'nest-redis-lock/zookeeper';
-import type { WorldKind } from '../../conformance/conforms.js';
+import { conforms, type WorldKind } from '../../conformance/conforms.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startZooKeeperServer } from '../../support/servers/zookeeper-server.js';
-import { endSession, sessionsWithNodes } from './sessions.js';
+import { endSession, sessionsWithNodes } from './one-zookeeper.js';
 
 /** A standalone server behind a proxy. */
-export const zookeeperWorld: WorldKind = {
+const zookeeperWorld: WorldKind = {
   faults: ['pause', 'restart', 'cut', 'loseReplies', 'killSession'],
   start: async () => {
     const server = await startZooKeeperServer();
@@ -37,3 +37,5 @@ export const zookeeperWorld: WorldKind = {
     };
   },
 };
+
+conforms('zookeeper', zookeeperWorld);

@@ -1,12 +1,65 @@
 import type { LockBackend } from 'nest-redis-lock';
 import { etcd } from 'nest-redis-lock/etcd';
-import { leaseTable } from 'nest-redis-lock/mysql';
+import { getLock, leaseTable } from 'nest-redis-lock/mysql';
 import { zookeeper } from 'nest-redis-lock/zookeeper';
+import { expectJobsAndLeaders, expectWaitersInOrder, processesTakeTurns } from '../support/backend-cases.js';
 import { cli, cliJson } from '../support/cli.js';
 import { startLockApp } from '../support/lock-app.js';
 import { startEtcdServer } from '../support/servers/etcd-server.js';
 import { startMariadbServer } from '../support/servers/mariadb-server.js';
 import { startZooKeeperServer } from '../support/servers/zookeeper-server.js';
+
+it('runs jobs and elects leaders on etcd', async () => {
+  const server = await startEtcdServer();
+  try {
+    await expectJobsAndLeaders(() => etcd({ endpoints: server.url }), { keepsNames: false });
+  } finally {
+    await server.stop();
+  }
+}, 120_000);
+
+it('runs jobs and elects leaders on MariaDB', async () => {
+  const server = await startMariadbServer();
+  try {
+    await expectJobsAndLeaders(() => leaseTable(server.url), { keepsNames: true });
+    await expectJobsAndLeaders(() => getLock(server.url), { keepsNames: false });
+  } finally {
+    await server.stop();
+  }
+}, 120_000);
+
+it('runs jobs and elects leaders on ZooKeeper', async () => {
+  const server = await startZooKeeperServer();
+  try {
+    const open = () => zookeeper({ servers: server.connection, sessionTimeout: 10_000 });
+    await expectJobsAndLeaders(open, { keepsNames: false });
+  } finally {
+    await server.stop();
+  }
+}, 120_000);
+
+it('shows who waits on etcd, in order', async () => {
+  const server = await startEtcdServer();
+  try {
+    await expectWaitersInOrder(() => etcd({ endpoints: server.url }));
+  } finally {
+    await server.stop();
+  }
+}, 120_000);
+
+it('shows who waits on ZooKeeper, in order', async () => {
+  const server = await startZooKeeperServer();
+  try {
+    await expectWaitersInOrder(() => zookeeper({ servers: server.connection, sessionTimeout: 10_000 }));
+  } finally {
+    await server.stop();
+  }
+}, 120_000);
+
+it.each(['mysql', 'mysql-get-lock'] as const)(
+  'processes whose holders await nothing take turns on %s',
+  processesTakeTurns,
+);
 
 const HOLD = { ttl: '1m' } as const;
 

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LockTimeoutError, type Lock, type LockBackend, type LockService } from 'nest-redis-lock';
+import { type Lock, type LockBackend, type LockService, LockTimeoutError } from 'nest-redis-lock';
 import { eventually } from '../../support/eventually.js';
 import type { FaultProxy } from '../../support/fault-proxy.js';
 import { startLockApp } from '../../support/lock-app.js';

@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { createConnection } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
-import type { WorldKind } from '../../conformance/conforms.js';
+import { getLock, leaseTable } from 'nest-redis-lock/mysql';
+import { conforms, type WorldKind } from '../../conformance/conforms.js';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { startMariadbServer } from '../../support/servers/mariadb-server.js';
@@ -15,7 +16,7 @@ function isStopped(pid: number): boolean {
 }
 
 /** A MariaDB server behind a proxy. Each backend is a user of its own. */
-export function mariadbWorld(open: (url: string) => LockBackend, sessions: boolean): WorldKind {
+function mariadbWorld(open: (url: string) => LockBackend, sessions: boolean): WorldKind {
   return {
     faults: ['pause', 'restart', 'cut', 'loseReplies', ...(sessions ? (['killSession'] as const) : [])],
     start: async () => {
@@ -60,3 +61,12 @@ export function mariadbWorld(open: (url: string) => LockBackend, sessions: boole
     },
   };
 }
+
+conforms(
+  'mysql, lease table',
+  mariadbWorld((url) => leaseTable(url), false),
+);
+conforms(
+  'mysql, GET_LOCK',
+  mariadbWorld((url) => getLock(url), true),
+);

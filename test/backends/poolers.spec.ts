@@ -1,9 +1,9 @@
-import pg from 'pg';
 import { advisory, leaseTable } from 'nest-redis-lock/postgres';
-import { eventually } from '../../support/eventually.js';
-import { startLockApp, type LockApp } from '../../support/lock-app.js';
-import { startPgBouncer } from '../../support/servers/pgbouncer.js';
-import { startPostgresServer, type PostgresServer } from '../../support/servers/postgres-server.js';
+import pg from 'pg';
+import { eventually } from '../support/eventually.js';
+import { type LockApp, startLockApp } from '../support/lock-app.js';
+import { startPgBouncer } from '../support/servers/pgbouncer.js';
+import { type PostgresServer, startPostgresServer } from '../support/servers/postgres-server.js';
 
 const [CALLERS, ROUNDS] = [20, 10];
 const NO_MESSAGES = /messages of the locks do not arrive: is there a pooler in transaction mode\?/;
