@@ -1,9 +1,5 @@
 import { conforms } from '../conformance/conforms.js';
-import {
-  nodeRedis5ClusterWorld,
-  nodeRedis5SentinelWorld,
-  nodeRedis6Resp2World,
-} from '../conformance/worlds/node-redis-worlds.js';
+import { nodeRedis5ClusterWorld, nodeRedis5SentinelWorld, nodeRedis6Resp2World } from '../conformance/redis-worlds.js';
 
 // `npm test` has those of them that most applications use.
 conforms('redis by node-redis 6 in RESP2', nodeRedis6Resp2World);

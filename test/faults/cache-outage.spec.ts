@@ -1,230 +1,313 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { CacheBackendError, type CacheService } from 'nest-redis-lock';
-import { startRedisServer, type RedisServer } from '../support/servers/redis-server.js';
+import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import type { CacheOptions } from '../../lib/cache/options/cache-options.js';
-import { openCache, type CacheInstance } from '../support/cache-instance.js';
+import type { CacheStore } from '../../lib/contracts/cache-store.js';
+import { type CacheInstance, openCache } from '../support/cache-instance.js';
+import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { quietTimeSince } from '../support/quiet-time.js';
+import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
 
-const COMMAND_TIMEOUT = 100;
-const LOADER = 30;
-/** What a machine under load may add (ms). */
-const SLACK = 150;
-const OPTIONS: CacheOptions = { commandTimeout: COMMAND_TIMEOUT, l1: {}, breaker: { open: '2s' } };
+describe('the cache', () => {
+  const COMMAND_TIMEOUT = 100;
+  const LOADER = 30;
+  /** What a machine under load may add (ms). */
+  const SLACK = 150;
+  const OPTIONS: CacheOptions = { commandTimeout: COMMAND_TIMEOUT, l1: {}, breaker: { open: '2s' } };
 
-let server: RedisServer;
-let direct: CacheInstance;
-const rejections: unknown[] = [];
-const remember = (reason: unknown) => rejections.push(reason);
+  let server: RedisServer;
+  let direct: CacheInstance;
+  const rejections: unknown[] = [];
+  const remember = (reason: unknown) => rejections.push(reason);
 
-beforeAll(async () => {
-  process.on('unhandledRejection', remember);
-  server = await startRedisServer();
-  direct = await openCache({ redis: server.url, cache: { l1: {} } });
-});
-afterAll(async () => {
-  await direct.close();
-  await server.stop();
-  process.off('unhandledRejection', remember);
-  expect(rejections).toEqual([]);
-});
-
-/** An application behind a proxy that can take Redis away from it alone. */
-async function behindProxy(cache: CacheOptions = OPTIONS) {
-  const proxy = await FaultProxy.start(server.port);
-  const app = await openCache({ redis: { host: '127.0.0.1', port: proxy.port }, cache });
-  const end = async () => {
-    proxy.heal();
-    await app.close();
-    await proxy.stop();
-  };
-  return { proxy, app, cache: app.cache, [Symbol.asyncDispose]: end };
-}
-
-async function timed<T>(call: Promise<T>): Promise<{ value: T; took: number }> {
-  const begun = performance.now();
-  return { value: await call, took: quietTimeSince(begun) };
-}
-
-/** Every kind of call, with what it answers when there is no Redis. */
-const loaded = () => sleep(LOADER, 'loaded');
-const calls: Record<string, [(cache: CacheService) => Promise<unknown>, unknown]> = {
-  getOrSet: [(cache) => cache.getOrSet('away', loaded), 'loaded'],
-  'getOrSet with tags': [(cache) => cache.getOrSet('away', loaded, { tags: ['away'] }), 'loaded'],
-  'getOrSet, strong': [(cache) => cache.getOrSet('away', loaded, { consistency: 'strong' }), 'loaded'],
-  getOrSetMany: [(cache) => cache.getOrSetMany(['1', '2'], (keys) => sleep(LOADER, keys)), ['1', '2']],
-  get: [(cache) => cache.get('away'), undefined],
-  mget: [(cache) => cache.mget(['away', 'too']), [undefined, undefined]],
-  set: [(cache) => cache.set('away', 1), undefined],
-  setIfAbsent: [(cache) => cache.setIfAbsent('away', 1), false],
-  invalidate: [(cache) => cache.invalidate(['away', 'too']), undefined],
-  mutate: [(cache) => cache.mutate('away', () => sleep(LOADER, 'written')), 'written'],
-  deleteByTag: [(cache) => cache.deleteByTag('away'), undefined],
-  deleteByPrefix: [(cache) => cache.deleteByPrefix('away'), 0],
-};
-const throwing: Record<string, (cache: CacheService) => Promise<unknown>> = {
-  getOrSet: (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw' }),
-  'getOrSet with tags': (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw', tags: ['a'] }),
-  get: (cache) => cache.get('elsewhere', { onRedisError: 'throw' }),
-  set: (cache) => cache.set('elsewhere', 1, { onRedisError: 'throw' }),
-  invalidate: (cache) => cache.invalidate('elsewhere', { onRedisError: 'throw' }),
-  mutate: (cache) => cache.mutate('elsewhere', async () => 1, { onRedisError: 'throw' }),
-  deleteByTag: (cache) => cache.deleteByTag('elsewhere', { onRedisError: 'throw' }),
-  deleteByPrefix: (cache) => cache.deleteByPrefix('elsewhere', { onRedisError: 'throw' }),
-  incr: (cache) => cache.incr('elsewhere', { ttl: '1h' }),
-  has: (cache) => cache.has('unknown'),
-};
-
-describe('every call answers in time (cacheable #1208, keyv #1496, #1679)', () => {
-  const away: Record<string, (proxy: FaultProxy) => void> = {
-    'says nothing': (proxy) => proxy.hold(),
-    'has connections that are dead without a word': (proxy) => proxy.silence(),
-  };
-
-  it.each(Object.keys(away))('when Redis %s', async (how) => {
-    await using apart = await behindProxy();
-    away[how]!(apart.proxy);
-    // A write waits for Redis twice: before and after it.
-    const most = 2 * COMMAND_TIMEOUT + LOADER + SLACK;
-    for (const [name, [call, answer]] of Object.entries(calls)) {
-      const { value, took } = await timed(call(apart.cache));
-      expect({ name, value }).toEqual({ name, value: answer });
-      expect({ name, late: took > most && took }).toEqual({ name, late: false });
-    }
-    for (const [name, call] of Object.entries(throwing)) {
-      const { value, took } = await timed(call(apart.cache).catch((error: unknown) => error));
-      expect({ name, value }).toEqual({ name, value: expect.any(CacheBackendError) });
-      expect({ name, late: took > most && took }).toEqual({ name, late: false });
-    }
+  beforeAll(async () => {
+    process.on('unhandledRejection', remember);
+    server = await startRedisServer();
+    direct = await openCache({ redis: server.url, cache: { l1: {} } });
+  });
+  afterAll(async () => {
+    await direct.close();
+    await server.stop();
+    process.off('unhandledRejection', remember);
+    expect(rejections).toEqual([]);
   });
 
-  it('even when many come at once, with at most one load after the other', async () => {
-    await using apart = await behindProxy();
-    apart.proxy.hold();
-    let loads = 0;
-    const load = () => {
-      loads += 1;
-      return loaded();
-    };
-    const reads: Promise<{ took: number }>[] = [];
-    for (let burst = 0; burst < 20; burst++) {
-      for (let each = 0; each < 20; each++) reads.push(timed(apart.cache.getOrSet('hot', load)));
-      await sleep(10);
-    }
-    const slowest = Math.max(...(await Promise.all(reads)).map(({ took }) => took));
-    expect(slowest).toBeLessThan(2 * (COMMAND_TIMEOUT + LOADER) + SLACK);
-    expect(loads).toBeLessThan(20);
-  });
-
-  it('on a client of the user that retries for ever', async () => {
+  /** An application behind a proxy that can take Redis away from it alone. */
+  async function behindProxy(cache: CacheOptions = OPTIONS) {
     const proxy = await FaultProxy.start(server.port);
-    const redis = new Redis({ host: '127.0.0.1', port: proxy.port, maxRetriesPerRequest: null });
-    redis.on('error', () => {});
-    const app = await openCache({ redis, cache: OPTIONS });
-    await proxy.stop();
-    for (const name of ['getOrSet', 'set', 'invalidate', 'deleteByTag', 'deleteByPrefix'] as const) {
-      const { value, took } = await timed(calls[name]![0](app.cache));
-      expect({ name, value, late: took > 2 * COMMAND_TIMEOUT + SLACK && took }).toEqual({
-        name,
-        value: calls[name]![1],
-        late: false,
-      });
-    }
-    const { took } = await timed(app.close());
-    expect(took).toBeLessThan(3_000);
-    redis.disconnect();
-  });
-});
+    const app = await openCache({ redis: { host: '127.0.0.1', port: proxy.port }, cache });
+    const end = async () => {
+      proxy.heal();
+      await app.close();
+      await proxy.stop();
+    };
+    return { proxy, app, cache: app.cache, [Symbol.asyncDispose]: end };
+  }
 
-describe('a Redis that is stopped', () => {
-  it('gets no commands, and is used again once it answers', async () => {
-    await using app = await openCache({ redis: server.url, cache: OPTIONS });
-    await app.cache.set('stopped', 'stored');
-    server.process.pause();
-    try {
-      expect((await timed(app.cache.getOrSet('stopped', loaded))).took).toBeLessThan(COMMAND_TIMEOUT + LOADER + SLACK);
-      expect(app.cache.stats().breakerOpened).toBe(1);
-      const times: number[] = [];
-      for (let time = 0; time < 5; time++) {
-        times.push((await timed(app.cache.getOrSet(`stopped:${time}`, () => 'at once'))).took);
-      }
-      expect(Math.min(...times)).toBeLessThan(COMMAND_TIMEOUT / 2);
-    } finally {
-      server.process.resume();
-    }
-    await eventually(async () => (await app.cache.get('stopped')) === 'stored', { within: 3_000 });
-    expect(app.cache.stats().breakerOpened).toBe(1);
-  });
+  async function timed<T>(call: Promise<T>): Promise<{ value: T; took: number }> {
+    const begun = performance.now();
+    return { value: await call, took: quietTimeSince(begun) };
+  }
 
-  it('and started again, without its data and scripts, is used as before', async () => {
-    let mortal = await startRedisServer();
-    await using app = await openCache({ redis: mortal.url, cache: { ...OPTIONS, l1: false } });
-    await app.cache.getOrSet('restarted', () => 1);
-    await mortal.process.kill();
-    for (let time = 0; time < 20; time++) expect(await app.cache.getOrSet('restarted', () => 2)).toBe(2);
-    mortal = await startRedisServer({ port: mortal.port });
-    await eventually(
-      async () => (await app.cache.getOrSet('restarted', () => 3)) && (await app.cache.get('restarted')),
-      { within: 8_000 },
-    );
-    expect(await app.cache.getOrSet('restarted', () => 4)).toBe(3);
-    await mortal.stop();
-  });
-});
-
-describe('an invalidation while Redis is away', () => {
-  const invalidations: Record<string, (cache: CacheService, keys: string[]) => Promise<unknown>> = {
-    invalidate: (cache, keys) => cache.invalidate(keys),
-    mutate: (cache, keys) => cache.mutate(keys, async () => {}),
-    set: (cache, keys) => cache.mset(Object.fromEntries(keys.map((key) => [key, 'new']))),
-    deleteByTag: (cache) => cache.deleteByTag('outage'),
-    deleteByPrefix: (cache, keys) => cache.deleteByPrefix(keys[0]!.slice(0, -1)),
+  /** Every kind of call, with what it answers when there is no Redis. */
+  const loaded = () => sleep(LOADER, 'loaded');
+  const calls: Record<string, [(cache: CacheService) => Promise<unknown>, unknown]> = {
+    getOrSet: [(cache) => cache.getOrSet('away', loaded), 'loaded'],
+    'getOrSet with tags': [(cache) => cache.getOrSet('away', loaded, { tags: ['away'] }), 'loaded'],
+    'getOrSet, strong': [(cache) => cache.getOrSet('away', loaded, { consistency: 'strong' }), 'loaded'],
+    getOrSetMany: [(cache) => cache.getOrSetMany(['1', '2'], (keys) => sleep(LOADER, keys)), ['1', '2']],
+    get: [(cache) => cache.get('away'), undefined],
+    mget: [(cache) => cache.mget(['away', 'too']), [undefined, undefined]],
+    set: [(cache) => cache.set('away', 1), undefined],
+    setIfAbsent: [(cache) => cache.setIfAbsent('away', 1), false],
+    invalidate: [(cache) => cache.invalidate(['away', 'too']), undefined],
+    mutate: [(cache) => cache.mutate('away', () => sleep(LOADER, 'written')), 'written'],
+    deleteByTag: [(cache) => cache.deleteByTag('away'), undefined],
+    deleteByPrefix: [(cache) => cache.deleteByPrefix('away'), 0],
+  };
+  const throwing: Record<string, (cache: CacheService) => Promise<unknown>> = {
+    getOrSet: (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw' }),
+    'getOrSet with tags': (cache) => cache.getOrSet('elsewhere', loaded, { onRedisError: 'throw', tags: ['a'] }),
+    get: (cache) => cache.get('elsewhere', { onRedisError: 'throw' }),
+    set: (cache) => cache.set('elsewhere', 1, { onRedisError: 'throw' }),
+    invalidate: (cache) => cache.invalidate('elsewhere', { onRedisError: 'throw' }),
+    mutate: (cache) => cache.mutate('elsewhere', async () => 1, { onRedisError: 'throw' }),
+    deleteByTag: (cache) => cache.deleteByTag('elsewhere', { onRedisError: 'throw' }),
+    deleteByPrefix: (cache) => cache.deleteByPrefix('elsewhere', { onRedisError: 'throw' }),
+    incr: (cache) => cache.incr('elsewhere', { ttl: '1h' }),
+    has: (cache) => cache.has('unknown'),
   };
 
-  it.each(Object.keys(invalidations))('is repeated until it is done: none of many is lost (%s)', async (name) => {
-    await using apart = await behindProxy();
-    const keys = Array.from({ length: 200 }, (_, index) => `${name}:${index}`);
-    await direct.cache.getOrSetMany(keys, async () => keys.map(() => 'old'), { tags: ['outage'] });
-    apart.proxy.hold();
-    await timed(invalidations[name]!(apart.cache, keys));
-    apart.proxy.reset();
-    apart.proxy.heal();
-    // From now on Redis can be reached, and still has the old values for a while: they are not read here.
-    await eventually(async () => {
+  describe('every call answers in time (cacheable #1208, keyv #1496, #1679)', () => {
+    const away: Record<string, (proxy: FaultProxy) => void> = {
+      'says nothing': (proxy) => proxy.hold(),
+      'has connections that are dead without a word': (proxy) => proxy.silence(),
+    };
+
+    it.each(Object.keys(away))('when Redis %s', async (how) => {
+      await using apart = await behindProxy();
+      away[how]!(apart.proxy);
+      // A write waits for Redis twice: before and after it.
+      const most = 2 * COMMAND_TIMEOUT + LOADER + SLACK;
+      for (const [name, [call, answer]] of Object.entries(calls)) {
+        const { value, took } = await timed(call(apart.cache));
+        expect({ name, value }).toEqual({ name, value: answer });
+        expect({ name, late: took > most && took }).toEqual({ name, late: false });
+      }
+      for (const [name, call] of Object.entries(throwing)) {
+        const { value, took } = await timed(call(apart.cache).catch((error: unknown) => error));
+        expect({ name, value }).toEqual({ name, value: expect.any(CacheBackendError) });
+        expect({ name, late: took > most && took }).toEqual({ name, late: false });
+      }
+    });
+
+    it('even when many come at once, with at most one load after the other', async () => {
+      await using apart = await behindProxy();
+      apart.proxy.hold();
+      let loads = 0;
+      const load = () => {
+        loads += 1;
+        return loaded();
+      };
+      const reads: Promise<{ took: number }>[] = [];
+      for (let burst = 0; burst < 20; burst++) {
+        for (let each = 0; each < 20; each++) reads.push(timed(apart.cache.getOrSet('hot', load)));
+        await sleep(10);
+      }
+      const slowest = Math.max(...(await Promise.all(reads)).map(({ took }) => took));
+      expect(slowest).toBeLessThan(2 * (COMMAND_TIMEOUT + LOADER) + SLACK);
+      expect(loads).toBeLessThan(20);
+    });
+
+    it('on a client of the user that retries for ever', async () => {
+      const proxy = await FaultProxy.start(server.port);
+      const redis = new Redis({ host: '127.0.0.1', port: proxy.port, maxRetriesPerRequest: null });
+      redis.on('error', () => {});
+      const app = await openCache({ redis, cache: OPTIONS });
+      await proxy.stop();
+      for (const name of ['getOrSet', 'set', 'invalidate', 'deleteByTag', 'deleteByPrefix'] as const) {
+        const { value, took } = await timed(calls[name]![0](app.cache));
+        expect({ name, value, late: took > 2 * COMMAND_TIMEOUT + SLACK && took }).toEqual({
+          name,
+          value: calls[name]![1],
+          late: false,
+        });
+      }
+      const { took } = await timed(app.close());
+      expect(took).toBeLessThan(3_000);
+      redis.disconnect();
+    });
+  });
+
+  describe('a Redis that is stopped', () => {
+    it('gets no commands, and is used again once it answers', async () => {
+      await using app = await openCache({ redis: server.url, cache: OPTIONS });
+      await app.cache.set('stopped', 'stored');
+      server.process.pause();
+      try {
+        expect((await timed(app.cache.getOrSet('stopped', loaded))).took).toBeLessThan(
+          COMMAND_TIMEOUT + LOADER + SLACK,
+        );
+        expect(app.cache.stats().breakerOpened).toBe(1);
+        const times: number[] = [];
+        for (let time = 0; time < 5; time++) {
+          times.push((await timed(app.cache.getOrSet(`stopped:${time}`, () => 'at once'))).took);
+        }
+        expect(Math.min(...times)).toBeLessThan(COMMAND_TIMEOUT / 2);
+      } finally {
+        server.process.resume();
+      }
+      await eventually(async () => (await app.cache.get('stopped')) === 'stored', { within: 3_000 });
+      expect(app.cache.stats().breakerOpened).toBe(1);
+    });
+
+    it('and started again, without its data and scripts, is used as before', async () => {
+      let mortal = await startRedisServer();
+      await using app = await openCache({ redis: mortal.url, cache: { ...OPTIONS, l1: false } });
+      await app.cache.getOrSet('restarted', () => 1);
+      await mortal.process.kill();
+      for (let time = 0; time < 20; time++) expect(await app.cache.getOrSet('restarted', () => 2)).toBe(2);
+      mortal = await startRedisServer({ port: mortal.port });
+      await eventually(
+        async () => (await app.cache.getOrSet('restarted', () => 3)) && (await app.cache.get('restarted')),
+        { within: 8_000 },
+      );
+      expect(await app.cache.getOrSet('restarted', () => 4)).toBe(3);
+      await mortal.stop();
+    });
+  });
+
+  describe('an invalidation while Redis is away', () => {
+    const invalidations: Record<string, (cache: CacheService, keys: string[]) => Promise<unknown>> = {
+      invalidate: (cache, keys) => cache.invalidate(keys),
+      mutate: (cache, keys) => cache.mutate(keys, async () => {}),
+      set: (cache, keys) => cache.mset(Object.fromEntries(keys.map((key) => [key, 'new']))),
+      deleteByTag: (cache) => cache.deleteByTag('outage'),
+      deleteByPrefix: (cache, keys) => cache.deleteByPrefix(keys[0]!.slice(0, -1)),
+    };
+
+    it.each(Object.keys(invalidations))('is repeated until it is done: none of many is lost (%s)', async (name) => {
+      await using apart = await behindProxy();
+      const keys = Array.from({ length: 200 }, (_, index) => `${name}:${index}`);
+      await direct.cache.getOrSetMany(keys, async () => keys.map(() => 'old'), { tags: ['outage'] });
+      apart.proxy.hold();
+      await timed(invalidations[name]!(apart.cache, keys));
+      apart.proxy.reset();
+      apart.proxy.heal();
+      // From now on Redis can be reached, and still has the old values for a while: they are not read here.
+      await eventually(async () => {
       const values = await Promise.all(keys.map((key) => apart.cache.getOrSet(key, () => 'new')));
       expect(new Set(values)).toEqual(new Set(['new']));
       return apart.cache.stats().unconfirmedInvalidations === 0;
     }, { within: 8_000 }); // prettier-ignore
-    await eventually(async () => {
-      const values = await Promise.all(keys.map((key) => direct.cache.getOrSet(key, () => 'new')));
-      return values.every((value) => value === 'new');
+      await eventually(async () => {
+        const values = await Promise.all(keys.map((key) => direct.cache.getOrSet(key, () => 'new')));
+        return values.every((value) => value === 'new');
+      });
+    });
+
+    it('is repeated if only its answer was lost', async () => {
+      await using apart = await behindProxy();
+      await direct.cache.getOrSet('lost', () => 'old');
+      await apart.cache.invalidate('warm');
+      const sprung = apart.proxy.lose('lost', true);
+      await apart.cache.invalidate('lost');
+      await sprung;
+      expect(await apart.cache.getOrSet('lost', () => 'new')).toBe('new');
+      await eventually(() => apart.cache.stats().unconfirmedInvalidations === 0, { within: 5_000 });
+      await eventually(async () => (await direct.cache.getOrSet('lost', () => 'new')) === 'new');
+    });
+
+    it('that could not be carried out before the shutdown is named in the log, and does not delay it', async () => {
+      await using apart = await behindProxy();
+      apart.proxy.hold();
+      await apart.cache.invalidate('never');
+      const reading = apart.cache.getOrSet('reading', loaded);
+      const { took } = await timed(apart.app.close());
+      expect(took).toBeLessThan(2_000);
+      expect(await reading).toBe('loaded');
+      expect(
+        apart.app.logger.matching(/Redis never confirmed 1 deletions, including the invalidation of "never"/),
+      ).toHaveLength(1);
     });
   });
+});
 
-  it('is repeated if only its answer was lost', async () => {
-    await using apart = await behindProxy();
-    await direct.cache.getOrSet('lost', () => 'old');
-    await apart.cache.invalidate('warm');
-    const sprung = apart.proxy.lose('lost', true);
-    await apart.cache.invalidate('lost');
-    await sprung;
-    expect(await apart.cache.getOrSet('lost', () => 'new')).toBe('new');
-    await eventually(() => apart.cache.stats().unconfirmedInvalidations === 0, { within: 5_000 });
-    await eventually(async () => (await direct.cache.getOrSet('lost', () => 'new')) === 'new');
+const CALLS: [what: string, call: (store: CacheStore) => PromiseLike<unknown>, command: string][] = [
+  ['a deletion by prefix', (store) => store.deleteMatching({ match: { prefix: '' }, batch: 10 }), 'scan'],
+  [
+    'a value that is stored in time or not at all',
+    (store) =>
+      new Promise((resolve, reject) => {
+        store.set({ key: 'key', data: 'value', ttl: 60_000, within: 60_000 }).then(resolve, reject);
+      }),
+    'time',
+  ],
+];
+
+it.each(CALLS)('%s fails while Redis is away, and is not carried out later', async (_what, call, command) => {
+  const first = await startRedisServer();
+  const client = new Redis(first.url, { maxRetriesPerRequest: null, retryStrategy: () => 20 });
+  client.on('error', () => {});
+  await client.ping();
+  const store = openRedisCacheStore(client, 'shop');
+  await first.stop();
+  await eventually(() => client.status !== 'ready');
+  await expect(call(store)).rejects.toThrow(`Redis at 127.0.0.1:${first.port}`);
+  await using second = await startRedisServer({ port: first.port });
+  expect(await client.ping()).toBe('PONG');
+  const admin = new Redis(second.url);
+  expect(await admin.info('commandstats')).not.toContain(`cmdstat_${command}:`);
+  admin.disconnect();
+  store.close();
+  client.disconnect();
+});
+
+describe('a double deletion', () => {
+  let server: RedisServer;
+  let proxy: FaultProxy;
+
+  beforeAll(async () => {
+    server = await startRedisServer();
+    proxy = await FaultProxy.start(server.port);
+  });
+  afterAll(async () => {
+    await proxy.stop();
+    await server.stop();
   });
 
-  it('that could not be carried out before the shutdown is named in the log, and does not delay it', async () => {
-    await using apart = await behindProxy();
-    apart.proxy.hold();
-    await apart.cache.invalidate('never');
-    const reading = apart.cache.getOrSet('reading', loaded);
-    const { took } = await timed(apart.app.close());
-    expect(took).toBeLessThan(2_000);
-    expect(await reading).toBe('loaded');
-    expect(
-      apart.app.logger.matching(/Redis never confirmed 1 deletions, including the invalidation of "never"/),
-    ).toHaveLength(1);
+  it('deletes by prefix although the process that wrote was killed during its write', async () => {
+    await using other = await openCache({ redis: server.url });
+    const child = Child.start('dies-in-double-deletion.mjs', [String(server.port), 'killed:', '1000']);
+    await child.says('writes');
+    await child.kill();
+    await other.cache.mset({ 'killed:1': 'old', 'killed:2': 'old', kept: 'new' }, { ttl: '1h' });
+    await eventually(async () =>
+      (await other.cache.mget(['killed:1', 'killed:2'])).every((value) => value === undefined),
+    );
+    expect(await other.cache.get('kept')).toBe('new');
+  });
+
+  it('does not write if Redis is away and the deletion must not be missed, and writes otherwise', async () => {
+    await using instance = await openCache({
+      redis: { host: '127.0.0.1', port: proxy.port },
+      cache: { commandTimeout: '200ms' },
+    });
+    const { cache, logger } = instance;
+    await cache.set('away:1', 'old', { ttl: '1h' });
+    proxy.hold();
+    let writes = 0;
+    const write = async () => (writes += 1);
+    const strict = cache.doubleDeleteByPrefix('away:', write, { delay: 1, onRedisError: 'throw' });
+    await expect(strict).rejects.toThrow(/deletion by prefix "away:" failed/);
+    expect(writes).toBe(0);
+    expect(await cache.doubleDeleteByPrefix('away:', write, { delay: 1 })).toBe(1);
+    expect(logger.matching(/did not schedule the second deletion of prefix "away:"/)).toHaveLength(1);
+    proxy.heal();
+    await eventually(() => cache.stats().unconfirmedInvalidations === 0);
+    expect(await cache.get('away:1')).toBeUndefined();
   });
 });

@@ -1,5 +1,4 @@
-import { runContention } from './contention.js';
-import { summary } from './summary.js';
+import { runContention, summary } from './contention.js';
 
 const DEFAULT_SEED = 20_260;
 

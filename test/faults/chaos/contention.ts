@@ -1,14 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import Table from 'cli-table3';
 import { startRedisServer } from '../../support/servers/redis-server.js';
 import { Crew, type Work } from './crew.js';
 import { Evidence, type Tally } from './evidence.js';
 import { Mischief } from './mischief.js';
-import { Random } from './random.js';
-import { BOUNDS, recoveryBound, SETTINGS } from './settings.js';
-import { startStore } from './stores/start-store.js';
-import type { Backend, Store } from './stores/store.js';
+import { BOUNDS, Random, recoveryBound, SETTINGS } from './settings.js';
+import { type Backend, startStore, type Store } from './stores.js';
 
-export interface ContentionOptions extends Partial<Omit<Work, 'seed' | 'abrupt'>> {
+interface ContentionOptions extends Partial<Omit<Work, 'seed' | 'abrupt'>> {
   readonly seed: number;
   /** Where the locks are kept. */
   readonly backend?: Backend;
@@ -133,4 +132,43 @@ async function noteLeftovers(store: Store, note: (what: string) => void): Promis
   const left = await store.leftovers();
   if (left.length > 0) note(`left at the store: ${left.join(', ')}`);
   for (const key of await store.endless()) note(`left at the store for ever: ${key}`);
+}
+
+const TITLES: Readonly<Record<string, string>> = {
+  kill: 'processes killed',
+  stop: 'processes stopped',
+  drop: 'connections dropped',
+  flush: 'scripts flushed',
+  clientKill: 'clients killed',
+  pubsubKill: 'subscribers killed',
+  serverStop: 'standstills of the server',
+  serverRestart: 'restarts of the server',
+  sessionKill: 'sessions ended by the server',
+  nodeStop: 'standstills of a node',
+  nodeRestart: 'restarts of a node',
+};
+
+/** One column for each run. */
+export function summary(...reports: readonly ContentionReport[]): string {
+  const table = new Table({
+    style: { head: [], border: [] },
+    colAligns: ['left', ...reports.map(() => 'right' as const)],
+  });
+  const row = (title: string, value: (report: ContentionReport) => number | string) =>
+    table.push([title, ...reports.map(value)]);
+  row('locks of', ({ peer }) => peer);
+  row('backend', ({ peer, backend }) => (peer === 'ours' ? backend : 'redis'));
+  row('seed', ({ seed }) => seed);
+  row('cycles', ({ cycles }) => cycles);
+  row('of which read', ({ reads }) => reads);
+  row('cycles a second', ({ rate }) => rate.toFixed(1));
+  for (const kind of new Set(reports.flatMap(({ mischief }) => Object.keys(mischief)))) {
+    row(TITLES[kind] ?? kind, ({ mischief }) => mischief[kind] ?? 0);
+  }
+  row('locks lost', ({ lost }) => lost);
+  row('fenced off', ({ fencedOff }) => fencedOff);
+  row('longest wait', ({ longestWait }) => `${longestWait} of ${BOUNDS.wait} ms`);
+  row('longest recovery', ({ longestRecovery, recoveryBound }) => `${longestRecovery} of ${recoveryBound} ms`);
+  row('violations', ({ findingsInAll }) => findingsInAll);
+  return [table.toString(), ...reports.flatMap(({ findings }) => findings)].join('\n');
 }

@@ -2,7 +2,7 @@ import { Child } from '../../support/child.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import type { EvidenceAddress } from './evidence.js';
 import { BOUNDS, SETTINGS } from './settings.js';
-import type { Backend } from './stores/store.js';
+import type { Backend } from './stores.js';
 
 /** The options of the contenders. */
 export interface Work {

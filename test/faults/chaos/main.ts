@@ -1,10 +1,28 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { LONG_HOLDS, LONGEST_PAUSE, runContention, type ContentionReport } from './contention.js';
+import { PeerPackages } from '../../bench/peers/installation.mjs';
+import { type ContentionReport, LONG_HOLDS, LONGEST_PAUSE, runContention, summary } from './contention.js';
 import type { Peer } from './crew.js';
 import type { Tally } from './evidence.js';
-import { packagesOf } from './peer-packages.js';
-import { BACKENDS, type Backend } from './stores/store.js';
-import { summary } from './summary.js';
+import { type Backend, BACKENDS } from './stores.js';
+
+/**
+ * Those of the benchmark, so that both speak of the same versions. It is compiled to a folder of its own, two levels
+ * deeper.
+ */
+const PACKAGES = new URL('../../../../test/bench/peers/packages.json', import.meta.url);
+
+/** The folder of what a peer needs, installed outside of the repository if it is not. */
+async function packagesOf(peer: Peer): Promise<string | undefined> {
+  if (peer === 'ours') return undefined;
+  const packages = new PeerPackages(PACKAGES);
+  const { directory, versionOf } = await packages.install(
+    [{ packages: [peer] }],
+    packages.defaultDirectory,
+    new AbortController().signal,
+  );
+  if (versionOf(peer, peer) === undefined) throw new Error(`${peer} is not installed in ${directory}`);
+  return directory;
+}
 
 const SEEDS = 2 ** 31 - 1;
 const EVERY = 5_000;

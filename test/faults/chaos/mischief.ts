@@ -2,9 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FaultProxy } from '../../support/fault-proxy.js';
 import type { Crew } from './crew.js';
 import type { Evidence } from './evidence.js';
-import type { Random } from './random.js';
-import { SETTINGS, STOP } from './settings.js';
-import type { Store } from './stores/store.js';
+import { type Random, SETTINGS, STOP } from './settings.js';
+import type { Store } from './stores.js';
 
 /** Mischief of every store; each adds its own. */
 const OF_ALL = ['kill', 'stop', 'drop'] as const;

@@ -1,0 +1,143 @@
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { LockLostError, type LockService } from 'nest-redis-lock';
+import { redlock } from 'nest-redis-lock/redlock';
+import { testServices } from 'nest-redis-lock/testing';
+import { Child } from '../support/child.js';
+import { eventually } from '../support/eventually.js';
+import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
+import { clockAhead, clockByFile, setClock } from '../support/servers/shifted-clock.js';
+import { removeDirectory, temporaryDirectory } from '../support/servers/temporary-directory.js';
+
+describe('nodes of redlock', () => {
+  const NODES = 5;
+  const LEASE = 60_000;
+
+  interface Node {
+    readonly server: RedisServer;
+    /** The file of its clock. */
+    readonly clock: string;
+  }
+
+  let directory: string;
+  let nodes: Node[];
+  let holder: LockService;
+  let other: LockService;
+  const closing: (() => Promise<void>)[] = [];
+
+  beforeEach(async () => {
+    directory = temporaryDirectory();
+    nodes = await Promise.all(
+      Array.from({ length: NODES }, async (_, index) => {
+        const clock = join(directory, String(index));
+        return { server: await startRedisServer({ env: clockByFile(clock) }), clock };
+      }),
+    );
+    [holder, other] = [open(), open()];
+  });
+  afterEach(async () => {
+    await Promise.all(closing.splice(0).map((close) => close()));
+    await Promise.all(nodes.map(({ server }) => server.stop()));
+    removeDirectory(directory);
+  });
+
+  function open(): LockService {
+    const backend = redlock(nodes.map(({ server }) => server.url));
+    const { locks, close } = testServices({ backend, cache: false, shutdownGrace: 0 });
+    closing.push(close);
+    return locks;
+  }
+
+  /** Sets the clocks of these nodes forward by more than the lease, once each of them has the lock. */
+  async function stepBeyond(indexes: readonly number[], name: string): Promise<void> {
+    for (const index of indexes) {
+      const { server, clock } = nodes[index] as Node;
+      const client = new Redis(server.port);
+      // A grant needs three nodes; the other two may get it later.
+      await eventually(async () => (await client.exists(`lock:{${name}}`)) === 1);
+      client.disconnect();
+      setClock(clock, LEASE / 1_000 + 1);
+    }
+  }
+
+  /** A row that remembers the highest fencing token, and refuses a lower one. */
+  class FencedRow {
+    private highest = 0;
+
+    write(fencingToken: number): boolean {
+      if (fencingToken < this.highest) return false;
+      this.highest = fencingToken;
+      return true;
+    }
+  }
+
+  it.each([
+    ['one node', [2]],
+    ['two nodes', [0, 4]],
+  ])('a clock that steps beyond the lease at %s lets nobody else in', async (_, indexes) => {
+    const lock = await holder.acquire('few', { ttl: LEASE, renew: false });
+    await stepBeyond(indexes, 'few');
+    expect(await other.tryAcquire('few')).toBeNull();
+    expect(lock.held).toBe(true);
+    // The nodes that forgot the lock have it again.
+    await lock.extend();
+    expect(await other.tryAcquire('few')).toBeNull();
+    await lock.release();
+    const next = await other.acquire('few', { ttl: LEASE });
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+    await next.release();
+  });
+
+  it('clocks that step at a majority let another holder in, and the fenced resource refuses the first one', async () => {
+    const row = new FencedRow();
+    const first = await holder.acquire('most', { ttl: LEASE, renew: false });
+    expect(row.write(first.fencingToken)).toBe(true);
+    await stepBeyond([0, 1, 2], 'most');
+    const second = await other.acquire('most', { ttl: LEASE, wait: 10_000 });
+    expect(first.held).toBe(true);
+    expect(second.fencingToken).toBeGreaterThan(first.fencingToken);
+    expect(row.write(second.fencingToken)).toBe(true);
+    expect(row.write(first.fencingToken)).toBe(false);
+    await expect(first.extend()).rejects.toBeInstanceOf(LockLostError);
+    expect(first.signal.aborted).toBe(true);
+    await second.release();
+  });
+});
+
+/** Machines whose clocks differ run jobs that are over before the next one looks (docs/guide/scheduled-jobs.md). */
+
+/** Seconds. */
+const CLOCKS_AHEAD = [-2, 0, 2];
+/** Seconds. */
+const PERIOD = 6;
+/** Above the difference of the clocks and the lateness of timers, below the period. */
+const AT_LEAST_FOR = 5_000;
+const TICKS = 2;
+const JOBS = 100;
+
+/** The ticks that a machine printed behind `word`. */
+function ticksOf({ output }: Child, word: 'looked' | 'ran'): number[] {
+  const lines = output.split('\n').filter((line) => line.startsWith(`${word} `));
+  return lines.map((line) => Number(line.split(' ')[1]));
+}
+
+it('runs each job once for each tick', async () => {
+  const server = await startRedisServer();
+  const machines = CLOCKS_AHEAD.map((seconds) =>
+    Child.start('scheduled-job.mjs', [server.port, PERIOD, AT_LEAST_FOR, JOBS].map(String), clockAhead(seconds)),
+  );
+  try {
+    for (const machine of machines) await machine.says('ready', 30_000);
+    /** Those at which each machine looked. */
+    const ticks = () => {
+      const [first = [], ...others] = machines.map((machine) => ticksOf(machine, 'looked'));
+      return first.filter((tick) => others.every((other) => other.includes(tick)));
+    };
+    await eventually(() => ticks().length >= TICKS, { within: 60_000 });
+    const runs = machines.flatMap((machine) => ticksOf(machine, 'ran'));
+    for (const tick of ticks()) expect(runs.filter((run) => run === tick)).toEqual(Array(JOBS).fill(tick));
+  } finally {
+    await Promise.all(machines.map((machine) => machine.kill()));
+    await server.stop();
+  }
+}, 120_000);

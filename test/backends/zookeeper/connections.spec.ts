@@ -1,0 +1,134 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Lock, type LockBackend, type LockService, LockTimeoutError } from 'nest-redis-lock';
+import { eventually } from '../../support/eventually.js';
+import type { FaultProxy } from '../../support/fault-proxy.js';
+import { startLockApp } from '../../support/lock-app.js';
+import { backendOn, closedAfterwards, oneZooKeeper, proxied } from './one-zookeeper.js';
+
+/** The shortest session (ms), of two ticks. The longest takes ten times as long. */
+const SHORT = 6_000;
+const LONG = 60_000;
+
+oneZooKeeper({ tickTime: 3_000 });
+
+/** Each client begins with any of the servers. Enough of them, so that each order occurs. */
+const CLIENTS = 10;
+
+function serversOf(...proxies: readonly Pick<FaultProxy, 'port'>[]): string[] {
+  return proxies.map(({ port }) => `127.0.0.1:${port}`);
+}
+
+/** A host that answers no request for a connection: its queue of them is full. */
+async function blackHole(): Promise<{ port: number }> {
+  const source = `const s = require('node:net').createServer().listen(0, '127.0.0.1', 1, () => console.log(s.address().port))`;
+  const child = spawn(process.execPath, ['-e', source], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [bytes] = (await once(child.stdout, 'data')) as [Buffer];
+  const port = Number(bytes.toString());
+  child.kill('SIGSTOP');
+  const sockets = Array.from({ length: 4 }, () => connect({ host: '127.0.0.1', port }).on('error', () => {}));
+  closedAfterwards({
+    close: async () => {
+      for (const socket of sockets) socket.destroy();
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    },
+  });
+  return { port };
+}
+
+async function serves(locks: LockService): Promise<void> {
+  await eventually(() =>
+    locks.isLocked('anything').then(
+      () => true,
+      () => false,
+    ),
+  );
+}
+
+function backends(servers: readonly string[], sessionTimeout: number): LockBackend[] {
+  return Array.from({ length: CLIENTS }, () => closedAfterwards(backendOn({ servers, sessionTimeout })));
+}
+
+it.each([1, 2])(
+  'starts with `failFast` where one server works, and %d others accept connections only',
+  async (count) => {
+    const working = await proxied();
+    const silent = await Promise.all(Array.from({ length: count }, () => proxied()));
+    for (const each of silent) each.hold();
+    const apps = backends(serversOf(working, ...silent), 10_000).map(async (backend) => {
+      const { locks } = closedAfterwards(await startLockApp({ backend, failFast: true, commandTimeout: 3_000 }));
+      await locks.withLock('started', { wait: 10_000 }, async () => {});
+    });
+    await Promise.all(apps);
+  },
+);
+
+it('moves on from a server that falls silent, past another silent one, and keeps its locks', async () => {
+  const [first, second, silent] = [await proxied(), await proxied(), await proxied()];
+  second.hold();
+  silent.hold();
+  const held = await Promise.all(
+    backends(serversOf(first, second, silent), 2 * SHORT).map(async (backend, index) => {
+      const { locks } = closedAfterwards(await startLockApp({ backend }));
+      const lock = await eventually(() => locks.acquire(`moved ${index}`).catch(() => null));
+      return { locks, lock };
+    }),
+  );
+  second.heal();
+  first.hold();
+  const fell = performance.now();
+  await Promise.all(held.map(({ locks }) => serves(locks)));
+  expect(performance.now() - fell).toBeLessThan(2 * SHORT);
+  await sleep(fell + 2 * SHORT - performance.now());
+  expect(held.map(({ lock }) => lock.held)).toEqual(held.map(() => true));
+});
+
+it('keeps a connection that it has opened after one that never opened', async () => {
+  const working = await proxied();
+  const servers = serversOf(await blackHole(), working);
+  let connections = 0;
+  await Promise.all(
+    backends(servers, SHORT).map(async (backend) => {
+      backend.whenConnected?.(() => (connections += 1));
+      await eventually(() =>
+        backend.ping().then(
+          () => true,
+          () => false,
+        ),
+      );
+    }),
+  );
+  await sleep(SHORT / 2);
+  expect(connections).toBe(CLIENTS);
+});
+
+it('keeps its locks, and watches them, when a connection breaks and its watches exceed what a message may hold', async () => {
+  const proxy = await proxied();
+  const root = `/${'long'.repeat(200)}`;
+  const [one, two] = [backendOn({ servers: serversOf(proxy), root, sessionTimeout: LONG }), backendOn({ root })];
+  const { locks } = closedAfterwards(
+    await startLockApp({ backend: one, defaults: { ttl: LONG }, commandTimeout: 20_000 }),
+  );
+  const others = closedAfterwards(await startLockApp({ backend: two, commandTimeout: 20_000 })).locks;
+  const held: Lock[] = [];
+  for (let index = 0; index < 1_000; index += 100) {
+    const names = Array.from({ length: 100 }, (_name, each) => `kept ${index + each}`);
+    held.push(...(await Promise.all(names.map((name) => locks.acquire(name)))));
+  }
+  // A process that has waited learns what happens to its locks.
+  const waited = await others.acquire('waited for');
+  await expect(locks.acquire('waited for', { wait: 500 })).rejects.toBeInstanceOf(LockTimeoutError);
+  await waited.release();
+  proxy.reset();
+  await serves(locks);
+  const [first, last] = [held.shift(), held.pop()];
+  const freed = performance.now();
+  for (const lock of [first, last]) expect(await others.forceRelease(lock!.keys[0]!)).toBe(true);
+  await eventually(() => first!.signal.aborted && last!.signal.aborted);
+  // Sooner than the renewals, which would notice it, too.
+  expect(performance.now() - freed).toBeLessThan(LONG / 6);
+  await Promise.all(held.map((lock) => lock.extend()));
+});

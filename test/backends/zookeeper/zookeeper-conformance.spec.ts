@@ -1,4 +1,0 @@
-import { conforms } from '../../conformance/conforms.js';
-import { zookeeperWorld } from './zookeeper-world.js';
-
-conforms('zookeeper', zookeeperWorld);

@@ -1,0 +1,221 @@
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { LockTimeoutError } from 'nest-redis-lock';
+import { advisory, leaseTable, postgres } from 'nest-redis-lock/postgres';
+import pg from 'pg';
+import { sequenceSql } from '../../../../lib/backends/postgres/advisory/advisory-sequence.js';
+import { leaseTableSql } from '../../../../lib/backends/postgres/lease-table/lease-statements.js';
+import { Child } from '../../../support/child.js';
+import { eventually } from '../../../support/eventually.js';
+import { startLockApp } from '../../../support/lock-app.js';
+import { type PostgresServer, startPostgresServer } from '../../../support/servers/postgres-server.js';
+
+const SQL = fileURLToPath(new URL('../../../../docs/postgres.sql', import.meta.url));
+
+let server: PostgresServer;
+let db: pg.Pool;
+beforeAll(async () => {
+  server = await startPostgresServer();
+  db = new pg.Pool({ connectionString: server.url, max: 2 });
+  await db.query(readFileSync(SQL, 'utf8'));
+});
+afterAll(async () => {
+  await db.end();
+  await server.stop();
+});
+
+it('serves 1,000 cycles on 20 names with a pool of one connection, which the holders use too', async () => {
+  const pool = new pg.Pool({ connectionString: server.url, max: 1 });
+  const app = await startLockApp({ backend: leaseTable(pool) });
+  const inside = new Map<string, number>();
+  let cycles = 0;
+  const caller = async () => {
+    for (let round = 0; round < 50; round++) {
+      const name = `pool:${Math.floor(Math.random() * 20)}`;
+      await app.locks.withLock(name, { wait: 60_000 }, async () => {
+        inside.set(name, (inside.get(name) ?? 0) + 1);
+        expect(inside.get(name)).toBe(1);
+        if (round % 5 === 0) await pool.query('SELECT 1');
+        inside.set(name, 0);
+        cycles += 1;
+      });
+    }
+  };
+  await Promise.all(Array.from({ length: 20 }, caller));
+  expect(cycles).toBe(1_000);
+  await app.close();
+  expect(pool.ended).toBe(false);
+  await pool.end();
+});
+
+it('takes and renews locks while a transaction holds the only connection of the pool', async () => {
+  const pool = new pg.Pool({ connectionString: server.url, max: 1 });
+  const app = await startLockApp({ backend: leaseTable(pool) });
+  const client = await pool.connect();
+  const lock = await app.locks.acquire('in-transaction', { ttl: 1_000 });
+  await lock.extend(5_000);
+  await lock.release();
+  client.release();
+  await app.close();
+  await pool.end();
+});
+
+it('deletes the rows of names that nobody has used for a while, and issues higher tokens after it', async () => {
+  const app = await startLockApp({ backend: leaseTable(server.url) });
+  const before = await app.locks.withLock('swept', async (lock) => lock.fencingToken);
+  const held = await app.locks.acquire('kept');
+  await db.query(`UPDATE nest_redis_lock.locks SET expires_at = expires_at - interval '1 h' WHERE owner = ''`);
+  await db.query(`SELECT nest_redis_lock.sweep_v1(interval '10 min', 20000)`);
+  const { rows } = await db.query<{ count: string }>('SELECT count(*) FROM nest_redis_lock.locks');
+  expect(Number(rows[0]?.count)).toBe(1);
+  expect(await app.locks.withLock('swept', async (lock) => lock.fencingToken)).toBeGreaterThan(before);
+  expect(held.held).toBe(true);
+  await held.release();
+  await app.close();
+});
+
+it('leaves no connection behind', async () => {
+  const name = 'leaves-nothing';
+  const options = { connectionString: server.url, application_name: name };
+  const apps = [
+    await startLockApp({ backend: leaseTable(options) }),
+    await startLockApp({ backend: advisory(options) }),
+  ];
+  for (const { locks } of apps) await locks.withLock('x', async () => {});
+  const left = async () => {
+    const { rows } = await db.query('SELECT 1 FROM pg_stat_activity WHERE application_name = $1', [name]);
+    return rows.length;
+  };
+  expect(await left()).toBeGreaterThan(0);
+  await Promise.all(apps.map((app) => app.close()));
+  await eventually(async () => (await left()) === 0);
+});
+
+it('takes the free ones of many names that are wanted at once, and none of the others', async () => {
+  const [app, other] = [
+    await startLockApp({ backend: leaseTable(server.url) }),
+    await startLockApp({ backend: leaseTable(server.url) }),
+  ];
+  const names = Array.from({ length: 40 }, (_, index) => `many:${index}`);
+  const taken = names.filter((_, index) => index % 4 === 0);
+  const before = await Promise.all(taken.map((name) => other.locks.acquire(name)));
+  const locks = await Promise.all(names.map((name) => app.locks.tryAcquire(name)));
+  expect(names.filter((_, index) => locks[index] === null)).toEqual(taken);
+  await Promise.all(before.map((lock) => lock.release()));
+  const after = await Promise.all(taken.map((name) => app.locks.acquire(name)));
+  for (const [index, lock] of after.entries()) {
+    expect(lock.fencingToken).toBeGreaterThan(before[index]?.fencingToken ?? Infinity);
+  }
+  await Promise.all([...locks, ...after].map(async (lock) => lock?.release()));
+  await app.close();
+  await other.close();
+});
+
+it('goes on when the server ends its connections', async () => {
+  const options = { connectionString: server.url, application_name: 'ended' };
+  const app = await startLockApp({ backend: leaseTable(options) });
+  for (let round = 0; round < 3; round++) {
+    for (let cycle = 0; cycle < 5; cycle++) await app.locks.withLock('ended', { wait: 20_000 }, async () => {});
+    await db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1', ['ended']);
+  }
+  await app.locks.withLock('ended', { wait: 20_000 }, async () => {});
+  await app.close();
+});
+
+it('closes a connection whose statement takes too long, and goes on with others', async () => {
+  const app = await startLockApp({
+    backend: leaseTable({ connectionString: server.url, query_timeout: 500 }),
+    commandTimeout: 20_000,
+  });
+  for (let cycle = 0; cycle < 5; cycle++) await app.locks.withLock('stuck', async () => {});
+  const client = await db.connect();
+  await client.query('BEGIN');
+  await client.query('SELECT 1 FROM nest_redis_lock.locks FOR UPDATE');
+  await expect(app.locks.tryAcquire('stuck')).rejects.toThrow(/"stuck" failed/);
+  await app.locks.withLock('not-stuck', { wait: 20_000 }, async () => {});
+  await client.query('ROLLBACK');
+  client.release();
+  await app.locks.withLock('stuck', { wait: 20_000 }, async () => {});
+  await app.close();
+});
+
+describe('a user without rights', () => {
+  beforeAll(async () => {
+    await db.query('CREATE ROLE limited LOGIN');
+  });
+  const url = () => server.url.replace('postgres@', 'limited@');
+
+  it('learns in one line how to create what is missing', async () => {
+    const app = startLockApp({ backend: leaseTable(url(), { schema: 'not_there' }), failFast: true });
+    await expect(app).rejects.toThrow(/PostgreSQL at 127\.0\.0\.1.*may not create it.*docs\/postgres\.sql/);
+  });
+
+  it('learns which rights it lacks', async () => {
+    const app = startLockApp({ backend: leaseTable(url()), failFast: true });
+    await expect(app).rejects.toThrow(/user "limited" lacks rights: GRANT USAGE ON SCHEMA nest_redis_lock/);
+  });
+
+  it('creates nothing where "migrate" is false', async () => {
+    const app = startLockApp({
+      backend: leaseTable(server.url, { schema: 'elsewhere', migrate: false }),
+      failFast: true,
+    });
+    await expect(app).rejects.toThrow(/"migrate" is false; run docs\/postgres\.sql/);
+  });
+});
+
+it('ships the SQL that it runs', () => {
+  const expected = `BEGIN;\n${leaseTableSql('nest_redis_lock')}${sequenceSql('nest_redis_lock')}COMMIT;\n`;
+  expect(readFileSync(SQL, 'utf8')).toBe(expected);
+});
+
+it('tells the holder of an advisory lock within a second that its session was ended', async () => {
+  const app = await startLockApp({ backend: advisory({ connectionString: server.url, application_name: 'killed' }) });
+  const lock = await app.locks.acquire('session', { ttl: 30_000 });
+  const { signal } = lock;
+  const lost = new Promise((resolve) => signal.addEventListener('abort', resolve));
+  const start = performance.now();
+  await db.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'killed'`);
+  await lost;
+  expect(performance.now() - start).toBeLessThan(1_000);
+  expect(lock.held).toBe(false);
+  await app.locks.withLock('session', async (next) => expect(next.fencingToken).toBeGreaterThan(lock.fencingToken));
+  await app.close();
+});
+
+it('shares one wait among names that it takes one by one, and gives back those that it got', async () => {
+  const [one, two] = await Promise.all([1, 2].map(() => startLockApp({ backend: advisory(server.url) })));
+  const [first, second] = [await one!.locks.acquire('composite:1'), await one!.locks.acquire('composite:2')];
+  const waiting = two!.locks.acquire(['composite:1', 'composite:2'], { wait: 3_000 }).catch((error: unknown) => error);
+  setTimeout(() => void first.release(), 2_000);
+  const error = await waiting;
+  expect(error).toBeInstanceOf(LockTimeoutError);
+  // A wait for each name would take 5 s.
+  expect((error as LockTimeoutError).waited).toBeLessThan(4_900);
+  await eventually(async () => !(await one!.locks.isLocked('composite:1')));
+  await second.release();
+  await Promise.all([one!.close(), two!.close()]);
+});
+
+it.each(['leaseTable', 'advisory'])(
+  'keeps a process alive that only uses locks of %s, until it has closed',
+  async (kind) => {
+    const child = Child.start('locks-on-postgres.mjs', [server.url, kind]);
+    expect(await child.exited).toBe(0);
+    expect(await child.says('refused')).toBe('LOCK_TIMEOUT');
+    await child.says('released');
+    await child.says('closed');
+  },
+);
+
+it.each([
+  [() => leaseTable('secret'), /Option "connection" is "..."; give a Pool of pg/],
+  [() => leaseTable({}, { schema: 'Bad Name' }), /Option "schema" is "Bad Name"; give a name/],
+  [() => advisory({}, { sessions: 0 }), /Option "sessions" is 0; give a whole number/],
+  [() => postgres({}, { kind: 'table' as 'leaseTable' }), /Option "kind" is "table"; give 'leaseTable' or 'advisory'/],
+  [() => postgres({}, null as never), /Option "options" is null; give an object of options/],
+  [() => leaseTable({ url: 'postgres://db' } as object), /Option "connection" has "url"; give "connectionString"/],
+  [() => advisory({ uri: 'postgres://db' } as object), /Option "connection" has "uri"; give "connectionString"/],
+])('refuses bad options by name, case %#', (make, message) => {
+  expect(make).toThrow(message);
+});

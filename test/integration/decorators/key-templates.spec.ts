@@ -1,0 +1,367 @@
+import 'reflect-metadata';
+import { Inject, Injectable } from '@nestjs/common';
+import { Test } from '@nestjs/testing';
+import fc from 'fast-check';
+import {
+  Cached,
+  CacheEvict,
+  CacheKeyError,
+  CachePut,
+  DistributedLock,
+  LockConfigError,
+  LockKeyError,
+  LockService,
+  LockUpgradeError,
+  memory,
+} from 'nest-redis-lock';
+import { RedisLockTestingModule } from 'nest-redis-lock/testing';
+import { lockKey } from '../../../lib/backends/redis/locks/redis-lock-keys.js';
+import { compileKeyTemplate } from '../../../lib/decorators/key-template.js';
+import { resolveModuleOptions } from '../../../lib/redis-lock.options.js';
+import { cacheApp, type CacheApp } from '../../support/cache-app.js';
+import { Gate } from '../../support/gate.js';
+import { startLockApp } from '../../support/lock-app.js';
+
+function names(template: string, ...args: unknown[]): readonly string[] {
+  return compileKeyTemplate(template, LockKeyError)(args);
+}
+
+const uuid = '550e8400-e29b-41d4-a716-446655440000';
+const text = fc
+  .array(fc.constantFrom('-', '_', ':', '%', '%2D', '2D', '/', ' ', '{', '}', 'a', '7', 'é', '😀'), {
+    minLength: 1,
+    maxLength: 5,
+  })
+  .map((parts) => parts.join(''));
+
+describe('the name that a template makes', () => {
+  it.each([
+    ['order-<0>', [uuid], `order-${uuid}`],
+    ['order_<0>_items', ['a_b-c'], 'order_a_b-c_items'],
+    ['user/<0>', ['a/b@c.de'], 'user/a/b@c.de'],
+    ['order:<0>:<1>', [uuid, 'a-b_c'], `order:${uuid}:a-b_c`],
+    ['order-<0>:<1>-x', ['a-b', 'c-d'], 'order-a-b:c-d-x'],
+    ['order:<0>', ['é €😀'], 'order:é €😀'],
+  ])('of %s and %j is %s, as one would write it by hand', (template, args, name) => {
+    expect(names(template, ...args)).toEqual([name]);
+  });
+
+  it.each([
+    ['order:<0>', ['a:b%{c}'], 'order:a%3Ab%25%7Bc%7D'],
+    ['price-<0>-<1>', ['a-b', 'c_d'], 'price-a%2Db-c_d'],
+    ['<0> -- <1>:<2>', ['a - b', 'c d', 'e f'], 'a%20-%20b -- c%20d:e f'],
+    ['<0>€<1>', ['1€', '2'], '1%E2%82%AC€2'],
+  ])('of %s and %j is %s: what separates is escaped', (template, args, name) => {
+    expect(names(template, ...args)).toEqual([name]);
+  });
+
+  it('is never that of other arguments', () => {
+    const between = fc.constantFrom(
+      ':',
+      '-',
+      '--',
+      ' - ',
+      '_',
+      '/',
+      'x-',
+      '-x',
+      '%-',
+      '-%',
+      'a:b',
+      ':-',
+      '-:',
+      '%3A-',
+      '😀',
+    );
+    const around = fc.constantFrom('', 'a', '-', ':', 'a-', '%', 'é-');
+    const count = fc.integer({ min: 1, max: 4 });
+    fc.assert(
+      fc.property(
+        count.chain((n) =>
+          fc.record({
+            head: around,
+            tail: around,
+            literals: fc.array(between, { minLength: n - 1, maxLength: n - 1 }),
+            one: fc.array(text, { minLength: n, maxLength: n }),
+            other: fc.array(text, { minLength: n, maxLength: n }),
+          }),
+        ),
+        ({ head, tail, literals, one, other }) => {
+          fc.pre(JSON.stringify(one) !== JSON.stringify(other));
+          const template = head + one.map((_, index) => `<${index}>${literals[index] ?? ''}`).join('') + tail;
+          expect(names(template, ...one)).not.toEqual(names(template, ...other));
+        },
+      ),
+      { numRuns: 20_000 },
+    );
+  });
+
+  it('is never that of a value moved over a separator', () => {
+    const literal = fc.constantFrom('-', '--', ':', '_', ' - ', '%-', 'x-', '/');
+    fc.assert(
+      fc.property(literal, text, text, text, (between, a, b, c) => {
+        const template = `<0>${between}<1>`;
+        expect(names(template, `${a}${between}${b}`, c)).not.toEqual(names(template, a, `${b}${between}${c}`));
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+
+  it('differs between templates of other numbers of parts', () => {
+    fc.assert(
+      fc.property(text, text, text, (a, b, c) => {
+        expect(names('<0>:<1>', a, b)).not.toEqual(names('<0>:<1>:<2>', a, b, c));
+      }),
+    );
+  });
+});
+
+describe('a template in the manner of another library', () => {
+  it.each([
+    ['user:{0}', '{0}'],
+    ['{0}', '{0}'],
+    ['{0}:cart', '{0}'],
+    ['{id}', '{id}'],
+    ['user:{id}', '{id}'],
+    ['user:{id}:<0>', '{id}'],
+    ['user:{{id}}', '{{id}'],
+    ['user:{user.id}', '{user.id}'],
+    ['{shop}:{0}', '{0}'],
+    ['me:${userId}', '${userId}'],
+    ['${userId}', '${userId}'],
+    ['#id', '#id'],
+    ['user:#id', '#id'],
+    ['#user.id', '#user.id'],
+    ["'user:' + #id", '#id'],
+    ['#{id}', '#{id}'],
+    ['user:$id', '$id'],
+    ['user:$1', '$1'],
+  ])('%s is refused, naming %s', (template, found) => {
+    const decorations: [() => unknown, typeof LockKeyError | typeof CacheKeyError][] = [
+      [() => DistributedLock(template), LockKeyError],
+      [() => DistributedLock(['fine:<0>', template]), LockKeyError],
+      [() => Cached(template), CacheKeyError],
+      [() => Cached('fine', { tags: [template] }), CacheKeyError],
+      [() => CachePut(template), CacheKeyError],
+      [() => CacheEvict(template), CacheKeyError],
+      [() => CacheEvict('fine', { prefix: template }), CacheKeyError],
+    ];
+    for (const [decorate, KeyError] of decorations) {
+      expect(decorate).toThrow(KeyError);
+      expect(decorate).toThrow(`"${template}": "${found}" would be text`);
+      expect(decorate).toThrow(/write <\d+>/);
+    }
+  });
+
+  it('is refused with the placeholder to write instead', () => {
+    expect(() => DistributedLock('user:{1}')).toThrow('write <1>;');
+    expect(() => DistributedLock('user:{id}')).toThrow('write <0> for the first argument, <0.id> for');
+  });
+
+  it.each([
+    '{shop}:a',
+    '{shop}<0>',
+    '{<0>}:cart',
+    'cart:{<0>}',
+    'c#',
+    'room#general',
+    '#<0>',
+    'cost$',
+    'a:id',
+    '/order/:id',
+    '$',
+    '#',
+    '*',
+  ])('%s is none', (template) => {
+    expect(names(template, 'x')).toHaveLength(1);
+  });
+});
+
+describe('<#n>', () => {
+  it('makes a key part of an object, whatever the order of its properties', () => {
+    const [one] = names('list:<#0>', { page: 1, filter: { color: 'red', size: [1, 2] } });
+    const [same] = names('list:<#0>', { filter: { size: [1, 2], color: 'red' }, page: 1 });
+    const [other] = names('list:<#0>', { filter: { size: [2, 1], color: 'red' }, page: 1 });
+    expect(one).toMatch(/^list:[0-9a-f]{64}$/);
+    expect(same).toBe(one);
+    expect(other).not.toBe(one);
+  });
+
+  it('takes a path, and walks a list', () => {
+    const query = { filter: { a: 1 }, items: [{ a: 1 }, { a: 2 }] };
+    const [whole] = names('<#0>', query.filter);
+    expect(names('<#0.filter>', query)).toEqual([whole]);
+    expect(names('<#0.items.*>', query)).toEqual([whole, names('<#0>', { a: 2 })[0]]);
+  });
+
+  it('refuses what cannot be hashed, with the error of the decorator', () => {
+    const cycle: { self?: object } = {};
+    cycle.self = cycle;
+    expect(() => names('list:<#0>', undefined)).toThrow(LockKeyError);
+    expect(() => names('list:<#0>', { f: () => 1 })).toThrow(/"list:<#0>": <#0>: What is at \.f is a function/);
+    expect(() => names('list:<#0>', cycle)).toThrow(/\.self is a cycle/);
+  });
+
+  it('is named where an object stands without it', () => {
+    expect(() => names('list:<0.filter>', { filter: {} })).toThrow(/is an object; .*<#0\.filter>/);
+  });
+});
+
+describe('half a surrogate pair', () => {
+  it.each(['\ud800', 'a\udfff', '\udc00\ud800'])('is refused in %j', async (half) => {
+    expect(() => names('order:<0>', half)).toThrow(LockKeyError);
+    expect(() => names('order:<0>', half)).toThrow(/half a surrogate pair/);
+    expect(() => DistributedLock(`order:${half}`)).toThrow(LockKeyError);
+    await using app = await startLockApp({ backend: memory() });
+    const locks = app.app.get(LockService);
+    await expect(locks.acquire(half)).rejects.toThrow(LockKeyError);
+    await expect(locks.withLock(['fine', half], async () => {})).rejects.toThrow(/half a surrogate pair/);
+    await expect(locks.inspect(half)).rejects.toThrow(LockKeyError);
+  });
+});
+
+describe('names of locks at Redis', () => {
+  it('are never the same key', () => {
+    const name = fc
+      .array(fc.constantFrom('}', '%', '7D', '25', 'a', '%7D', '%25'), { minLength: 1, maxLength: 6 })
+      .map((parts) => parts.join(''));
+    fc.assert(
+      fc.property(name, name, (one, other) => {
+        fc.pre(one !== other);
+        const prefix = undefined;
+        expect(lockKey({ prefix, name: one })).not.toBe(lockKey({ prefix, name: other }));
+      }),
+      { numRuns: 10_000 },
+    );
+  });
+
+  it.each([
+    ['}a', 'lock:{%7Da}'],
+    ['%7Da', 'lock:{%257Da}'],
+    ['%41', 'lock:{%41}'],
+    ['a}b%7D', 'lock:{a}b%7D}'],
+  ])('of %s is %s', (name, key) => {
+    expect(lockKey({ prefix: undefined, name })).toBe(key);
+  });
+});
+
+describe('a value cached by a template', () => {
+  class Orders {
+    loads = 0;
+
+    @Cached('order-<0>')
+    async find(id: string): Promise<string> {
+      this.loads += 1;
+      return `${id} ${this.loads}`;
+    }
+  }
+
+  let app: CacheApp;
+  let orders: Orders;
+
+  beforeEach(async () => {
+    app = await cacheApp({ providers: [Orders] });
+    orders = app.app.get(Orders);
+  });
+  afterEach(() => app.close());
+
+  it('is found under the key that one would write by hand', async () => {
+    const first = await orders.find(uuid);
+    expect(await app.cache.get(`order-${uuid}`)).toBe(first);
+    await app.cache.invalidate(`order-${uuid}`);
+    expect(await orders.find(uuid)).not.toBe(first);
+  });
+
+  it('is deleted by the prefix that one would write by hand', async () => {
+    await orders.find(uuid);
+    expect(await app.cache.deleteByPrefix('order-550e8400-')).toBe(1);
+  });
+
+  it('refuses half a surrogate pair as a key', async () => {
+    await expect(app.cache.get('a\ud800')).rejects.toThrow(CacheKeyError);
+    await expect(app.cache.set('\udc00', 1)).rejects.toThrow(CacheKeyError);
+    await expect(app.cache.invalidate(['fine', '\ud800'])).rejects.toThrow(CacheKeyError);
+    await expect(app.cache.set('fine', 1, { tags: ['\ud800'] })).rejects.toThrow();
+    await expect(orders.find('\ud800')).rejects.toThrow(CacheKeyError);
+  });
+});
+
+describe('a method that reads', () => {
+  @Injectable()
+  class Prices {
+    readonly entered: Gate[] = [];
+    gate = new Gate();
+
+    @DistributedLock('prices:<0>', { mode: 'read' })
+    async quote(_list: string): Promise<string> {
+      return 'read';
+    }
+
+    @DistributedLock('prices:<0>', { mode: 'read' })
+    async quoteSlowly(_list: string, entered: Gate): Promise<void> {
+      entered.open();
+      await this.gate.opened;
+    }
+
+    @DistributedLock('prices:<0>')
+    async import(list: string): Promise<string> {
+      return this.quote(list);
+    }
+  }
+
+  @Injectable()
+  class Shop {
+    constructor(@Inject(Prices) private readonly prices: Prices) {}
+
+    @DistributedLock('prices:<0>', { mode: 'read' })
+    async importWhileReading(list: string): Promise<string> {
+      return this.prices.import(list);
+    }
+
+    @DistributedLock('prices:<0>', { mode: 'read' })
+    async quoteWhileReading(list: string): Promise<string> {
+      return this.prices.quote(list);
+    }
+  }
+
+  async function start() {
+    const testing = Test.createTestingModule({
+      imports: [RedisLockTestingModule.forRoot()],
+      providers: [Prices, Shop],
+    });
+    const app = await testing.compile();
+    await app.init();
+    return { app, prices: app.get(Prices), shop: app.get(Shop), locks: app.get(LockService) };
+  }
+
+  it('lets decorated methods read together, and one write alone', async () => {
+    const { app, prices, locks } = await start();
+    const [one, two] = [new Gate(), new Gate()];
+    const calls = [prices.quoteSlowly('today', one), prices.quoteSlowly('today', two)];
+    await Promise.all([one.opened, two.opened]);
+    const writing = prices.import('today');
+    expect(await locks.tryAcquire('prices:today')).toBeNull();
+    prices.gate.open();
+    await Promise.all(calls);
+    expect(await writing).toBe('read');
+    expect(await locks.isLocked('prices:today')).toBe(false);
+    await app.close();
+  });
+
+  it('lets a decorated method read inside of one that reads, and refuses one that writes', async () => {
+    const { app, shop, locks } = await start();
+    expect(await shop.quoteWhileReading('today')).toBe('read');
+    const refused = shop.importWhileReading('today');
+    await expect(refused).rejects.toBeInstanceOf(LockUpgradeError);
+    await expect(refused).rejects.toMatchObject({ code: 'LOCK_UPGRADE', keys: ['prices:today'], statusCode: 500 });
+    await expect(refused).rejects.toThrow(/from the beginning/);
+    expect(await locks.isLocked('prices:today')).toBe(false);
+    await app.close();
+  });
+
+  it('refuses to read by default: locks that say nothing are held alone', () => {
+    const options = { backend: memory(), defaults: { mode: 'read' } } as const;
+    expect(() => resolveModuleOptions(options)).toThrow(LockConfigError);
+    expect(() => resolveModuleOptions(options)).toThrow(/defaults\.mode/);
+  });
+});

@@ -1,0 +1,137 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { Child } from '../../support/child.js';
+
+describe('the code that is loaded', () => {
+  const PROGRAM = fileURLToPath(new URL('../../support/programs/locks-once.mjs', import.meta.url));
+
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'nest-redis-lock-loaded-'));
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+
+  /** The files that were loaded by an application that takes one lock. */
+  function filesLoaded(how: string, cache?: object | false): Promise<string> {
+    return filesLoadedBy([PROGRAM, how, ...(cache === undefined ? [] : [JSON.stringify(cache)])]);
+  }
+
+  /** The files that Node.js loaded with these arguments; V8 tells them. */
+  async function filesLoadedBy(args: readonly string[]): Promise<string> {
+    await promisify(execFile)(process.execPath, args, { env: { ...process.env, NODE_V8_COVERAGE: folder } });
+    const reports = await Promise.all((await readdir(folder)).map((file) => readFile(join(folder, file), 'utf8')));
+    const scripts = reports.flatMap((report) => (JSON.parse(report) as { result: { url: string }[] }).result);
+    return scripts.map(({ url }) => url).join('\n');
+  }
+
+  describe.each(['import', 'require'])('with %s', (how) => {
+    it('locks alone load no code of the cache', async () => {
+      const loaded = await filesLoaded(how, false);
+      expect(loaded).toMatch('/lock/lock.service.js');
+      expect(loaded).not.toMatch(/\/cache-engine\.js|\/first-level\.js|\/lru-cache\/|\/msgpackr\//);
+    });
+
+    it('the main entry loads no client of another store than Redis', async () => {
+      expect(await filesLoaded(how)).not.toMatch(/\/node_modules\/(pg|mysql2|@redis|node-zookeeper-client)[/-]/);
+    });
+
+    it('the main entry loads no code of the command line', async () => {
+      const loaded = await filesLoaded(how);
+      expect(loaded).toMatch('/lock/lock.service.js');
+      expect(loaded).not.toMatch(/\/dist\/cli\/|\/node_modules\/(commander|cli-table3)\//);
+    });
+
+    it('a cache without a first level does not load its library', async () => {
+      const loaded = await filesLoaded(how);
+      expect(loaded).toMatch('/cache/cache-engine.js');
+      expect(loaded).not.toMatch(/\/first-level\.js|\/lru-cache\/|\/msgpackr\//);
+    });
+
+    it.each([{ l1: {} }, { memory: {} }])('a cache with %j loads it', async (cache) => {
+      expect(await filesLoaded(how, cache)).toMatch('/lru-cache/');
+    });
+  });
+
+  type How = 'import' | 'require';
+  interface Manifest {
+    readonly dependencies: Readonly<Record<string, string>>;
+    readonly peerDependencies: Readonly<Record<string, string>>;
+    readonly exports: Readonly<Record<string, string | Readonly<Record<How, { readonly default: string }>>>>;
+  }
+
+  const ROOT = new URL('../../../', import.meta.url);
+  const NEST = ['@nestjs/common', 'ms', 'reflect-metadata', 'rxjs'];
+  /** ioredis loads the first of them, too. */
+  const IOREDIS = ['cluster-key-slot', 'ioredis'];
+
+  /** What each subpath loads at its start, of the packages that package.json names. */
+  const LOADED: readonly (readonly [subpath: string, packages: readonly string[]])[] = [
+    ['.', ['@nestjs/core', 'etag', 'fresh', ...IOREDIS, ...NEST]],
+    ['./memory', []],
+    ['./redlock', [...IOREDIS, ...NEST]],
+    ['./testing', ['@nestjs/core', ...IOREDIS, 'lru-cache', ...NEST]],
+    ['./mysql', ['mysql2', ...NEST]],
+    ['./postgres', ['pg', ...NEST]],
+    ['./etcd', ['undici', ...NEST]],
+    ['./zookeeper', ['node-zookeeper-client', ...NEST]],
+    ['./prometheus', NEST],
+    ['./terminus', ['@nestjs/core', '@nestjs/terminus', ...NEST]],
+    ['./opentelemetry', ['@opentelemetry/api', ...NEST]],
+    ['./admin', NEST],
+  ];
+
+  describe('a subpath', () => {
+    let manifest: Manifest;
+    beforeAll(async () => {
+      manifest = JSON.parse(await readFile(new URL('package.json', ROOT), 'utf8')) as Manifest;
+    });
+
+    it('is in this table', () => {
+      const code = Object.entries(manifest.exports).filter(([, target]) => typeof target === 'object');
+      expect(LOADED.map(([subpath]) => subpath).toSorted()).toEqual(code.map(([subpath]) => subpath).toSorted());
+    });
+
+    it.each(
+      LOADED.flatMap(([subpath, packages]) =>
+        (['import', 'require'] as const).map((how) => ({ subpath, how, packages })),
+      ),
+    )('$subpath loads these and no other packages with $how: $packages', async ({ subpath, how, packages }) => {
+      const targets = manifest.exports[subpath] as Record<How, { default: string }>;
+      const file = JSON.stringify(fileURLToPath(new URL(targets[how].default, ROOT)));
+      const program =
+        how === 'import' ? ['--input-type=module', '-e', `await import(${file})`] : ['-e', `require(${file})`];
+      const loaded = await filesLoadedBy(program);
+      const named = Object.keys({ ...manifest.dependencies, ...manifest.peerDependencies });
+      expect(named.filter((name) => loaded.includes(`/node_modules/${name}/`)).toSorted()).toEqual(packages.toSorted());
+      expect(loaded).toMatch(targets[how].default.slice(1));
+    });
+  });
+});
+
+describe('two copies of the package', () => {
+  /** Of a class that the CommonJS copy decorates, in an application with the module of the other copy. */
+  let answers: Record<string, string> & { paths: { esm: string; cjs: string } };
+  beforeAll(async () => {
+    const child = Child.start('two-copies.mjs');
+    answers = await child.says('answers', 30_000);
+    expect(await child.exited).toBe(0);
+  }, 40_000);
+
+  it.each(['lock as a class', 'lock as a value', 'lock wired', 'cache as a class', 'cache as a value', 'cache wired'])(
+    '%s is refused, and both copies are named by their paths',
+    (how) => {
+      const { paths } = answers;
+      expect(answers[how]).toMatch(/^(Lock|Cache)ConfigError: /);
+      expect(answers[how]).toContain(`decorated with the copy of nest-redis-lock in ${paths.cjs}, but`);
+      expect(answers[how]).toContain(`RedisLockModule is imported from the copy in ${paths.esm};`);
+    },
+  );
+
+  it.each(['mocked', 'both modules, as a class', 'both modules, as a value'])('%s works', (how) => {
+    expect(answers[how]).toBe('ran');
+  });
+});

@@ -1,0 +1,233 @@
+import { jest } from '@jest/globals';
+import { createClient } from '@redis/client';
+import { Cluster, Command, type Redis } from 'ioredis';
+import { redlock } from 'nest-redis-lock/redlock';
+import { RedisCacheBus } from '../../../lib/backends/redis/cache/redis-cache-bus.js';
+import { EncodedCall } from '../../../lib/backends/redis/connection/encoded-call.js';
+import { redisScript } from '../../../lib/backends/redis/connection/redis-script.js';
+import { ScriptRunner } from '../../../lib/backends/redis/connection/script-runner.js';
+import { VersionsInUse } from '../../../lib/backends/redis/connection/versions-in-use.js';
+import { LockInspection } from '../../../lib/backends/redis/locks/lock-inspection.js';
+import { RENEW } from '../../../lib/backends/redis/locks/release.lua.js';
+import type { Notice } from '../../../lib/contracts/store.js';
+
+const SCRIPT = redisScript('return 1');
+const IGNORED = { settle: () => {}, fail: () => {} };
+
+it.each(['name', 'Straße', '名前', '🔒'])('encodes %s as the client does', (name) => {
+  const encoded = new EncodedCall(SCRIPT, [`{${name}}`, 'key'], [name, 1.5, 1_760_000_000_000_128]).command(IGNORED);
+  const usual = new Command('evalsha', [SCRIPT.sha1, 2, `{${name}}`, 'key', name, 1.5, 1_760_000_000_000_128]);
+  expect(encoded.toWritable({})).toBe(usual.toWritable({}));
+});
+
+it('encodes the arguments for a call that is alone', () => {
+  const encoded = new EncodedCall(SCRIPT, ['key'], ['ticket', 1], ['ticket']).command(IGNORED);
+  expect(encoded.toWritable({})).toBe(new Command('evalsha', [SCRIPT.sha1, 1, 'key', 'ticket']).toWritable({}));
+});
+
+it('keeps an error of those who wait for the reply out of the client that reads it', () => {
+  const later = jest.spyOn(globalThis, 'queueMicrotask').mockImplementation(() => {});
+  try {
+    const failure = new Error('of a listener');
+    const settle = () => {
+      throw failure;
+    };
+    const call = new EncodedCall(SCRIPT, [], []);
+    const command = call.command({ settle, fail: () => {} });
+    expect(() => command.resolve(Buffer.from('reply'))).not.toThrow();
+    expect(later.mock.calls).toHaveLength(1);
+    expect(later.mock.calls[0]?.[0]).toThrow(failure);
+  } finally {
+    later.mockRestore();
+  }
+});
+
+/** A client whose server answers EVALSHA with these errors, one after the other, and then with 7. */
+function refusing(...refusals: string[]): { client: Redis; sent: () => number } {
+  let sent = 0;
+  const evalsha = async () => {
+    sent += 1;
+    const refusal = refusals.shift();
+    if (refusal !== undefined) throw new Error(refusal);
+    return 7;
+  };
+  const client = { evalsha, status: 'ready', isCluster: false, on: () => client, off: () => client };
+  return { client: client as unknown as Redis, sent: () => sent };
+}
+
+it.each([
+  'LOADING Redis is loading the dataset in memory',
+  'TRYAGAIN Multiple keys request during rehashing of slot',
+  'CLUSTERDOWN The cluster is down',
+  'MOVED 866 127.0.0.1:7001',
+  'ASK 866 127.0.0.1:7001',
+  'Too many Cluster redirections. Last error: ReplyError: TRYAGAIN Multiple keys request during rehashing of slot',
+  "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+])('sends again what is refused with %s', async (refusal) => {
+  const { client, sent } = refusing(refusal, refusal, refusal);
+  expect(await new ScriptRunner(client).run(RENEW, ['a', 'b'], [1, 2, 1])).toBe(7);
+  expect(sent()).toBe(4);
+});
+
+it('sends any other command again, too', async () => {
+  const refusals = ['LOADING Redis is loading the dataset in memory', 'CLUSTERDOWN The cluster is down'];
+  const { client } = refusing();
+  const runner = new ScriptRunner(client);
+  const answer = await runner.command(async () => {
+    const refusal = refusals.shift();
+    if (refusal !== undefined) throw new Error(refusal);
+    return 'PONG';
+  });
+  expect([answer, refusals]).toEqual(['PONG', []]);
+});
+
+it('does not send again for longer than a command may take, nor after a permanent refusal', async () => {
+  const refusal = 'LOADING Redis is loading the dataset in memory';
+  const loading = refusing(...Array.from({ length: 1_000 }, () => refusal));
+  await expect(new ScriptRunner(loading.client).run(RENEW, [], [])).rejects.toThrow(refusal);
+  expect(loading.sent()).toBeLessThan(30);
+  const wrong = refusing('WRONGTYPE Operation against a key holding the wrong kind of value');
+  await expect(new ScriptRunner(wrong.client).run(RENEW, [], [])).rejects.toThrow('WRONGTYPE');
+  expect(wrong.sent()).toBe(1);
+});
+
+describe('the versions in use', () => {
+  const MINUTE = 60_000;
+
+  let client: { status: string; options: object };
+  let answer: readonly string[];
+  let noted: string[];
+  let notices: Notice[];
+  let versions: VersionsInUse;
+
+  beforeEach(() => {
+    jest.useFakeTimers();
+    client = { status: 'ready', options: {} };
+    answer = [];
+    noted = [];
+    notices = [];
+    const run = async (_script: unknown, [key = '']: readonly string[]) => {
+      noted.push(key);
+      return answer;
+    };
+    const scripts = { client, run } as unknown as ScriptRunner;
+    versions = new VersionsInUse(scripts, (notice) => notices.push(notice), { version: 2, earliest: 2 });
+  });
+  afterEach(() => {
+    versions.close();
+    jest.useRealTimers();
+  });
+
+  it('notes the version once a minute for each key, until it is closed', async () => {
+    await versions.note('one', 'locks');
+    await versions.note('two', 'locks');
+    expect(noted).toEqual(['one', 'two']);
+    await jest.advanceTimersByTimeAsync(MINUTE);
+    expect(noted).toEqual(['one', 'two', 'one', 'two']);
+    versions.close();
+    await versions.note('three', 'locks');
+    await jest.advanceTimersByTimeAsync(10 * MINUTE);
+    expect(noted).toHaveLength(4);
+  });
+
+  it('notes nothing while there is no connection', async () => {
+    await versions.note('one', 'locks');
+    client.status = 'reconnecting';
+    await jest.advanceTimersByTimeAsync(5 * MINUTE);
+    expect(noted).toEqual(['one']);
+    client.status = 'ready';
+    await jest.advanceTimersByTimeAsync(MINUTE);
+    expect(noted).toEqual(['one', 'one']);
+  });
+
+  it('warns within a minute of a version that comes later, once', async () => {
+    await versions.note('one', 'locks');
+    answer = ['1', '1'];
+    await jest.advanceTimersByTimeAsync(MINUTE);
+    expect(notices.map(({ message }) => message)).toEqual([expect.stringMatching(/protocol 1 use the same locks/)]);
+    await jest.advanceTimersByTimeAsync(5 * MINUTE);
+    expect(notices).toHaveLength(1);
+  });
+});
+
+/** Answers every look at a lock with the same holder and waiters, and counts what is read besides. */
+class CountingScripts {
+  readonly read: string[] = [];
+
+  async run(): Promise<unknown> {
+    return ['one:1', 30_000, '8', 2, 0, ['two:1', 'one:2', 'foreign']];
+  }
+
+  async command(send: (client: { get(key: string): Promise<string> }) => Promise<string>): Promise<string> {
+    return send({
+      get: async (key) => {
+        this.read.push(key);
+        return key.includes('one') ? 'web-1' : 'web-2';
+      },
+    });
+  }
+}
+
+it('reads the label of each process once for the locks of a page', async () => {
+  const scripts = new CountingScripts();
+  const inspection = new LockInspection(scripts as unknown as ScriptRunner);
+  const page = Array.from({ length: 50 }, (_, index) => inspection.inspect({ name: `order:${index}` }));
+  for (const state of await Promise.all(page)) {
+    expect(state).toMatchObject({
+      label: 'web-1',
+      waiters: [{ ticket: 'two:1', label: 'web-2' }, { ticket: 'one:2', label: 'web-1' }, { ticket: 'foreign' }],
+    });
+  }
+  expect(scripts.read).toEqual(['lock:{one}:label', 'lock:{two}:label']);
+  await inspection.inspect({ name: 'order:7' });
+  expect(scripts.read).toHaveLength(4);
+});
+
+const LISTENER = {
+  onInvalidated: () => {},
+  onLoadEnded: () => {},
+  onTagInvalidated: () => {},
+  onPrefixInvalidated: () => {},
+  onDeletionScheduled: () => {},
+  onDisconnected: () => {},
+  onConnected: () => {},
+};
+
+it('leaves no listener on a Cluster of the user that never had a node', () => {
+  const cluster = new Cluster([{ host: '127.0.0.1', port: 1 }], { lazyConnect: true });
+  const before = cluster.listenerCount('+node');
+  const bus = new RedisCacheBus(new ScriptRunner(cluster), 'cache:bus');
+  bus.listen(LISTENER);
+  expect(cluster.listenerCount('+node')).toBe(before + 1);
+  bus.close();
+  expect(cluster.listenerCount('+node')).toBe(before);
+  cluster.disconnect();
+});
+
+const open = () => createClient({ url: 'redis://127.0.0.1:1' });
+
+it.each([0, Infinity])('leaves a limit of %s listeners as it is', async (limit) => {
+  const clients = [open(), open(), open()];
+  for (const client of clients) client.setMaxListeners(limit);
+  const backend = redlock(clients);
+  expect(clients.map((client) => client.getMaxListeners())).toEqual([limit, limit, limit]);
+  await backend.close?.();
+  expect(clients.map((client) => client.getMaxListeners())).toEqual([limit, limit, limit]);
+});
+
+it('lowers the limit of listeners that it has raised', async () => {
+  const clients = [open(), open(), open()];
+  const before = clients.map((client) => client.getMaxListeners());
+  const backend = redlock(clients);
+  expect(clients[0]?.getMaxListeners()).toBeGreaterThan(before[0] ?? Infinity);
+  await backend.close?.();
+  expect(clients.map((client) => client.getMaxListeners())).toEqual(before);
+});
+
+it.each([0, 1, Infinity])('closes after the application has set a limit of %s listeners', async (limit) => {
+  const clients = [open(), open(), open()];
+  const backend = redlock(clients);
+  for (const client of clients) client.setMaxListeners(limit);
+  await backend.close?.();
+  expect(clients.map((client) => client.getMaxListeners())).toEqual([limit, limit, limit]);
+});

@@ -1,0 +1,154 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { CacheOperations } from 'nest-redis-lock';
+import type { CacheStore } from '../../lib/contracts/cache-store.js';
+import { CacheBackendError } from '../../lib/errors/cache-errors.js';
+import { eventually } from '../support/eventually.js';
+import { scriptedCache } from '../support/scripted-cache.js';
+
+type Step = 'invalidate' | 'invalidateTag' | 'deleteMatching' | 'ping';
+
+/** Refuses these steps until `allow` is called. */
+function refuse(store: CacheStore, ...steps: Step[]): { allow(): void } {
+  const before = steps.map((step) => [step, store[step]] as const);
+  const refusal = () => Promise.reject(new Error('refused'));
+  Object.assign(store, Object.fromEntries(steps.map((step) => [step, refusal])));
+  return { allow: () => void Object.assign(store, Object.fromEntries(before)) };
+}
+
+const THROW = { onRedisError: 'throw' } as const;
+
+describe('what a refused deletion covers', () => {
+  const deletions: Record<string, [Step, (cache: CacheOperations) => Promise<unknown>]> = {
+    'of the key': ['invalidate', (cache) => cache.del('k', THROW)],
+    'by tag': ['invalidateTag', (cache) => cache.deleteByTag('t', THROW)],
+    'by prefix': ['deleteMatching', (cache) => cache.deleteByPrefix('', THROW)],
+    'by pattern': ['deleteMatching', (cache) => cache.deleteByPattern('?', THROW)],
+  };
+
+  it.each(Object.keys(deletions))(
+    'rejects reads that shall not do without Redis, and loads nothing: %s',
+    async (name) => {
+      const [step, deletion] = deletions[name]!;
+      using scripted = scriptedCache();
+      const { cache, store } = scripted;
+      let loads = 0;
+      const load = () => (loads += 1);
+      await cache.set('k', 'old', { tags: ['t'] });
+      await cache.set('other', 'kept');
+      const refused = refuse(store, step);
+      await expect(deletion(cache)).rejects.toBeInstanceOf(CacheBackendError);
+      for (let time = 0; time < 3; time++) {
+        await expect(cache.get('k', THROW)).rejects.toThrow(/has not confirmed/);
+        await expect(cache.getOrSet('k', load, THROW)).rejects.toThrow(/has not confirmed/);
+        await expect(cache.getOrSet('k', load, { ...THROW, tags: ['t'] })).rejects.toThrow(/has not confirmed/);
+        await expect(cache.getOrSetMany(['k'], async () => [load()], THROW)).rejects.toThrow(/has not confirmed/);
+        await expect(cache.has('k')).rejects.toBeInstanceOf(CacheBackendError);
+      }
+      expect(loads).toBe(0);
+      expect(await cache.get('k')).toBeUndefined();
+      expect(await cache.getOrSet('k', load)).toBe(1);
+      if (name !== 'by prefix') expect(await cache.getOrSet('other', load, THROW)).toBe('kept');
+      refused.allow();
+      await eventually(() => cache.getOrSet('k', load, THROW).catch(() => 0));
+      expect(await cache.has('k')).toBe(true);
+    },
+  );
+
+  it('is deleted before anything depends on it', async () => {
+    using scripted = scriptedCache();
+    const { cache, store } = scripted;
+    for (const key of ['n', 'absent', 'there']) await cache.set(key, 100);
+    const refused = refuse(store, 'invalidate');
+    await cache.del(['n', 'absent', 'there']);
+    await expect(cache.incr('n', { ttl: '1h' })).rejects.toBeInstanceOf(CacheBackendError);
+    await expect(cache.ttl('there')).rejects.toBeInstanceOf(CacheBackendError);
+    await expect(cache.expire('there', '1m')).rejects.toBeInstanceOf(CacheBackendError);
+    expect(await cache.setIfAbsent('absent', 1)).toBe(false);
+    refused.allow();
+    expect(await Promise.all([cache.incr('n', { ttl: '1h' }), cache.incr('n', { ttl: '1h' })])).toEqual([1, 2]);
+    expect(await cache.setIfAbsent('absent', 'mine')).toBe(true);
+    expect(await cache.has('there')).toBe(false);
+    expect(scripted.engine.stats().unconfirmedInvalidations).toBe(0);
+    expect(await cache.mget(['n', 'absent'])).toEqual([2, 'mine']);
+  });
+});
+
+it('a deletion that is confirmed does not drop the barrier of another one that is not', async () => {
+  using scripted = scriptedCache();
+  const { cache, store } = scripted;
+  const refused = refuse(store, 'invalidate');
+  await cache.invalidate('row', { barrier: '1m' });
+  refused.allow();
+  await cache.invalidate('row');
+  await eventually(() => scripted.engine.stats().unconfirmedInvalidations === 0);
+  await cache.getOrSet('row', () => 'of a replica that lags behind');
+  expect(await cache.get('row')).toBeUndefined();
+});
+
+it('a deletion by pattern that is not confirmed covers what matches, and nothing else', async () => {
+  using scripted = scriptedCache();
+  const { cache, store } = scripted;
+  const shop = cache.namespace('shop[1]');
+  await shop.mset({ 'price:1': 'old', 'name:1': 'kept' });
+  await cache.mset({ 'price:1': 'kept', plain: 'kept' });
+  refuse(store, 'deleteMatching');
+  await shop.deleteByPattern('price:*');
+  expect(await shop.mget(['price:1', 'name:1'])).toEqual([undefined, 'kept']);
+  expect(await cache.mget(['price:1', 'plain'])).toEqual(['kept', 'kept']);
+});
+
+it('a deletion that looks at every key is tried again as soon as the store is back', async () => {
+  using scripted = scriptedCache({ breaker: { errors: 1, open: '1m' } });
+  const { cache, store, engine } = scripted;
+  const { ping } = store;
+  let tries = 0;
+  const { deleteMatching } = store;
+  store.deleteMatching = (request) => {
+    tries += 1;
+    return deleteMatching.call(store, request);
+  };
+  await cache.set('k', 1);
+  store.ping = () => Promise.reject(new Error('away'));
+  await cache.deleteByPrefix('k');
+  // By then it rests for longer than the store needs to be noticed.
+  await sleep(1_500);
+  expect([tries, engine.stats().unconfirmedInvalidations]).toEqual([0, 1]);
+  store.ping = ping;
+  const back = new Promise<void>((resolve) => engine.calls.whenBack(resolve));
+  await back;
+  await eventually(() => engine.stats().unconfirmedInvalidations === 0, { within: 1_000, every: 1 });
+});
+
+it('at the end of the application they are repeated until the store answers, even with an open breaker', async () => {
+  const scripted = scriptedCache({ breaker: { errors: 1, open: '1m' } });
+  const { cache, store, engine, logger } = scripted;
+  const keys = Array.from({ length: 150 }, (_, index) => `k:${index}`);
+  await cache.mset(Object.fromEntries(keys.map((key) => [key, 'old'])));
+  const { read } = store;
+  const refused = refuse(store, 'invalidate', 'deleteMatching', 'ping');
+  await cache.del(keys);
+  await cache.deleteByPrefix('p');
+  expect([engine.calls.breaker.isOpen, engine.stats().unconfirmedInvalidations]).toEqual([true, 151]);
+  const values = () => Promise.all(keys.map((key) => read.call(store, key)));
+  const stopping = engine.unconfirmed.stop();
+  setTimeout(() => refused.allow(), 100);
+  await stopping;
+  expect(new Set(await values())).toEqual(new Set([null]));
+  expect(engine.stats().unconfirmedInvalidations).toBe(0);
+  expect(logger.matching(/never confirmed/)).toEqual([]);
+  await engine.stop();
+});
+
+it.each(['throw', 'open'] as const)(
+  "a load whose value could not be stored in time releases its lease: '%s'",
+  async (onRedisError) => {
+    using scripted = scriptedCache({ commandTimeout: 50, defaults: { onRedisError, lock: { lease: '10m' } } });
+    const { cache, store } = scripted;
+    store.commit = () => new Promise(() => {});
+    const loading = cache.getOrSet('k', () => 'v1');
+    if (onRedisError === 'open') expect(await loading).toBe('v1');
+    else await expect(loading).rejects.toMatchObject({ code: 'CACHE_BACKEND' });
+    const wish = { key: 'k', token: 'next', lease: 1_000, refresh: false, seen: undefined, waits: false };
+    expect(await store.lease(wish)).toMatchObject({ status: 'leased' });
+  },
+);

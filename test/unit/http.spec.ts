@@ -1,0 +1,61 @@
+import { OutgoingMessage } from 'node:http';
+import { clientOf } from '../../lib/http/client-key.js';
+import type { HttpResponse } from '../../lib/http/http-response.js';
+import { headersOf, headersSince } from '../../lib/http/kept-response.js';
+
+const of = (ip: string) => clientOf({ headers: {}, ip }, 'ip');
+
+it.each([
+  ['10.0.0.1', 'ip=10.0.0.1'],
+  ['::ffff:10.0.0.1', 'ip=10.0.0.1'],
+  ['2001:db8:1:2:3:4:5:6', 'ip=2001:db8:1:2::/64'],
+  ['2001:0DB8:1:2::ffff', 'ip=2001:db8:1:2::/64'],
+  ['2001:db8::1', 'ip=2001:db8:0:0::/64'],
+  ['fe80::1%eth0', 'ip=fe80:0:0:0::/64'],
+  ['::1', 'ip=0:0:0:0::/64'],
+])('the address %s counts as %s', (address, client) => {
+  expect(of(address)).toBe(client);
+});
+
+it('two hosts of one IPv6 network are one client, those of two networks are two', () => {
+  expect(of('2001:db8:1:2::1')).toBe(of('2001:db8:1:2:ffff::1'));
+  expect(of('2001:db8:1:2::1')).not.toBe(of('2001:db8:1:3::1'));
+});
+
+it('a long header takes no more memory than a short one', () => {
+  const client = (text: string) => clientOf({ headers: { 'x-key': text }, ip: '::1' }, 'header:X-Key');
+  expect(client('a'.repeat(10_000)).length).toBeLessThan(128);
+  expect(client('a'.repeat(10_000))).not.toBe(client('a'.repeat(9_999)));
+});
+
+it('nor does an address that the client sent through a trusted proxy', () => {
+  expect(of('a'.repeat(10_000)).length).toBeLessThan(128);
+  expect(() => of('%eth0')).toThrow('The request has no address');
+});
+
+it('a header cannot forge an address', () => {
+  expect(clientOf({ headers: { 'x-key': 'ip=1.2.3.4' }, ip: '::1' }, 'header:x-key')).not.toBe(of('1.2.3.4'));
+});
+
+it('a request without an address is refused', () => {
+  expect(() => clientOf({ headers: {} }, 'ip')).toThrow('The request has no address (request.ip)');
+});
+
+it('what a user has of another kind than text or a number is refused, and does not count by the address', () => {
+  const request = { headers: {}, ip: '::1', user: { _id: { $oid: '7' }, id: 7, admin: true, name: null } };
+  expect(clientOf(request, 'user:id')).toBe('user:id=7');
+  for (const key of ['user:name', 'user:absent'] as const) expect(clientOf(request, key)).toBe(of('::1'));
+  expect(() => clientOf(request, 'user:_id')).toThrow('"user:_id", found an object and no text; give a function');
+  expect(() => clientOf(request, 'user:admin')).toThrow('"user:admin", found a boolean');
+  const key = (async () => 'later') as never;
+  expect(() => clientOf(request, key)).toThrow('a function, found a promise');
+});
+
+it('takes a header for one of the handler that adds to the list which a middleware has set', () => {
+  const response = new OutgoingMessage();
+  response.setHeader('Link', ['</styles>; rel=preload']);
+  response.setHeader('Vary', ['Accept']);
+  const before = headersOf(response as unknown as HttpResponse);
+  response.appendHeader('Link', '</orders/1>; rel=self');
+  expect(headersSince(before, response as unknown as HttpResponse)).toEqual(['link']);
+});

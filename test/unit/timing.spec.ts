@@ -1,0 +1,138 @@
+import { AsyncLocalStorage, createHook } from 'node:async_hooks';
+import { jest } from '@jest/globals';
+import { mayEnd, mustNotEnd } from '../../lib/timing/awake-process.js';
+import { Timeouts } from '../../lib/timing/timeouts.js';
+import { collectGarbage } from '../support/collect-garbage.js';
+
+describe('timeouts', () => {
+  let timeouts: Timeouts;
+  let expired: string[];
+
+  beforeEach(() => {
+    jest.useFakeTimers();
+    timeouts = new Timeouts();
+    expired = [];
+  });
+  afterEach(() => jest.useRealTimers());
+
+  const note = (name: string) => ({ expire: () => void expired.push(name) });
+
+  it('expire in time, each after its own duration', () => {
+    timeouts.start(100, note('long'));
+    timeouts.start(50, note('short'));
+    jest.advanceTimersByTime(50);
+    expect(expired).toEqual(['short']);
+    jest.advanceTimersByTime(50);
+    expect(expired).toEqual(['short', 'long']);
+  });
+
+  it('do not expire once they have left', () => {
+    const left = timeouts.start(100, note('left'));
+    timeouts.start(100, note('stayed'));
+    left.leave();
+    jest.advanceTimersByTime(1_000);
+    expect(expired).toEqual(['stayed']);
+  });
+
+  it('are in time even if another one was started when one expired', () => {
+    timeouts.start(100, {
+      expire: () => {
+        expired.push('first');
+        timeouts.start(100, note('third'));
+      },
+    });
+    jest.advanceTimersByTime(40);
+    timeouts.start(100, note('second'));
+    jest.advanceTimersByTime(60);
+    expect(expired).toEqual(['first']);
+    jest.advanceTimersByTime(41);
+    expect(expired).toEqual(['first', 'second']);
+    jest.advanceTimersByTime(60);
+    expect(expired).toEqual(['first', 'second', 'third']);
+  });
+
+  it('of many durations keep no timer once they have left, and are still in time', () => {
+    for (let duration = 1_000; duration < 1_300; duration++) timeouts.start(duration, note(String(duration))).leave();
+    expect(jest.getTimerCount()).toBeLessThanOrEqual(64);
+    const staying = Array.from({ length: 100 }, (_, index) => 5_000 + index);
+    for (const duration of staying) timeouts.start(duration, note(String(duration)));
+    jest.advanceTimersByTime(6_000);
+    expect(expired).toEqual(staying.map(String));
+  });
+
+  it('of more durations at once than share timers keep none once they have left', () => {
+    const staying = Array.from({ length: 70 }, (_, index) => 10_000 + index);
+    for (const duration of staying) timeouts.start(duration, note(String(duration)));
+    const timers = jest.getTimerCount();
+    for (let duration = 1_000; duration < 1_300; duration++) {
+      const timeout = timeouts.start(duration, note(String(duration)));
+      expect(timeout.leave()).toBe(true);
+      expect(timeout.leave()).toBe(false);
+    }
+    expect(jest.getTimerCount()).toBe(timers);
+    jest.advanceTimersByTime(11_000);
+    expect(expired).toEqual(staying.map(String));
+  });
+
+  it('of durations that never come again leave nothing behind once they have left', async () => {
+    jest.useRealTimers();
+    const start = (from: number) => {
+      for (let each = from; each < from + 10_000; each++) timeouts.start(each, note('')).leave();
+    };
+    start(1_000_000);
+    await collectGarbage();
+    const before = process.memoryUsage().heapUsed;
+    start(2_000_000);
+    await collectGarbage();
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(500_000);
+  });
+
+  describe('that do not count standstills', () => {
+    const standStill = (ms: number) => {
+      for (const until = performance.now() + ms; performance.now() < until;);
+    };
+
+    beforeEach(() => {
+      jest.useRealTimers();
+      timeouts = new Timeouts({ countsStandstills: false });
+    });
+
+    it('let what has arrived meanwhile be read, in as many turns of the event loop as that takes', async () => {
+      const limit = timeouts.start(40, note('limit'));
+      standStill(160);
+      for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+      expect(expired).toEqual([]);
+      limit.leave();
+    });
+
+    it('expire all the same, each in its order, where the process stands still again and again', async () => {
+      timeouts.start(50, note('first'));
+      standStill(75);
+      timeouts.start(50, note('second'));
+      const begun = performance.now();
+      while (expired.length < 2 && performance.now() - begun < 5_000) {
+        standStill(40);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      expect(expired).toEqual(['first', 'second']);
+    });
+
+    it('expire in time where it does not', () => {
+      jest.useFakeTimers();
+      timeouts.start(100, note('limit'));
+      jest.advanceTimersByTime(99);
+      expect(expired).toEqual([]);
+      jest.advanceTimersByTime(1);
+      expect(expired).toEqual(['limit']);
+    });
+  });
+});
+
+it('makes no timer in the async context of a call, which would keep what that context has', () => {
+  const made: string[] = [];
+  const hook = createHook({ init: (_id, type) => made.push(type) }).enable();
+  new AsyncLocalStorage<string>().run('request', mustNotEnd);
+  hook.disable();
+  mayEnd();
+  expect(made).not.toContain('Timeout');
+});
