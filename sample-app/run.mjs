@@ -1,5 +1,5 @@
 // Runs a program of dist-sample in this process, and builds first what is out of date. Without a shell in between,
-// which would not pass signals on: node sample-app/run.mjs main.js
+// which would not pass signals on: node sample-app/run.mjs shop/main.js
 import { fileURLToPath } from 'node:url';
 import { buildWhatIsOutOfDate } from '../tools/build.mjs';
 

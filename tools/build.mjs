@@ -16,8 +16,8 @@ const PARTS = [
   },
   {
     script: 'build:sample-app',
-    from: ['sample-app/src', 'sample-app/tsconfig.json', ...SETTINGS],
-    last: 'dist-sample/demo/html-report/browser/charts.js',
+    from: ['sample-app', ...SETTINGS],
+    last: 'dist-sample/built',
   },
 ];
 

@@ -1,5 +1,4 @@
 import { LOCK_BACKENDS, type LockBackendName, type LockStore } from './lock-backend.js';
-import { PRIMITIVES, type Primitive } from './primitives.js';
 
 /** The settings from the environment. */
 export interface Settings {
@@ -20,9 +19,27 @@ export interface Settings {
   readonly restockInterval?: number;
   /** Where orders are paid. Without it, they are not. */
   readonly paymentUrl?: string;
-  /** The primitives that the shop does without, so that the demo can show what they are good for. */
+  /** The primitives that the shop does without, to show what they are good for. */
   readonly without?: ReadonlySet<Primitive>;
 }
+
+/** What the shop builds on locks. */
+export const PRIMITIVES = [
+  'once',
+  'rate-limit',
+  'semaphore',
+  'read-write-lock',
+  'scheduled-job',
+  'leader-election',
+] as const;
+
+export type Primitive = (typeof PRIMITIVES)[number];
+
+/**
+ * The primitives keep their state in the Redis of the shop, wherever its locks are: most need Redis, and the others
+ * stay beside them.
+ */
+export const PRIMITIVE_BACKEND = 'redis';
 
 export const SETTINGS = Symbol('SETTINGS');
 export const DATABASE_CONNECTIONS = 20;

@@ -1,5 +1,5 @@
 import { Argument, Command, InvalidArgumentError } from 'commander';
-import { writableFile } from '../../dist-sample/demo/writable-file.js';
+import { writableFile } from '../../dist-sample/demo/report.js';
 import { requireMarkers } from './report/markdown-file.mjs';
 
 /** Reads the command line. Prints what is wrong with it and exits with 2. */

@@ -1,6 +1,6 @@
-import { comparisonTable, comparisonVerdict } from '../../sample-app/src/demo/compare/comparison-report.js';
-import type { SchemeResult } from '../../sample-app/src/demo/compare/comparison.js';
-import { schemesOf, type Scheme } from '../../sample-app/src/demo/compare/schemes.js';
+import { comparisonTable, comparisonVerdict } from '../../sample-app/demo/compare/comparison-report.js';
+import type { SchemeResult } from '../../sample-app/demo/compare/comparison.js';
+import { schemesOf, type Scheme } from '../../sample-app/demo/compare/schemes.js';
 import { compareSchemes, type ComparedScheme } from '../support/demo-comparison.js';
 
 const SOLD = { nextSale: 3_210, soldTwice: 0, struck: '500 LOCK_LOST' };

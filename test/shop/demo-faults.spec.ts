@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
-import type { StrategyResult } from '../../sample-app/src/demo/verdict.js';
+import type { StrategyResult } from '../../sample-app/demo/verdict.js';
 import { descendants } from '../support/descendants.js';
 import { eventually } from '../support/eventually.js';
 import { startShopServers, type ShopServers } from '../support/shop.js';
@@ -84,7 +84,7 @@ class Demo {
 async function shopsBelow(pid: number): Promise<number[]> {
   const below = await descendants(pid);
   const { stdout } = await promisify(execFile)('ps', ['-eo', 'pid=,args=']);
-  const shops = stdout.split('\n').filter((line) => line.includes('dist-sample/main.js'));
+  const shops = stdout.split('\n').filter((line) => line.includes('dist-sample/shop/main.js'));
   return shops.map((line) => Number.parseInt(line, 10)).filter((each) => below.includes(each));
 }
 

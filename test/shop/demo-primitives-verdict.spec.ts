@@ -1,13 +1,22 @@
-import { importsResult, type CatalogueImports } from '../../sample-app/src/demo/primitives/catalogue-imports.js';
-import { duplicatesResult, type DuplicateOrders } from '../../sample-app/src/demo/primitives/duplicate-orders.js';
-import { eagerCustomerResult, type EagerCustomer } from '../../sample-app/src/demo/primitives/eager-customer.js';
-import { killedOrderResult, type KilledOrder } from '../../sample-app/src/demo/primitives/killed-order.js';
-import { paymentsResult, type PaymentsAtOnce } from '../../sample-app/src/demo/primitives/payments-at-once.js';
-import type { PrimitiveResult } from '../../sample-app/src/demo/primitives/primitive-result.js';
-import { reportsResult, type ReportsPerTick } from '../../sample-app/src/demo/primitives/reports-per-tick.js';
-import { restocksResult, type RestocksByLeader } from '../../sample-app/src/demo/primitives/restocks-by-leader.js';
-import { primitivesTable } from '../../sample-app/src/demo/report.js';
-import { passed, verdict } from '../../sample-app/src/demo/verdict.js';
+import {
+  reportsResult,
+  restocksResult,
+  type ReportsPerTick,
+  type RestocksByLeader,
+} from '../../sample-app/demo/primitives/background-work.js';
+import { importsResult, type CatalogueImports } from '../../sample-app/demo/primitives/catalogue-imports.js';
+import {
+  duplicatesResult,
+  eagerCustomerResult,
+  killedOrderResult,
+  paymentsResult,
+  type DuplicateOrders,
+  type EagerCustomer,
+  type KilledOrder,
+  type PaymentsAtOnce,
+} from '../../sample-app/demo/primitives/orders.js';
+import { primitivesTable } from '../../sample-app/demo/report.js';
+import { passed, verdict, type PrimitiveResult } from '../../sample-app/demo/verdict.js';
 
 const counted = { ordered: 20, times: 6, stock: 120, accepted: 120, failed: 0, differing: 0 };
 const DUPLICATES: DuplicateOrders = { ...counted, runs: 20, orders: 20, stockLeft: 100, payments: 20 };

@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import type { PrimitiveResult } from '../../sample-app/src/demo/primitives/primitive-result.js';
-import { PRIMITIVES } from '../../sample-app/src/primitives.js';
+import { PRIMITIVES } from '../../sample-app/demo/shop-facts.js';
+import type { PrimitiveResult } from '../../sample-app/demo/verdict.js';
 
 const PROGRAM = new URL('../../dist-sample/demo/main.js', import.meta.url).pathname;
 const run = promisify(execFile);

@@ -1,12 +1,12 @@
-import { faultTable, readsTable, table } from '../../sample-app/src/demo/report.js';
-import { plural } from '../../sample-app/src/demo/plural.js';
-import type { ReadsResult } from '../../sample-app/src/demo/reads/cached-reads.js';
+import type { ReadsResult } from '../../sample-app/demo/reads/cached-reads.js';
+import { faultTable, readsTable, table } from '../../sample-app/demo/report.js';
 import {
   passed as passedOf,
   verdict as verdictOf,
   type Findings,
   type StrategyResult,
-} from '../../sample-app/src/demo/verdict.js';
+} from '../../sample-app/demo/verdict.js';
+import { plural } from '../../sample-app/demo/words.js';
 
 /** A sale in which nothing went wrong. */
 const SOUND: StrategyResult = {

@@ -5,18 +5,18 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { page, type Page } from '../../sample-app/src/demo/html-report/page.js';
-import type { ReportData } from '../../sample-app/src/demo/html-report/report-data.js';
-import type { PrimitiveResult } from '../../sample-app/src/demo/primitives/primitive-result.js';
-import { primitiveCells } from '../../sample-app/src/demo/primitives/primitives-report.js';
-import type { ReadsResult } from '../../sample-app/src/demo/reads/cached-reads.js';
-import { readProducts } from '../../sample-app/src/demo/reads/readers.js';
-import { readsCells } from '../../sample-app/src/demo/reads/reads-report.js';
-import { StockHistory } from '../../sample-app/src/demo/reads/stock-history.js';
-import { cells } from '../../sample-app/src/demo/report.js';
-import { verdict as verdictOf, type StrategyResult } from '../../sample-app/src/demo/verdict.js';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
-import { writableFile } from '../../sample-app/src/demo/writable-file.js';
+import { page, type Page } from '../../sample-app/demo/html-report/page.js';
+import type { ReportData } from '../../sample-app/demo/html-report/report-data.js';
+import { StockHistory, type ReadsResult } from '../../sample-app/demo/reads/cached-reads.js';
+import { readProducts } from '../../sample-app/demo/reads/readers.js';
+import { cells, primitiveCells, readsCells, writableFile } from '../../sample-app/demo/report.js';
+import { ALL_STRATEGIES, LOCK_BACKENDS, PRIMITIVES } from '../../sample-app/demo/shop-facts.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
+import { verdict as verdictOf, type PrimitiveResult, type StrategyResult } from '../../sample-app/demo/verdict.js';
+import { ALL_STRATEGIES as SHOP_STRATEGIES } from '../../sample-app/src/deduction/strategy.js';
+import { LOCK_BACKENDS as SHOP_BACKENDS } from '../../sample-app/src/lock-backend.js';
+import { PRIMITIVES as SHOP_PRIMITIVES } from '../../sample-app/src/settings.js';
+import { sellWithLocksIn } from '../support/demo-sale.js';
 import { descendants } from '../support/descendants.js';
 import { eventually } from '../support/eventually.js';
 import { isRunning } from '../support/is-running.js';
@@ -158,6 +158,20 @@ it.each([
   const report = pageOf({ results: [result], passed: label !== 'FAILED' });
   expect(report).toMatch(new RegExp(`<div class="verdict ${label.toLowerCase()}">\\s*<strong>\\W*${label}</strong>`));
   expect(report.includes('<tr class="broken">')).toBe(!sound);
+});
+
+it.each(['postgres', 'redlock'])('sells what is there, and nothing twice, with its locks in %s', async (backend) => {
+  const sound = { accepted: 40, errors: 0, stockLeft: 0, oversoldBy: 0, invariants: { I1: true, I2: true, I3: true } };
+  expect(await sellWithLocksIn(backend)).toMatchObject([
+    { strategy: 'lock', ...sound },
+    { strategy: 'fenced', ...sound },
+  ]);
+});
+
+it('calls the settings of the shop by the names that the shop gives them', () => {
+  expect(ALL_STRATEGIES).toEqual(SHOP_STRATEGIES);
+  expect(LOCK_BACKENDS).toEqual(SHOP_BACKENDS);
+  expect(PRIMITIVES).toEqual(SHOP_PRIMITIVES);
 });
 
 it('reads products with and without the cache while they are sold, and sees nothing stale', async () => {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
 import { eventually } from '../support/eventually.js';
 import { post, startShop, startShopServers, type ShopServers } from '../support/shop.js';
 

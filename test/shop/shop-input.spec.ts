@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
 import { settingsFromEnvironment } from '../../sample-app/src/settings.js';
 import { get, post, startShop, startShopServers, type ShopServers } from '../support/shop.js';
 
-const PROGRAM = fileURLToPath(new URL('../../dist-sample/main.js', import.meta.url));
+const PROGRAM = fileURLToPath(new URL('../../dist-sample/shop/main.js', import.meta.url));
 const NUL = String.fromCharCode(0);
 
 let servers: ShopServers;

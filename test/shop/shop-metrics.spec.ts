@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Strategy } from '../../sample-app/src/deduction/strategy.js';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
 import { get, post, startShop, startShopServers, type ShopServers } from '../support/shop.js';
 import { ShopSale } from './shop-sale.js';
 

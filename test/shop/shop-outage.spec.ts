@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
 import { eventually } from '../support/eventually.js';
 import { get, post, startShop, startShopServers, type Answer, type ShopServers } from '../support/shop.js';
 

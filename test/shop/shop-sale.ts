@@ -1,9 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Strategy } from '../../sample-app/src/deduction/strategy.js';
-import { kindOfError } from '../../sample-app/src/demo/answer.js';
-import { sendOrders, type LoadResult } from '../../sample-app/src/demo/load.js';
-import type { Reply } from '../../sample-app/src/demo/order-client.js';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
+import { kindOfError, sendOrders, type LoadResult, type Reply } from '../../sample-app/demo/load.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
 import { eventually } from '../support/eventually.js';
 import { post } from '../support/shop.js';
 

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { audit } from '../../sample-app/src/demo/audit.js';
-import type { Shop } from '../../sample-app/src/demo/shop-process.js';
-import { PaymentProvider } from '../../sample-app/src/servers/payment-provider.js';
+import { PaymentProvider } from '../../sample-app/demo/payment-provider.js';
+import type { Shop } from '../../sample-app/demo/shop.js';
+import { audit } from '../../sample-app/demo/verdict.js';
 import { eventually } from '../support/eventually.js';
 import { post, startShop, startShopServers, type ShopServers } from '../support/shop.js';
 import { ShopSale } from './shop-sale.js';

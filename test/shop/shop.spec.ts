@@ -16,7 +16,7 @@ import type { Settings } from '../../sample-app/src/settings.js';
 import { ShopModule } from '../../sample-app/src/shop.module.js';
 import { eventually } from '../support/eventually.js';
 
-const PROGRAM = new URL('../../dist-sample/main.js', import.meta.url).pathname;
+const PROGRAM = new URL('../../dist-sample/shop/main.js', import.meta.url).pathname;
 const REPORT_INTERVAL = 500;
 
 let redis: RedisServer;

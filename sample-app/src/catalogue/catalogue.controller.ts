@@ -1,6 +1,6 @@
 import { Body, Controller, Get, HttpCode, Inject, Post } from '@nestjs/common';
 import { ApiBadRequestResponse, ApiOkResponse, ApiOperation, ApiResponse, ApiTags } from '@nestjs/swagger';
-import { ErrorBody } from '../errors/error-body.js';
+import { ErrorBody } from '../http/error-body.js';
 import { CatalogueEntryDto, ImportDto } from './catalogue.dto.js';
 import { CatalogueService } from './catalogue.service.js';
 

@@ -1,7 +1,7 @@
 import { ApiProperty } from '@nestjs/swagger';
 import { Type } from 'class-transformer';
 import { ArrayMaxSize, IsArray, IsInt, Max, Min, ValidateNested } from 'class-validator';
-import { IsSku } from '../validation/is-text.js';
+import { IsSku } from '../http/is-text.js';
 
 export class PriceDto {
   @ApiProperty({ example: 'teapot', maxLength: 100 })

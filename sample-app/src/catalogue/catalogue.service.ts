@@ -1,8 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { DistributedLock } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
-import { PRIMITIVE_BACKEND } from '../primitives.js';
-import { SETTINGS, type Settings } from '../settings.js';
+import { PRIMITIVE_BACKEND, SETTINGS, type Settings } from '../settings.js';
 import type { CatalogueEntryDto, ImportDto } from './catalogue.dto.js';
 
 const PAGE = 10;

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
+import { HttpStatus, Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
 import pg from 'pg';
+import { ShopException } from '../http/error-body.js';
 import { DATABASE_CONNECTIONS, SETTINGS, type Settings } from '../settings.js';
-import { databaseError } from './database-unavailable.exception.js';
 import { SCHEMA } from './schema.js';
 
 /** Runs SQL: the pool, or the one connection of a transaction. */
@@ -103,4 +103,24 @@ export class Database implements Sql, OnModuleInit, OnApplicationShutdown {
       throw databaseError(error);
     }
   }
+}
+
+/** The database is down or too slow. It is unknown what the statement has done. */
+export class DatabaseUnavailableException extends ShopException {
+  constructor(cause: unknown) {
+    const message = 'The database does not answer. Try again later.';
+    super(HttpStatus.SERVICE_UNAVAILABLE, 'DATABASE_UNAVAILABLE', message, cause);
+  }
+}
+
+/**
+ * SQLSTATE classes that blame the server and not the statement: connections, resources, "operator intervention" (which
+ * includes statement_timeout), the system; and the end of a transaction that was idle for too long.
+ */
+const BLAMES_THE_SERVER = /^(08|53|57|58|25P0[34])/;
+
+/** Turns an error without an answer of the server into a DatabaseUnavailableException. */
+function databaseError(error: unknown): unknown {
+  if (error instanceof pg.DatabaseError && !BLAMES_THE_SERVER.test(error.code ?? '')) return error;
+  return new DatabaseUnavailableException(error);
 }

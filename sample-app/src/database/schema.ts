@@ -2,8 +2,8 @@
  * No CHECK on the stock, because the database would then do what this shop demonstrates. `version` belongs to the
  * optimistic strategy, `fence` to the fenced one.
  *
- * Nor does a key keep reports and runs of orders unique, because the demo counts them. The number of an order is
- * unique.
+ * Nor does a key keep reports and runs of orders unique: rows that are there twice show that a job or an order ran
+ * twice. The number of an order is unique.
  */
 export const SCHEMA = `
 CREATE TABLE IF NOT EXISTS products (

@@ -10,7 +10,7 @@ import {
   ApiTags,
   ApiUnprocessableEntityResponse,
 } from '@nestjs/swagger';
-import { ErrorBody } from '../errors/error-body.js';
+import { ErrorBody } from '../http/error-body.js';
 import { SkuParam } from '../products/product.dto.js';
 import { OrderDto, ReceiptDto, StrategyDto } from './deduction.dto.js';
 import { DeductionService } from './deduction.service.js';

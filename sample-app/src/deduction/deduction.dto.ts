@@ -1,6 +1,6 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
 import { IsIn, IsInt, IsOptional, Max, Min } from 'class-validator';
-import { IsText } from '../validation/is-text.js';
+import { IsText } from '../http/is-text.js';
 import { ALL_STRATEGIES, type Strategy } from './strategy.js';
 
 export class OrderDto {

@@ -1,33 +1,31 @@
-import { HttpException, HttpStatus } from '@nestjs/common';
+import { HttpStatus } from '@nestjs/common';
+import { ShopException } from '../http/error-body.js';
 
 /** Fewer pieces than ordered are left. */
-export class OutOfStockException extends HttpException {
+export class OutOfStockException extends ShopException {
   constructor(sku: string, stock: number) {
-    super({ statusCode: 409, code: 'OUT_OF_STOCK', message: `Only ${stock} of ${sku} left` }, HttpStatus.CONFLICT);
+    super(HttpStatus.CONFLICT, 'OUT_OF_STOCK', `Only ${stock} of ${sku} left`);
   }
 }
 
 /** Another request was faster each time: nothing happened, and the order may be sent again. */
-export class ContendedException extends HttpException {
+export class ContendedException extends ShopException {
   constructor(sku: string) {
-    super({ statusCode: 409, code: 'CONTENDED', message: `Too many orders for ${sku} at once` }, HttpStatus.CONFLICT);
+    super(HttpStatus.CONFLICT, 'CONTENDED', `Too many orders for ${sku} at once`);
   }
 }
 
 /** The lock had passed to a later holder: the row refuses the read or write of this one. */
-export class StaleFencingTokenException extends HttpException {
+export class StaleFencingTokenException extends ShopException {
   constructor(sku: string, fencingToken: number) {
-    super(
-      { statusCode: 409, code: 'STALE_FENCING_TOKEN', message: `${sku} has seen a token above ${fencingToken}` },
-      HttpStatus.CONFLICT,
-    );
+    super(HttpStatus.CONFLICT, 'STALE_FENCING_TOKEN', `${sku} has seen a token above ${fencingToken}`);
   }
 }
 
 /** The number of an order belongs to another order. */
-export class OrderMismatchException extends HttpException {
+export class OrderMismatchException extends ShopException {
   constructor(orderId: string) {
     const message = `Order ${orderId} was placed before, with another content`;
-    super({ statusCode: 422, code: 'ORDER_MISMATCH', message }, HttpStatus.UNPROCESSABLE_ENTITY);
+    super(HttpStatus.UNPROCESSABLE_ENTITY, 'ORDER_MISMATCH', message);
   }
 }

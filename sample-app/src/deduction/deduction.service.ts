@@ -8,10 +8,8 @@ import { LockDeduction } from './strategies/lock.deduction.js';
 import { NoneDeduction } from './strategies/none.deduction.js';
 import { OptimisticDeduction } from './strategies/optimistic.deduction.js';
 import { PessimisticDeduction } from './strategies/pessimistic.deduction.js';
-import { SetnxExpiryDeduction } from './strategies/setnx-expiry.deduction.js';
-import { SetnxDeduction } from './strategies/setnx.deduction.js';
-import type { DeductionStrategy } from './deduction-strategy.js';
-import type { Strategy } from './strategy.js';
+import { SetnxDeduction, SetnxExpiryDeduction } from './strategies/setnx.deduction.js';
+import type { DeductionStrategy, Strategy } from './strategy.js';
 
 /** Accepts an order once, by the strategy asked for. */
 @Injectable()

@@ -1,6 +1,6 @@
 import { ApiProperty, OmitType } from '@nestjs/swagger';
 import { OrderDto, ReceiptDto } from '../deduction/deduction.dto.js';
-import { IsSku, IsText } from '../validation/is-text.js';
+import { IsSku, IsText } from '../http/is-text.js';
 
 export class PlaceOrderDto extends OrderDto {
   @ApiProperty({ example: 'teapot', maxLength: 100 })

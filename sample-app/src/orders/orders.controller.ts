@@ -10,11 +10,20 @@ import {
   ApiTooManyRequestsResponse,
   ApiUnprocessableEntityResponse,
 } from '@nestjs/swagger';
-import { RateLimitPolicy } from 'nest-redis-lock';
-import { ErrorBody } from '../errors/error-body.js';
-import { ORDER_POLICY } from './order-limit.js';
+import { RateLimitPolicy, type LimitedRequest, type RateLimitPolicyOptions } from 'nest-redis-lock';
+import { ErrorBody } from '../http/error-body.js';
+import { PRIMITIVE_BACKEND } from '../settings.js';
 import { PlacedOrderDto, PlaceOrderDto } from './order.dto.js';
 import { OrdersService } from './orders.service.js';
+
+/** How often one customer may order: `limit` times in `per` ms, and as often at once. */
+const ORDER_POLICY: RateLimitPolicyOptions = {
+  limit: 20,
+  per: 10_000,
+  name: 'orders',
+  key: customerOf,
+  backend: PRIMITIVE_BACKEND,
+};
 
 @ApiTags('orders')
 @Controller('orders')
@@ -39,4 +48,10 @@ export class OrdersController {
   place(@Body() order: PlaceOrderDto): Promise<PlacedOrderDto> {
     return this.orders.place(order);
   }
+}
+
+/** Where customers have accounts, authentication names them. A request without a customer counts by its address. */
+function customerOf(request: LimitedRequest): string | undefined {
+  const { body } = request as { readonly body?: { readonly customer?: unknown } };
+  return typeof body?.customer === 'string' ? body.customer : undefined;
 }

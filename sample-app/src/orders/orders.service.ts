@@ -3,8 +3,7 @@ import { Idempotent, IdempotencyService } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
 import { DeductionService } from '../deduction/deduction.service.js';
 import { PaymentsService } from '../payments/payments.service.js';
-import { PRIMITIVE_BACKEND } from '../primitives.js';
-import { SETTINGS, type Settings } from '../settings.js';
+import { PRIMITIVE_BACKEND, SETTINGS, type Settings } from '../settings.js';
 import type { PlacedOrderDto, PlaceOrderDto } from './order.dto.js';
 
 /**

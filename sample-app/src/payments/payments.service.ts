@@ -1,11 +1,10 @@
-import { Inject, Injectable } from '@nestjs/common';
+import { HttpStatus, Inject, Injectable } from '@nestjs/common';
 import { Semaphore } from 'nest-redis-lock';
-import { PRIMITIVE_BACKEND } from '../primitives.js';
-import { SETTINGS, type Settings } from '../settings.js';
-import { PaymentUnavailableException } from './payment-unavailable.exception.js';
+import { ShopException } from '../http/error-body.js';
+import { PRIMITIVE_BACKEND, SETTINGS, type Settings } from '../settings.js';
 
 /** How many payments the provider accepts at once, from all processes of the shop together. */
-export const PAYMENTS_AT_ONCE = 5;
+const PAYMENTS_AT_ONCE = 5;
 
 /** Milliseconds until the provider must have answered. */
 const TIME_LIMIT = 20_000;
@@ -38,5 +37,15 @@ export class PaymentsService {
     } catch (error) {
       throw new PaymentUnavailableException(error);
     }
+  }
+}
+
+/**
+ * The payment provider is down or too slow. It is unknown whether the order is paid: the same order can be sent again.
+ */
+class PaymentUnavailableException extends ShopException {
+  constructor(cause: unknown) {
+    const message = 'The payment provider does not answer. Send the same order again.';
+    super(HttpStatus.SERVICE_UNAVAILABLE, 'PAYMENT_UNAVAILABLE', message, cause);
   }
 }

@@ -1,6 +1,6 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
 import { IsIn, IsInt, IsOptional, Max, Min, ValidateIf } from 'class-validator';
-import { IsSku, IsText } from '../validation/is-text.js';
+import { IsSku, IsText } from '../http/is-text.js';
 
 /** The product in the path of a request. */
 export class SkuParam {
@@ -32,6 +32,14 @@ export class RestockDto {
   @Min(1)
   @Max(1_000_000)
   quantity!: number;
+}
+
+export class LevelDto {
+  @ApiProperty({ example: 10, minimum: 0, maximum: 1_000_000, description: 'Pieces' })
+  @IsInt()
+  @Min(0)
+  @Max(1_000_000)
+  level!: number;
 }
 
 export class ReadDto {

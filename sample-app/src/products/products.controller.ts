@@ -10,7 +10,7 @@ import {
   ApiServiceUnavailableResponse,
   ApiTags,
 } from '@nestjs/swagger';
-import { ErrorBody } from '../errors/error-body.js';
+import { ErrorBody } from '../http/error-body.js';
 import { CreateProductDto, ProductDto, ReadDto, RestockDto, SkuParam } from './product.dto.js';
 import { ProductsService } from './products.service.js';
 

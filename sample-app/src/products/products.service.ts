@@ -1,11 +1,13 @@
-import { ConflictException, Inject, Injectable, NotFoundException } from '@nestjs/common';
+import { ConflictException, HttpStatus, Inject, Injectable, NotFoundException } from '@nestjs/common';
 import pg from 'pg';
 import { CacheEvict, Cached, DistributedLock } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
+import { ShopException } from '../http/error-body.js';
 import type { CreateProductDto, ProductDto } from './product.dto.js';
-import { StockLimitException } from './stock-limit.exception.js';
 
 const NUMERIC_VALUE_OUT_OF_RANGE = '22003';
+/** The most that the column holds. */
+const MOST_STOCK = 2 ** 31 - 1;
 
 @Injectable()
 export class ProductsService {
@@ -68,5 +70,13 @@ export class ProductsService {
       const tooMany = error instanceof pg.DatabaseError && error.code === NUMERIC_VALUE_OUT_OF_RANGE;
       throw tooMany ? new StockLimitException(sku) : error;
     }
+  }
+}
+
+/** The stock would exceed what its column can hold. */
+class StockLimitException extends ShopException {
+  constructor(sku: string) {
+    const message = `The stock of ${sku} cannot be above ${MOST_STOCK}: restock fewer pieces`;
+    super(HttpStatus.BAD_REQUEST, 'STOCK_LIMIT', message);
   }
 }

@@ -1,8 +1,7 @@
 import { Body, Controller, Inject, Param, Put } from '@nestjs/common';
 import { ApiBadRequestResponse, ApiNotFoundResponse, ApiOkResponse, ApiOperation, ApiTags } from '@nestjs/swagger';
-import { ErrorBody } from '../errors/error-body.js';
-import { SkuParam } from '../products/product.dto.js';
-import { LevelDto } from './level.dto.js';
+import { ErrorBody } from '../http/error-body.js';
+import { LevelDto, SkuParam } from '../products/product.dto.js';
 import { RestockService } from './restock.service.js';
 
 @ApiTags('products')

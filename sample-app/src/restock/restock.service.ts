@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
+  HttpStatus,
   Inject,
   Injectable,
   Logger,
@@ -9,10 +10,9 @@ import {
 } from '@nestjs/common';
 import { CacheEvict, DistributedLock, LeaderElection } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
-import { PRIMITIVE_BACKEND } from '../primitives.js';
-import { LOCK_TTL, RESTOCK_INTERVAL, SETTINGS, type Settings } from '../settings.js';
-import type { LevelDto } from './level.dto.js';
-import { StaleTermException } from './stale-term.exception.js';
+import { ShopException } from '../http/error-body.js';
+import type { LevelDto } from '../products/product.dto.js';
+import { LOCK_TTL, PRIMITIVE_BACKEND, RESTOCK_INTERVAL, SETTINGS, type Settings } from '../settings.js';
 
 /** Below the term of every leader. */
 const NO_TERM = 0;
@@ -94,5 +94,12 @@ export class RestockService implements OnApplicationBootstrap, BeforeApplication
       'SELECT sku, level - stock AS missing FROM stock_levels JOIN products USING (sku) WHERE stock < level',
     );
     return rows;
+  }
+}
+
+/** A later leader has restocked: the database refuses this one. */
+export class StaleTermException extends ShopException {
+  constructor(term: number) {
+    super(HttpStatus.CONFLICT, 'STALE_TERM', `A leader of a term after ${term} has restocked`);
   }
 }

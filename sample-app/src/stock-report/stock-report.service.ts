@@ -2,8 +2,7 @@ import { Inject, Injectable, Logger, type OnApplicationBootstrap, type OnApplica
 import { SchedulerRegistry } from '@nestjs/schedule';
 import { ScheduledJobs } from 'nest-redis-lock';
 import { Database } from '../database/database.js';
-import { PRIMITIVE_BACKEND } from '../primitives.js';
-import { SETTINGS, type Settings } from '../settings.js';
+import { PRIMITIVE_BACKEND, SETTINGS, type Settings } from '../settings.js';
 
 const TIMER = 'stock-report';
 /** The least time for a report whose process may have died, in milliseconds. */

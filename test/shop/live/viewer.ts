@@ -1,4 +1,4 @@
-import type { LiveEvents } from '../../../sample-app/src/demo/live/live-state.js';
+import type { LiveEvents } from '../../../sample-app/demo/live/live-state.js';
 import { eventually } from '../../support/eventually.js';
 
 /** A page without a browser: reads the server-sent events, and keeps the last data of each. */

@@ -1,6 +1,5 @@
 import { chromium, type Browser } from 'playwright-core';
-import { requireServer } from '../../../sample-app/src/servers/debian-packages.js';
-import { findProgram } from '../../../sample-app/src/servers/find-program.js';
+import { findProgram, requireServer } from '../../../sample-app/servers/programs.js';
 
 /** Opens Chromium or Chrome of this machine, without a window. `CHROMIUM` names another program. */
 export function openBrowser(): Promise<Browser> {

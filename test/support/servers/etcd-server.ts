@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/etcd-server.js';
+export * from '../../../sample-app/servers/etcd-server.js';

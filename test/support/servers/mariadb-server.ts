@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/mariadb-server.js';
+export * from '../../../sample-app/servers/mariadb-server.js';

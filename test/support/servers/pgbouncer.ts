@@ -1,10 +1,9 @@
 import { chownSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
-import { requireServer } from '../../../sample-app/src/servers/debian-packages.js';
-import { findProgram } from '../../../sample-app/src/servers/find-program.js';
-import { freePort } from '../../../sample-app/src/servers/free-port.js';
-import { postgresUser } from '../../../sample-app/src/servers/postgres-binaries.js';
+import { findProgram, requireServer } from '../../../sample-app/servers/programs.js';
+import { postgresUser } from '../../../sample-app/servers/postgres-server.js';
+import { freePort } from '../../../sample-app/servers/server-process.js';
 import { ServerProcess } from './server-process.js';
 import type { PostgresServer } from './postgres-server.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';

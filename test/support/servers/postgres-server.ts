@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/postgres-server.js';
+export * from '../../../sample-app/servers/postgres-server.js';

@@ -1,8 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { requireServer } from '../../../sample-app/src/servers/debian-packages.js';
-import { findProgram } from '../../../sample-app/src/servers/find-program.js';
-import { freePort } from '../../../sample-app/src/servers/free-port.js';
+import { findProgram, requireServer } from '../../../sample-app/servers/programs.js';
+import { freePort } from '../../../sample-app/servers/server-process.js';
 import { ServerProcess } from './server-process.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 

@@ -1,5 +1,5 @@
 import { Cluster, Redis } from 'ioredis';
-import { freePort } from '../../../sample-app/src/servers/free-port.js';
+import { freePort } from '../../../sample-app/servers/server-process.js';
 import { startRedisServer, type RedisServer } from './redis-server.js';
 import { eventually } from '../eventually.js';
 

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis, type RedisOptions } from 'ioredis';
-import { freePort } from '../../../sample-app/src/servers/free-port.js';
+import { freePort } from '../../../sample-app/servers/server-process.js';
 import { requireRedisServerProgram, startRedisServer, type RedisServer } from './redis-server.js';
 import { ServerProcess } from './server-process.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';

@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/redis-server.js';
+export * from '../../../sample-app/servers/redis-server.js';

@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/server-process.js';
+export * from '../../../sample-app/servers/server-process.js';

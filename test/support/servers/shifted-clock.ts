@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { requireServer } from '../../../sample-app/src/servers/debian-packages.js';
+import { requireServer } from '../../../sample-app/servers/programs.js';
 
 const LIBRARIES = '/usr/lib';
 /** For programs of several threads. */

@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/temporary-directory.js';
+export * from '../../../sample-app/servers/temporary-directory.js';

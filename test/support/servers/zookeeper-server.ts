@@ -1,1 +1,1 @@
-export * from '../../../sample-app/src/servers/zookeeper-server.js';
+export * from '../../../sample-app/servers/zookeeper-server.js';

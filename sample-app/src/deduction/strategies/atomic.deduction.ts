@@ -3,7 +3,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { DeductionStrategy } from '../deduction-strategy.js';
+import type { DeductionStrategy } from '../strategy.js';
 
 /** Checks and writes in one statement: the best way if everything to decide fits into one statement. */
 @Injectable()

@@ -4,7 +4,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException, StaleFencingTokenException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { DeductionStrategy } from '../deduction-strategy.js';
+import type { DeductionStrategy } from '../strategy.js';
 
 /**
  * Works under the lock, and lets the row itself refuse a holder whose lock has passed on: a holder that was paused

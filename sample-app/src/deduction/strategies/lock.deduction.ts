@@ -4,7 +4,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { DeductionStrategy } from '../deduction-strategy.js';
+import type { DeductionStrategy } from '../strategy.js';
 
 /**
  * The same read, check and write, but one request at a time for each product, over all processes of the shop.

@@ -3,8 +3,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { Strategy } from '../strategy.js';
-import type { DeductionStrategy } from '../deduction-strategy.js';
+import type { DeductionStrategy, Strategy } from '../strategy.js';
 
 /** Reads, checks and writes. Two requests that read the same stock both sell the same piece. */
 @Injectable()

@@ -4,7 +4,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { ContendedException, OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { DeductionStrategy } from '../deduction-strategy.js';
+import type { DeductionStrategy } from '../strategy.js';
 
 const TRIES = 50;
 const LONGEST_PAUSE = 50;

@@ -3,7 +3,7 @@ import { Database } from '../../database/database.js';
 import type { OrderDto, ReceiptDto } from '../deduction.dto.js';
 import { OutOfStockException } from '../deduction.exceptions.js';
 import { found, OrderBook, receiptOf } from '../order-book.js';
-import type { DeductionStrategy } from '../deduction-strategy.js';
+import type { DeductionStrategy } from '../strategy.js';
 
 /** The database locks the row for the transaction. Every waiting request keeps a connection of the pool busy. */
 @Injectable()
