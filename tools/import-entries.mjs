@@ -54,6 +54,7 @@ function loader(name) {
 }
 
 function nestReachedFrom(entry, chunks) {
+  /** @type {Set<string>} */
   const reached = new Set([entry.fileName]);
   for (const fileName of reached) {
     const chunk = chunks.find((each) => each.fileName === fileName);

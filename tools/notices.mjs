@@ -1,7 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** The licences of the packages to which these modules belong, as one text. */
+/**
+ * The licences of the packages to which these modules belong, as one text.
+ * @param {readonly string[]} modules
+ */
 export function noticesOf(modules) {
   const folders = modules.flatMap((module) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(module) ?? []);
   return [...new Set(folders)]

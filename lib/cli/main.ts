@@ -14,7 +14,8 @@ What each command costs: docs/operations/inspection.md`;
 
 /** The commands and their options. Throws a `CommanderError` instead of ending the process. */
 export function program(): Command {
-  const { version } = createRequire(import.meta.url)('nest-redis-lock/package.json') as { version: string };
+  // As far from here as from the build of this file, dist/cjs/cli.js.
+  const { version } = createRequire(import.meta.url)('../../package.json') as { version: string };
   const root = new Command('nest-redis-lock')
     .description('Shows the locks and cached values of nest-redis-lock, and takes them away')
     .version(version)

@@ -1,7 +1,7 @@
 import { Child } from '../../support/child.js';
 
-/** Of a class that the CommonJS copy decorates, in an application with the module of the other copy. */
-let answers: Record<string, string> & { paths: { esm: string; cjs: string } };
+/** Of a class that another copy decorates, in an application with the module of this one. */
+let answers: Record<string, string> & { paths: { here: string; other: string } };
 beforeAll(async () => {
   const child = Child.start('two-copies.mjs');
   answers = await child.says('answers', 30_000);
@@ -13,8 +13,8 @@ it.each(['lock as a class', 'lock as a value', 'lock wired', 'cache as a class',
   (how) => {
     const { paths } = answers;
     expect(answers[how]).toMatch(/^(Lock|Cache)ConfigError: /);
-    expect(answers[how]).toContain(`decorated with the copy of nest-redis-lock in ${paths.cjs}, but`);
-    expect(answers[how]).toContain(`RedisLockModule is imported from the copy in ${paths.esm};`);
+    expect(answers[how]).toContain(`decorated with the copy of nest-redis-lock in ${paths.other}, but`);
+    expect(answers[how]).toContain(`RedisLockModule is imported from the copy in ${paths.here};`);
   },
 );
 

@@ -29,8 +29,8 @@ export class EncodedCall {
   /** The command for one of the servers, which settles `call`. */
   command(call: ScriptCall): Command {
     this.parts ??= this.encode();
-    EncodedCommand ??= encodedCommandClass();
-    return new EncodedCommand(this.parts, this.text, call);
+    CommandClass ??= encodedCommandClass();
+    return new CommandClass(this.parts, this.text, call);
   }
 
   private encode(): string[] {
@@ -79,7 +79,7 @@ export function sendsEncoded(client: RedisClient): client is RedisClient & Redis
   return !keyPrefix && !enableAutoPipelining && !showFriendlyErrorStack;
 }
 
-let EncodedCommand: ReturnType<typeof encodedCommandClass> | undefined;
+let CommandClass: ReturnType<typeof encodedCommandClass> | undefined;
 
 /**
  * The class of the commands, made at first use because it extends one of ioredis. A command makes no promise for its
