@@ -5,13 +5,14 @@ import { fileURLToPath } from 'node:url';
 import { takeTurn } from './build-turn.mjs';
 
 const ROOT = new URL('../', import.meta.url);
+const BUILDERS = ['build-lib', 'entries', 'import-entries', 'notices'].map((name) => `tools/${name}.mjs`);
 const SETTINGS = ['package.json', 'package-lock.json', 'nest-cli.json', 'tsconfig.json'];
 
 /** Each with what it is made from, and the file that its build writes last. */
 const PARTS = [
   {
     script: 'build:lib',
-    from: ['lib', 'tsconfig.build.json', 'tsconfig.cjs.json', 'tools/compile-packer.mjs', ...SETTINGS],
+    from: ['lib', 'tsconfig.build.json', ...BUILDERS, ...SETTINGS],
     last: 'dist/cjs/package.json',
   },
   {

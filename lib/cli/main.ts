@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { Command, CommanderError } from 'commander';
 import { addCacheCommands } from './cache.js';
 import { addInspectCommand, addListCommand } from './inspect.js';
@@ -14,8 +14,8 @@ What each command costs: docs/operations/inspection.md`;
 
 /** The commands and their options. Throws a `CommanderError` instead of ending the process. */
 export function program(): Command {
-  const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  const { version } = JSON.parse(manifest) as { version: string };
+  // As far from here as from the build of this file, dist/cjs/cli.js.
+  const { version } = createRequire(import.meta.url)('../../package.json') as { version: string };
   const root = new Command('nest-redis-lock')
     .description('Shows the locks and cached values of nest-redis-lock, and takes them away')
     .version(version)
@@ -39,10 +39,14 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   throw error;
 });
 
-try {
-  await program().parseAsync();
-} catch (error) {
-  // Commander has printed its own errors.
-  if (!(error instanceof CommanderError)) process.stderr.write(`nest-redis-lock: ${lineOf(error)}\n`);
-  process.exitCode = exitCodeOf(error);
+async function run(): Promise<void> {
+  try {
+    await program().parseAsync();
+  } catch (error) {
+    // Commander has printed its own errors.
+    if (!(error instanceof CommanderError)) process.stderr.write(`nest-redis-lock: ${lineOf(error)}\n`);
+    process.exitCode = exitCodeOf(error);
+  }
 }
+
+void run();

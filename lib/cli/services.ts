@@ -6,7 +6,8 @@ import { LockService } from '../lock/lock.service.js';
 import { openCacheStore } from '../redis-lock.module.js';
 import { resolveModuleOptions } from '../redis-lock.options.js';
 import { type GlobalOptions, UsageError, type BackendName } from './options.js';
-import { Cluster } from 'ioredis';
+import type { Cluster } from 'ioredis';
+import { ioredis } from '../backends/redis/connection/ioredis.js';
 import type { LockBackend } from '../contracts/lock-backend.js';
 import type { RedisConnection } from '../options/redis-connection.js';
 
@@ -81,8 +82,8 @@ export async function openStore({ redis: server, cluster, backend, url }: Global
     return { module: { backend: await OPENERS[backend](url) }, close: () => {} };
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    const [, missing] = /Cannot find package '([^']+)'/.exec(message) ?? [];
-    if (code !== 'ERR_MODULE_NOT_FOUND' || missing === undefined) throw error;
+    const [, missing] = /^Cannot find module '([^']+)'/.exec(message) ?? [];
+    if (code !== 'MODULE_NOT_FOUND' || missing === undefined) throw error;
     throw new UsageError(`--backend ${backend} needs the package ${missing}: npm install ${missing}`, { cause: error });
   }
 }
@@ -91,6 +92,7 @@ export async function openStore({ redis: server, cluster, backend, url }: Global
 function clusterAt(url: string): Cluster {
   if (!URL.canParse(url)) throw new UsageError(`--redis is "${url}"; give a URL such as redis://localhost:6379`);
   const { hostname, port, username, password, protocol } = new URL(url);
+  const { Cluster } = ioredis({ name: '--cluster', ConfigError: UsageError });
   const client = new Cluster([{ host: hostname, port: Number(port || 6379) }], {
     redisOptions: {
       ...(username && { username: decodeURIComponent(username) }),

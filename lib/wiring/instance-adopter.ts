@@ -2,7 +2,6 @@ import { Inject, Injectable, type OnModuleInit, type Type, type DynamicModule } 
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { INJECTED, type InjectedService } from './injected-services.js';
-import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { LockConfigError } from '../errors/lock-errors.js';
 
@@ -102,9 +101,9 @@ function nameOf({ name, instance }: Provider): string {
   return `The provider ${String(name)} (${(instance as object).constructor.name})`;
 }
 
-/** One copy of this package in the process: two versions, or the same one as CommonJS and as ES module. */
+/** One copy of this package in the process: dependencies of an application may install two versions. */
 interface PackageCopy {
-  /** The folder of its code. */
+  /** Its folder. */
   readonly path: string;
   /** Whether an application has its module. */
   configured: boolean;
@@ -120,7 +119,7 @@ const COPIES = Symbol.for('nest-redis-lock:copies');
 const INJECTED_PROPERTIES = 'self:properties_metadata';
 
 const copies = ((globalThis as { [COPIES]?: Map<string, PackageCopy> })[COPIES] ??= new Map());
-const thisCopy: PackageCopy = { path: pathOfThisFile(), configured: false };
+const thisCopy: PackageCopy = { path: folderOfThisPackage(), configured: false };
 // A copy that is loaded again from the same folder replaces the former, as after jest.resetModules().
 copies.set(thisCopy.path, thisCopy);
 
@@ -160,7 +159,7 @@ export function foreignDecoration(
 export function twoCopies(name: string, decorated: PackageCopy, configured: PackageCopy = thisCopy): string {
   return (
     `${name} is decorated with the copy of nest-redis-lock in ${decorated.path}, but RedisLockModule is imported from the copy in ` +
-    `${configured.path}; let both import one copy: the same version, and either require() or import for both`
+    `${configured.path}; let both import one copy, of the same version`
   );
 }
 
@@ -171,10 +170,7 @@ function available(token: Type, target: object): Type {
   return token;
 }
 
-/** From the stack, because the CommonJS build has no import.meta and the other one no __dirname. */
-function pathOfThisFile(): string {
-  const place = /(?:\(|at )((?:file:|\/|[A-Za-z]:[\\/]).*?):\d+:\d+\)?$/m.exec(String(new Error('place').stack))?.[1];
-  if (place === undefined) return '(unknown folder)';
-  const file = place.startsWith('file:') ? fileURLToPath(place) : place;
-  return resolve(dirname(file), '..');
+/** The build is in its folder `dist`. */
+function folderOfThisPackage(): string {
+  return fileURLToPath(import.meta.url).replace(/^(.*)[\\/](?:dist|lib)[\\/].*$/, '$1');
 }

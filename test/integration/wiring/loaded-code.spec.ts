@@ -113,8 +113,8 @@ describe('the code that is loaded', () => {
 });
 
 describe('two copies of the package', () => {
-  /** Of a class that the CommonJS copy decorates, in an application with the module of the other copy. */
-  let answers: Record<string, string> & { paths: { esm: string; cjs: string } };
+  /** Of a class that another copy decorates, in an application with the module of this one. */
+  let answers: Record<string, string> & { paths: { here: string; other: string } };
   beforeAll(async () => {
     const child = Child.start('two-copies.mjs');
     answers = await child.says('answers', 30_000);
@@ -126,8 +126,8 @@ describe('two copies of the package', () => {
     (how) => {
       const { paths } = answers;
       expect(answers[how]).toMatch(/^(Lock|Cache)ConfigError: /);
-      expect(answers[how]).toContain(`decorated with the copy of nest-redis-lock in ${paths.cjs}, but`);
-      expect(answers[how]).toContain(`RedisLockModule is imported from the copy in ${paths.esm};`);
+      expect(answers[how]).toContain(`decorated with the copy of nest-redis-lock in ${paths.other}, but`);
+      expect(answers[how]).toContain(`RedisLockModule is imported from the copy in ${paths.here};`);
     },
   );
 

@@ -1,16 +1,19 @@
 import 'reflect-metadata';
-import { createRequire } from 'node:module';
+import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Injectable, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
-import * as esm from '../../../dist/index.js';
-import * as esmTesting from '../../../dist/testing/index.js';
+import * as here from '../../../dist/index.js';
+import * as testing from '../../../dist/testing.js';
 
 /** Prints, as JSON, what becomes of classes that one copy of the package decorates and another one serves. */
-const cjs = createRequire(import.meta.url)('../../../dist/cjs/index.js');
-const paths = { esm: fileURLToPath(new URL('../../../dist', import.meta.url)) };
-paths.cjs = `${paths.esm}/cjs`;
+const root = fileURLToPath(new URL('../../..', import.meta.url)).replace(/\/$/, '');
+mkdirSync(`${root}/node_modules/.cache`, { recursive: true });
+const paths = { here: root, other: mkdtempSync(`${root}/node_modules/.cache/two-copies-`) };
+for (const part of ['package.json', 'dist']) cpSync(`${root}/${part}`, `${paths.other}/${part}`, { recursive: true });
+const other = await import(`${paths.other}/dist/index.js`);
+process.on('exit', () => rmSync(paths.other, { recursive: true }));
 
 function decorated({ DistributedLock, Cached }, which) {
   class Service {
@@ -54,24 +57,24 @@ async function called(copies, Service, provider = Service) {
   });
 }
 
-const answers = { paths, distinct: cjs.LockService !== esm.LockService };
-const Unserved = decorated(cjs, 'lock');
-const mocks = [{ provide: cjs.LockService, useValue: { withLock: async (_key, _options, body) => body() } }];
+const answers = { paths, distinct: other.LockService !== here.LockService };
+const Unserved = decorated(other, 'lock');
+const mocks = [{ provide: other.LockService, useValue: { withLock: async (_key, _options, body) => body() } }];
 answers.mocked = await outcome(async () =>
   (await Test.createTestingModule({ providers: [Unserved, ...mocks] }).compile()).get(Unserved).call(),
 );
 for (const which of ['lock', 'cache']) {
-  const Service = decorated(cjs, which);
-  answers[`${which} as a class`] = await called([esm], Service);
-  answers[`${which} as a value`] = await called([esm], Service, { provide: Service, useValue: new Service() });
-  answers[`${which} wired`] = await outcome(() => esmTesting.wire(new Service()).call());
+  const Service = decorated(other, which);
+  answers[`${which} as a class`] = await called([here], Service);
+  answers[`${which} as a value`] = await called([here], Service, { provide: Service, useValue: new Service() });
+  answers[`${which} wired`] = await outcome(() => testing.wire(new Service()).call());
 }
 const providers = {
   'both modules, as a class': (Service) => Service,
   'both modules, as a value': (Service) => ({ provide: Service, useValue: new Service() }),
 };
 for (const [name, providerOf] of Object.entries(providers)) {
-  const Service = decorated(cjs, 'lock');
-  answers[name] = await called([esm, cjs], Service, providerOf(Service));
+  const Service = decorated(other, 'lock');
+  answers[name] = await called([here, other], Service, providerOf(Service));
 }
 console.log(`answers ${JSON.stringify(answers)}`);

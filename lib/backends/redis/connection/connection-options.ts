@@ -1,14 +1,9 @@
-import { Redis, type Cluster, type RedisOptions, type SentinelAddress } from 'ioredis';
+import type { Cluster, Redis, RedisOptions, SentinelAddress } from 'ioredis';
 import { isNodeRedis, isNodeRedisPool } from './node-redis-clients.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js';
+import { ioredis, type ConnectionOption } from './ioredis.js';
 import { startUpNodes } from './own-client.js';
-
-/** The name of the option that gives a connection, and the error class for a wrong one. */
-export interface ConnectionOption {
-  readonly name: string;
-  readonly ConfigError: new (message: string) => Error;
-}
 
 const ACCEPTED =
   'give an ioredis client or Cluster, a node-redis client, Sentinel or Cluster, ioredis options such as ' +
@@ -121,7 +116,7 @@ export function requireRedisConnection(
   if (foreign) throw refuse(`looks like ${foreign}`);
   const names = Object.keys(connection);
   if (names.length === 0 && !isPlain(connection)) throw refuse(`is an instance of ${connection.constructor.name}`);
-  const known = knownOptions();
+  const known = knownOptions(option);
   for (const name of names)
     if (!known.has(name)) throw refuse(`has the unknown property "${name}"`, remedyFor(name, known));
   requireAddress(connection, refuse);
@@ -158,7 +153,8 @@ function remedyFor(name: string, known: ReadonlySet<string>): string {
 }
 
 /** The options of the installed ioredis, which may be newer than the list above. */
-function knownOptions(): ReadonlySet<string> {
+function knownOptions(option: ConnectionOption): ReadonlySet<string> {
+  const { Redis } = ioredis(option);
   const unconnected = new Redis({ lazyConnect: true });
   const names = new Set([...Object.keys(unconnected.options), ...WITHOUT_DEFAULT]);
   unconnected.disconnect();

@@ -1,4 +1,5 @@
-import { Command, Redis } from 'ioredis';
+import type { Command, Redis } from 'ioredis';
+import { installedIoredis } from './ioredis.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './redis-script.js';
 
@@ -28,7 +29,8 @@ export class EncodedCall {
   /** The command for one of the servers, which settles `call`. */
   command(call: ScriptCall): Command {
     this.parts ??= this.encode();
-    return new EncodedCommand(this.parts, this.text, call);
+    CommandClass ??= encodedCommandClass();
+    return new CommandClass(this.parts, this.text, call);
   }
 
   private encode(): string[] {
@@ -70,48 +72,59 @@ function lengthOfAscii(part: string): number {
 
 /** Whether the client sends commands as they are, so that it can send one that is encoded already. */
 export function sendsEncoded(client: RedisClient): client is RedisClient & Redis {
-  if (!(client instanceof Redis)) return false;
+  if (client.library !== undefined || client.isCluster) return false;
+  const library = installedIoredis();
+  if (!library || !(client instanceof library.Redis)) return false;
   const { keyPrefix, enableAutoPipelining, showFriendlyErrorStack } = client.options;
   return !keyPrefix && !enableAutoPipelining && !showFriendlyErrorStack;
 }
 
-/** Makes no promise for its reply: with `AsyncLocalStorage`, each promise on the path of every lock costs time. */
-class EncodedCommand extends Command {
-  constructor(
-    parts: string[],
-    private readonly text: string,
-    private call: ScriptCall | undefined,
-  ) {
-    super('evalsha', [], DECODED);
-    // For those who look at the commands of a client; the constructor would encode each of them again.
-    this.args = parts;
-    const { resolve, reject } = this;
-    this.resolve = (reply) => {
-      resolve(reply);
-      try {
-        this.takeCall()?.settle(this.transformReply(reply as Buffer));
-      } catch (error) {
-        // Not here: the client would lose its place among the replies, and give the next ones to other commands.
-        queueMicrotask(() => {
-          throw error;
-        });
-      }
-    };
-    this.reject = (reason) => {
-      reject(reason);
-      // Later: the client may refuse the command while it is being sent.
-      this.promise.catch((error: unknown) => this.takeCall()?.fail(error));
-    };
-  }
+let CommandClass: ReturnType<typeof encodedCommandClass> | undefined;
 
-  override toWritable(): string {
-    return this.text;
-  }
+/**
+ * The class of the commands, made at first use because it extends one of ioredis. A command makes no promise for its
+ * reply: with `AsyncLocalStorage`, each promise on the path of every lock costs time.
+ */
+function encodedCommandClass() {
+  const library = installedIoredis();
+  if (!library) throw new Error('ioredis is not installed, although a client of it is in use');
+  return class EncodedCommand extends library.Command {
+    constructor(
+      parts: string[],
+      private readonly text: string,
+      private call: ScriptCall | undefined,
+    ) {
+      super('evalsha', [], DECODED);
+      // For those who look at the commands of a client; the constructor would encode each of them again.
+      this.args = parts;
+      const { resolve, reject } = this;
+      this.resolve = (reply) => {
+        resolve(reply);
+        try {
+          this.takeCall()?.settle(this.transformReply(reply as Buffer));
+        } catch (error) {
+          // Not here: the client would lose its place among the replies, and give the next ones to other commands.
+          queueMicrotask(() => {
+            throw error;
+          });
+        }
+      };
+      this.reject = (reason) => {
+        reject(reason);
+        // Later: the client may refuse the command while it is being sent.
+        this.promise.catch((error: unknown) => this.takeCall()?.fail(error));
+      };
+    }
 
-  /** The client may keep the command for longer than what waits for its reply. */
-  private takeCall(): ScriptCall | undefined {
-    const { call } = this;
-    this.call = undefined;
-    return call;
-  }
+    override toWritable(): string {
+      return this.text;
+    }
+
+    /** The client may keep the command for longer than what waits for its reply. */
+    private takeCall(): ScriptCall | undefined {
+      const { call } = this;
+      this.call = undefined;
+      return call;
+    }
+  };
 }

@@ -1,7 +1,8 @@
-import { Redis, type RedisOptions } from 'ioredis';
+import type { Redis, RedisOptions } from 'ioredis';
 import { backoff, onceRead } from '../../../timing/clock.js';
 import type { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
+import { ioredis, type ConnectionOption } from './ioredis.js';
 import type { RedisCluster } from './redis-client.js';
 import type { ScriptRunner } from './script-runner.js';
 
@@ -21,7 +22,9 @@ export function reconnectDelay(attempt: number): number {
   return backoff(attempt, 25, 500) * (0.5 + Math.random() / 2);
 }
 
-export function createRedisClient(connection: RedisOptions | string): Redis {
+/** @throws the option's ConfigError where ioredis is not installed */
+export function createRedisClient(connection: RedisOptions | string, option: ConnectionOption): Redis {
+  const { Redis } = ioredis(option);
   if (typeof connection === 'string') return new Redis(connection, { ...OWN_CLIENT, ...REPLIES });
   return new Redis({ ...OWN_CLIENT, ...connection, ...REPLIES });
 }

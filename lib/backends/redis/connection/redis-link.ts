@@ -5,7 +5,8 @@ import { allowListeners, createRedisClient, SilenceGuard } from './own-client.js
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { Reporters } from '../../reporters.js';
 import { ScriptRunner, type ConnectionCare } from './script-runner.js';
-import { isRedisClient, requireRedisConnection, type ConnectionOption } from './connection-options.js';
+import { isRedisClient, requireRedisConnection } from './connection-options.js';
+import type { ConnectionOption } from './ioredis.js';
 import { ConnectionState, type RedisFailure } from './connection-state.js';
 import { PrimarySeeker, queuesForLong, ReadyQueue } from './ready-queue.js';
 import { adapted } from './adapted-servers.js';
@@ -37,7 +38,7 @@ export class RedisLink {
     { persists }: Pick<ConnectionCare, 'persists'> = {},
   ) {
     requireRedisConnection(option, connection);
-    const { client, own } = clientOf(connection);
+    const { client, own } = clientOf(connection, option);
     this.lowerLimit = allowListeners(client, LISTENERS);
     this.client = client;
     this.ours = client !== connection;
@@ -75,9 +76,12 @@ export class RedisLink {
 }
 
 /** The client for a connection; `own` where it is one that the library made and closes. */
-function clientOf(connection: RedisConnection): { readonly client: RedisClient; readonly own?: Redis } {
+function clientOf(
+  connection: RedisConnection,
+  option: ConnectionOption,
+): { readonly client: RedisClient; readonly own?: Redis } {
   if (isRedisClient(connection)) return { client: connection };
   if (isNodeRedis(connection)) return { client: adapted(connection) };
-  const own = createRedisClient(connection);
+  const own = createRedisClient(connection, option);
   return { client: own, own };
 }

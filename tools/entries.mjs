@@ -1,0 +1,15 @@
+/** The entry points of the package, each with its module in `lib`: `index` is `nest-redis-lock`, the others are its subpaths. */
+export const ENTRIES = {
+  index: 'index',
+  testing: 'testing/index',
+  memory: 'backends/memory/index',
+  redlock: 'backends/redlock/index',
+  postgres: 'backends/postgres/index',
+  mysql: 'backends/mysql/index',
+  etcd: 'backends/etcd/index',
+  zookeeper: 'backends/zookeeper/index',
+  prometheus: 'observability/prometheus/index',
+  terminus: 'observability/terminus/index',
+  opentelemetry: 'observability/opentelemetry/index',
+  admin: 'admin/index',
+};
