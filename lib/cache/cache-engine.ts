@@ -8,14 +8,14 @@ import { InvalidatedTags, LocalState } from './invalidation/local-state.js';
 import { StepOrder } from './invalidation/step-order.js';
 import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
 import { LoadCommits, TagStamps } from './load/load-commits.js';
-import { LoadLeases, RestingKeys } from './load/load-lease.js';
+import { LoadLeases } from './load/load-lease.js';
 import { LoadScopes, LoadWaiters } from './load/load-scopes.js';
-import { LoaderRunner, Loads } from './load/loader-runner.js';
+import { Loads } from './load/loader-runner.js';
 import type { CacheSettings } from './options/cache-options.js';
-import { OtherLoads } from './read/fill.js';
+import { OtherLoads, Refresher, RestingKeys } from './read/fill.js';
 import { FirstLevelReads } from './read/read.js';
 import { Flights, SingleFlight } from './read/single-flight.js';
-import { Refresher, StoredValues } from './read/stored-values.js';
+import { StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
 import { Envelopes } from './values/envelope.js';
@@ -81,17 +81,25 @@ export class CacheEngine implements CacheListener {
     const tagStamps = new TagStamps(calls, invalidatedTags);
     const leases = new LoadLeases(calls, tagStamps, invalidatedTags, nextToken);
     const loadScopes = new LoadScopes(calls.timeouts);
-    const runner = new LoaderRunner(calls.timeouts, loadScopes, counters);
     const hasFirstLevel = firstLevel !== undefined;
     const commits = new LoadCommits(calls, envelopes, tagStamps, unkeptClasses, counters, warnings, hasFirstLevel);
-    const loads = new Loads(runner, commits, counters);
+    const loads = new Loads(calls.timeouts, loadScopes, counters, commits);
 
     const values = new StoredValues(calls, stepOrder, unconfirmed, envelopes, warnings);
     const refresher = new Refresher(leases, loads, resting, firstLevel, envelopes, warnings);
     const otherLoads = new OtherLoads(leases, waiters, values, counters);
-    const fill = { leases, loads, otherLoads, resting, counters, warnings };
-    const lookUp = { values, firstLevel, scopes: loadScopes, refresher, counters, fill };
-    const singleFlight = new SingleFlight(flights, invalidatedTags, lookUp);
+    const singleFlight = new SingleFlight(flights, invalidatedTags, {
+      values,
+      firstLevel,
+      scopes: loadScopes,
+      refresher,
+      leases,
+      loads,
+      otherLoads,
+      resting,
+      counters,
+      warnings,
+    });
 
     this.calls = calls;
     this.envelopes = envelopes;

@@ -22,7 +22,7 @@ export interface LoadResult {
   readonly freshUntil?: number;
 }
 
-/** Stores loaded values under their leases. */
+/** Stores loaded values under their leases: the last step of a miss (the whole way stands in `read/read.ts`). */
 export class LoadCommits {
   constructor(
     private readonly calls: StoreCalls,

@@ -6,74 +6,6 @@ import { type EntrySettings, tagMemory } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
 import type { TagStamps } from './load-commits.js';
 
-/** The store's answer for a granted lease, and what was known at that time. */
-interface Granted {
-  /** When the lease began, in µs by the clock of the store. */
-  readonly at: number;
-  /** The versions of the tags that the options name. */
-  readonly tagVersions: readonly TagVersion[];
-  /** The count of `InvalidatedTags`. */
-  readonly invalidatedTags: number;
-}
-
-/**
- * A granted load lease: the right to store one value under the key, until an invalidation, a write or time takes it
- * away.
- *
- * After Nishtala et al., "Scaling Memcache at Facebook" (2013), §3.2.1, with a token for each load.
- */
-export class LoadLease implements Expiring {
-  private renewal: Timeout | undefined;
-  private renewed = true;
-
-  constructor(
-    private readonly calls: StoreCalls,
-    readonly key: string,
-    readonly token: string,
-    readonly granted: Granted,
-    private readonly settings: Pick<EntrySettings, 'lease' | 'renew'>,
-  ) {}
-
-  /** Renews the lease after every third of it until `stopRenewal`, unless `lock.renew` is off. */
-  startRenewal(): void {
-    if (!this.renewed || !this.settings.renew) return;
-    this.renewal = this.calls.timeouts.start(this.settings.lease / 3, this);
-  }
-
-  stopRenewal(): void {
-    this.renewed = false;
-    this.renewal?.leave();
-  }
-
-  /** Renews the lease; called when a renewal is due. */
-  expire(): void {
-    if (!this.renewed) return;
-    const { calls, key, token } = this;
-    const request = { key, token, lease: this.settings.lease };
-    calls.send(
-      'renewal of the lease',
-      key,
-      () => calls.store.renew(request),
-      (renewed) => {
-        if (renewed) this.startRenewal();
-      },
-      () => this.startRenewal(),
-    );
-  }
-
-  /** Gives the lease back, so that other callers load at once. */
-  release(): void {
-    releaseLease(this.calls, this.key, this.token);
-  }
-}
-
-/** Gives back a lease that may have been granted. If that fails, the lease ends by itself. */
-export function releaseLease(calls: StoreCalls, key: string, token: string): void {
-  calls.send('release of the lease', key, () => calls.store.release({ key, token }), ignore, ignore);
-}
-
-function ignore(): void {}
-
 /** A granted lease, or the reason why there is none. */
 export type LeaseOutcome = LoadLease | Exclude<LeaseAnswer, { status: 'leased' }>;
 
@@ -84,7 +16,7 @@ interface LeaseWish {
   readonly waits: boolean;
 }
 
-/** Asks the store for load leases. */
+/** Asks the store for load leases: the first thing that a miss does (the whole way stands in `read/read.ts`). */
 export class LoadLeases {
   constructor(
     private readonly calls: StoreCalls,
@@ -156,22 +88,70 @@ export class LoadLeases {
   }
 }
 
-/** The keys that rest after a failed load: while a key rests, its stale value is served without another load. */
-export class RestingKeys {
-  private readonly timers = new Map<string, NodeJS.Timeout>();
+/**
+ * A granted load lease: the right to store one value under the key, until an invalidation, a write or time takes it
+ * away.
+ *
+ * After Nishtala et al., "Scaling Memcache at Facebook" (2013), §3.2.1, with a token for each load.
+ */
+export class LoadLease implements Expiring {
+  private renewal: Timeout | undefined;
+  private renewed = true;
 
-  /** Lets the key rest for `rest` ms from now. */
-  begin(key: string, rest: number): void {
-    this.end(key);
-    if (rest > 0) this.timers.set(key, setTimeout(() => this.timers.delete(key), rest).unref());
+  constructor(
+    private readonly calls: StoreCalls,
+    readonly key: string,
+    readonly token: string,
+    readonly granted: Granted,
+    private readonly settings: Pick<EntrySettings, 'lease' | 'renew'>,
+  ) {}
+
+  /** Renews the lease after every third of it until `stopRenewal`, unless `lock.renew` is off. */
+  startRenewal(): void {
+    if (!this.renewed || !this.settings.renew) return;
+    this.renewal = this.calls.timeouts.start(this.settings.lease / 3, this);
   }
 
-  end(key: string): void {
-    clearTimeout(this.timers.get(key));
-    this.timers.delete(key);
+  stopRenewal(): void {
+    this.renewed = false;
+    this.renewal?.leave();
   }
 
-  has(key: string): boolean {
-    return this.timers.has(key);
+  /** Renews the lease; called when a renewal is due. */
+  expire(): void {
+    if (!this.renewed) return;
+    const { calls, key, token } = this;
+    const request = { key, token, lease: this.settings.lease };
+    calls.send(
+      'renewal of the lease',
+      key,
+      () => calls.store.renew(request),
+      (renewed) => {
+        if (renewed) this.startRenewal();
+      },
+      () => this.startRenewal(),
+    );
+  }
+
+  /** Gives the lease back, so that other callers load at once. */
+  release(): void {
+    releaseLease(this.calls, this.key, this.token);
   }
 }
+
+/** The store's answer for a granted lease, and what was known at that time. */
+interface Granted {
+  /** When the lease began, in µs by the clock of the store. */
+  readonly at: number;
+  /** The versions of the tags that the options name. */
+  readonly tagVersions: readonly TagVersion[];
+  /** The count of `InvalidatedTags`. */
+  readonly invalidatedTags: number;
+}
+
+/** Gives back a lease that may have been granted. If that fails, the lease ends by itself. */
+function releaseLease(calls: StoreCalls, key: string, token: string): void {
+  calls.send('release of the lease', key, () => calls.store.release({ key, token }), ignore, ignore);
+}
+
+function ignore(): void {}

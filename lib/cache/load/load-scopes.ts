@@ -113,18 +113,9 @@ export class LoadScopes implements Expiring {
   }
 }
 
-/** Waits for the end of another process's load. */
-interface Waiter {
-  wake(): void;
-}
-
-/** A waiter checks after this time (ms), and then at doubled intervals, in case the message was lost. */
-const FIRST_LOOK = 25;
-const LONGEST_LOOK = 250;
-
 /** The waiters of this process for loads of others, by key. */
 export class LoadWaiters {
-  private readonly byKey = new Map<string, Set<Waiter>>();
+  private readonly byKey = new Map<string, Set<LoadWait>>();
 
   /** Starts to listen. Call it before asking for the lease, so that no message is missed. */
   expect(key: string): LoadWait {
@@ -132,14 +123,14 @@ export class LoadWaiters {
   }
 
   /** @internal for `LoadWait` */
-  add(key: string, waiter: Waiter): void {
+  add(key: string, waiter: LoadWait): void {
     const waiters = this.byKey.get(key);
     if (waiters) waiters.add(waiter);
     else this.byKey.set(key, new Set([waiter]));
   }
 
   /** @internal for `LoadWait` */
-  remove(key: string, waiter: Waiter): void {
+  remove(key: string, waiter: LoadWait): void {
     const waiters = this.byKey.get(key);
     waiters?.delete(waiter);
     if (waiters?.size === 0) this.byKey.delete(key);
@@ -154,7 +145,12 @@ export class LoadWaiters {
   }
 }
 
-export class LoadWait implements Waiter {
+/** A waiter checks after this time (ms), and then at doubled intervals, in case the message was lost. */
+const FIRST_LOOK = 25;
+const LONGEST_LOOK = 250;
+
+/** Waits for the end of another process's load. */
+class LoadWait {
   private woken = false;
   private look = FIRST_LOOK;
   private onWake: (() => void) | undefined;

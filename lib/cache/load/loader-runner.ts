@@ -16,6 +16,63 @@ import type { LoadCommits, LoadResult } from './load-commits.js';
 import type { LoadLease } from './load-lease.js';
 import type { LoadScopes, ScopedLoad } from './load-scopes.js';
 
+/**
+ * Loads values: what a miss does once it has the load lease (the whole way stands in `read/read.ts`). Each method calls
+ * `done` or `failed` once. `stale` becomes `context.stale` of the loader.
+ *
+ * Takes callbacks rather than promises, because where `AsyncLocalStorage` is in use each promise slows down each miss.
+ */
+export class Loads {
+  constructor(
+    readonly timeouts: Timeouts,
+    readonly scopes: LoadScopes,
+    readonly counters: CacheCounters,
+    private readonly commits: LoadCommits,
+  ) {}
+
+  /** Keeps the lease while the loader runs, and stores what it returns. */
+  underLease(
+    lease: LoadLease,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    stale: unknown,
+    done: (result: LoadResult) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    lease.startRenewal();
+    const begunAt = performance.now();
+    const run = new LoaderRun(
+      this,
+      lease.key,
+      settings,
+      stale,
+      (loaded) => {
+        lease.stopRenewal();
+        this.commits.store(lease, settings, loaded, performance.now() - begunAt, done, failed);
+      },
+      (error) => {
+        lease.stopRenewal();
+        lease.release();
+        failed(error);
+      },
+    );
+    run.start(loader);
+  }
+
+  /** Runs the loader and stores nothing: a write is under way, or the store is away. */
+  unstored(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    stale: unknown,
+    done: (result: LoadResult) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    this.counters.unstoredLoads += 1;
+    new LoaderRun(this, key, settings, stale, done, failed).start(loader);
+  }
+}
+
 /** What a loader returned, and what it set in its context. */
 export interface Loaded {
   readonly value: unknown;
@@ -27,32 +84,9 @@ export interface Loaded {
 }
 
 /**
- * Runs loaders, each with a time limit. Takes callbacks rather than promises, because where `AsyncLocalStorage` is in
- * use each promise slows down each miss.
+ * One call of a loader, with its time limit; it is the loader's context, too. Calls `done` or `failed`, once: `failed`
+ * with what the loader throws, or with CacheTimeoutError `loaderTimeout` ms after the loader was called.
  */
-export class LoaderRunner {
-  constructor(
-    readonly timeouts: Timeouts,
-    readonly scopes: LoadScopes,
-    readonly counters: CacheCounters,
-  ) {}
-
-  /**
-   * Calls `done` or `failed`, once: `failed` with what the loader throws, or with CacheTimeoutError `loaderTimeout` ms
-   * after the loader was called.
-   */
-  run(
-    key: string,
-    loader: Loader<unknown>,
-    settings: Pick<EntrySettings, 'loaderTimeout' | 'template'>,
-    stale: unknown,
-    done: (loaded: Loaded) => void,
-    failed: (error: unknown) => void,
-  ): void {
-    new LoaderRun(this, key, settings, stale, done, failed).start(loader);
-  }
-}
-
 class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   value: unknown;
   skipped = false;
@@ -65,7 +99,7 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   private observed: ObservedLoad | undefined;
 
   constructor(
-    private readonly runner: LoaderRunner,
+    private readonly loads: Loads,
     readonly key: string,
     private readonly settings: Pick<EntrySettings, 'loaderTimeout' | 'template'>,
     readonly stale: unknown,
@@ -74,13 +108,13 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   ) {}
 
   start(loader: Loader<unknown>): void {
-    const { runner } = this;
-    runner.counters.loads += 1;
-    this.limit = runner.timeouts.start(this.settings.loaderTimeout, this);
+    const { loads } = this;
+    loads.counters.loads += 1;
+    this.limit = loads.timeouts.start(this.settings.loaderTimeout, this);
     if (loadsAreObserved()) this.observed = observeLoad(this.key, this.settings.template);
     let returned: unknown;
     try {
-      returned = runner.scopes.begin(this, loader);
+      returned = loads.scopes.begin(this, loader);
       // Reading `then` of what it returned may throw as well.
       if (returned instanceof Promise || isThenable(returned)) return void returned.then(this.onValue, this.onError);
     } catch (error) {
@@ -135,70 +169,18 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
   private readonly onError = (error: unknown): void => {
     if (this.over) return;
     this.end(error);
-    this.runner.counters.failedLoads += 1;
+    this.loads.counters.failedLoads += 1;
     this.failed(error);
   };
 
   private end(error: unknown): void {
     this.over = true;
     if (cacheChannels.load.hasSubscribers) publishLoad(this.key, this.settings.template, this.observed, error);
-    this.runner.scopes.ended();
+    this.loads.scopes.ended();
     this.limit?.leave();
   }
 }
 
 function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
-}
-
-/**
- * Loads values. Each method calls `done` or `failed` once. `stale` becomes `context.stale` of the loader.
- */
-export class Loads {
-  constructor(
-    private readonly runner: LoaderRunner,
-    private readonly commits: LoadCommits,
-    private readonly counters: CacheCounters,
-  ) {}
-
-  /** Keeps the lease while the loader runs, and stores what it returns. */
-  underLease(
-    lease: LoadLease,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    stale: unknown,
-    done: (result: LoadResult) => void,
-    failed: (error: unknown) => void,
-  ): void {
-    lease.startRenewal();
-    const begunAt = performance.now();
-    this.runner.run(
-      lease.key,
-      loader,
-      settings,
-      stale,
-      (loaded) => {
-        lease.stopRenewal();
-        this.commits.store(lease, settings, loaded, performance.now() - begunAt, done, failed);
-      },
-      (error) => {
-        lease.stopRenewal();
-        lease.release();
-        failed(error);
-      },
-    );
-  }
-
-  /** Runs the loader and stores nothing: a write is under way, or the store is away. */
-  unstored(
-    key: string,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    stale: unknown,
-    done: (result: LoadResult) => void,
-    failed: (error: unknown) => void,
-  ): void {
-    this.counters.unstoredLoads += 1;
-    this.runner.run(key, loader, settings, stale, done, failed);
-  }
 }

@@ -5,11 +5,21 @@ import { onceRead } from '../../timing/clock.js';
 import type { BatchLoader, Loader, LoaderContext } from '../load/cache-loader.js';
 import type { LoadScopes } from '../load/load-scopes.js';
 
-interface Asked {
-  readonly key: string;
-  readonly context: LoaderContext;
-  resolve(value: unknown): void;
-  reject(error: unknown): void;
+/** What a read reports to the batch load that it takes part in. */
+export interface BatchParticipant {
+  /** Called when the read does not need the loader. */
+  decided(): void;
+  /**
+   * Called when it waits for another read, in this process or another. It needs the loader if that one fails or is
+   * outdated.
+   */
+  waits(): void;
+  /** Called when it has waited and now finds out whether it needs the loader. */
+  resumes(): void;
+  /** Called when it refreshes its value in the background, unless another process does. */
+  refreshes(): void;
+  /** Called when the refresh has ended. */
+  refreshed(): void;
 }
 
 /**
@@ -22,6 +32,14 @@ const GATHERING = 25;
 const STORING = 250;
 /** How long (ms) the loader then waits for keys that have waited and will be decided soon. */
 const RESUMING = 1_000;
+
+/** A key that must be loaded: it waits for the call of the loader. */
+interface Asked {
+  readonly key: string;
+  readonly context: LoaderContext;
+  resolve(value: unknown): void;
+  reject(error: unknown): void;
+}
 
 /**
  * Calls one loader for many keys, once each of them is decided: it has a value, waits for another read, or must be
@@ -207,21 +225,4 @@ function jointContext(asked: readonly Asked[]): LoaderContext {
     setTtl: (ttl) => contexts.forEach((context) => context.setTtl(ttl)),
     setTags: (tags) => contexts.forEach((context) => context.setTags(tags)),
   };
-}
-
-/** What a read reports to the batch load that it takes part in. */
-export interface BatchParticipant {
-  /** Called when the read does not need the loader. */
-  decided(): void;
-  /**
-   * Called when it waits for another read, in this process or another. It needs the loader if that one fails or is
-   * outdated.
-   */
-  waits(): void;
-  /** Called when it has waited and now finds out whether it needs the loader. */
-  resumes(): void;
-  /** Called when it refreshes its value in the background, unless another process does. */
-  refreshes(): void;
-  /** Called when the refresh has ended. */
-  refreshed(): void;
 }

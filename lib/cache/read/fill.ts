@@ -1,17 +1,25 @@
+/*
+ * How a read gets a value that the store does not have, or has no longer fresh: `Fill` for a caller who waits,
+ * `Refresher` in the background while the value is still served. Both load under a load lease (`load/load-lease.ts`),
+ * and store under it (`load/loader-runner.ts`, `load/load-commits.ts`); `OtherLoads` waits where another caller has it.
+ */
+
 import type { AsyncResource } from 'node:async_hooks';
 import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load-commits.js';
-import { LoadLease, type LeaseOutcome, type LoadLeases, type RestingKeys } from '../load/load-lease.js';
+import { LoadLease, type LeaseOutcome, type LoadLeases } from '../load/load-lease.js';
 import type { LoadWaiters } from '../load/load-scopes.js';
 import type { Loads } from '../load/loader-runner.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { publishHit, type CacheCounters } from '../store/cache-stats.js';
+import type { Envelopes } from '../values/envelope.js';
+import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import type { Flight } from './single-flight.js';
-import { beginningOf, type FoundValue, isFresh, type StoredValues } from './stored-values.js';
+import { beginningOf, isFresh, type FoundValue, type StoredValues } from './stored-values.js';
 
 /** What the reads of one cache use to load values. */
 export interface FillContext {
@@ -52,7 +60,7 @@ export class Fill {
       this.context.counters.absentByFilter += 1;
       this.flight.land(null);
     });
-    this.follow(asked);
+    this.flight.follow(asked);
   }
 
   /** Loads without storing: a write is under way, or the store is down. */
@@ -79,7 +87,7 @@ export class Fill {
       try {
         if (outcome instanceof LoadLease) this.load(outcome);
         else if (outcome.status === 'barrier') this.loadUnstored();
-        else this.follow(this.awaitOther(present));
+        else this.flight.follow(this.awaitOther(present));
       } catch (error) {
         this.flight.fail(error);
       }
@@ -92,27 +100,6 @@ export class Fill {
       answered,
       failed,
     );
-  }
-
-  /** Waits for another caller that loads or has loaded. */
-  private async awaitOther(present: Buffer | undefined): Promise<void> {
-    const { context, key, settings, participant, stale } = this;
-    const wait = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
-    let end: Awaited<ReturnType<OtherLoads['end']>>;
-    try {
-      end = await context.otherLoads.end(key, settings, present, wait, participant);
-    } catch (error) {
-      if (!(error instanceof CacheBackendError)) throw error;
-      return this.doWithoutStore(error);
-    }
-    if (end instanceof LoadLease) return this.load(end);
-    if (end === 'barrier') return this.loadUnstored();
-    if (end === 'late') return this.giveUpWaiting();
-    if (end !== 'unreadable') return this.flight.landFresh(end);
-    context.warnings.warn(
-      `What Redis has under "${key}" is not a value of the cache, or the replica that is read does not have it yet`,
-    );
-    this.loadUnstored();
   }
 
   private load(lease: LoadLease): void {
@@ -133,14 +120,6 @@ export class Fill {
       this.onLoadError(error);
     };
     this.caller.runInAsyncScope(() => context.loads.underLease(lease, loader, settings, stale?.value, done, failed));
-  }
-
-  private giveUpWaiting(): void {
-    const { key, settings, stale } = this;
-    if (stale) return this.landStale(stale);
-    if (settings.onTimeout !== 'throw') return this.loadUnstored();
-    const message = `"${key}" was still being loaded by another call after lock.wait (${settings.wait} ms)`;
-    throw new CacheTimeoutError(message, [key]);
   }
 
   /** Ends the flight with the stale value; the load goes on, and its value is stored. */
@@ -171,9 +150,33 @@ export class Fill {
     this.flight.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
   }
 
-  /** Fails the flight with an error of these steps, on which nothing else waits. */
-  private follow(steps: Promise<void>): void {
-    steps.catch((error: unknown) => this.flight.fail(error));
+  /** Waits for another caller that loads or has loaded. */
+  private async awaitOther(present: Buffer | undefined): Promise<void> {
+    const { context, key, settings, participant, stale } = this;
+    const wait = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
+    let end: OtherLoadEnd;
+    try {
+      end = await context.otherLoads.end(key, settings, present, wait, participant);
+    } catch (error) {
+      if (!(error instanceof CacheBackendError)) throw error;
+      return this.doWithoutStore(error);
+    }
+    if (end instanceof LoadLease) return this.load(end);
+    if (end === 'barrier') return this.loadUnstored();
+    if (end === 'late') return this.giveUpWaiting();
+    if (end !== 'unreadable') return this.flight.landFresh(end);
+    context.warnings.warn(
+      `What Redis has under "${key}" is not a value of the cache, or the replica that is read does not have it yet`,
+    );
+    this.loadUnstored();
+  }
+
+  private giveUpWaiting(): void {
+    const { key, settings, stale } = this;
+    if (stale) return this.landStale(stale);
+    if (settings.onTimeout !== 'throw') return this.loadUnstored();
+    const message = `"${key}" was still being loaded by another call after lock.wait (${settings.wait} ms)`;
+    throw new CacheTimeoutError(message, [key]);
   }
 }
 
@@ -181,7 +184,7 @@ export class Fill {
  * How the load of another caller ended: with a value, or with the lease, so that this process loads; with a barrier;
  * because the wait ran out; or with stored data that cannot be read.
  */
-export type OtherLoadEnd = FoundValue | LoadLease | 'barrier' | 'late' | 'unreadable';
+type OtherLoadEnd = FoundValue | LoadLease | 'barrier' | 'late' | 'unreadable';
 
 /**
  * How often in a row the store may report a value that then cannot be read, because it expires, a replica lags behind,
@@ -249,5 +252,82 @@ export class OtherLoads {
     if (!found || !isFresh(found) || !revive) return found && isFresh(found) ? found : undefined;
     const revived = await this.values.revive(key, revive, found.value);
     return revived && { ...found, revived };
+  }
+}
+
+/** Loads values in the background while they are still served: one load at a time for each key, over all processes. */
+export class Refresher {
+  private readonly running = new Set<string>();
+
+  constructor(
+    private readonly leases: LoadLeases,
+    private readonly loads: Loads,
+    private readonly resting: RestingKeys,
+    private readonly firstLevel: FirstLevel | undefined,
+    private readonly envelopes: Envelopes,
+    private readonly warnings: Warnings,
+  ) {}
+
+  refresh(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    current: FoundValue,
+    participant?: BatchParticipant,
+  ): void {
+    if (this.running.has(key) || this.resting.has(key)) return;
+    this.running.add(key);
+    participant?.refreshes();
+    this.load(key, loader, settings, current).then(
+      () => {
+        this.running.delete(key);
+        participant?.refreshed();
+      },
+      (error: unknown) => {
+        participant?.refreshed();
+        if (cacheChannels.refreshFailed.hasSubscribers) {
+          cacheChannels.refreshFailed.publish({ key, template: settings.template, error });
+        }
+        this.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`, 'refresh');
+        this.running.delete(key);
+        this.resting.begin(key, settings.restAfterError);
+      },
+    );
+  }
+
+  private async load(
+    key: string,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    { data, entry, value }: FoundValue,
+  ): Promise<void> {
+    const replaces = data ? beginningOf(data) : entry && this.envelopes.headOf(entry);
+    const outcome = await this.leases.take(key, settings, { replaces, waits: false });
+    if (outcome instanceof LoadLease) {
+      await new Promise((resolve, reject) => {
+        this.loads.underLease(outcome, loader, settings, value, resolve, reject);
+      });
+    } else if (outcome.status !== 'hit') return;
+    this.firstLevel?.delete(key);
+  }
+}
+
+/** The keys that rest after a failed load: while a key rests, its stale value is served without another load. */
+export class RestingKeys {
+  private readonly timers = new Map<string, NodeJS.Timeout>();
+
+  /** Lets the key rest for `rest` ms from now. */
+  begin(key: string, rest: number): void {
+    this.end(key);
+    if (rest > 0) this.timers.set(key, setTimeout(() => this.timers.delete(key), rest).unref());
+  }
+
+  end(key: string): void {
+    clearTimeout(this.timers.get(key));
+    this.timers.delete(key);
+  }
+
+  has(key: string): boolean {
+    return this.timers.has(key);
   }
 }

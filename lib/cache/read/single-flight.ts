@@ -1,3 +1,8 @@
+/*
+ * Who shares a read of a key: `SingleFlight` decides, for each call, whether it joins the flight that is under way, the
+ * one after it, or begins one. What a flight does until it lands stands in `read.ts`.
+ */
+
 import { AsyncResource } from 'node:async_hooks';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
 import type { Loader } from '../load/cache-loader.js';
@@ -6,7 +11,7 @@ import type { EntrySettings } from '../options/entry-settings.js';
 import type { Entry } from '../values/envelope.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
-import { currentReport, type ReadReport, type ReadOutcome } from './read-report.js';
+import { currentReport, type ReadOutcome, type ReadReport } from './read-report.js';
 import { Read, type ReadContext } from './read.js';
 import type { FoundValue } from './stored-values.js';
 
@@ -145,6 +150,60 @@ function reported(flight: Flight, report: ReadReport | undefined): Promise<unkno
   });
 }
 
+/** The flights of this process. For each key, callers can join at most one. */
+export class Flights {
+  // Not a Map: V8 links each table that a Map has outgrown to the next one, and so keeps ended flights from the garbage
+  // collection of the young generation.
+  private readonly byKey = Object.create(null) as Record<string, Flight>;
+  private readonly forced = Object.create(null) as Record<string, Flight>;
+
+  constructor(
+    readonly firstLevel: FirstLevel | undefined,
+    readonly invalidatedTags: InvalidatedTags,
+  ) {}
+
+  get(key: string, forced: boolean): Flight | undefined {
+    return this.of(forced)[key];
+  }
+
+  start(key: string, forced: boolean, tags: readonly string[]): Flight {
+    const flight = new Flight(this, key, forced, tags);
+    this.of(forced)[key] = flight;
+    return flight;
+  }
+
+  /** Starts a flight that no caller joins. */
+  startAlone(key: string, forced: boolean, tags: readonly string[]): Flight {
+    return new Flight(this, key, forced, tags);
+  }
+
+  /** @internal for `Flight` */
+  leave(flight: Flight): void {
+    const byKey = this.of(flight.forced);
+    if (byKey[flight.key] === flight) delete byKey[flight.key];
+  }
+
+  detach(key: string): void {
+    this.byKey[key]?.detach();
+    this.forced[key]?.detach();
+  }
+
+  /** Callers still join the flight, because its value is as new as when it started. */
+  outdate(key: string, forced = true): void {
+    for (const flight of [this.byKey[key], forced && this.forced[key]]) if (flight) flight.outdated = true;
+  }
+
+  detachMatching(matches: (key: string) => boolean): void {
+    for (const byKey of [this.byKey, this.forced]) {
+      for (const flight of Object.values(byKey)) if (matches(flight.key)) flight.detach();
+    }
+  }
+
+  private of(forced: boolean): Record<string, Flight> {
+    return forced ? this.forced : this.byKey;
+  }
+}
+
 /** One read of a key that callers of this process share: decides who may join it, and how it ends. */
 export class Flight {
   readonly promise: Promise<unknown>;
@@ -224,6 +283,11 @@ export class Flight {
     this.reject(error);
   }
 
+  /** Fails with an error of these steps, on which nothing else waits. */
+  follow(steps: Promise<void>): void {
+    steps.catch((error: unknown) => this.fail(error));
+  }
+
   /** The flight after this one, if a caller has asked for it. It is strong if one of its callers wants that. */
   joinNext(strong: boolean): NextFlight | undefined {
     this.nextIsStrong ||= strong;
@@ -265,7 +329,7 @@ export class Flight {
 }
 
 /** A flight that starts when the one before it ends. */
-export class NextFlight {
+class NextFlight {
   private shared: Promise<unknown> | undefined;
 
   constructor(readonly flight: Promise<Flight>) {}
@@ -273,59 +337,5 @@ export class NextFlight {
   /** Its value: one promise for all callers. */
   get value(): Promise<unknown> {
     return (this.shared ??= this.flight.then(({ promise }) => promise));
-  }
-}
-
-/** The flights of this process. For each key, callers can join at most one. */
-export class Flights {
-  // Not a Map: V8 links each table that a Map has outgrown to the next one, and so keeps ended flights from the garbage
-  // collection of the young generation.
-  private readonly byKey = Object.create(null) as Record<string, Flight>;
-  private readonly forced = Object.create(null) as Record<string, Flight>;
-
-  constructor(
-    readonly firstLevel: FirstLevel | undefined,
-    readonly invalidatedTags: InvalidatedTags,
-  ) {}
-
-  get(key: string, forced: boolean): Flight | undefined {
-    return this.of(forced)[key];
-  }
-
-  start(key: string, forced: boolean, tags: readonly string[]): Flight {
-    const flight = new Flight(this, key, forced, tags);
-    this.of(forced)[key] = flight;
-    return flight;
-  }
-
-  /** Starts a flight that no caller joins. */
-  startAlone(key: string, forced: boolean, tags: readonly string[]): Flight {
-    return new Flight(this, key, forced, tags);
-  }
-
-  /** @internal for `Flight` */
-  leave(flight: Flight): void {
-    const byKey = this.of(flight.forced);
-    if (byKey[flight.key] === flight) delete byKey[flight.key];
-  }
-
-  detach(key: string): void {
-    this.byKey[key]?.detach();
-    this.forced[key]?.detach();
-  }
-
-  /** Callers still join the flight, because its value is as new as when it started. */
-  outdate(key: string, forced = true): void {
-    for (const flight of [this.byKey[key], forced && this.forced[key]]) if (flight) flight.outdated = true;
-  }
-
-  detachMatching(matches: (key: string) => boolean): void {
-    for (const byKey of [this.byKey, this.forced]) {
-      for (const flight of Object.values(byKey)) if (matches(flight.key)) flight.detach();
-    }
-  }
-
-  private of(forced: boolean): Record<string, Flight> {
-    return forced ? this.forced : this.byKey;
   }
 }
