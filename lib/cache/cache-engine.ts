@@ -206,7 +206,7 @@ function tokenSource(): () => string {
  * Also drops values that this process stores: their message looks like that of another writer, and one message may
  * stand for both.
  */
-export class FirstLevelTracking implements CacheTracker {
+class FirstLevelTracking implements CacheTracker {
   constructor(
     private readonly firstLevel: FirstLevel,
     private readonly local: LocalState,

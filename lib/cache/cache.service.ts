@@ -25,15 +25,14 @@ import type { CacheStats } from './store/cache-stats.js';
 import { inBatches, valuesOf } from './store/store-calls.js';
 import {
   addToNumber,
-  expireValue,
-  storeValue,
-  takeValue,
   batchOf,
   deleteMatching,
   deleteTwice,
-  loadValues,
+  expireValue,
+  storeValue,
+  takeValue,
 } from './value-changes.js';
-import { inspectKey, getValue, getValues, hasValue, remainingTime } from './value-reads.js';
+import { getValue, getValues, hasValue, inspectKey, loadValues, remainingTime } from './value-reads.js';
 
 type Keys = string | readonly string[];
 type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;
@@ -255,7 +254,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
 }
 
 /** Settles as `work` does, or rejects with the signal's reason if that is aborted first; the work then goes on. */
-export function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   if (signal.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {
     const listening = listenToAbort(signal, () => reject(signal.reason));

@@ -3,6 +3,7 @@ import { encodeKeyPart, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js'
 import { OptionResolver } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
 import type { CacheEngine } from './cache-engine.js';
+import type { CacheRuntime } from './cache-runtime.js';
 import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
 import { entrySettings, readSettings, type EntrySettings } from './options/entry-settings.js';
 
@@ -17,7 +18,7 @@ export class KeyScope {
   );
 
   constructor(
-    private readonly runtime: { engine(): CacheEngine },
+    private readonly runtime: CacheRuntime,
     readonly keyPrefix: string,
   ) {}
 
@@ -71,7 +72,7 @@ export function cacheKey(key: string): string {
 }
 
 /** The beginning of keys, which may be ''. @throws CacheKeyError */
-export function keyBeginning(prefix: string): string {
+function keyBeginning(prefix: string): string {
   return prefix === '' ? prefix : cacheKey(prefix);
 }
 

@@ -1,20 +1,13 @@
 import type { Duration } from '../options/checks.js';
 import type {
-  CacheDeletions,
-  InvalidateOptions,
-  CacheWrites,
+  CacheOperations,
   CountArguments,
   CountOptions,
+  InvalidateOptions,
   SetOptions,
   SoftExpiryOptions,
 } from './operations.js';
 import type { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
-
-/** The operations that a pipeline gathers. */
-interface PipelinedOperations extends CacheWrites, CacheDeletions {
-  readonly sets: CacheSetOperations;
-  readonly expiringSet: CacheExpiringSetOperations;
-}
 
 /**
  * Gathers operations and sends them together. They are not a transaction: other operations may run in between, and each
@@ -24,7 +17,7 @@ export class CachePipeline<Results extends unknown[] = []> {
   private readonly steps: (() => Promise<unknown>)[] = [];
 
   /** @internal */
-  constructor(private readonly cache: PipelinedOperations) {}
+  constructor(private readonly cache: CacheOperations) {}
 
   /** Changes and reads of plain sets, in the order of the pipeline. */
   get sets(): PipelineSets<Results> {

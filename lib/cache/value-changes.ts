@@ -1,3 +1,5 @@
+/* What the operations of the cache change. Keys, prefixes and patterns are full, with the prefix of their namespace. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StoredData, DeleteMatchingRequest } from '../contracts/cache-store.js';
 import { CacheBackendError, CacheConfigError } from '../errors/cache-errors.js';
@@ -6,17 +8,14 @@ import { cacheOption } from '../options/option-checks.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { DoubleDeletionTarget } from './invalidation/double-deletions.js';
 import { keyResource, tagResource, type Access } from './invalidation/step-order.js';
-import { type KeyScope, cacheKeys } from './key-scope.js';
-import type { BatchLoader } from './load/cache-loader.js';
+import type { KeyScope } from './key-scope.js';
 import type { DeleteMatchingOptions, DoubleDeleteOptions } from './operations.js';
 import { type EntrySettings, staleTtlOf, timeToLive } from './options/entry-settings.js';
-import { BatchLoad } from './read/batch-load.js';
 import { publishInvalidate, publishRead } from './store/cache-stats.js';
-import { valuesOf } from './store/store-calls.js';
 import { freshValue, withoutRedis } from './value-reads.js';
 import { countable, type Serialized } from './values/envelope.js';
 
-/** Stores the value once `go` resolves; `false` when it was not stored. All keys in this file are full. */
+/** Stores the value once `go` resolves; `false` when it was not stored. */
 export async function storeValue(
   engine: CacheEngine,
   key: string,
@@ -95,11 +94,40 @@ export async function expireValue(engine: CacheEngine, key: string, ttl: number)
   }
 }
 
+const DEFAULT_BATCH = 100;
+
+/** How many keys to look at in one step. @throws CacheConfigError */
+export function batchOf(batch: number = DEFAULT_BATCH): number {
+  cacheOption.require(Number.isSafeInteger(batch) && batch >= 1, 'batch', batch, 'a whole number from 1 on');
+  return batch;
+}
+
+/** Deletes the values of all keys that match, and returns how many there were. */
+export function deleteMatching(
+  scope: KeyScope,
+  match: DeleteMatchingRequest['match'],
+  { batch, ...options }: DeleteMatchingOptions = {},
+): Promise<number> {
+  const request = { match, batch: batchOf(batch) };
+  return scope.engine.matchingDeletions.delete(request, scope.settings(options).failOpen);
+}
+
+/** Deletes before and after the write, and once more after `delay`. */
+export function deleteTwice<T>(
+  scope: KeyScope,
+  target: DoubleDeletionTarget,
+  write: () => Promise<T>,
+  { delay, ...options }: DoubleDeleteOptions,
+): Promise<T> {
+  const wait = cacheOption.timerMilliseconds('delay', delay, 1);
+  return scope.engine.doubleDeletions.run(target, write, wait, scope.settings(options).failOpen);
+}
+
 /** How often a value is sent if it reaches Redis too late, after a standstill of this process or of the network. */
 const MOST_TIMES = 4;
 
 /** Stores one value by hand, in the state that it had at the call. */
-export class ValueWrite {
+class ValueWrite {
   /** The digits of a number that `incr` can count, or the content of the envelope. */
   private readonly content: string | Serialized;
   private readonly tags: readonly string[];
@@ -201,50 +229,4 @@ function unstorable(key: string, error: unknown): CacheConfigError {
 function isAnswer(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) if (cause.name === 'ReplyError') return true;
   return false;
-}
-
-const DEFAULT_BATCH = 100;
-
-/** How many keys to look at in one step. @throws CacheConfigError */
-export function batchOf(batch: number = DEFAULT_BATCH): number {
-  cacheOption.require(Number.isSafeInteger(batch) && batch >= 1, 'batch', batch, 'a whole number from 1 on');
-  return batch;
-}
-
-/** Deletes the values of all keys that match, and returns how many there were. The prefix or pattern is full. */
-export function deleteMatching(
-  scope: KeyScope,
-  match: DeleteMatchingRequest['match'],
-  { batch, ...options }: DeleteMatchingOptions = {},
-): Promise<number> {
-  const request = { match, batch: batchOf(batch) };
-  return scope.engine.matchingDeletions.delete(request, scope.settings(options).failOpen);
-}
-
-/** Deletes before and after the write, and once more after `delay`. The keys or the prefix are full. */
-export function deleteTwice<T>(
-  scope: KeyScope,
-  target: DoubleDeletionTarget,
-  write: () => Promise<T>,
-  { delay, ...options }: DoubleDeleteOptions,
-): Promise<T> {
-  const wait = cacheOption.timerMilliseconds('delay', delay, 1);
-  return scope.engine.doubleDeletions.run(target, write, wait, scope.settings(options).failOpen);
-}
-
-/** Reads the values of the keys, all of which begin with `keyPrefix`, and loads the missing ones in one call. */
-export async function loadValues<T>(
-  engine: CacheEngine,
-  keyPrefix: string,
-  keys: readonly string[],
-  loader: BatchLoader<T>,
-  settings: EntrySettings,
-): Promise<T[]> {
-  const unique = cacheKeys(keys);
-  const batch = new BatchLoad(unique, loader, engine.loadScopes, keyPrefix);
-  const read: Parameters<BatchLoad['run']>[0] = (key, loading, participant) =>
-    engine.reads.read(keyPrefix + key, loading, settings, participant);
-  const values = valuesOf(await batch.run(read));
-  const byKey = new Map(unique.map((key, index) => [key, values[index]]));
-  return keys.map((key) => byKey.get(key) as T);
 }

@@ -1,16 +1,24 @@
+/*
+ * What the operations of the cache read. All keys are full, with the prefix of their namespace, but for those of
+ * `loadValues`.
+ */
+
 import type { StoredValueState, TagState } from '../contracts/cache-store.js';
 import { CacheBackendError } from '../errors/cache-errors.js';
 import { cacheChannels } from '../events/cache-channels.js';
 import type { CacheEngine } from './cache-engine.js';
 import { keyResource } from './invalidation/step-order.js';
+import { cacheKeys } from './key-scope.js';
+import type { BatchLoader } from './load/cache-loader.js';
 import type { CacheKeyInfo } from './operations.js';
 import type { EntrySettings } from './options/entry-settings.js';
+import { BatchLoad } from './read/batch-load.js';
 import { isFresh, type FoundValue, withTagStates } from './read/stored-values.js';
 import { publishHit, publishRead } from './store/cache-stats.js';
 import { inBatches, valuesOf } from './store/store-calls.js';
 import { countedNumber, type Entry, openHead } from './values/envelope.js';
 
-/** Reads the stored value without loading it. All keys in this file are full. */
+/** Reads the stored value without loading it. */
 export async function getValue<T>(engine: CacheEngine, key: string, settings: EntrySettings): Promise<T | undefined> {
   const kept = keptValue(engine, key, settings);
   if (kept) return kept.value as T;
@@ -30,6 +38,23 @@ export async function getValues<T>(
   return valuesOf(await Promise.allSettled(valuesOf(reads).map((judge) => judge())));
 }
 
+/** Reads the values of the keys, given without `keyPrefix`, and loads the missing ones in one call. */
+export async function loadValues<T>(
+  engine: CacheEngine,
+  keyPrefix: string,
+  keys: readonly string[],
+  loader: BatchLoader<T>,
+  settings: EntrySettings,
+): Promise<T[]> {
+  const unique = cacheKeys(keys);
+  const batch = new BatchLoad(unique, loader, engine.loadScopes, keyPrefix);
+  const readOrLoad: Parameters<BatchLoad['run']>[0] = (key, loading, participant) =>
+    engine.reads.read(keyPrefix + key, loading, settings, participant);
+  const values = valuesOf(await batch.run(readOrLoad));
+  const byKey = new Map(unique.map((key, index) => [key, values[index]]));
+  return keys.map((key) => byKey.get(key) as T);
+}
+
 /** Milliseconds until the value is removed; `null` when there is none. */
 export async function remainingTime(engine: CacheEngine, key: string): Promise<number | null> {
   const changes = engine.stepOrder.afterKey(key);
@@ -44,6 +69,18 @@ export async function hasValue(engine: CacheEngine, key: string): Promise<boolea
   if (changes) await changes;
   if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
   return (await freshValue(engine, key, await read(engine, key))) !== undefined;
+}
+
+/** Asks the store, not the first level, for what it keeps; `null` for nothing. */
+export async function inspectKey(engine: CacheEngine, key: string): Promise<CacheKeyInfo | null> {
+  const { calls, stepOrder, unconfirmed } = engine;
+  const changes = stepOrder.afterKey(key);
+  if (changes) await changes;
+  if (unconfirmed.size > 0) await unconfirmed.settle(key);
+  const { value, lease, barrier } = await calls.run('inspect', key, () => calls.store.inspect(key));
+  if (!value && lease === null && !barrier) return null;
+  const loading = lease === null ? {} : { loading: lease };
+  return { ...(value ? await valueInfo(engine, key, value) : NO_VALUE), ...loading, barrier };
 }
 
 /** The value in the store's answer, if it is fresh by its time and its tags. */
@@ -122,18 +159,6 @@ async function find<T>(
 }
 
 type ValueInfo = Omit<CacheKeyInfo, 'loading' | 'barrier'>;
-
-/** Asks the store, not the first level, for what it keeps; `null` for nothing. The key is full. */
-export async function inspectKey(engine: CacheEngine, key: string): Promise<CacheKeyInfo | null> {
-  const { calls, stepOrder, unconfirmed } = engine;
-  const changes = stepOrder.afterKey(key);
-  if (changes) await changes;
-  if (unconfirmed.size > 0) await unconfirmed.settle(key);
-  const { value, lease, barrier } = await calls.run('inspect', key, () => calls.store.inspect(key));
-  if (!value && lease === null && !barrier) return null;
-  const loading = lease === null ? {} : { loading: lease };
-  return { ...(value ? await valueInfo(engine, key, value) : NO_VALUE), ...loading, barrier };
-}
 
 const NO_VALUE: ValueInfo = { state: 'absent', freshFor: 0, keptFor: 0, bytes: 0, tags: [], invalidatedTags: [] };
 

@@ -9,7 +9,7 @@ import type { Invalidations, MatchingDeletions } from './invalidations.js';
 export type DoubleDeletionTarget = { readonly keys: readonly string[] } | PrefixDeletion;
 
 /** The deletion of every value whose key begins with a prefix. */
-export interface PrefixDeletion {
+interface PrefixDeletion {
   readonly prefix: string;
   /** How many keys to look at in one step. */
   readonly batch: number;

@@ -10,7 +10,7 @@ import type { LocalState } from './local-state.js';
 import { keyOfResource, keyResource, tagResource, type StepOrder } from './step-order.js';
 import type { Deletion, UnconfirmedDeletions } from './unconfirmed-deletions.js';
 
-export interface InvalidateSettings {
+interface InvalidateSettings {
   /** How long (ms) nothing is stored under the keys afterwards. */
   readonly barrier: number;
   /** Keeps the values, stale at once. */

@@ -250,7 +250,7 @@ export interface Deletion {
 }
 
 /** The deletions that the store has not confirmed, by what they cover. */
-export class PendingDeletions {
+class PendingDeletions {
   private readonly byName = new Map<string, Deletion>();
   private readonly byKey = new Map<string, Set<Deletion>>();
   /** Deletions that cover more than one key: every read is compared with them. */

@@ -131,10 +131,6 @@ export function entrySettings(options: CacheEntryOptions | undefined, base?: Ent
     : ENTRY_OPTIONS.settings(requireObject(options), base);
 }
 
-function requireObject(options: object): object {
-  return cacheOption.object('options', options, 'an object of cache options');
-}
-
 /** As `entrySettings`, for a read of keys that begin with `keyPrefix`. */
 export function readSettings(options: ReadOptions | undefined, base: EntrySettings, keyPrefix: string): EntrySettings {
   return withTagsOf(
@@ -160,6 +156,47 @@ export function requireTags(value: unknown): readonly string[] {
     }
   }
   return value as readonly string[];
+}
+
+/** How much longer (ms) Redis keeps a tag than the values that have it. */
+const TAG_MARGIN = 60_000;
+
+/** Milliseconds for which a value counts as fresh, at most `ttl`; 0 for a value that must not be stored. */
+export function timeToLive(value: unknown, { ttl, nullTtl, jitter }: EntrySettings, ofLoader = ttl): number {
+  return jittered(isAbsent(value) ? Math.min(ofLoader, nullTtl) : ofLoader, jitter);
+}
+
+/** Milliseconds for which a value is kept beyond its `ttl`; 0 for an absent value, which is never served stale. */
+export function staleTtlOf(value: unknown, { staleTtl }: Pick<EntrySettings, 'staleTtl'>): number {
+  return isAbsent(value) ? 0 : staleTtl;
+}
+
+/** Milliseconds for which Redis keeps the tags of a value that it keeps for `kept` ms. */
+export function tagMemory(kept: number): number {
+  return kept + TAG_MARGIN;
+}
+
+const TIMES = ['ttl', 'nullTtl', 'staleTtl'] as const satisfies (keyof CacheEntryOptions)[];
+
+/** A warning for each time below one second that is given as a bare number: other caches count in seconds. */
+export function secondsTaken(options: Readonly<Record<string, unknown>>, prefix = ''): string[] {
+  return TIMES.flatMap((time) => {
+    const value = options[time];
+    const name = prefix + time;
+    if (typeof value !== 'number' || value <= 0 || value >= 1_000) return [];
+    return [
+      `"${name}: ${value}" is ${value} milliseconds; write '${value}s' where seconds are meant, else '${value}ms'`,
+    ];
+  });
+}
+
+/** The same for the options of the module. */
+export function secondsTakenByModule({ defaults, l1 }: CacheOptions): string[] {
+  return [...secondsTaken({ ...defaults }, 'cache.defaults.'), ...secondsTaken({ ...l1 }, 'cache.l1.')];
+}
+
+function requireObject(options: object): object {
+  return cacheOption.object('options', options, 'an object of cache options');
 }
 
 function isJitter(value: unknown): value is number {
@@ -194,24 +231,6 @@ function loadLock(value: unknown, option: string, present: LoadLockSettings): Pa
   return LOAD_LOCK_OPTIONS.settings(given, { lease, renew, wait, onTimeout });
 }
 
-/** How much longer (ms) Redis keeps a tag than the values that have it. */
-const TAG_MARGIN = 60_000;
-
-/** Milliseconds for which a value counts as fresh, at most `ttl`; 0 for a value that must not be stored. */
-export function timeToLive(value: unknown, { ttl, nullTtl, jitter }: EntrySettings, ofLoader = ttl): number {
-  return jittered(isAbsent(value) ? Math.min(ofLoader, nullTtl) : ofLoader, jitter);
-}
-
-/** Milliseconds for which a value is kept beyond its `ttl`; 0 for an absent value, which is never served stale. */
-export function staleTtlOf(value: unknown, { staleTtl }: Pick<EntrySettings, 'staleTtl'>): number {
-  return isAbsent(value) ? 0 : staleTtl;
-}
-
-/** Milliseconds for which Redis keeps the tags of a value that it keeps for `kept` ms. */
-export function tagMemory(kept: number): number {
-  return kept + TAG_MARGIN;
-}
-
 /** Shortens `ttl` by at most the part `jitter` of it, so that values stored together do not expire together. */
 function jittered(ttl: number, jitter: number): number {
   return Math.ceil(ttl * (1 - jitter * Math.random()));
@@ -219,23 +238,4 @@ function jittered(ttl: number, jitter: number): number {
 
 function isAbsent(value: unknown): boolean {
   return value === null || value === undefined;
-}
-
-const TIMES = ['ttl', 'nullTtl', 'staleTtl'] as const satisfies (keyof CacheEntryOptions)[];
-
-/** A warning for each time below one second that is given as a bare number: other caches count in seconds. */
-export function secondsTaken(options: Readonly<Record<string, unknown>>, prefix = ''): string[] {
-  return TIMES.flatMap((time) => {
-    const value = options[time];
-    const name = prefix + time;
-    if (typeof value !== 'number' || value <= 0 || value >= 1_000) return [];
-    return [
-      `"${name}: ${value}" is ${value} milliseconds; write '${value}s' where seconds are meant, else '${value}ms'`,
-    ];
-  });
-}
-
-/** The same for the options of the module. */
-export function secondsTakenByModule({ defaults, l1 }: CacheOptions): string[] {
-  return [...secondsTaken({ ...defaults }, 'cache.defaults.'), ...secondsTaken({ ...l1 }, 'cache.l1.')];
 }

@@ -18,6 +18,22 @@ export interface BloomFilterOptions {
   ttl?: Duration;
 }
 
+/** Options of `BloomFilter.rebuild`. */
+export interface BloomRebuildOptions {
+  /**
+   * How long the rebuild waits before it reads the ids: at least as long as the longest transaction that inserts one,
+   * so that the row of every id added before the rebuild is visible. Counted from the start of the rebuild.
+   * @default '10s'
+   */
+  settle?: Duration;
+}
+
+/** Ids in a list, or streamed, such as from a database cursor. */
+export type IdSource = Iterable<string> | AsyncIterable<string>;
+
+/** How long (ms) the rebuild of a process that died blocks other rebuilds. */
+const LEASE = 60_000;
+
 /**
  * Knows which ids do not exist, and saves queries for rows that the database never had. Takes about ten bits for each
  * id that exists.
@@ -90,9 +106,37 @@ export class BloomFilter {
    * @throws CacheBackendError when Redis fails or loses the new filter, or what `read` throws; the filter in use then
    * stays unchanged
    */
-  rebuild(read: () => IdSource | Promise<IdSource>, options: BloomRebuildOptions = {}): Promise<boolean> {
+  async rebuild(read: () => IdSource | Promise<IdSource>, options: BloomRebuildOptions = {}): Promise<boolean> {
     const { name, key, shape, ttl, calls } = this;
-    return rebuildBloomFilter({ name, key, shape, ttl, calls }, read, options);
+    const { settle = '10s' } = options;
+    const settling = cacheOption.timerMilliseconds('settle', settle, 0);
+    const { bits } = calls.store;
+    const token = randomUUID();
+    const lease = { key, token, lease: LEASE };
+    const add = (positions: readonly number[]) =>
+      calls.run('bloom rebuild', name, () => bits.addToRebuild({ ...lease, positions }));
+    const requireKept = (kept: boolean) => {
+      if (!kept)
+        throw calls.failure('bloom rebuild', name, 'Redis lost the new filter, or it was cleared; rebuild again');
+    };
+
+    // Reading the ids may take longer than the lease.
+    const renewal = setInterval(() => void add([]).catch(() => {}), LEASE / 3).unref();
+    try {
+      const begun = await calls.run('bloom rebuild', name, () => bits.beginRebuild({ ...lease, size: shape.bits }));
+      if (!begun) return false;
+      await sleep(settling, undefined, { ref: false });
+      for await (const ids of inChunks(await read(), shape.idsPerCall)) {
+        requireKept(await add(shape.positionsOfAll(ids)));
+      }
+      requireKept(await calls.run('bloom rebuild', name, () => bits.finishRebuild({ key, token, ttl })));
+      return true;
+    } catch (error) {
+      calls.run('bloom rebuild', name, () => bits.dropRebuild({ key, token })).catch(() => {});
+      throw error;
+    } finally {
+      clearInterval(renewal);
+    }
   }
 
   /** Deletes the filter and a rebuild under way: every id may exist until the next rebuild. */
@@ -109,61 +153,6 @@ export class BloomFilter {
       // Without an answer, every id may exist.
     }
     return ids.map(() => true);
-  }
-}
-
-/** Options of `BloomFilter.rebuild`. */
-export interface BloomRebuildOptions {
-  /**
-   * How long the rebuild waits before it reads the ids: at least as long as the longest transaction that inserts one,
-   * so that the row of every id added before the rebuild is visible. Counted from the start of the rebuild.
-   * @default '10s'
-   */
-  settle?: Duration;
-}
-
-interface Rebuilt {
-  readonly name: string;
-  readonly key: string;
-  readonly shape: BloomShape;
-  readonly ttl: number;
-  readonly calls: StoreCalls;
-}
-
-/** How long (ms) the rebuild of a process that died blocks other rebuilds. */
-const LEASE = 60_000;
-
-/** See `BloomFilter.rebuild`. */
-export async function rebuildBloomFilter(
-  { name, key, shape, ttl, calls }: Rebuilt,
-  read: () => IdSource | Promise<IdSource>,
-  { settle = '10s' }: BloomRebuildOptions,
-): Promise<boolean> {
-  const settling = cacheOption.timerMilliseconds('settle', settle, 0);
-  const { bits } = calls.store;
-  const token = randomUUID();
-  const lease = { key, token, lease: LEASE };
-  const add = (positions: readonly number[]) =>
-    calls.run('bloom rebuild', name, () => bits.addToRebuild({ ...lease, positions }));
-  const requireKept = (kept: boolean) => {
-    if (!kept)
-      throw calls.failure('bloom rebuild', name, 'Redis lost the new filter, or it was cleared; rebuild again');
-  };
-
-  // Reading the ids may take longer than the lease.
-  const renewal = setInterval(() => void add([]).catch(() => {}), LEASE / 3).unref();
-  try {
-    const begun = await calls.run('bloom rebuild', name, () => bits.beginRebuild({ ...lease, size: shape.bits }));
-    if (!begun) return false;
-    await sleep(settling, undefined, { ref: false });
-    for await (const ids of inChunks(await read(), shape.idsPerCall)) requireKept(await add(shape.positionsOfAll(ids)));
-    requireKept(await calls.run('bloom rebuild', name, () => bits.finishRebuild({ key, token, ttl })));
-    return true;
-  } catch (error) {
-    calls.run('bloom rebuild', name, () => bits.dropRebuild({ key, token })).catch(() => {});
-    throw error;
-  } finally {
-    clearInterval(renewal);
   }
 }
 
@@ -221,11 +210,8 @@ export class BloomShape {
   }
 }
 
-/** Ids in a list, or streamed, such as from a database cursor. */
-export type IdSource = Iterable<string> | AsyncIterable<string>;
-
 /** Reads no further ahead than one chunk. */
-export async function* inChunks(ids: IdSource, size: number): AsyncGenerator<string[], void, undefined> {
+async function* inChunks(ids: IdSource, size: number): AsyncGenerator<string[], void, undefined> {
   let chunk: string[] = [];
   for await (const id of ids) {
     if (chunk.push(id) < size) continue;

@@ -9,7 +9,7 @@ import { cacheChannels } from '../../events/cache-channels.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import { publishBreaker } from './cache-stats.js';
 
-export interface StoreCallsOptions {
+interface StoreCallsOptions {
   readonly commandTimeout: number;
   readonly breaker: { readonly errors: number; readonly open: number };
 }

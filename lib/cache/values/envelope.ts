@@ -13,7 +13,7 @@ export function emptyStamp(): Record<string, number> {
 }
 
 /** What the envelope says about its value. */
-export interface EntryMark {
+interface EntryMark {
   /** When the value stops being fresh, in ms of the wall clock. */
   readonly expiresAt: number;
   /** Whether the value is kept for longer than it is fresh. */
@@ -38,7 +38,7 @@ export interface Serialized {
 const NULL = 1;
 const UNDEFINED = 2;
 const COMPRESSED = 4;
-export const MORE = 16;
+const MORE = 16;
 const NEW_LINE = 10;
 /** The first character of the mark of a serializer. */
 const SERIALIZED_BY = '/';

@@ -87,10 +87,6 @@ export class FirstLevel {
     return kept && Date.now() < kept.entry.expiresAt ? this.answer(kept) : undefined;
   }
 
-  private answer(kept: Kept): Kept | undefined {
-    return this.settings.serialize ? this.withValue(kept.entry) : kept;
-  }
-
   /**
    * Keeps the entry, at most until its own `ttl` ends. The payload must not be a slice of a client's reply, because
    * that would keep the whole reply in memory.
@@ -142,6 +138,10 @@ export class FirstLevel {
   private flush(): void {
     this.flushes += 1;
     this.entries.clear();
+  }
+
+  private answer(kept: Kept): Kept | undefined {
+    return this.settings.serialize ? this.withValue(kept.entry) : kept;
   }
 
   /** A value that cannot be read counts as absent, as it does in the store. */

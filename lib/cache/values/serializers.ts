@@ -39,6 +39,25 @@ export function typedSerializer(): CacheSerializer {
   return serializer;
 }
 
+/** The serializers made by `typedSerializer()`: their values share no bytes with the data they were read from. */
+export const BUILT_IN_SERIALIZERS = new WeakSet<CacheSerializer>();
+
+/**
+ * For `revive`: turns the stored object, or each element of a stored list, into an instance of the class without
+ * calling the constructor. Nested objects stay plain; to revive them, give a function such as `(stored) =>
+ * plainToInstance(Product, stored)`.
+ */
+export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) => unknown {
+  return function revive(stored: unknown): unknown {
+    if (Array.isArray(stored)) return stored.map(revive);
+    if (typeof stored !== 'object' || stored === null) return stored;
+    // Defines the properties, because an assignment would run setters of the class, and that of "__proto__" changes the
+    // class.
+    const { ['__proto__']: _, ...properties } = Object.getOwnPropertyDescriptors(stored);
+    return Object.create(type.prototype as object, properties) as object;
+  };
+}
+
 /** A value that is nested deeper may have a cycle; the packer handles these. */
 const DEEPEST = 32;
 
@@ -69,23 +88,4 @@ function isJsonObject(object: object, depth: number): boolean {
   if ((prototype !== Object.prototype && prototype !== null) || 'toJSON' in object) return false;
   for (const name in object) if (!isJson((object as Record<string, unknown>)[name], depth + 1)) return false;
   return true;
-}
-
-/** The serializers made by `typedSerializer()`: their values share no bytes with the data they were read from. */
-export const BUILT_IN_SERIALIZERS = new WeakSet<CacheSerializer>();
-
-/**
- * For `revive`: turns the stored object, or each element of a stored list, into an instance of the class without
- * calling the constructor. Nested objects stay plain; to revive them, give a function such as `(stored) =>
- * plainToInstance(Product, stored)`.
- */
-export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) => unknown {
-  return function revive(stored: unknown): unknown {
-    if (Array.isArray(stored)) return stored.map(revive);
-    if (typeof stored !== 'object' || stored === null) return stored;
-    // Defines the properties, because an assignment would run setters of the class, and that of "__proto__" changes the
-    // class.
-    const { ['__proto__']: _, ...properties } = Object.getOwnPropertyDescriptors(stored);
-    return Object.create(type.prototype as object, properties) as object;
-  };
 }
