@@ -18,7 +18,7 @@ import { publishHit, type CacheCounters } from '../store/cache-stats.js';
 import type { Envelopes } from '../values/envelope.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
-import type { Flight } from './read.js';
+import type { Flight } from './single-flight.js';
 import { beginningOf, isFresh, type FoundValue, type StoredValues } from './stored-values.js';
 
 /** What the reads of one cache use to load values. */

@@ -1,73 +1,19 @@
 /*
- * The ways into a read: through the first level, if the cache has one, and then through the store, which callers of one
- * key share. What a shared read does, hit or miss, stands in `read.ts`.
+ * Who shares a read of a key: `SingleFlight` decides, for each call, whether it joins the flight that is under way, the
+ * one after it, or begins one. What a flight does until it lands stands in `read.ts`.
  */
 
 import { AsyncResource } from 'node:async_hooks';
-import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
 import type { Loader } from '../load/cache-loader.js';
+import type { LoadResult } from '../load/load-commits.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import { publishHit, type CacheCounters } from '../store/cache-stats.js';
-import type { FirstLevel, Kept } from '../values/first-level.js';
+import type { Entry } from '../values/envelope.js';
+import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
-import type { Refresher } from './fill.js';
-import { currentReport, type ReadReport } from './read-report.js';
-import { Flight, Read, type NextFlight, type ReadContext } from './read.js';
-import { hasTags, isDueForRefresh, type StoredValues } from './stored-values.js';
-
-/** Reads through the first level, and through the store if that has no value. */
-export class FirstLevelReads {
-  constructor(
-    private readonly firstLevel: FirstLevel,
-    private readonly secondLevel: SingleFlight,
-    private readonly values: StoredValues,
-    private readonly refresher: Refresher,
-    private readonly counters: CacheCounters,
-  ) {}
-
-  read(
-    key: string,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    participant?: BatchParticipant,
-  ): Promise<unknown> {
-    const kept = settings.strong || settings.forceFresh ? undefined : this.firstLevel.get(key);
-    if (!kept || !hasTags(kept.entry, settings.tags)) {
-      return this.secondLevel.read(key, loader, settings, participant);
-    }
-    if (settings.revive) return this.readRevived(key, loader, settings, settings.revive, kept, participant);
-    this.hit(key, loader, settings, kept, participant);
-    return Promise.resolve(kept.value);
-  }
-
-  private async readRevived(
-    key: string,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    revive: NonNullable<EntrySettings['revive']>,
-    kept: Kept,
-    participant: BatchParticipant | undefined,
-  ): Promise<unknown> {
-    const revived = await this.values.revive(key, revive, kept.value);
-    if (!revived) return this.secondLevel.read(key, loader, settings, participant);
-    this.hit(key, loader, settings, kept, participant);
-    return revived.value;
-  }
-
-  private hit(
-    key: string,
-    loader: Loader<unknown>,
-    settings: EntrySettings,
-    kept: Kept,
-    participant: BatchParticipant | undefined,
-  ): void {
-    this.counters.firstLevelHits += 1;
-    if (cacheChannels.hit.hasSubscribers) publishHit(key, settings.template, 'first');
-    currentReport()?.add({ outcome: 'hit', remaining: kept.entry.expiresAt - Date.now() });
-    if (isDueForRefresh(kept.entry, settings)) this.refresher.refresh(key, loader, settings, kept, participant);
-  }
-}
+import { currentReport, type ReadOutcome, type ReadReport } from './read-report.js';
+import { Read, type ReadContext } from './read.js';
+import type { FoundValue } from './stored-values.js';
 
 /** Reads through the store. Callers of this process that ask for one key at the same time share one read. */
 export class SingleFlight {
@@ -255,5 +201,141 @@ export class Flights {
 
   private of(forced: boolean): Record<string, Flight> {
     return forced ? this.forced : this.byKey;
+  }
+}
+
+/** One read of a key that callers of this process share: decides who may join it, and how it ends. */
+export class Flight {
+  readonly promise: Promise<unknown>;
+  /** Whether the value may be older than an invalidation or than the stored value; the first level does not take it. */
+  outdated = false;
+  /** Whether it has ended with a stale value while its load still runs. */
+  endedEarly = false;
+  /** Set when the flight ends. */
+  outcome: ReadOutcome = 'miss';
+  /** When the `ttl` of the value ends, in ms of the wall clock; absent if the value is not stored. */
+  freshUntil: number | undefined;
+  /** The count of `InvalidatedTags` at the start. */
+  readonly startedAt: number;
+  private readonly generation: number;
+  private onEnd: (() => void)[] | undefined;
+  private resolve!: (value: unknown) => void;
+  private reject!: (error: unknown) => void;
+  private next: NextFlight | undefined;
+  private nextIsStrong = false;
+
+  constructor(
+    private readonly flights: Flights,
+    readonly key: string,
+    /** Whether it loads even if a value is stored; only callers with `forceFresh` join it. */
+    readonly forced: boolean,
+    /** The tags of the value: until the flight ends, those that its options name. */
+    public tags: readonly string[],
+  ) {
+    this.startedAt = flights.invalidatedTags.count;
+    this.generation = flights.firstLevel?.generation ?? 0;
+    this.promise = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  /** Ends with the value. */
+  land(value: unknown): void {
+    this.detach(false);
+    this.resolve(value);
+  }
+
+  /** Ends with a fresh value of the store. */
+  landFresh(found: FoundValue): void {
+    const { entry } = found;
+    this.outcome = 'hit';
+    this.freshUntil = entry?.expiresAt;
+    // A copy, because the payload is a slice of the client's reply.
+    if (entry && this.mayKeep(entry)) this.keep({ ...entry, payload: Buffer.from(entry.payload) });
+    this.landFound(found);
+  }
+
+  /** Ends with a stale value of the store. */
+  landStale(found: FoundValue): void {
+    this.outcome = 'stale';
+    this.landFound(found);
+  }
+
+  /** Ends with a value of the first level, while the store is down. */
+  landFirstLevel(value: unknown, freshUntil: number): void {
+    this.outcome = 'hit';
+    this.freshUntil = freshUntil;
+    this.land(value);
+  }
+
+  /** Ends with a loaded value. */
+  landLoaded({ value, entry, freshUntil }: LoadResult): void {
+    this.freshUntil = freshUntil;
+    // The value that an ordinary read has found meanwhile is older.
+    if (this.forced) this.flights.outdate(this.key, false);
+    if (entry && this.mayKeep(entry)) this.keep(entry);
+    this.land(value);
+  }
+
+  fail(error: unknown): void {
+    this.detach(false);
+    this.reject(error);
+  }
+
+  /** Fails with an error of these steps, on which nothing else waits. */
+  follow(steps: Promise<void>): void {
+    steps.catch((error: unknown) => this.fail(error));
+  }
+
+  /** The flight after this one, if a caller has asked for it. It is strong if one of its callers wants that. */
+  joinNext(strong: boolean): NextFlight | undefined {
+    this.nextIsStrong ||= strong;
+    return this.next;
+  }
+
+  /** The flight that `start` begins once this one ends or is detached; `start` gets whether it must be strong. */
+  startNext(start: (strong: boolean) => Flight): NextFlight {
+    const flight = new Promise<Flight>((resolve) => {
+      (this.onEnd ??= []).push(() => resolve(start(this.nextIsStrong)));
+    });
+    return (this.next = new NextFlight(flight));
+  }
+
+  /** Lets no further caller join. */
+  detach(outdated = true): void {
+    this.outdated ||= outdated;
+    this.flights.leave(this);
+    const { onEnd } = this;
+    this.onEnd = undefined;
+    if (onEnd) for (const listener of onEnd) listener();
+  }
+
+  private landFound({ entry, value, revived }: FoundValue): void {
+    if (entry?.tags) this.tags = Object.keys(entry.tags);
+    this.land(revived ? revived.value : value);
+  }
+
+  /** Whether the value may enter the first level: no invalidation of it arrived, or was missed, since the start. */
+  private mayKeep({ tags }: Entry): boolean {
+    const { firstLevel, invalidatedTags } = this.flights;
+    if (!firstLevel || this.outdated || this.endedEarly || firstLevel.generation !== this.generation) return false;
+    return !tags || !invalidatedTags.anySince(Object.keys(tags), this.startedAt);
+  }
+
+  private keep(entry: Entry): void {
+    this.flights.firstLevel?.keep(this.key, entry);
+  }
+}
+
+/** A flight that starts when the one before it ends. */
+class NextFlight {
+  private shared: Promise<unknown> | undefined;
+
+  constructor(readonly flight: Promise<Flight>) {}
+
+  /** Its value: one promise for all callers. */
+  get value(): Promise<unknown> {
+    return (this.shared ??= this.flight.then(({ promise }) => promise));
   }
 }
