@@ -54,6 +54,7 @@ async function bundleCode() {
     strict: true,
     entryFileNames: '[name].js',
     chunkFileNames: 'chunks/[name].js',
+    codeSplitting: { groups: [{ name: 'lru-cache', test: /\/node_modules\/lru-cache\// }] },
     comments: { legal: true, annotation: true, jsdoc: false },
     sourcemap: true,
     sourcemapExcludeSources: true,

@@ -1,7 +1,7 @@
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, renameSync } from 'node:fs';
+import { mkdtempSync, renameSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pack } from '../../tools/pack.mjs';
 import setUpRun from '../support/global-setup.mjs';
 
 /** Packs what `npm run build` made, in a folder outside the repository, so that nothing resolves to what is in it. */
@@ -10,8 +10,5 @@ export default function setUp() {
   setUpRun();
   const workplace = mkdtempSync(join(process.env.PACK_KEEP ? kept : tmpdir(), 'nest-redis-lock-pack-'));
   process.env.PACK_WORKPLACE = workplace;
-  const pack = ['pack', '--ignore-scripts', '--silent', '--pack-destination', workplace];
-  execFileSync('npm', pack, { stdio: ['ignore', 'ignore', 'inherit'] });
-  const [packed] = readdirSync(workplace);
-  renameSync(join(workplace, packed), join(workplace, 'nest-redis-lock.tgz'));
+  renameSync(pack(workplace), join(workplace, 'nest-redis-lock.tgz'));
 }

@@ -1,7 +1,7 @@
-import { mkdir, readdir, readFile } from 'node:fs/promises';
-import { dirname, join, normalize } from 'node:path';
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, readFile, stat } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { packagesReachedFrom } from './support/imports.js';
+import { packagesLoadedBy, packagesReachedFrom } from './support/imports.js';
 import { tarball, workplace } from './support/packed.js';
 import { run } from './support/run.js';
 
@@ -11,7 +11,32 @@ interface Manifest {
   peerDependenciesMeta?: object;
 }
 
+const PAGES = ['CHANGELOG.md', 'README.md'];
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
+
+/** What `require` of each entry point loads at once, but for modules of Node.js. */
+const LOADED: Readonly<Record<string, readonly string[]>> = {
+  index: [
+    '@nestjs/common',
+    '@nestjs/common/constants.js',
+    '@nestjs/common/enums/route-paramtypes.enum.js',
+    '@nestjs/core',
+    'rxjs',
+  ],
+  testing: ['@nestjs/common', '@nestjs/core', 'rxjs'],
+  memory: [],
+  redlock: ['@nestjs/common'],
+  postgres: ['@nestjs/common', 'pg'],
+  mysql: ['@nestjs/common', 'mysql2'],
+  etcd: ['@nestjs/common', 'undici'],
+  zookeeper: ['@nestjs/common', 'node-zookeeper-client'],
+  prometheus: ['@nestjs/common'],
+  terminus: ['@nestjs/common', '@nestjs/terminus'],
+  opentelemetry: ['@nestjs/common', '@opentelemetry/api'],
+  admin: ['@nestjs/common'],
+};
+
+const ENTRIES = Object.keys(LOADED);
 
 beforeAll(async () => {
   await mkdir(workplace('tarball'));
@@ -24,46 +49,52 @@ async function filesBelow(folder: string): Promise<string[]> {
   return files.map(({ parentPath, name }) => `${parentPath}/${name}`.slice(folder.length + 1)).toSorted();
 }
 
-it('contains the build of every source, twice but for the command line, and nothing else', async () => {
-  const modules = (await filesBelow(`${REPOSITORY}lib`)).map((file) => file.replace(/\.ts$/, ''));
-  const built = modules.flatMap((module) =>
-    (module.startsWith('cli/') ? ['dist'] : ['dist', 'dist/cjs']).flatMap((folder) => [
-      `${folder}/${module}.js`,
-      `${folder}/${module}.d.ts`,
-    ]),
+it('contains the entry points, what they share, and nothing else', async () => {
+  const built = ENTRIES.flatMap((entry) =>
+    ['', 'cjs/'].flatMap((folder) => [`${folder}${entry}.js`, `${folder}${entry}.d.ts`]),
   );
-  // Without the reference and the report of the API, which are made from the types that are there.
-  const pages = (await filesBelow(`${REPOSITORY}docs`)).filter((file) => !/^api(-report)?\//.test(file));
-  const docs = pages.map((file) => `docs/${file}`);
-  const others = [
-    'LICENSE',
-    'README.md',
-    'CHANGELOG.md',
-    'CONTRIBUTING.md',
-    'package.json',
-    'dist/cjs/package.json',
-    ...docs,
-  ];
-  expect(await filesBelow(workplace('tarball/package'))).toEqual([...built, ...others].toSorted());
+  const others = ['cjs/cli.js', 'cjs/nest.js', 'cjs/package.json', 'THIRD-PARTY-NOTICES.txt'];
+  const files = await filesBelow(workplace('tarball/package'));
+  const shared = /^dist\/cjs\/(chunks\/[\w.-]+\.(js|d\.ts)|given-nest\/\w+\.js)$/;
+  expect(files.filter((file) => !shared.test(file))).toEqual(
+    [...PAGES, 'LICENSE', 'package.json', ...[...built, ...others].map((file) => `dist/${file}`)].toSorted(),
+  );
+  expect(files.length).toBeLessThanOrEqual(110);
+  expect((await stat(tarball())).size).toBeLessThanOrEqual(600_000);
 });
 
-it('has the pages and images that its pages link to, of the sources only the build', async () => {
-  const root = workplace('tarball/package');
-  const pages = [
-    'README.md',
-    ...(await filesBelow(join(root, 'docs'))).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`),
-  ];
-  const links = await Promise.all(
-    pages.map(async (page) => {
-      const text = await readFile(join(root, page), 'utf8');
-      return Array.from(text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g), ([, link = '']) =>
-        normalize(join(dirname(page), link)),
-      );
-    }),
-  );
-  const packed = await filesBelow(root);
-  const missing = links.flat().filter((link) => /\.md$|^docs\/|^LICENSE/.test(link) && !packed.includes(link));
-  expect(missing).toEqual([]);
+it('has the licences of the packages that it contains', async () => {
+  const notices = await readFile(workplace('tarball/package/dist/THIRD-PARTY-NOTICES.txt'), 'utf8');
+  const contained = Array.from(notices.matchAll(/^This package contains (\S+)/gm), ([, name]) => name);
+  expect(contained).toEqual(['cluster-key-slot', 'etag', 'fresh', 'lru-cache', 'ms', 'msgpackr']);
+  const licence = await readFile(`${REPOSITORY}node_modules/msgpackr/LICENSE`, 'utf8');
+  expect(notices).toContain(licence.trim());
+});
+
+const RELATIVE_LINK = /\]\((?!https?:|#)[^)]+\)|src(?:set)?="(?!https?:)[^"]+"/g;
+
+it.each(PAGES)('has no link in %s to a file that it lacks', async (page) => {
+  const text = await readFile(workplace('tarball/package', page), 'utf8');
+  expect(text.length).toBeGreaterThan(5_000);
+  expect(text.match(RELATIVE_LINK)).toBeNull();
+});
+
+it('links to files of the repository by URL, where it has one', async () => {
+  const folder = workplace('with-url');
+  await mkdir(folder);
+  const packed = await run('node', ['tools/pack.mjs', folder, 'https://example.org/a/b'], { cwd: REPOSITORY });
+  const read = (file: string) => run('tar', ['-xzOf', packed.trim(), `package/${file}`], { cwd: folder });
+  for (const page of PAGES) {
+    const text = await read(page);
+    expect(text.match(RELATIVE_LINK)).toBeNull();
+    const links = text.matchAll(/https:\/\/example\.org\/a\/b\/(?:blob|raw)\/v[\d.]+\/([^)#"]+)/g);
+    const paths = Array.from(links, ([, path = '']) => path);
+    expect(paths.length).toBeGreaterThan(30);
+    expect(paths.filter((path) => !existsSync(REPOSITORY + path))).toEqual([]);
+  }
+  expect(JSON.parse(await read('package.json'))).toMatchObject({
+    repository: { url: 'git+https://example.org/a/b.git' },
+  });
 });
 
 it('points to no source map, of which it has none', async () => {
@@ -72,117 +103,55 @@ it('points to no source map, of which it has none', async () => {
   expect(built.filter((_file, index) => texts[index]?.includes('sourceMappingURL'))).toEqual([]);
 });
 
-const OF_USERS = ['@nestjs/common', '@nestjs/core', 'ioredis', 'rxjs'];
-const CLIENTS_OF_STORES = ['@redis/client', 'mysql2', 'node-zookeeper-client', 'pg', 'undici'];
+const OF_USERS = ['@nestjs/common', '@nestjs/core', 'reflect-metadata', 'rxjs'];
+const CLIENTS_OF_STORES = ['@redis/client', 'ioredis', 'mysql2', 'node-zookeeper-client', 'pg', 'undici'];
 const OF_OPERATION = ['@nestjs/terminus', '@opentelemetry/api', 'prom-client'];
-const OPTIONAL = [...CLIENTS_OF_STORES, ...OF_OPERATION];
-const OF_OURS = ['cluster-key-slot', 'lru-cache', 'ms'];
 const OF_THE_COMMAND_LINE = ['cli-table3', 'commander'];
-const FOR_HEADERS = ['@nestjs/common/constants.js', '@nestjs/common/enums/route-paramtypes.enum.js', 'etag', 'fresh'];
 
-describe.each(['dist', 'dist/cjs'])('what %s reaches', (dist) => {
-  const index = (path: string) => packagesReachedFrom(workplace('tarball/package', dist, path));
+/** The packages that the declarations name. */
+const TYPES: Readonly<Record<string, readonly string[]>> = {
+  index: ['@nestjs/common', '@nestjs/core', 'ioredis', 'rxjs'],
+  testing: ['@nestjs/common', 'ioredis', 'rxjs'],
+  memory: [],
+  redlock: ['ioredis'],
+  postgres: ['pg'],
+  mysql: ['mysql2', 'mysql2/promise'],
+  etcd: [],
+  zookeeper: [],
+  prometheus: ['@nestjs/common', 'prom-client'],
+  terminus: ['@nestjs/common', '@nestjs/terminus'],
+  opentelemetry: ['@nestjs/common', '@opentelemetry/api'],
+  admin: ['@nestjs/common'],
+};
 
-  it('is these packages and no other', async () => {
-    const packages = [
-      ...OF_USERS,
-      ...OF_OURS,
-      'node:async_hooks',
-      'node:crypto',
-      'node:diagnostics_channel',
-      'node:events',
-      'node:http',
-      'node:net',
-      'node:os',
-      'node:path',
-      'node:timers/promises',
-      'node:url',
-      'node:util',
-      'node:zlib',
-    ];
-    const streams = ['node:stream', 'node:stream/promises'];
-    expect(await index('index.js')).toEqual([...packages, ...streams, ...FOR_HEADERS].toSorted());
-    expect(await index('testing/index.js')).toEqual([...packages, 'node:assert/strict', 'node:stream'].toSorted());
+describe.each(ENTRIES)('%s', (entry) => {
+  const file = (path: string) => workplace('tarball/package/dist', path);
+  const ofOthers = (packages: readonly string[]) => packages.filter((name) => !name.startsWith('node:'));
+
+  it('loads these packages and no other', async () => {
+    expect(ofOthers(await packagesLoadedBy(file(`cjs/${entry}.js`)))).toEqual(LOADED[entry]);
   });
 
-  it('is fewer of them for the types', async () => {
-    expect(await index('index.d.ts')).toEqual([
-      '@nestjs/common',
-      '@nestjs/core',
-      'ioredis',
-      'node:async_hooks',
-      'node:events',
-      'node:http',
-      'node:stream',
-      'rxjs',
-    ]);
-    expect(await index('testing/index.d.ts')).toEqual([
-      '@nestjs/common',
-      'ioredis',
-      'node:async_hooks',
-      'node:events',
-      'rxjs',
-    ]);
+  it('loads them for `import`, too', async () => {
+    expect(ofOthers(await packagesLoadedBy(file(`${entry}.js`)))).toEqual(
+      LOADED[entry]?.filter((name) => name.startsWith('@nestjs/')),
+    );
   });
 
-  it('is pg for PostgreSQL, and no Redis client', async () => {
-    const reached = await index('backends/postgres/index.js');
-    expect(reached).toEqual(['@nestjs/common', 'ms', 'node:crypto', 'node:http', 'node:net', 'pg']);
-    expect(await index('backends/postgres/index.d.ts')).toEqual(['pg']);
+  it('has declarations that name these packages and no other', async () => {
+    const named = ofOthers(await packagesReachedFrom(file(`${entry}.d.ts`)));
+    expect(named).toEqual(TYPES[entry]);
   });
-
-  it('is mysql2 for MySQL, and no Redis client', async () => {
-    const reached = await index('backends/mysql/index.js');
-    expect(reached).toEqual(['@nestjs/common', 'ms', 'mysql2', 'node:crypto', 'node:http']);
-    expect(await index('backends/mysql/index.d.ts')).toEqual(['mysql2', 'mysql2/promise']);
-  });
-
-  it('is undici for etcd, and no Redis client, and none for the types', async () => {
-    const reached = await index('backends/etcd/index.js');
-    const ofNode = ['node:http', 'node:string_decoder'];
-    expect(reached).toEqual(['@nestjs/common', 'ms', ...ofNode, 'undici']);
-    expect(await index('backends/etcd/index.d.ts')).toEqual([]);
-  });
-
-  it('is node-zookeeper-client for ZooKeeper, and no Redis client, and none for the types', async () => {
-    const reached = await index('backends/zookeeper/index.js');
-    expect(reached).toEqual([
-      '@nestjs/common',
-      'ms',
-      'node-zookeeper-client',
-      'node:crypto',
-      'node:events',
-      'node:http',
-      'node:net',
-    ]);
-    expect(await index('backends/zookeeper/index.d.ts')).toEqual([]);
-  });
-
-  it.each([
-    { subpath: 'prometheus', packages: ['@nestjs/common', 'ms', 'node:diagnostics_channel', 'node:http'] },
-    { subpath: 'prometheus', packages: ['@nestjs/common', 'prom-client'], types: true },
-    { subpath: 'opentelemetry', packages: ['@nestjs/common', '@opentelemetry/api'], types: true },
-    { subpath: 'terminus', packages: ['@nestjs/common', '@nestjs/terminus'], types: true },
-  ])('is $packages for $subpath, and no client of a store', async ({ subpath, packages, types }) => {
-    const reached = await index(`observability/${subpath}/index.${types ? 'd.ts' : 'js'}`);
-    expect(reached).toEqual(packages);
-  });
-});
-
-it.each(['dist', 'dist/cjs'])('has msgpackr in %s, with its licence', async (dist) => {
-  const packer = await readFile(workplace('tarball/package', dist, 'cache/values/packer.js'), 'utf8');
-  const licence = await readFile(join(REPOSITORY, 'node_modules/msgpackr/LICENSE'), 'utf8');
-  expect(packer).toContain(licence.trim());
 });
 
 it('declares the packages that it reaches', async () => {
   const { dependencies, peerDependencies, peerDependenciesMeta } = JSON.parse(
     await readFile(workplace('tarball/package/package.json'), 'utf8'),
   ) as Manifest;
-  expect(Object.keys(dependencies)).toEqual([...OF_OURS, ...OF_THE_COMMAND_LINE, 'etag', 'fresh'].toSorted());
-  expect(Object.keys(peerDependencies)).toEqual(expect.arrayContaining(OF_USERS));
-  const optional = Object.keys(peerDependenciesMeta ?? {});
-  expect(optional).toEqual(Object.keys(peerDependencies).filter((name) => OPTIONAL.includes(name)));
+  expect(Object.keys(dependencies)).toEqual(OF_THE_COMMAND_LINE);
+  const optional = [...CLIENTS_OF_STORES, ...OF_OPERATION].toSorted();
+  expect(Object.keys(peerDependencies)).toEqual([...OF_USERS, ...optional].toSorted());
+  expect(Object.keys(peerDependenciesMeta ?? {})).toEqual(optional);
 });
 
 it('is sound to publint', async () => {

@@ -1,12 +1,11 @@
 // Loads the library as if it had no events: every check for listeners is replaced by `false`, before V8 compiles it.
-import { register } from 'node:module';
+import Module from 'node:module';
+import { fileURLToPath } from 'node:url';
 
-const LIBRARY = new URL('../../../dist/', import.meta.url).href;
+const LIBRARY = fileURLToPath(new URL('../../../dist/cjs/', import.meta.url));
+const { _compile: compile } = Module.prototype;
 
-export async function load(url, context, next) {
-  const loaded = await next(url, context);
-  if (!url.startsWith(LIBRARY)) return loaded;
-  return { ...loaded, source: String(loaded.source).replaceAll(/[\w.]+\.hasSubscribers\b/g, 'false') };
-}
-
-if (new URL(import.meta.url).search === '') register(`${import.meta.url}?hooks`);
+Module.prototype._compile = function compileWithoutEvents(source, file, ...others) {
+  const code = file.startsWith(LIBRARY) ? source.replaceAll(/[\w.]+\.hasSubscribers\b/g, 'false') : source;
+  return compile.call(this, code, file, ...others);
+};

@@ -1,39 +1,50 @@
-// How many files and functions of the library one call runs: a free lock, and a hit of the cache.
+// How many files and functions of the library one call runs, for the calls that applications make most.
+import 'reflect-metadata';
 import { Command } from 'commander';
 import Table from 'cli-table3';
-import { CacheService, LockService } from 'nest-redis-lock';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
-import { connectApplication } from '../worker/lock-service.mjs';
 import { countOf, functionsOf } from './coverage.mjs';
+import { openTrips } from './trips.mjs';
 
-const { functions } = new Command('npm run bench:hops --')
+const { functions, json } = new Command('npm run bench:hops --')
   .description('Counts the files and functions of the library that one call runs, on a Redis server of its own')
-  .option('--functions', 'also print the names of the functions')
+  .option('--functions', 'also print the names of the functions, by file')
+  .option('--json', 'print JSON instead of tables')
   .showHelpAfterError('(--help shows the options)')
   .parse()
   .opts();
 
+const results = [];
 const server = await startRedisServer();
 try {
-  const app = await connectApplication(server.port);
-  const locks = app.get(LockService);
-  const cache = app.get(CacheService);
-  const body = async () => {};
-  const loader = async () => ({ id: 1 });
-  print('withLock of a free name', await functionsOf(() => locks.withLock('free', body)));
-  print('getOrSet of a cached value', await functionsOf(() => cache.getOrSet('hit', loader, { ttl: '1h' })));
-  await app.close();
+  const { trips, close } = await openTrips(server.port);
+  for (const { title, call, ...options } of trips) results.push({ title, files: await functionsOf(call, options) });
+  await close();
 } finally {
   await server.stop();
 }
 
-function print(title, files) {
-  const table = new Table({
-    head: [title, 'functions'],
-    colAligns: ['left', 'right'],
-    style: { head: [], border: [] },
-  });
-  for (const [file, names] of files) table.push([functions ? `${file}\n  ${names.join('\n  ')}` : file, names.length]);
-  table.push([`${files.size} files`, countOf(files)]);
+if (json) console.log(JSON.stringify(results.map(asJson)));
+else {
+  const head = ['', 'files', 'functions'];
+  const rows = results.map(({ title, files }) => [title, files.size, countOf(files)]);
+  print(head, rows);
+  if (functions)
+    for (const { title, files } of results)
+      print(
+        [title, 'functions'],
+        Array.from(files, ([file, names]) => [`${file}\n  ${names.join('\n  ')}`, names.length]),
+      );
+}
+
+function asJson({ title, files }) {
+  const counts = { title, files: files.size, functions: countOf(files) };
+  return functions ? { ...counts, byFile: Object.fromEntries(files) } : counts;
+}
+
+function print(head, rows) {
+  const colAligns = head.map((_, index) => (index === 0 ? 'left' : 'right'));
+  const table = new Table({ head, colAligns, style: { head: [], border: [], compact: true } });
+  table.push(...rows);
   console.log(table.toString());
 }
