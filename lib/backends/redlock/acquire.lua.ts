@@ -65,7 +65,7 @@ const WINDOW = 'math.min(60000000, fence_ttl * 250)';
  * - {0, index of the first name that is taken, its owner, its PTTL, time}. The owner is empty where the name is free
  *   and a ticket that came before this one waits for it.
  *
- * A waiter that is granted the name leaves the hash \`wanted\`: one that does not get a majority comes after the others
+ * A waiter that is granted the name leaves the hash `wanted`: one that does not get a majority comes after the others
  * at its next try.
  *
  * The window keeps the tokens near the clock, so that they rise even when all counters have expired. The clock is read

@@ -1,12 +1,12 @@
 import type { AcquireRequest, Busy, AcquireAnswer, TokenRange } from '../../contracts/lock-backend.js';
 import type { BriefMap } from '../../timing/brief-map.js';
-import { releaseKeys } from './redlock-start.js';
-import { leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
-import type { RedlockNode, ReleaseKeys } from './redlock-node.js';
-import { WAITER_TTL, GRANT_TOKENS } from './acquire.lua.js';
-import type { Quorum, Decided, Tally } from './round.js';
 import { BatchedCall } from '../batch.js';
 import type { ScriptCall } from '../redis/connection/encoded-call.js';
+import { leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
+import { WAITER_TTL, GRANT_TOKENS } from './acquire.lua.js';
+import { releaseKeys, type ReleaseKeys } from './redlock-keys.js';
+import type { RedlockNode } from './redlock-node.js';
+import type { Quorum, Tally, Round } from './round.js';
 import type { TokenClock } from './token-reservation.js';
 
 /** What ACQUIRE returns for one call. */
@@ -138,7 +138,7 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     return decidable && failed <= spare ? this.busy() : undefined;
   }
 
-  decided(answer: MajorityGrant | Busy | undefined, round: Decided): void {
+  decided(answer: MajorityGrant | Busy | undefined, round: Round<AcquireReply, MajorityGrant | Busy>): void {
     this.undecided = false;
     if (answer?.status === 'granted') return;
     this.giveUp();

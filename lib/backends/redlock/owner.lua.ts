@@ -1,6 +1,6 @@
 import { redisScript } from '../redis/connection/redis-script.js';
-import { callsOf, WAIT_FOR } from './acquire.lua.js';
 import { fencingScript } from '../redis/locks/queue.lua.js';
+import { callsOf, WAIT_FOR } from './acquire.lua.js';
 
 /**
  * Reads the state of a name at this node.
@@ -16,7 +16,7 @@ return {
 `);
 
 /**
- * Cuts the lease of those of the names that hold the ticket to \`rest\` ms; never lengthens one.
+ * Cuts the lease of those of the names that hold the ticket to `rest` ms; never lengthens one.
  *
  * KEYS: lock of each name. ARGV: ticket, rest in ms, number of names.
  * Returns 1 when all names held the ticket, 0 when one was free, -1 when one holds another ticket.

@@ -1,7 +1,6 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
-  Busy,
   KeepRequest,
   LabelRequest,
   LockBackend,
@@ -17,30 +16,21 @@ import type {
   RenewRequest,
   StartRequest,
 } from '../../contracts/lock-backend.js';
-import { BriefMap } from '../../timing/brief-map.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
-import { type RedlockNode, redlockScripts, type RedlockScripts } from './redlock-node.js';
-import { type RedisScript, leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
+import { BriefMap } from '../../timing/brief-map.js';
 import { EncodedCall, type ScriptArgument } from '../redis/connection/encoded-call.js';
-import { TokenClock, reserveTokens } from './token-reservation.js';
-import { acquireKeys, redlockKeys, releaseKeys, startNodes } from './redlock-start.js';
-import { redlockSettings, requireNodes, type RedlockOptions, type RedlockSettings } from './redlock-options.js';
-import {
-  Acquisition,
-  type AcquireReply,
-  type Acquisitions,
-  type MajorityGrant,
-  PendingGrant,
-  type ReserveTokens,
-} from './acquisition.js';
-import { NoQuorum, onMajority, Quorum, ask, beginRound, type Tally } from './round.js';
-import { ReleaseTally, RenewTally } from './tallies.js';
-import { GRANT_TOKENS } from './acquire.lua.js';
-import { INSPECT, KEEP, RELEASE, RENEW, REQUEUE } from './owner.lua.js';
+import type { RedisScript } from '../redis/connection/redis-script.js';
+import { checkServers } from '../redis/connection/server-check.js';
 import { labelKey } from '../redis/locks/redis-lock-keys.js';
-
-/** How many fencing tokens a process reserves that has used those of its grant. */
-const MORE_TOKENS = 1_024;
+import { GRANT_TOKENS } from './acquire.lua.js';
+import { Acquisition, type Acquisitions, PendingGrant, type ReserveTokens } from './acquisition.js';
+import { INSPECT, KEEP, RELEASE, RENEW, REQUEUE } from './owner.lua.js';
+import { acquireKeys, redlockKeys, releaseKeys, redlockRights } from './redlock-keys.js';
+import type { RedlockNode } from './redlock-node.js';
+import { redlockSettings, requireNodes, type RedlockOptions, type RedlockSettings } from './redlock-options.js';
+import { NoQuorum, onMajority, Quorum, ask, type Tally, Round, type NodeFailure } from './round.js';
+import { ReleaseTally, RenewTally, InspectTally } from './tallies.js';
+import { TokenClock, reserveTokens } from './token-reservation.js';
 
 /**
  * Locks that a majority of several independent Redis servers grants (Redlock), so that they survive the loss of the
@@ -58,21 +48,22 @@ export function redlock(connections: readonly RedisConnection[], options: Redloc
   return new RedlockLockBackend(connections, settings);
 }
 
+/** How many fencing tokens a process reserves that has used those of its grant. */
+const MORE_TOKENS = 1_024;
+
 class RedlockLockBackend implements LockBackend {
   readonly name = 'redlock';
   readonly traits: LockTraits = { lease: 'ttl', fencing: 'quorum', severalKeys: true, leastLease: 1 };
   private readonly quorum: Quorum;
-  private readonly scripts: RedlockScripts;
   private readonly clock = new TokenClock();
   /** By ticket: the last request of each that not all nodes have answered. */
   private readonly acquisitions: Acquisitions = new BriefMap();
   private readonly renewals = new Map<string, RenewTally>();
   private readonly reserve: ReserveTokens = (request, least) =>
-    reserveTokens(this.quorum, this.clock, this.scripts.mint, request, least, GRANT_TOKENS);
+    reserveTokens(this.quorum, this.clock, request, least, GRANT_TOKENS);
 
   constructor(connections: readonly RedisConnection[], settings: RedlockSettings) {
     this.quorum = new Quorum(connections, settings);
-    this.scripts = redlockScripts(settings.fenceTtl);
   }
 
   acquire(request: AcquireRequest): Pending<AcquireAnswer> {
@@ -124,18 +115,23 @@ class RedlockLockBackend implements LockBackend {
 
   mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<Minted | null> {
     const request = { prefix, names: [name], ticket };
-    return reserveTokens(this.quorum, this.clock, this.scripts.mint, request, leastToken, MORE_TOKENS);
+    return reserveTokens(this.quorum, this.clock, request, leastToken, MORE_TOKENS);
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
     const { lock, fence, wanted } = redlockKeys(request);
-    const { state } = await this.askAll(new InspectTally(this.quorum), INSPECT, [lock, fence, wanted], []);
+    const state = await this.askAll(new InspectTally(this.quorum), INSPECT, [lock, fence, wanted], []);
     const label = state && (await labelOf(this.quorum, request, state.owner));
     return state && { ...state, ...(label && { label }) };
   }
 
-  label(request: LabelRequest): Promise<void> {
-    return storeLabel(this.quorum, request);
+  /** Stores the label at a majority of the nodes; a `ttl` of 0 removes it. */
+  async label(request: LabelRequest): Promise<void> {
+    const key = labelKey(request, request.process);
+    const { label, ttl } = request;
+    await onMajority(this.quorum, ({ scripts }) =>
+      scripts.command<unknown>((client) => (ttl === 0 ? client.del(key) : client.set(key, label, 'PX', ttl))),
+    );
   }
 
   /** Frees the name of the ticket that owns it at a majority. Its holder learns of the loss at its next renewal. */
@@ -184,8 +180,8 @@ class RedlockLockBackend implements LockBackend {
     const { names, ticket, ttl, waits } = request;
     const args = [ticket, ttl, grant.propose(), waits ? 1 : 0, names.length];
     const alone = waits && names.length === 1 ? args.slice(0, 3) : args;
-    const encoded = new EncodedCall(this.scripts.acquire, acquireKeys(request), args, alone);
-    beginRound<AcquireReply, MajorityGrant | Busy>(quorum, acquisition, grant, (node, call) => {
+    const encoded = new EncodedCall(quorum.scripts.acquire, acquireKeys(request), args, alone);
+    new Round(quorum, acquisition, grant).begin((node, call) => {
       if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
       node.acquire(encoded, call);
@@ -238,17 +234,54 @@ class RedlockLockBackend implements LockBackend {
   }
 }
 
-/** Stores the label of a process at a majority of the nodes; a `ttl` of 0 removes it. */
-export async function storeLabel(quorum: Quorum, request: LabelRequest): Promise<void> {
-  const key = labelKey(request, request.process);
-  const { label, ttl } = request;
-  await onMajority(quorum, ({ scripts }) =>
-    scripts.command<unknown>((client) => (ttl === 0 ? client.del(key) : client.set(key, label, 'PX', ttl))),
-  );
+/**
+ * Checks every node: whether it takes writes, may evict locks, and grants the rights needed. Reports the nodes that
+ * fail while a majority serves.
+ *
+ * @throws NoQuorum in one line when too few nodes can be used
+ */
+async function startNodes(quorum: Quorum, request: StartRequest): Promise<void> {
+  const { report } = request;
+  const checked = await Promise.all(quorum.nodes.map((node) => checkNode(node, request)));
+  await quorum.meeting;
+  for (const { identified, start, server } of quorum.nodes) {
+    if (identified && !start) report({ level: 'warn', message: `${server} ${UNIDENTIFIED}` });
+  }
+  const failures = quorum.nodes.flatMap((node, index): readonly NodeFailure[] => {
+    const error = checked[index];
+    return error !== undefined || !quorum.restarts.mayGrant(node) ? [{ node, error }] : [];
+  });
+  if (failures.length === 0) return;
+  const failure = new NoQuorum(quorum, failures);
+  if (failures.length > quorum.spare) throw failure;
+  report({ level: 'warn', message: `Redlock works with the other nodes: ${failure.message}` });
 }
 
+/** Why the node cannot be used; `undefined` where nothing speaks against it. */
+async function checkNode(node: RedlockNode, request: StartRequest): Promise<unknown> {
+  const { prefix, commandTimeout, report } = request;
+  node.link.start(request);
+  const rights = redlockRights(prefix, node.scripts.client.options.keyPrefix);
+  let timer: NodeJS.Timeout | undefined;
+  const silence = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer within ${commandTimeout} ms`)), commandTimeout).unref();
+  });
+  try {
+    await Promise.race([checkServers(node.scripts, rights, report), silence]);
+    return undefined;
+  } catch (error) {
+    return error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const UNIDENTIFIED =
+  'does not tell which server it is: that it restarts, or is listed twice, goes unnoticed, and a second holder may get in; ' +
+  'grant its ACL user +info';
+
 /** The label of the owner's process, which one node of a majority has at least. */
-export async function labelOf(quorum: Quorum, request: NameRequest, owner: string): Promise<string | undefined> {
+async function labelOf(quorum: Quorum, request: NameRequest, owner: string): Promise<string | undefined> {
   const process = /^(.+):\d+$/.exec(owner)?.[1];
   if (process === undefined) return undefined;
   const key = labelKey(request, process);
@@ -257,43 +290,4 @@ export async function labelOf(quorum: Quorum, request: NameRequest, owner: strin
     scripts.command((client) => client.get(key)).then((label) => labels.push(label)),
   );
   return labels.find((label) => label !== null) ?? undefined;
-}
-
-/** What INSPECT returns. */
-export type InspectReply = readonly [owner: string, pttl: RedisInteger, unissued: RedisInteger, waiting: RedisInteger];
-
-/** The state of a name, or that nobody owns it. */
-export interface Inspection {
-  readonly state: LockState | null;
-}
-
-/** Finds the ticket that owns a name at a majority of the nodes. */
-export class InspectTally implements Tally<InspectReply, Inspection> {
-  /** By owner: what is left of its lease at each node. */
-  private readonly leases = new Map<string, number[]>();
-  private unissued = 0;
-  private waiting = 0;
-  private answered = 0;
-
-  constructor(private readonly quorum: Quorum) {}
-
-  add([owner, pttl, unissued, waiting]: InspectReply): void {
-    this.answered += 1;
-    this.unissued = Math.max(this.unissued, Number(unissued));
-    this.waiting = Math.max(this.waiting, Number(waiting));
-    if (owner === '') return;
-    const leases = this.leases.get(owner) ?? [];
-    leases.push(leaseOf(pttl));
-    this.leases.set(owner, leases);
-  }
-
-  /** A node that does not answer counts for the owner: the name is free only when nobody can have a majority. */
-  outcome(open: number): Inspection | undefined {
-    const { nodes, size } = this.quorum;
-    const [owner, leases = []] = [...this.leases].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [];
-    if (leases.length + nodes.length - this.answered < size) return { state: null };
-    if (owner === undefined || (leases.length < size && open > 0)) return undefined;
-    const fencingToken = this.unissued === 0 ? null : this.unissued - 1;
-    return { state: { owner, ttl: Math.min(...leases), fencingToken, waiting: this.waiting } };
-  }
 }

@@ -1,14 +1,15 @@
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { serverOf } from '../redis/connection/connection-options.js';
+import type { EncodedCall, ScriptArgument, ScriptCall } from '../redis/connection/encoded-call.js';
 import { RedisLink } from '../redis/connection/redis-link.js';
 import type { RedisScript } from '../redis/connection/redis-script.js';
-import { RefusedForNow, type ScriptRunner } from '../redis/connection/script-runner.js';
 import { ScriptBatch } from '../redis/connection/script-batch.js';
-import type { EncodedCall, ScriptArgument, ScriptCall } from '../redis/connection/encoded-call.js';
-import { nodeOption } from './redlock-options.js';
-import { RELEASE, RENEW, MINT } from './owner.lua.js';
+import { RefusedForNow, type ScriptRunner } from '../redis/connection/script-runner.js';
 import { FENCE_TTL, withFenceTtl } from '../redis/locks/queue.lua.js';
 import { ACQUIRE } from './acquire.lua.js';
+import { RELEASE, RENEW, MINT } from './owner.lua.js';
+import type { ReleaseKeys } from './redlock-keys.js';
+import { nodeOption } from './redlock-options.js';
 
 /** Milliseconds until a node is asked again, by PING or INFO, whose client gave the question up. */
 const ASK_AGAIN = 500;
@@ -188,37 +189,6 @@ export class RedlockNode {
   }
 }
 
-/** Whether the node answers by a refusal for good: its user may not run INFO. */
-function refusesInfo(error: unknown): boolean {
-  if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
-  return !RefusedForNow.is(error) && !error.message.startsWith('BUSY ');
-}
-
-/** Which run of a server answers, and since when it runs. */
-export interface ServerStart {
-  readonly runId: string;
-  /** On our monotonic clock (ms). The server states whole seconds: this is the latest possible time. */
-  readonly startedAt: number;
-}
-
-/**
- * What to go by when a server has said `now` when it started, and `before` on the last connection, which was lost at
- * `lostAt`. The server counts its uptime on its wall clock: a clock that was set forward shows a start too early.
- */
-export function startAfter(now: ServerStart, before: ServerStart | undefined, lostAt: number): ServerStart {
-  if (before === undefined) return now;
-  if (before.runId === now.runId) return before;
-  return { runId: now.runId, startedAt: Math.max(now.startedAt, lostAt) };
-}
-
-/** Reads the answer to `INFO server`; `undefined` where it lacks the fields. */
-export function serverStart(info: string): ServerStart | undefined {
-  const runId = /^run_id:(\w+)/m.exec(info)?.[1];
-  const uptime = /^uptime_in_seconds:(\d+)/m.exec(info)?.[1];
-  if (runId === undefined || uptime === undefined) return undefined;
-  return { runId, startedAt: performance.now() - Number(uptime) * 1_000 };
-}
-
 /** The scripts that issue fencing tokens. */
 export interface RedlockScripts {
   readonly acquire: RedisScript;
@@ -286,16 +256,44 @@ export class Restarts {
   }
 }
 
-/** The keys of one ticket, as RELEASE takes them: lock and wanted of each name. */
-export type ReleaseKeys = readonly string[];
+/** Which run of a server answers, and since when it runs. */
+interface ServerStart {
+  readonly runId: string;
+  /** On our monotonic clock (ms). The server states whole seconds: this is the latest possible time. */
+  readonly startedAt: number;
+}
 
-const MOST = 10_000;
+/**
+ * What to go by when a server has said `now` when it started, and `before` on the last connection, which was lost at
+ * `lostAt`. The server counts its uptime on its wall clock: a clock that was set forward shows a start too early.
+ */
+function startAfter(now: ServerStart, before: ServerStart | undefined, lostAt: number): ServerStart {
+  if (before === undefined) return now;
+  if (before.runId === now.runId) return before;
+  return { runId: now.runId, startedAt: Math.max(now.startedAt, lostAt) };
+}
+
+/** Reads the answer to `INFO server`; `undefined` where it lacks the fields. */
+function serverStart(info: string): ServerStart | undefined {
+  const runId = /^run_id:(\w+)/m.exec(info)?.[1];
+  const uptime = /^uptime_in_seconds:(\d+)/m.exec(info)?.[1];
+  if (runId === undefined || uptime === undefined) return undefined;
+  return { runId, startedAt: performance.now() - Number(uptime) * 1_000 };
+}
+
+/** Whether the node answers by a refusal for good: its user may not run INFO. */
+function refusesInfo(error: unknown): boolean {
+  if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
+  return !RefusedForNow.is(error) && !error.message.startsWith('BUSY ');
+}
+
+const MOST_UNSETTLED = 10_000;
 
 /**
  * The tickets that a node may hold although their locks were given up or released: the node is to free them. The oldest
  * leave when there are too many; their leases end them.
  */
-export class UnsettledTickets {
+class UnsettledTickets {
   private readonly keysOf = new Map<string, ReleaseKeys>();
 
   has(ticket: string): boolean {
@@ -305,7 +303,7 @@ export class UnsettledTickets {
   /** A request for this ticket may come again: remembers it in any case. */
   add(ticket: string, keys: ReleaseKeys): void {
     this.keysOf.set(ticket, keys);
-    if (this.keysOf.size <= MOST) return;
+    if (this.keysOf.size <= MOST_UNSETTLED) return;
     for (const [oldest] of this.keysOf) {
       this.keysOf.delete(oldest);
       break;
@@ -314,7 +312,7 @@ export class UnsettledTickets {
 
   /** No request for this ticket comes again: remembers it while there is room. */
   addIfRoom(ticket: string, keys: ReleaseKeys): void {
-    if (this.keysOf.size < MOST) this.keysOf.set(ticket, keys);
+    if (this.keysOf.size < MOST_UNSETTLED) this.keysOf.set(ticket, keys);
   }
 
   delete(ticket: string): void {

@@ -2,9 +2,9 @@ import { LockConfigError } from '../../errors/lock-errors.js';
 import { orFalse, timer, trueOrFalse, type Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
-import { FENCE_TTL } from '../redis/locks/queue.lua.js';
 import { isRedisClient, requireRedisConnection } from '../redis/connection/connection-options.js';
 import { isNodeRedis, isNodeRedisCluster } from '../redis/connection/node-redis-clients.js';
+import { FENCE_TTL } from '../redis/locks/queue.lua.js';
 
 /** The options of `redlock()` beside the connections. */
 export interface RedlockOptions {
@@ -47,7 +47,7 @@ export interface RedlockSettings {
 const FEWEST_NODES = 3;
 const setting = settingOf<RedlockSettings>();
 
-const REDLOCK_OPTIONS = new OptionTable<RedlockOptions, RedlockSettings>(
+const OPTIONS = new OptionTable<RedlockOptions, RedlockSettings>(
   lockOption,
   'redlock option',
   '',
@@ -62,7 +62,7 @@ const REDLOCK_OPTIONS = new OptionTable<RedlockOptions, RedlockSettings>(
 
 /** @throws LockConfigError with the option, the value and the remedy */
 export function redlockSettings(options: RedlockOptions): RedlockSettings {
-  return REDLOCK_OPTIONS.settings(lockOption.object('options', options, 'an object of redlock options'));
+  return OPTIONS.settings(lockOption.object('options', options, 'an object of redlock options'));
 }
 
 /** @throws LockConfigError for a connection that is not one, or for a number of them that tolerates no failure */

@@ -1,10 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pending } from '../../contracts/store.js';
+import type { RedisConnection } from '../../options/redis-connection.js';
 import { type Expiring, type Timeout, Timeouts } from '../../timing/timeouts.js';
 import { BatchedCall } from '../batch.js';
 import type { ScriptCall } from '../redis/connection/encoded-call.js';
-import { RedlockNode, redlockScripts, Restarts } from './redlock-node.js';
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { RedisConnection } from '../../options/redis-connection.js';
+import { RedlockNode, redlockScripts, Restarts, type RedlockScripts } from './redlock-node.js';
 import type { RedlockSettings } from './redlock-options.js';
 
 /** Counts the answers of the nodes to one request. */
@@ -19,17 +19,11 @@ export interface Tally<Reply, Answer> {
   /** The node failed although it was asked: it may have carried the request out. */
   failed?(node: RedlockNode): void;
   /** The round is over: with an answer, or without one as too many nodes failed. */
-  decided?(answer: Answer | undefined, round: Decided): void;
+  decided?(answer: Answer | undefined, round: Round<Reply, Answer>): void;
   /** The node answered after the round was over. */
   late?(reply: Reply, node: RedlockNode): void;
   /** No node can answer any more. */
   ended?(): void;
-}
-
-/** A round that is over. */
-export interface Decided {
-  /** The nodes that may answer later. */
-  unanswered(): readonly RedlockNode[];
 }
 
 /**
@@ -44,21 +38,24 @@ export type Ask = (node: RedlockNode, call: ScriptCall) => 'away' | 'postponed' 
  */
 export function ask<Reply, Answer>(quorum: Quorum, tally: Tally<Reply, Answer>, send: Ask): Pending<Answer> {
   const call = new BatchedCall((answer) => answer as Answer);
-  beginRound(quorum, tally, call, send);
+  new Round(quorum, tally, call).begin(send);
   return call;
 }
 
-/** As `ask`, but settles `call`. */
-export function beginRound<Reply, Answer>(
-  quorum: Quorum,
-  tally: Tally<Reply, Answer>,
-  call: ScriptCall,
-  send: Ask,
-): void {
-  new Round(quorum, tally, call).begin(send);
+/** Sends a command to all nodes that may be asked; resolves when a majority has carried it out. */
+export async function onMajority(quorum: Quorum, send: (node: RedlockNode) => Promise<unknown>): Promise<void> {
+  await ask(quorum, new CountTally(quorum), (node, call) => {
+    if (quorum.skips(node)) return 'away';
+    send(node).then(
+      (reply) => call.settle(reply),
+      (error: unknown) => call.fail(error),
+    );
+    return undefined;
+  });
 }
 
-class Round<Reply, Answer> implements Expiring, Decided {
+/** One request to all nodes, as `ask` describes it; settles `call`. */
+export class Round<Reply, Answer> implements Expiring {
   /** Of the nodes that are asked. */
   private readonly ballots: Ballot<Reply>[] = [];
   private readonly failures: NodeFailure[] = [];
@@ -90,6 +87,7 @@ class Round<Reply, Answer> implements Expiring, Decided {
     });
   }
 
+  /** The nodes that may answer later. */
   unanswered(): readonly RedlockNode[] {
     return this.ballots.filter(({ answered }) => !answered).map(({ node }) => node);
   }
@@ -154,36 +152,13 @@ class Round<Reply, Answer> implements Expiring, Decided {
   }
 }
 
-/** What one node answers in a round. */
-class Ballot<Reply> implements ScriptCall {
-  answered = false;
-  /** How often the connection of the node had been lost when it was asked. */
-  private readonly disconnects: number;
-
-  constructor(
-    private readonly round: Pick<Round<Reply, unknown>, 'replied' | 'failed'>,
-    readonly node: RedlockNode,
-  ) {
-    this.disconnects = node.scripts.disconnects;
-  }
-
-  settle(reply: unknown): void {
-    this.answered = true;
-    this.round.replied(this.node, reply as Reply, this.disconnects);
-  }
-
-  fail(error: unknown): void {
-    this.answered = true;
-    this.round.failed(this.node, error);
-  }
-}
-
 /** How long (ms) the first grant waits at most until the nodes have said which servers they are. */
 const LONGEST_MEETING = 5_000;
 
 /** The nodes, and how many of them make a majority. */
 export class Quorum {
   readonly nodes: readonly RedlockNode[];
+  readonly scripts: RedlockScripts;
   /** More than half of the nodes. */
   readonly size: number;
   readonly restarts: Restarts;
@@ -195,8 +170,8 @@ export class Quorum {
   readonly meeting: Promise<void>;
 
   constructor(connections: readonly RedisConnection[], { nodeTimeout, restartDelay, fenceTtl }: RedlockSettings) {
-    const scripts = redlockScripts(fenceTtl);
-    this.nodes = connections.map((connection, index) => new RedlockNode(connection, index, scripts));
+    this.scripts = redlockScripts(fenceTtl);
+    this.nodes = connections.map((connection, index) => new RedlockNode(connection, index, this.scripts));
     this.size = Math.floor(this.nodes.length / 2) + 1;
     this.nodeTimeout = nodeTimeout;
     this.restarts = new Restarts(this.nodes, restartDelay);
@@ -245,32 +220,6 @@ export class Quorum {
   }
 }
 
-/** Sends a command to all nodes that may be asked; resolves when a majority has carried it out. */
-export async function onMajority(quorum: Quorum, send: (node: RedlockNode) => Promise<unknown>): Promise<void> {
-  await ask(quorum, new CountTally(quorum), (node, call) => {
-    if (quorum.skips(node)) return 'away';
-    send(node).then(
-      (reply) => call.settle(reply),
-      (error: unknown) => call.fail(error),
-    );
-    return undefined;
-  });
-}
-
-class CountTally implements Tally<unknown, true> {
-  private done = 0;
-
-  constructor(private readonly quorum: Quorum) {}
-
-  add(): void {
-    this.done += 1;
-  }
-
-  outcome(): true | undefined {
-    return this.done >= this.quorum.size || undefined;
-  }
-}
-
 /** A node that failed, or was not asked: then without an error. */
 export interface NodeFailure {
   readonly node: RedlockNode;
@@ -288,5 +237,43 @@ export class NoQuorum extends AggregateError {
     });
     const shown = causes.map(({ message }) => message).join(' | ');
     super(causes, `${failures.length} of ${nodes.length} nodes failed, but ${size} must agree: ${shown}`);
+  }
+}
+
+/** What one node answers in a round. */
+class Ballot<Reply> implements ScriptCall {
+  answered = false;
+  /** How often the connection of the node had been lost when it was asked. */
+  private readonly disconnects: number;
+
+  constructor(
+    private readonly round: Pick<Round<Reply, unknown>, 'replied' | 'failed'>,
+    readonly node: RedlockNode,
+  ) {
+    this.disconnects = node.scripts.disconnects;
+  }
+
+  settle(reply: unknown): void {
+    this.answered = true;
+    this.round.replied(this.node, reply as Reply, this.disconnects);
+  }
+
+  fail(error: unknown): void {
+    this.answered = true;
+    this.round.failed(this.node, error);
+  }
+}
+
+class CountTally implements Tally<unknown, true> {
+  private done = 0;
+
+  constructor(private readonly quorum: Quorum) {}
+
+  add(): void {
+    this.done += 1;
+  }
+
+  outcome(): true | undefined {
+    return this.done >= this.quorum.size || undefined;
   }
 }

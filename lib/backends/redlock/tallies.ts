@@ -1,7 +1,8 @@
-import type { ReleaseAnswer, RenewAnswer } from '../../contracts/lock-backend.js';
-import type { RedisInteger } from '../redis/connection/redis-script.js';
-import type { RedlockNode, ReleaseKeys } from './redlock-node.js';
+import type { LockState, ReleaseAnswer, RenewAnswer } from '../../contracts/lock-backend.js';
+import { leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
 import type { Acquisition } from './acquisition.js';
+import type { ReleaseKeys } from './redlock-keys.js';
+import type { RedlockNode } from './redlock-node.js';
 import type { Quorum, Tally } from './round.js';
 
 /** Counts the answers to a release: 1 when the node held the ticket, 0 when a name was free, -1 when it was taken. */
@@ -58,7 +59,7 @@ export class ReleaseTally implements Tally<RedisInteger, ReleaseAnswer> {
 }
 
 /** Milliseconds left, or 0 where a name is free, or -1 where it is taken; and how many tickets wait. */
-export type RenewReply = readonly [remaining: RedisInteger, waiting?: RedisInteger];
+type RenewReply = readonly [remaining: RedisInteger, waiting?: RedisInteger];
 
 /** Counts the answers to a renewal. */
 export class RenewTally implements Tally<RenewReply, RenewAnswer> {
@@ -98,5 +99,39 @@ export class RenewTally implements Tally<RenewReply, RenewAnswer> {
 
   decided(answer: RenewAnswer | undefined): void {
     if (answer?.status === 'renewed' && !this.cancelled) for (const node of this.free) this.topUp(node);
+  }
+}
+
+/** What INSPECT returns. */
+type InspectReply = readonly [owner: string, pttl: RedisInteger, unissued: RedisInteger, waiting: RedisInteger];
+
+/** Finds the ticket that owns a name at a majority of the nodes; `null` where nobody can. */
+export class InspectTally implements Tally<InspectReply, LockState | null> {
+  /** By owner: what is left of its lease at each node. */
+  private readonly leases = new Map<string, number[]>();
+  private unissued = 0;
+  private waiting = 0;
+  private answered = 0;
+
+  constructor(private readonly quorum: Quorum) {}
+
+  add([owner, pttl, unissued, waiting]: InspectReply): void {
+    this.answered += 1;
+    this.unissued = Math.max(this.unissued, Number(unissued));
+    this.waiting = Math.max(this.waiting, Number(waiting));
+    if (owner === '') return;
+    const leases = this.leases.get(owner) ?? [];
+    leases.push(leaseOf(pttl));
+    this.leases.set(owner, leases);
+  }
+
+  /** A node that does not answer counts for the owner: the name is free only when nobody can have a majority. */
+  outcome(open: number): LockState | null | undefined {
+    const { nodes, size } = this.quorum;
+    const [owner, leases = []] = [...this.leases].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [];
+    if (leases.length + nodes.length - this.answered < size) return null;
+    if (owner === undefined || (leases.length < size && open > 0)) return undefined;
+    const fencingToken = this.unissued === 0 ? null : this.unissued - 1;
+    return { owner, ttl: Math.min(...leases), fencingToken, waiting: this.waiting };
   }
 }

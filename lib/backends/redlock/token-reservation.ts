@@ -1,7 +1,7 @@
 import type { Minted, TicketRequest } from '../../contracts/lock-backend.js';
-import { acquireKeys } from './redlock-start.js';
+import type { RedisInteger } from '../redis/connection/redis-script.js';
+import { acquireKeys } from './redlock-keys.js';
 import { type Quorum, ask, type Ask, type Tally } from './round.js';
-import type { RedisScript, RedisInteger } from '../redis/connection/redis-script.js';
 
 /**
  * Another ticket reserves tokens at a minority of the nodes meanwhile at most: a second try is rare, a fifth is none.
@@ -16,7 +16,6 @@ const MOST_TRIES = 5;
 export async function reserveTokens(
   quorum: Quorum,
   clock: TokenClock,
-  script: RedisScript,
   request: TicketRequest,
   least: number,
   count: number,
@@ -29,7 +28,7 @@ export async function reserveTokens(
     const send: Ask = (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
-      node.run(script, keys, args, call);
+      node.run(quorum.scripts.mint, keys, args, call);
       return undefined;
     };
     const outcome = await ask(quorum, new MintTally(quorum), send);
@@ -40,17 +39,36 @@ export async function reserveTokens(
   throw new Error('the nodes accepted no fencing tokens, as other clients reserve them at the same time');
 }
 
+/**
+ * Proposes fencing tokens: the time of the nodes in µs, as far as this process knows it, so that tokens rise even when
+ * the counters at the nodes have expired, and waiters of all processes come in order. The nodes decide whether a
+ * proposed token is above all earlier ones.
+ */
+export class TokenClock {
+  /** What the monotonic clock (µs) lacks to the clock of the nodes. */
+  private offset = performance.timeOrigin * 1_000;
+
+  propose(least = 0): number {
+    return Math.max(Math.floor(performance.now() * 1_000 + this.offset), least);
+  }
+
+  /** It was `micros` at the nodes at some time between the request, sent at `sentAt` (ms), and now. */
+  heard(micros: number, sentAt: number): void {
+    this.offset = Math.min(Math.max(this.offset, micros - performance.now() * 1_000), micros - sentAt * 1_000);
+  }
+}
+
 /** What MINT returns for one call. */
-export type MintReply = readonly [unissued: RedisInteger, waiting?: RedisInteger];
+type MintReply = readonly [unissued: RedisInteger, waiting?: RedisInteger];
 
 /** - `reserved`: the proposed tokens; `refused`: tokens from `unissued` on are free; `not-owner`: of the names. */
-export type MintOutcome =
+type MintOutcome =
   | { readonly status: 'reserved'; readonly waiting: number }
   | { readonly status: 'not-owner' }
   | { readonly status: 'refused'; readonly unissued: number };
 
 /** Counts the answers to MINT. */
-export class MintTally implements Tally<MintReply, MintOutcome> {
+class MintTally implements Tally<MintReply, MintOutcome> {
   private reserved = 0;
   private foreign = 0;
   private refused = 0;
@@ -78,24 +96,5 @@ export class MintTally implements Tally<MintReply, MintOutcome> {
     const failed = nodes.length - open - this.reserved - this.foreign - this.refused;
     const lost = this.reserved + open < size && failed <= spare;
     return lost ? { status: 'refused', unissued: this.unissued } : undefined;
-  }
-}
-
-/**
- * Proposes fencing tokens: the time of the nodes in µs, as far as this process knows it, so that tokens rise even when
- * the counters at the nodes have expired, and waiters of all processes come in order. The nodes decide whether a
- * proposed token is above all earlier ones.
- */
-export class TokenClock {
-  /** What the monotonic clock (µs) lacks to the clock of the nodes. */
-  private offset = performance.timeOrigin * 1_000;
-
-  propose(least = 0): number {
-    return Math.max(Math.floor(performance.now() * 1_000 + this.offset), least);
-  }
-
-  /** It was `micros` at the nodes at some time between the request, sent at `sentAt` (ms), and now. */
-  heard(micros: number, sentAt: number): void {
-    this.offset = Math.min(Math.max(this.offset, micros - performance.now() * 1_000), micros - sentAt * 1_000);
   }
 }

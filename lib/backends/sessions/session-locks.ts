@@ -1,4 +1,17 @@
-import type { AcquireAnswer, AcquireRequest, Busy, MintRequest, NameRequest, ReleaseAnswer, RenewAnswer, RenewRequest, TicketRequest, TokenRange, LockState, LockTraits } from '../../contracts/lock-backend.js';
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  Busy,
+  MintRequest,
+  NameRequest,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  TicketRequest,
+  TokenRange,
+  LockState,
+  LockTraits,
+} from '../../contracts/lock-backend.js';
 import { SessionSlot, type SessionStore } from './session-slot.js';
 
 /** Gets the tickets whose session has ended. */

@@ -1,0 +1,67 @@
+import { randomUUID } from 'node:crypto';
+import type { NameRequest, TicketRequest } from '../../contracts/lock-backend.js';
+import type { Probe, Rights } from '../redis/connection/server-check.js';
+import { lockKey } from '../redis/locks/redis-lock-keys.js';
+
+/** The keys of a name: the lock, the first fencing token not yet issued, and the tickets that wait. */
+export interface RedlockKeys {
+  readonly lock: string;
+  readonly fence: string;
+  readonly wanted: string;
+}
+
+export function redlockKeys(request: NameRequest): RedlockKeys {
+  const lock = lockKey(request);
+  return { lock, fence: `${lock}:fence`, wanted: `${lock}:wanted` };
+}
+
+/** The keys of several names, one after the other, as ACQUIRE and MINT take them. */
+export function acquireKeys({ prefix, names }: TicketRequest): readonly string[] {
+  const keys: string[] = [];
+  for (const name of names) {
+    const { lock, fence, wanted } = redlockKeys({ prefix, name });
+    keys.push(lock, fence, wanted);
+  }
+  return keys;
+}
+
+/** The keys of one ticket, as RELEASE takes them: lock and wanted of each name. */
+export type ReleaseKeys = readonly string[];
+
+/** Those of RELEASE and RENEW: lock and wanted of each name. */
+export function releaseKeys({ prefix, names }: TicketRequest): ReleaseKeys {
+  const keys: string[] = [];
+  for (const name of names) {
+    const { lock, wanted } = redlockKeys({ prefix, name });
+    keys.push(lock, wanted);
+  }
+  return keys;
+}
+
+/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis). */
+export function redlockRights(prefix: string | undefined, clientPrefix = ''): Rights {
+  return {
+    whose: 'locks',
+    evictable: false,
+    keyPatterns: [`${clientPrefix}${prefix === undefined ? '' : `${prefix}:`}lock:{*`],
+    probes: PROBES,
+    keys: () => Object.values(redlockKeys({ prefix, name: `check:${randomUUID()}` })),
+  };
+}
+
+/** Every command of the scripts, each on a key of its type. What they write is deleted or expires after 1 ms. */
+const PROBES: readonly Probe[] = [
+  ['TIME'],
+  ['SET', 1, '1', 'PX', '1'],
+  ['GET', 1],
+  ['EXISTS', 1],
+  ['PTTL', 1],
+  ['PEXPIRE', 1, '1'],
+  ['DEL', 1],
+  ['HSET', 3, '1', '1'],
+  ['PEXPIRE', 3, '1'],
+  ['HGET', 3, '1'],
+  ['HGETALL', 3],
+  ['HLEN', 3],
+  ['HDEL', 3, '1'],
+];
