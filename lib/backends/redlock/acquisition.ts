@@ -10,13 +10,13 @@ import type { Quorum, Tally, Round } from './round.js';
 import type { TokenClock } from './token-reservation.js';
 
 /** What ACQUIRE returns for one call. */
-export type AcquireReply =
+type AcquireReply =
   | RedisInteger
   | readonly [granted: RedisInteger, time: RedisInteger, unissued: RedisInteger, waiting: RedisInteger]
   | readonly [granted: RedisInteger, name: RedisInteger, owner: string, pttl: RedisInteger, time: RedisInteger];
 
 /** Granted by a majority; the proposed tokens are reserved there, unless `raise` names the least that can be. */
-export interface MajorityGrant {
+interface MajorityGrant {
   readonly status: 'granted';
   /** The first token not yet issued, as far as the nodes know that refused the proposed ones; 0: they are reserved. */
   readonly raise: number;

@@ -4,7 +4,7 @@ import type { Probe, Rights } from '../redis/connection/server-check.js';
 import { lockKey } from '../redis/locks/redis-lock-keys.js';
 
 /** The keys of a name: the lock, the first fencing token not yet issued, and the tickets that wait. */
-export interface RedlockKeys {
+interface RedlockKeys {
   readonly lock: string;
   readonly fence: string;
   readonly wanted: string;

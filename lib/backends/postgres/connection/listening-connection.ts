@@ -5,7 +5,7 @@ import { backoff } from '../../../timing/clock.js';
 import { type PostgresLink, statementOf } from './postgres-link.js';
 
 /** What uses the messages. */
-export interface MessageListener {
+interface MessageListener {
   /** The channels, now and after each reconnect. */
   channels(): Iterable<string>;
   onMessage(channel: string, payload: string): void;

@@ -158,7 +158,7 @@ export const LAST_FUNCTION = 'sweep_v1';
  * The tables. No index covers a column that changes, and half of each page stays free, so that an update stays on its
  * page (HOT) and needs no VACUUM. `key` is the SHA-256 of prefix and name: see lockKey.
  */
-export function tablesSql(schema: string): string {
+function tablesSql(schema: string): string {
   return `
 CREATE SCHEMA IF NOT EXISTS ${schema};
 
