@@ -31,7 +31,8 @@ export function pack(destination, repository) {
         withLinksByUrl(text, repository && { repository, at: `v${manifest.version}` }),
       );
     }
-    for (const path of readdirSync(`${folder}/dist`, { recursive: true })) forgetSourceMap(`${folder}/dist/${path}`);
+    for (const path of readdirSync(`${folder}/dist`, { recursive: true, encoding: 'utf8' }))
+      forgetSourceMap(`${folder}/dist/${path}`);
     const options = ['--ignore-scripts', '--silent', '--pack-destination', destination];
     return join(destination, execFileSync('npm', ['pack', ...options], { cwd: folder, encoding: 'utf8' }).trim());
   } finally {

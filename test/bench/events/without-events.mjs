@@ -3,9 +3,11 @@ import Module from 'node:module';
 import { fileURLToPath } from 'node:url';
 
 const LIBRARY = fileURLToPath(new URL('../../../dist/cjs/', import.meta.url));
-const { _compile: compile } = Module.prototype;
+/** What Node.js compiles a CommonJS module with. */
+const COMPILE = '_compile';
+const compile = Reflect.get(Module.prototype, COMPILE);
 
-Module.prototype._compile = function compileWithoutEvents(source, file, ...others) {
+Reflect.set(Module.prototype, COMPILE, function compileWithoutEvents(source, file, ...others) {
   const code = file.startsWith(LIBRARY) ? source.replaceAll(/[\w.]+\.hasSubscribers\b/g, 'false') : source;
-  return compile.call(this, code, file, ...others);
-};
+  return Reflect.apply(compile, this, [code, file, ...others]);
+});

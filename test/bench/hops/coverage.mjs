@@ -13,7 +13,7 @@ const LIB = fileURLToPath(new URL('../../../lib', import.meta.url));
  *
  * Timers and messages may come in between: of `calls` calls, the one that ran the fewest functions counts.
  */
-export async function functionsOf(call, { prepare = () => {}, warmUp = 200, calls = 40 } = {}) {
+export async function functionsOf(call, { prepare = async () => undefined, warmUp = 200, calls = 40 } = {}) {
   for (let done = 0; done < warmUp; done++) await call(await prepare());
   const session = new Session();
   session.connect();

@@ -68,7 +68,7 @@ function application(port) {
 
 function missOf(shop) {
   let misses = 0;
-  return { prepare: () => `miss-${++misses}`, call: (id) => shop.product(id) };
+  return { prepare: async () => `miss-${++misses}`, call: (id) => shop.product(id) };
 }
 
 /** One service holds a lock for which the other one waits; counted are the release and what follows. */
