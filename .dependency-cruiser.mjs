@@ -85,6 +85,13 @@ export default {
       to: { path: '^node_modules/ioredis/' },
     },
     {
+      name: 'ioredis-at-first-use',
+      severity: 'error',
+      comment: 'An application that makes no Redis connection neither loads nor installs ioredis',
+      from: { path: '^lib/', pathNot: '^lib/backends/redis/connection/ioredis\\.ts$' },
+      to: { path: '^node_modules/ioredis/', dependencyTypesNot: ['type-only'] },
+    },
+    {
       name: 'backends-stand-alone',
       severity: 'error',
       comment:

@@ -1,6 +1,7 @@
 import { cp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { startRedisServer } from '../support/servers/redis-server.js';
 import { tarball, workplace } from './support/packed.js';
 import { run } from './support/run.js';
 
@@ -13,7 +14,7 @@ beforeAll(async () => {
   await cp(fileURLToPath(new URL('without-ioredis', import.meta.url)), folder(), { recursive: true });
   await writeFile(join(folder(), 'package.json'), JSON.stringify({ private: true, type: 'module' }));
   const options = ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'];
-  await run('npm', ['install', ...options, tarball(), ...NEST, ...TYPES], { cwd: folder() });
+  await run('npm', ['install', ...options, tarball(), '@redis/client@^6.0.0', ...NEST, ...TYPES], { cwd: folder() });
 });
 
 it.each(['imports.mjs', 'requires.cjs'])('%s locks in memory, and redis() says what to install', async (program) => {
@@ -23,6 +24,12 @@ it.each(['imports.mjs', 'requires.cjs'])('%s locks in memory, and redis() says w
     refused: true,
     message: 'Option "redis" needs the package ioredis, which is not installed: npm install ioredis',
   });
+});
+
+it('locks and caches on a client of node-redis', async () => {
+  await using server = await startRedisServer();
+  const said = await run(process.execPath, ['node-redis.mjs'], { cwd: folder(), env: { REDIS_URL: server.url } });
+  expect(JSON.parse(said)).toEqual({ held: true, price: 12 });
 });
 
 it('compiles, and has types, where those of libraries are checked', async () => {

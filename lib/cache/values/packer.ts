@@ -8,7 +8,7 @@ export interface Packer {
 }
 
 /**
- * The build compiles msgpackr into this file: as a dependency it would install a native addon, which some installers
+ * The build puts msgpackr into the package: as a dependency it would install a native addon, which some installers
  * refuse.
  */
 export function packer(): Packer {
