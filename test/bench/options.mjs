@@ -1,6 +1,6 @@
 import { Argument, Command, InvalidArgumentError } from 'commander';
 import { writableFile } from '../../dist-sample/demo/report.js';
-import { requireMarkers } from './report/markdown-file.mjs';
+import { requireMarkers } from './markdown.mjs';
 
 /** Reads the command line. Prints what is wrong with it and exits with 2. */
 export function readOptions({ command: name, description, peers: catalogue, packages, scenarios }, argv) {

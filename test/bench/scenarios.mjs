@@ -1,7 +1,7 @@
-import { contention } from './contention/contention.mjs';
-import { memory } from './memory/memory.mjs';
-import { readers } from './readers/readers.mjs';
-import { renewal } from './renewal/renewal.mjs';
+import { contention } from './contention.mjs';
+import { memory } from './memory.mjs';
+import { readers } from './readers.mjs';
+import { renewal } from './renewal.mjs';
 
 export const SCENARIOS = [
   contention({

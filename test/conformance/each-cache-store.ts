@@ -92,8 +92,8 @@ const inMemory: CacheStoreKind = {
   name: 'memory',
   ownsConnection: true,
   open: async () => {
-    const store = memoryCacheStore();
-    return { store, other: store, close: async () => store.close() };
+    const alone = memoryCacheStore();
+    return { store: alone, other: alone, close: async () => alone.close() };
   },
 };
 
@@ -151,14 +151,14 @@ const onClusterByNodeRedis: CacheStoreKind = {
 export const cacheStores: readonly CacheStoreKind[] = [inMemory, onRedis, onCluster, byNodeRedis, onClusterByNodeRedis];
 
 function openTwo(one: RedisConnection, another: RedisConnection, stop: () => Promise<void>): OpenCacheStore {
-  const [store, other] = [one, another].map((connection) => openRedisCacheStore(connection, 'shop')) as [
+  const [first, second] = [one, another].map((connection) => openRedisCacheStore(connection, 'shop')) as [
     CacheStore,
     CacheStore,
   ];
   const close = async () => {
-    store.close();
-    other.close();
+    first.close();
+    second.close();
     await stop();
   };
-  return { store, other, close };
+  return { store: first, other: second, close };
 }

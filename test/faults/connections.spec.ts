@@ -192,22 +192,22 @@ describe('a demotion', () => {
   describe.each([
     ['a client of ours', () => `redis://127.0.0.1:${endpoint.port}`],
     ['a client of the user', () => new Redis(endpoint.port, '127.0.0.1')],
-  ])('%s, whose server becomes a replica', (_whose, connect) => {
+  ])('%s, whose server becomes a replica', (_whose, connection) => {
     it('finds the new primary, and says so once', async () => {
-      const redis = connect();
-      await using app = await startLockApp({ redis, cache: { defaults: { onRedisError: 'throw' } } });
+      const client = connection();
+      await using app = await startLockApp({ redis: client, cache: { defaults: { onRedisError: 'throw' } } });
       const cache = app.app.get(CacheService);
       await app.locks.withLock('x', async () => cache.set('k', 1));
       await demote();
       await app.locks.withLock('x', { wait: 5_000 }, async () => {});
       expect(app.logger.matching(/127.0.0.1:\d+ is read-only.*reconnecting/)).toHaveLength(1);
       expect(await cache.getOrSet('k', async () => 2)).toBe(2);
-      if (redis instanceof Redis) redis.disconnect();
+      if (client instanceof Redis) client.disconnect();
     });
 
     it('finds it even when only the cache asks', async () => {
-      const redis = connect();
-      await using app = await startLockApp({ redis });
+      const client = connection();
+      await using app = await startLockApp({ redis: client });
       const cache = app.app.get(CacheService);
       await cache.getOrSet('c', async () => 1);
       await demote();
@@ -215,7 +215,7 @@ describe('a demotion', () => {
         await cache.getOrSet('d', async () => 1);
         return cache.has('d');
       });
-      if (redis instanceof Redis) redis.disconnect();
+      if (client instanceof Redis) client.disconnect();
     });
   });
 
@@ -240,7 +240,7 @@ describe('each single fault', () => {
    */
 
   /** Longer than a test: a name that is free before was released. */
-  const TTL = 30_000;
+  const LEASE = 30_000;
 
   interface World {
     readonly faulty: FaultyBackend;
@@ -257,7 +257,7 @@ describe('each single fault', () => {
   }
 
   const NAMES = ['a', 'b', 'c'];
-  const LONG: LockOptions = { ttl: TTL, wait: 1_500 };
+  const LONG: LockOptions = { ttl: LEASE, wait: 1_500 };
 
   const hold = (key: string | string[], options: LockOptions = {}) => ({
     run: ({ app }: World) => app.locks.withLock(key, { ...LONG, ...options }, async () => {}),
@@ -302,7 +302,7 @@ describe('each single fault', () => {
   async function tryEachFault(world: World, { contended = [], run }: Scenario, fault: Fault): Promise<void> {
     const { app, other, faulty } = world;
     for (let failing = 0; failing < MOST_CALLS; failing++) {
-      const holds = await Promise.all(contended.map((name) => other.locks.acquire(name, { ttl: TTL })));
+      const holds = await Promise.all(contended.map((name) => other.locks.acquire(name, { ttl: LEASE })));
       faulty.arm(failing, fault);
       const outcome = run(world).catch(() => {});
       if (holds.length > 0) {

@@ -4,10 +4,9 @@ import { Command } from 'commander';
 import { Redis } from 'ioredis';
 import { LockBackendError, LockLostError, LockService, LockTimeoutError } from 'nest-redis-lock';
 import { startRedisServer } from '../../dist-sample/servers/redis-server.js';
-import { settledMemory } from '../bench/memory/settled-memory.mjs';
+import { settledMemory } from '../bench/figures.mjs';
 import { whole } from '../bench/options.mjs';
-import { rounded } from '../bench/report/rounded.mjs';
-import { terminalTable } from '../bench/report/terminal.mjs';
+import { rounded, terminalTable } from '../bench/report.mjs';
 import { connectApplication } from '../bench/worker/lock-service.mjs';
 
 /** Queues and leases end by themselves within this time (ms) after the last caller. */

@@ -9,7 +9,7 @@ import { FaultProxy } from '../support/fault-proxy.js';
 import { Gate } from '../support/gate.js';
 import { type LockApp, startLockApp } from '../support/lock-app.js';
 import { server, startRedis } from '../support/one-redis.js';
-import { semaphoresWith } from '../support/semaphores-in-memory.js';
+import { semaphoresWith } from '../support/lock-services.js';
 
 describe('on Redis', () => {
   startRedis();

@@ -29,14 +29,14 @@ async function onRedis(): Promise<Store> {
 
 async function onCluster(): Promise<Store> {
   const [evidence, cluster] = await Promise.all([startRedisServer(), startRedisCluster()]);
-  const redis = cluster.client();
+  const client = cluster.client();
   const stop = async () => {
-    redis.disconnect();
+    client.disconnect();
     await cluster.stop();
     await evidence.stop();
   };
   const ports = cluster.servers.map(({ port }) => port);
-  return { redis, crew: new QueueCrew(evidence.port, ports), stop };
+  return { redis: client, crew: new QueueCrew(evidence.port, ports), stop };
 }
 
 /** How many stand still, or die, their ttl in ms, and by which signal. */

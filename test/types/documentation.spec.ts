@@ -2,6 +2,14 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
+import { cacheChannels } from '../../lib/events/cache-channels.js';
+import { idempotencyChannels } from '../../lib/events/idempotency-channels.js';
+import { latchChannels } from '../../lib/events/latch-channels.js';
+import { leaderChannels } from '../../lib/events/leader-channels.js';
+import { lockChannels } from '../../lib/events/lock-channels.js';
+import { rateLimitChannels } from '../../lib/events/rate-limit-channels.js';
+import { scheduleChannels } from '../../lib/events/schedule-channels.js';
+import { semaphoreChannels } from '../../lib/events/semaphore-channels.js';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -212,4 +220,111 @@ it('defines every rule of the lock protocol that a test cites', () => {
   expect(cited.length).toBeGreaterThan(40);
   const protocol = readFileSync(join(REPOSITORY, 'docs/protocol.md'), 'utf8');
   expect(cited.filter((rule) => !protocol.includes(`- **${rule}** `))).toEqual([]);
+});
+
+const read = (file: string) => readFileSync(join(REPOSITORY, file), 'utf8');
+const filesIn = (folder: string) => readdirSync(join(REPOSITORY, folder)).map((file) => `${folder}/${file}`);
+const namesIn = (text: string, pattern: RegExp) => [...new Set(Array.from(text.matchAll(pattern), ([, name]) => name))];
+
+const PAGE = read('docs/operations/troubleshooting.md');
+const ERRORS = filesIn('lib/errors').map(read).join('\n');
+
+/** The rows of the page that begin with this. */
+function rowsOf(name: string | undefined): string[] {
+  return PAGE.split('\n').filter((line) => line.startsWith(`| \`${name}\``));
+}
+
+it('has one row for every public error, with its code', () => {
+  const reports = filesIn('docs/api-report').map(read).join('\n');
+  const errors = namesIn(reports, /^export class (\w+Error)\b/gm);
+  expect(errors.length).toBeGreaterThan(20);
+  expect(errors.filter((name) => rowsOf(name).length !== 1)).toEqual([]);
+  const declared = ERRORS.split(/^(?=export (?:abstract )?class )/m);
+  const wrong = errors.filter((name) => {
+    const own = declared.find((text) => text.startsWith(`export class ${name} `)) ?? '';
+    const [code] = namesIn(own, /\bcode: '([A-Z_]+)'/g);
+    return code !== undefined && !rowsOf(name)[0]?.includes(`| \`${code}\` `);
+  });
+  expect(wrong).toEqual([]);
+});
+
+it('names every code of an error', () => {
+  const types = Array.from(
+    ERRORS.matchAll(/ErrorCode =([^;]+);|extends PrimitiveError<('[A-Z_]+')>/g),
+    ([type]) => type,
+  );
+  const codes = namesIn(types.join('\n'), /'([A-Z_]+)'/g);
+  expect(codes.length).toBeGreaterThan(20);
+  expect(codes.filter((code) => !PAGE.includes(`| \`${code}\` `))).toEqual([]);
+});
+
+it('names every answer of Redis for which the library knows a remedy', () => {
+  const patterns = read('lib/backends/redis/connection/diagnosis.ts').match(/^ {2,4}\[?\/.*\/,/gm) ?? [];
+  const answers = namesIn(patterns.join('\n'), /\b([A-Z]{3,})\b/g).filter(
+    (word) => !/^(ERR|CERT|SELF|TLS|UNABLE|ACL|E[A-Z]+)$/.test(word ?? ''),
+  );
+  expect(answers).toContain('READONLY');
+  expect(answers.length).toBeGreaterThan(6);
+  expect(answers.filter((answer) => !PAGE.includes(`\`${answer}\``))).toEqual([]);
+});
+
+describe('the page of the events', () => {
+  const EVENTS = readFileSync(join(REPOSITORY, 'docs/guide/events.md'), 'utf8');
+
+  /** `lock:attempt | attempt | call,wait` for each row of the page's tables. */
+  function documented(): string[] {
+    const rows = EVENTS.matchAll(/^\| `([\w:-]+)`\s+\| `(\w+)`\s+\| ([^|]+?)\s+\|/gm);
+    return [...rows].map(([, channel, name, properties = '']) => {
+      const names = [...properties.matchAll(/`(\w+)`/g)].map(([, property = '']) => property);
+      return `${channel} | ${name} | ${names.toSorted().join(',')}`;
+    });
+  }
+
+  const pathOf = (file: string) => join(REPOSITORY, 'lib/events', file);
+
+  /** The same from the code: the channels, and the properties of the types of their events. */
+  function declared(
+    program: ts.Program,
+    file: string,
+    types: string,
+    channels: Readonly<Record<string, { readonly name: string }>>,
+  ): string[] {
+    const checker = program.getTypeChecker();
+    const source = program.getSourceFile(pathOf(file)) as ts.SourceFile;
+    const table = source.statements.find(
+      (statement): statement is ts.InterfaceDeclaration =>
+        ts.isInterfaceDeclaration(statement) && statement.name.text === types,
+    ) as ts.InterfaceDeclaration;
+    return checker
+      .getTypeAtLocation(table)
+      .getProperties()
+      .map((event) => {
+        const properties = checker
+          .getTypeOfSymbol(event)
+          .getProperties()
+          .map(({ name }) => name);
+        const channel = channels[event.name]?.name.replace('nest-redis-lock:', '');
+        return `${channel} | ${event.name} | ${properties.toSorted().join(',')}`;
+      });
+  }
+
+  /** In the order of the page. */
+  const TABLES = [
+    ['lock-channels.ts', 'LockEventTypes', lockChannels],
+    ['cache-channels.ts', 'CacheEventTypes', cacheChannels],
+    ['semaphore-channels.ts', 'SemaphoreEventTypes', semaphoreChannels],
+    ['latch-channels.ts', 'LatchEventTypes', latchChannels],
+    ['schedule-channels.ts', 'ScheduleEventTypes', scheduleChannels],
+    ['idempotency-channels.ts', 'IdempotencyEventTypes', idempotencyChannels],
+    ['rate-limit-channels.ts', 'RateLimitEventTypes', rateLimitChannels],
+    ['leader-channels.ts', 'LeaderEventTypes', leaderChannels],
+  ] as const;
+
+  it('the page lists every event with its properties', () => {
+    const files = TABLES.map(([file]) => pathOf(file));
+    const program = ts.createProgram(files, { strict: true, module: ts.ModuleKind.NodeNext, skipLibCheck: true });
+    const events = TABLES.flatMap(([file, types, channels]) => declared(program, file, types, { ...channels }));
+    expect(events).toHaveLength(TABLES.flatMap(([, , channels]) => Object.keys(channels)).length);
+    expect(documented()).toEqual(events);
+  });
 });

@@ -77,8 +77,8 @@ export class Onlooker {
 }
 
 /** The ids of the sessions that have ephemeral nodes. */
-export async function sessionsWithNodes(server: ZooKeeperServer): Promise<bigint[]> {
-  const [, ephemerals = ''] = (await server.ask('dump')).split('Sessions with Ephemerals');
+export async function sessionsWithNodes(host: ZooKeeperServer): Promise<bigint[]> {
+  const [, ephemerals = ''] = (await host.ask('dump')).split('Sessions with Ephemerals');
   return [...ephemerals.matchAll(/^(0x[0-9a-f]+):/gm)].map(([, id]) => BigInt(id as string));
 }
 
@@ -86,12 +86,12 @@ export async function sessionsWithNodes(server: ZooKeeperServer): Promise<bigint
  * Ends a session from outside, as Curator's tests do: connects to it with its id and password, which the server derives
  * from the id, and closes it. Its own client may move it back before: then again.
  */
-export async function endSession(server: ZooKeeperServer, id: bigint): Promise<void> {
+export async function endSession(host: ZooKeeperServer, id: bigint): Promise<void> {
   const sessionId = Buffer.alloc(8);
   sessionId.writeBigUInt64BE(BigInt.asUintN(64, id));
   const options = { sessionTimeout: 4_000, sessionId, sessionPassword: passwordOf(id) };
   for (let ended = false; !ended;) {
-    const client = createClient(server.connection, options);
+    const client = createClient(host.connection, options);
     ended = await new Promise<boolean>((resolve) => {
       client.once('connected', () => client.close());
       client.once('expired', () => resolve(true));

@@ -1,5 +1,5 @@
-import { prepared } from '../contention/job.mjs';
-import { peerModules } from '../peers/peer-modules.mjs';
+import { prepared } from '../contention.mjs';
+import { peerModules } from '../peers/connecting.mjs';
 
 /** Connects a peer of a store; answers what runs the callers of this process. */
 export async function prepare({ store, peer, server, directory, ...load }) {

@@ -1,13 +1,8 @@
 // What locks cost on other stores than a single Redis, ours and those of other libraries.
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { countViolations } from '../contention/exclusion.mjs';
-import { jainIndex } from '../contention/fairness.mjs';
-import { firstLine } from '../first-line.mjs';
-import { median } from '../median.mjs';
+import { countViolations, firstLine, jainIndex, median, waitPercentiles } from '../figures.mjs';
 import { PeerPackages } from '../peers/installation.mjs';
-import { rounded } from '../report/rounded.mjs';
-import { terminalTable } from '../report/terminal.mjs';
-import { waitPercentiles } from '../waits.mjs';
+import { rounded, terminalTable } from '../report.mjs';
 import { WorkerTeam } from '../worker/worker-process.mjs';
 
 /**

@@ -2,10 +2,9 @@ import { createPool } from 'mysql2';
 import { createConnection } from 'mysql2/promise';
 import { getLock, leaseTable } from 'nest-redis-lock/mysql';
 import { startMariadbServer } from '../../../dist-sample/servers/mariadb-server.js';
-import { LEASE } from '../peers/patience.mjs';
-import { FREE_1, FREE_100, HOT_4_1, HOT_4_25 } from './loads.mjs';
-import { ours } from './ours.mjs';
-import { verrou, VERROU_TABLE } from './verrou.mjs';
+import { LEASE } from '../peers/connecting.mjs';
+import { ours } from '../worker/lock-service.mjs';
+import { FREE_1, FREE_100, HOT_4_1, HOT_4_25, verrou, VERROU_TABLE } from './loads.mjs';
 
 export const versions = new URL('./packages.json', import.meta.url);
 

@@ -1,10 +1,9 @@
-import pg from 'pg';
 import { advisory, leaseTable } from 'nest-redis-lock/postgres';
+import pg from 'pg';
 import { startPostgresServer } from '../../../dist-sample/servers/postgres-server.js';
-import { LEASE } from '../peers/patience.mjs';
-import { FREE_1, FREE_100, HOT_4_1, HOT_4_25 } from './loads.mjs';
-import { ours } from './ours.mjs';
-import { verrou, VERROU_TABLE } from './verrou.mjs';
+import { LEASE } from '../peers/connecting.mjs';
+import { ours } from '../worker/lock-service.mjs';
+import { FREE_1, FREE_100, HOT_4_1, HOT_4_25, verrou, VERROU_TABLE } from './loads.mjs';
 
 export const versions = new URL('./packages.json', import.meta.url);
 

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { redlock } from 'nest-redis-lock/redlock';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
-import { LEASE, RETRY } from '../peers/patience.mjs';
+import { LEASE, RETRY } from '../peers/connecting.mjs';
 import { FREE_1, FREE_100, HOT_1_100, HOT_4_1, HOT_4_25 } from './loads.mjs';
-import { ours } from './ours.mjs';
+import { ours } from '../worker/lock-service.mjs';
 
 const NODES = 5;
 

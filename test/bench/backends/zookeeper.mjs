@@ -3,9 +3,9 @@ import { promisify } from 'node:util';
 import zookeeperClient from 'node-zookeeper-client';
 import { zookeeper } from 'nest-redis-lock/zookeeper';
 import { startZooKeeperServer } from '../../../dist-sample/servers/zookeeper-server.js';
-import { LEASE } from '../peers/patience.mjs';
+import { LEASE } from '../peers/connecting.mjs';
 import { FREE_1, FREE_100, HOT_4_1, HOT_4_25 } from './loads.mjs';
-import { ours } from './ours.mjs';
+import { ours } from '../worker/lock-service.mjs';
 
 const { ACL, CreateMode, Event } = zookeeperClient;
 const ANYBODY = ACL.OPEN_ACL_UNSAFE;

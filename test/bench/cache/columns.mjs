@@ -1,6 +1,5 @@
-import { median } from '../median.mjs';
-import { errorNotes } from '../report/error-notes.mjs';
-import { rounded } from '../report/rounded.mjs';
+import { median } from '../figures.mjs';
+import { errorNotes, rounded } from '../report.mjs';
 
 /** Makes a table with these columns of the rounds of each row. */
 export function tableWith(columns) {

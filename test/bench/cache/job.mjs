@@ -1,27 +1,40 @@
-import { firstLine } from '../first-line.mjs';
-import { peerModules } from '../peers/peer-modules.mjs';
-import * as absent from './absent/operations.mjs';
-import * as avalanche from './avalanche/operations.mjs';
-import * as coherence from './coherence/operations.mjs';
-import * as outage from './outage/operations.mjs';
+import { firstLine } from '../figures.mjs';
+import { peerModules } from '../peers/connecting.mjs';
+import { lookUpAbsent } from './absent.mjs';
+import { readWhileTheyRunOut } from './avalanche.mjs';
+import { invalidateOne, startWatching, stopWatching } from './coherence.mjs';
+import { outageReport, startCalling, startInvalidating } from './outage.mjs';
 import { connectPeer } from './peers/catalogue.mjs';
-import * as prefixDeletion from './prefix-deletion/operations.mjs';
-import * as stampede from './stampede/operations.mjs';
-import * as stored from './stored/operations.mjs';
-import * as throughput from './throughput/operations.mjs';
-import * as writeRace from './write-race/operations.mjs';
+import { deleteByPrefix, setMany, startReading, stopReading } from './prefix-deletion.mjs';
+import { countOld, fill, invalidate, storeOld } from './rows.mjs';
+import { wantAtOnce } from './stampede.mjs';
+import { coldMisses, hits } from './throughput.mjs';
+import { beginRace, endRace, joinRace } from './write-race.mjs';
 
 /** What a process with a cache can be asked: each is given the cache and settings, and answers figures. */
 const OPERATIONS = {
-  ...absent,
-  ...avalanche,
-  ...coherence,
-  ...outage,
-  ...prefixDeletion,
-  ...stampede,
-  ...stored,
-  ...throughput,
-  ...writeRace,
+  beginRace,
+  coldMisses,
+  countOld,
+  deleteByPrefix,
+  endRace,
+  fill,
+  hits,
+  invalidate,
+  invalidateOne,
+  joinRace,
+  lookUpAbsent,
+  outageReport,
+  readWhileTheyRunOut,
+  setMany,
+  startCalling,
+  startInvalidating,
+  startReading,
+  startWatching,
+  stopReading,
+  stopWatching,
+  storeOld,
+  wantAtOnce,
 };
 
 /** Connects the peer; answers what carries requests out. */

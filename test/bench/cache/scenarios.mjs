@@ -1,12 +1,12 @@
-import { absent } from './absent/absent.mjs';
-import { avalanche } from './avalanche/avalanche.mjs';
-import { coherence } from './coherence/coherence.mjs';
-import { outage } from './outage/outage.mjs';
+import { absent } from './absent.mjs';
+import { avalanche } from './avalanche.mjs';
+import { coherence } from './coherence.mjs';
+import { outage } from './outage.mjs';
 import { BOTH_LEVELS, SECOND_LEVEL } from './peers/catalogue.mjs';
-import { prefixDeletion } from './prefix-deletion/prefix-deletion.mjs';
-import { stampede } from './stampede/stampede.mjs';
-import { throughput } from './throughput/throughput.mjs';
-import { writeRace } from './write-race/write-race.mjs';
+import { prefixDeletion } from './prefix-deletion.mjs';
+import { stampede } from './stampede.mjs';
+import { throughput } from './throughput.mjs';
+import { writeRace } from './write-race.mjs';
 
 const ALL = [...SECOND_LEVEL, ...BOTH_LEVELS];
 const HANDWRITTEN = ['raw-ioredis5', 'raw-cork', 'raw-mget', 'raw-node-redis'];

@@ -1,9 +1,9 @@
 // What events cost: nobody listens, against the same build without them; and with metrics, against nobody listening.
 import { Command } from 'commander';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
-import { median } from '../median.mjs';
+import { median } from '../figures.mjs';
 import { whole } from '../options.mjs';
-import { terminalTable } from '../report/terminal.mjs';
+import { terminalTable } from '../report.mjs';
 import { WorkerProcess } from '../worker/worker-process.mjs';
 
 const WARM_UP = 2_000;

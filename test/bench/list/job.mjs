@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { microseconds } from '../clock.mjs';
-import { WaitRecorder } from '../waits.mjs';
+import { microseconds, WaitRecorder } from '../figures.mjs';
 import { connectLocks } from '../worker/lock-service.mjs';
 
 const WARM_UP_CYCLES = 500;

@@ -1,12 +1,11 @@
 // What it costs other clients when somebody pages through all locks: cycles of a free lock, in turn without a list,
 // beside one on another Redis of the same machine, and amid one. Fails where a list misses a lock that is held all the
 // time.
-import { Command } from 'commander';
 import Table from 'cli-table3';
+import { Command } from 'commander';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
-import { median } from '../median.mjs';
+import { median, waitPercentiles } from '../figures.mjs';
 import { positive } from '../options.mjs';
-import { waitPercentiles } from '../waits.mjs';
 import { WorkerProcess } from '../worker/worker-process.mjs';
 
 const PATIENCE = 600_000;

@@ -1,13 +1,53 @@
 // What a rate limit costs: this library, rate-limiter-flexible and @nest-lab/throttler-storage-redis in one process.
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
-import { Command } from 'commander';
+import { NestFactory } from '@nestjs/core';
 import Table from 'cli-table3';
+import { Command } from 'commander';
+import { RateLimiter, RedisLockModule } from 'nest-redis-lock';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
-import { median } from '../median.mjs';
+import { median, waitPercentiles, WaitRecorder } from '../figures.mjs';
 import { positive } from '../options.mjs';
 import { PeerPackages } from '../peers/installation.mjs';
-import { WaitRecorder, waitPercentiles } from '../waits.mjs';
-import { openLimiters } from './limiters.mjs';
+
+/** High enough that no call is denied: a denied call costs less. */
+const LIMIT = 1_000_000;
+
+class Root {}
+
+/**
+ * Each limiter is a function of a key, which takes one unit on the server; those of peers come from `directory`, where
+ * they are installed.
+ */
+async function openLimiters(port, directory) {
+  const load = createRequire(join(directory, 'package.json'));
+  const { Redis } = load('ioredis');
+  const { RateLimiterRedis } = load('rate-limiter-flexible');
+  const { ThrottlerStorageRedisService } = load('@nest-lab/throttler-storage-redis');
+  const redis = { host: '127.0.0.1', port };
+  const module = { module: Root, imports: [RedisLockModule.forRoot({ redis })] };
+  const app = await NestFactory.createApplicationContext(module, { logger: ['error'] });
+  const limiter = app.get(RateLimiter);
+  const storage = limiter.throttlerStorage();
+  const clients = [new Redis(redis), new Redis(redis)];
+  const flexible = new RateLimiterRedis({ storeClient: clients[0], points: LIMIT, duration: 10 });
+  const nestLab = new ThrottlerStorageRedisService(clients[1]);
+  const options = { limit: LIMIT, per: '10s' };
+  return {
+    limiters: {
+      ours: (key) => limiter.take(key, options),
+      'ours, localShare 50': (key) => limiter.take(key, { ...options, localShare: 50 }),
+      'ours, as throttler storage': (key) => storage.increment(key, 10_000, LIMIT, 10_000, 'default'),
+      'rate-limiter-flexible': (key) => flexible.consume(key),
+      '@nest-lab/throttler-storage-redis': (key) => nestLab.increment(key, 10_000, LIMIT, 10_000, 'default'),
+    },
+    close: async () => {
+      await app.close();
+      for (const client of clients) client.disconnect();
+    },
+  };
+}
 
 const PEERS = ['rate-limiter-flexible', '@nest-lab/throttler-storage-redis'];
 const SCENARIOS = [

@@ -1,10 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SemaphoreService } from 'nest-redis-lock';
-import { microseconds } from '../clock.mjs';
-import { connectIoredis } from '../peers/clients.mjs';
-import { LEASE, WAIT } from '../peers/patience.mjs';
-import { peerModules } from '../peers/peer-modules.mjs';
-import { WaitRecorder } from '../waits.mjs';
+import { microseconds, WaitRecorder } from '../figures.mjs';
+import { connectIoredis, LEASE, peerModules, WAIT } from '../peers/connecting.mjs';
 import { connectApplication } from '../worker/lock-service.mjs';
 
 /** Each answers `run(key, permits, body)`. */

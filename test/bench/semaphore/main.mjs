@@ -1,13 +1,11 @@
 // Permits of one semaphore in several processes: this library and redis-semaphore in turns, on a Redis server of their
 // own. Fails where more callers were inside than there are permits.
-import { Command } from 'commander';
 import Table from 'cli-table3';
+import { Command } from 'commander';
 import { startRedisServer } from '../../../dist-sample/servers/redis-server.js';
-import { jainIndex } from '../contention/fairness.mjs';
-import { median } from '../median.mjs';
+import { jainIndex, median, waitPercentiles } from '../figures.mjs';
 import { positive } from '../options.mjs';
 import { PeerPackages } from '../peers/installation.mjs';
-import { waitPercentiles } from '../waits.mjs';
 import { WorkerTeam } from '../worker/worker-process.mjs';
 
 const PEERS = ['ours', 'redis-semaphore'];

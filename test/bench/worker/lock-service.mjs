@@ -1,6 +1,7 @@
 import 'reflect-metadata';
 import { NestFactory } from '@nestjs/core';
 import { LockService, RedisLockModule } from 'nest-redis-lock';
+import { LEASE, WAIT } from '../peers/connecting.mjs';
 
 /** One instance of ours, wired as in an application. */
 export async function connectLocks(port) {
@@ -9,7 +10,7 @@ export async function connectLocks(port) {
 }
 
 /** The same on another backend than a single Redis. */
-export async function connectBackend(backend) {
+async function connectBackend(backend) {
   const app = await application({ backend, cache: false });
   return app.get(LockService);
 }
@@ -22,4 +23,15 @@ function application(options, modules = []) {
   class Root {}
   const imports = [RedisLockModule.forRoot({ failFast: true, ...options }), ...modules];
   return NestFactory.createApplicationContext({ module: Root, imports }, { logger: false, abortOnError: false });
+}
+
+/** Ours on a backend: the lock service of an application. */
+export async function ours(backend) {
+  const locks = await connectBackend(backend);
+  return (key, body) => locks.withLock(key, { ttl: LEASE, wait: WAIT }, ({ fencingToken }) => body(fencingToken));
+}
+
+export async function connectOurs({ port }) {
+  const locks = await connectLocks(port);
+  return (key, body) => locks.withLock(key, { ttl: LEASE, wait: WAIT }, body);
 }

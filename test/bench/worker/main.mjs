@@ -1,6 +1,6 @@
 // One process of load, for one job. It ends with its parent.
 import { EventEmitter } from 'node:events';
-import { firstLine } from '../first-line.mjs';
+import { firstLine } from '../figures.mjs';
 
 // Peers add a listener to their client for every waiter.
 EventEmitter.defaultMaxListeners = 0;
@@ -8,12 +8,12 @@ EventEmitter.defaultMaxListeners = 0;
 const JOBS = {
   backends: '../backends/job.mjs',
   cache: '../cache/job.mjs',
-  contention: '../contention/job.mjs',
+  contention: '../contention.mjs',
   events: '../events/job.mjs',
   list: '../list/job.mjs',
-  memory: '../memory/job.mjs',
-  readers: '../readers/job.mjs',
-  renewal: '../renewal/job.mjs',
+  memory: '../memory.mjs',
+  readers: '../readers.mjs',
+  renewal: '../renewal.mjs',
   semaphore: '../semaphore/job.mjs',
 };
 

@@ -168,7 +168,7 @@ export function summary(...reports: readonly ContentionReport[]): string {
   row('locks lost', ({ lost }) => lost);
   row('fenced off', ({ fencedOff }) => fencedOff);
   row('longest wait', ({ longestWait }) => `${longestWait} of ${BOUNDS.wait} ms`);
-  row('longest recovery', ({ longestRecovery, recoveryBound }) => `${longestRecovery} of ${recoveryBound} ms`);
+  row('longest recovery', (report) => `${report.longestRecovery} of ${report.recoveryBound} ms`);
   row('violations', ({ findingsInAll }) => findingsInAll);
   return [table.toString(), ...reports.flatMap(({ findings }) => findings)].join('\n');
 }

@@ -84,7 +84,7 @@ async function startRedisStore(): Promise<Store> {
 
 const NODES = 3;
 /**
- * How long (ms) a node grants nothing after its start; see `contending/stores.mjs`. One node fails at a time: they
+ * How long (ms) a node grants nothing after its start; see `contending-stores.mjs`. One node fails at a time: they
  * restart with this time and the longest lease between them, lest two of three have forgotten a lock, and none stands
  * still then, because a lock that it did not take meanwhile is on two alone.
  */
@@ -262,7 +262,7 @@ async function mysqlRowsOf(uri: string, text: string): Promise<readonly string[]
   }
 }
 
-/** The session of a contender (ms): about the longest standstill of one, see `contending/stores.mjs`. */
+/** The session of a contender (ms): about the longest standstill of one, see `contending-stores.mjs`. */
 const ETCD_SESSION = 2_000;
 /** etcd ends a lease up to a second late. */
 const LATE = 1_000;
@@ -291,7 +291,7 @@ async function startEtcdStore(): Promise<Store> {
   };
 }
 
-/** The session of a contender (ms): less than the longest standstill of one, see `contending/stores.mjs`. */
+/** The session of a contender (ms): less than the longest standstill of one, see `contending-stores.mjs`. */
 const ZOOKEEPER_SESSION = 1_500;
 /** The server ends sessions in steps of its tick (ms). */
 const TICK = 500;

@@ -383,21 +383,21 @@ describe('without a listener', () => {
   }
 
   it('nothing is published', async () => {
-    const spies = CHANNELS.map((channel) => jest.spyOn(channel, 'publish'));
+    const spies = CHANNELS.map((each) => jest.spyOn(each, 'publish'));
     const published = () => spies.reduce((sum, { mock }) => sum + mock.calls.length, 0);
     await work();
     expect(published()).toBe(0);
     const listener = () => {};
-    for (const channel of CHANNELS) channel.subscribe(listener);
+    for (const each of CHANNELS) each.subscribe(listener);
     await work();
-    for (const channel of CHANNELS) channel.unsubscribe(listener);
+    for (const each of CHANNELS) each.unsubscribe(listener);
     expect(published()).toBeGreaterThan(20);
     for (const spy of spies) spy.mockRestore();
   });
 });
 
 /** Locks that are contended, handed over, renewed, lost and timed out; reads that hit, miss, load and fail. */
-async function work(): Promise<void> {
+async function workInMemory(): Promise<void> {
   await using service = await startLockServices({ backend: memory() });
   const { locks } = service;
   await Promise.all([1, 2, 3].map(() => locks.withLock('a', () => locks.withLock('a', async () => {}))));
@@ -418,13 +418,13 @@ async function work(): Promise<void> {
 
 it('without a listener no event is made, nor published', async () => {
   const published = jest.spyOn(Object.getPrototypeOf(channel('any')) as { publish(): void }, 'publish');
-  await work();
+  await workInMemory();
   expect(published).not.toHaveBeenCalled();
   published.mockRestore();
 });
 
 it('without a listener no clock is read for events', async () => {
-  const once = async () => {
+  const readsOfALock = async () => {
     await using service = await startLockServices({ backend: memory() });
     await service.locks.withLock('warm', async () => {});
     const clock = jest.spyOn(performance, 'now');
@@ -433,15 +433,15 @@ it('without a listener no clock is read for events', async () => {
     clock.mockRestore();
     return reads;
   };
-  const unobserved = await once();
+  const unobserved = await readsOfALock();
   using events = new RecordedEvents();
-  expect(await once()).toBeGreaterThan(unobserved);
+  expect(await readsOfALock()).toBeGreaterThan(unobserved);
   expect(events.names.length).toBeGreaterThan(0);
 });
 
 it('with listeners the same work makes these events', async () => {
   using events = new RecordedEvents();
-  await work();
+  await workInMemory();
   const made = new Set(events.names);
   const expected = ['attempt', 'contended', 'acquired', 'handedOver', 'lost', 'released', 'releasedLate'];
   expect([...made]).toEqual(expect.arrayContaining([...expected, 'hit', 'miss', 'loadStarted', 'load', 'invalidate']));

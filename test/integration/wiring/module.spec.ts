@@ -296,11 +296,11 @@ describe('the cache of the module', () => {
     it('is the Redis of the locks, under the prefix', async () => {
       await using instance = await openCache({ redis: server.url, prefix: 'shop' });
       await instance.cache.set('a', 'x');
-      const redis = new Redis(server.url);
+      const client = new Redis(server.url);
       try {
-        expect(await redis.exists('shop:cache:a')).toBe(1);
+        expect(await client.exists('shop:cache:a')).toBe(1);
       } finally {
-        redis.disconnect();
+        client.disconnect();
       }
     });
 
@@ -309,11 +309,11 @@ describe('the cache of the module', () => {
       try {
         await using instance = await openCache({ redis: server.url, cache: { redis: other.url } });
         await instance.cache.set('elsewhere', 1);
-        const redis = new Redis(other.url);
+        const client = new Redis(other.url);
         try {
-          expect(await redis.exists('cache:elsewhere')).toBe(1);
+          expect(await client.exists('cache:elsewhere')).toBe(1);
         } finally {
-          redis.disconnect();
+          client.disconnect();
         }
       } finally {
         await other.stop();
@@ -401,9 +401,9 @@ describe('the cache of the module', () => {
     });
 
     it('opens no connection for messages in an application that only locks', async () => {
-      const redis = new Redis(server.url);
+      const client = new Redis(server.url);
       try {
-        const connections = async () => ((await redis.client('LIST')) as string).trim().split('\n').length;
+        const connections = async () => ((await client.client('LIST')) as string).trim().split('\n').length;
         const before = await connections();
         await using instance = await openCache({ redis: server.url }, { heard: false });
         await instance.app.get(LockService).withLock('a', async () => {});
@@ -411,14 +411,14 @@ describe('the cache of the module', () => {
         await instance.cache.get('a');
         await eventually(async () => (await connections()) === before + 2);
       } finally {
-        redis.disconnect();
+        client.disconnect();
       }
     });
 
     it('closes the connections of the cache', async () => {
-      const redis = new Redis(server.url);
+      const client = new Redis(server.url);
       try {
-        const connections = async () => ((await redis.client('LIST')) as string).trim().split('\n').length;
+        const connections = async () => ((await client.client('LIST')) as string).trim().split('\n').length;
         const before = await connections();
         const instance = await openCache({ redis: server.url });
         await instance.cache.getOrSet('a', async () => 1);
@@ -426,7 +426,7 @@ describe('the cache of the module', () => {
         await instance.close();
         await eventually(async () => (await connections()) === before);
       } finally {
-        redis.disconnect();
+        client.disconnect();
       }
     });
   });

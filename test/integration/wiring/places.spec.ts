@@ -1,3 +1,4 @@
+// One test per place that a decorated method can stand in: how the instance came about, and who calls it.
 import 'reflect-metadata';
 import { jest } from '@jest/globals';
 import {
@@ -31,7 +32,6 @@ import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 
-// One test per place that a decorated method can stand in: how the instance came about, and who calls it.
 /** Answers the names that are held around its body, which must be those of the application that it belongs to. */
 @Injectable()
 class Worker {

@@ -2,13 +2,84 @@
 // test/faults/chaos/evidence.ts). SIGTERM ends the callers, a second one the application; then nothing may keep the
 // process alive.
 import { once } from 'node:events';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { LockLostError } from 'nest-redis-lock';
 import { uniformInt } from 'pure-rand/distribution/uniformInt';
 import { xoroshiro128plus } from 'pure-rand/generator/xoroshiro128plus';
-import { connectOurs } from './contending/ours.mjs';
-import { connectRedlock } from './contending/redlock.mjs';
-import { say } from './lock-app.mjs';
+import { optionsFor } from './contending-stores.mjs';
+import { say, startLockApp } from './lock-app.mjs';
+
+/** Contends with locks of this library, half of them by `withLock` and half of them by `acquire`. */
+async function connectOurs({ backend, ports }) {
+  const { app, locks } = await startLockApp(await optionsFor(backend, ports), { shutdownHooks: false });
+  return {
+    async run(name, { ttl, wait, scoped, mode }, body) {
+      if (scoped) return locks.withLock(name, { ttl, wait, mode }, body);
+      const lock = await locks.acquire(name, { ttl, wait, mode });
+      try {
+        return await body(lock);
+      } finally {
+        await lock.release();
+      }
+    },
+    /** Takes the name to write, and reads on in `after` without giving it away in between. */
+    async downgrade(name, { ttl, wait }, body, after) {
+      let read;
+      try {
+        await locks.withLock(name, { ttl, wait }, async (lock) => {
+          await body(lock);
+          read = await locks.acquire(name, { ttl, wait, mode: 'read' });
+        });
+        await after(read);
+      } finally {
+        await read?.release();
+      }
+    },
+    tellsOfLoss: (error) => error instanceof LockLostError,
+    left: (names) => Promise.all(names.map((name) => locks.inspect(name))),
+    close: () => app.close(),
+  };
+}
+
+const RETRY = { retryDelay: 50, retryJitter: 25 };
+/** For a release and an extension: one that is not ours any more must not be asked for again for ever. */
+const RETRIES = 10;
+
+/** Contends with locks of redlock, which has no fencing tokens: `token(name)` answers one in the order of entry. */
+async function connectRedlock({ port, modules, token }) {
+  const require = createRequire(join(modules, 'package.json'));
+  const { Redis: Client } = require('ioredis');
+  const { default: Redlock, ExecutionError } = require('redlock');
+  const client = new Client({ host: '127.0.0.1', port });
+  client.on('error', () => {});
+  const redlock = new Redlock([client], { ...RETRY, retryCount: RETRIES });
+  return {
+    run: (name, { ttl, wait }, body) =>
+      redlock.using(
+        [name],
+        ttl,
+        { automaticExtensionThreshold: Math.floor(ttl / 3), retryCount: Math.ceil(wait / RETRY.retryDelay) },
+        async (signal) => {
+          const fencingToken = await token(name);
+          return body({
+            fencingToken,
+            signal,
+            get held() {
+              return !signal.aborted;
+            },
+            // It tells its user of the loss, and not of the time that is left.
+            remaining: () => 0,
+          });
+        },
+      ),
+    tellsOfLoss: (error) => error instanceof ExecutionError,
+    left: async () => [],
+    close: async () => client.disconnect(),
+  };
+}
 
 const PEERS = { ours: connectOurs, redlock: connectRedlock };
 

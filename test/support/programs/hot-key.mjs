@@ -1,6 +1,6 @@
 // Five callers take one key again and again and await nothing inside of it. SIGUSR2: says how often they were served.
 // Its arguments: the first port of the store; `{ backend, ports }`.
-import { optionsFor } from './contending/stores.mjs';
+import { optionsFor } from './contending-stores.mjs';
 import { say, startLockApp } from './lock-app.mjs';
 
 const { backend, ports } = JSON.parse(process.argv[3]);

@@ -5,7 +5,7 @@ import { semaphoreChannels, type SemaphoreContended } from '../../../lib/events/
 import { BriefMap } from '../../../lib/timing/brief-map.js';
 import { DrivenClock } from '../../support/driven-clock.js';
 import { Gate } from '../../support/gate.js';
-import { semaphoresWith } from '../../support/semaphores-in-memory.js';
+import { semaphoresWith } from '../../support/lock-services.js';
 
 const clock = new DrivenClock();
 const { eventually } = clock;

@@ -1,33 +1,37 @@
-import { connectorOf } from '../../peers/connector.mjs';
+import { connectorOf } from '../../peers/connecting.mjs';
+import * as adapters from './adapters.mjs';
 
-const BENTOCACHE = { adapter: 'bentocache', packages: ['bentocache', 'ioredis'] };
-const CACHE_MANAGER = { adapter: 'cache-manager', packages: ['cache-manager', 'keyv', '@keyv/redis', '@redis/client'] };
-const CACHEABLE = { adapter: 'cacheable', packages: ['cacheable', '@keyv/redis', '@redis/client'] };
+const BENTOCACHE = { adapter: adapters.bentocache, packages: ['bentocache', 'ioredis'] };
+const CACHE_MANAGER = {
+  adapter: adapters.cacheManager,
+  packages: ['cache-manager', 'keyv', '@keyv/redis', '@redis/client'],
+};
+const CACHEABLE = { adapter: adapters.cacheable, packages: ['cacheable', '@keyv/redis', '@redis/client'] };
 const NEST_INTERCEPTOR = {
-  adapter: 'nest-interceptor',
+  adapter: adapters.nestInterceptor,
   packages: ['@nestjs/cache-manager', '@keyv/redis', '@redis/client'],
 };
-const OURS = { adapter: 'ours', packages: [] };
-const MAP = { adapter: 'map', packages: [] };
+const OURS = { adapter: adapters.ours, packages: [], own: true };
+const MAP = { adapter: adapters.map, packages: [] };
 
 /**
  * Who is measured: `-l2` has Redis only, `-l1l2` the memory of the process in front of it, as the documentation of each
  * library sets that up, and `-ref` hands out what is in memory itself where `-l1l2` hands out copies.
  *
- * An adapter's `connect({ port, modules, options })` answers `{ getOrSet(key, loader, { ttl }), invalidate(key) }`,
+ * An `adapter({ port, modules, options })` answers `{ getOrSet(key, loader, { ttl }), invalidate(key) }`,
  * with the ttl in ms.
  */
 export const PEERS = {
-  raw: { adapter: 'raw', packages: ['ioredis6'], options: { module: 'ioredis6' } },
+  raw: { adapter: adapters.raw, packages: ['ioredis6'], options: { module: 'ioredis6' } },
   'raw-autopipe': {
-    adapter: 'raw',
+    adapter: adapters.raw,
     packages: ['ioredis6'],
     options: { module: 'ioredis6', client: { enableAutoPipelining: true } },
   },
-  'raw-ioredis5': { adapter: 'raw', packages: ['ioredis'], options: { module: 'ioredis' } },
-  'raw-cork': { adapter: 'raw-cork', packages: ['ioredis6'] },
-  'raw-mget': { adapter: 'raw-mget', packages: ['ioredis6'] },
-  'raw-node-redis': { adapter: 'raw-node-redis', packages: ['@redis/client'] },
+  'raw-ioredis5': { adapter: adapters.raw, packages: ['ioredis'], options: { module: 'ioredis' } },
+  'raw-cork': { adapter: adapters.rawCork, packages: ['ioredis6'] },
+  'raw-mget': { adapter: adapters.rawMget, packages: ['ioredis6'] },
+  'raw-node-redis': { adapter: adapters.rawNodeRedis, packages: ['@redis/client'] },
   'map-json': { ...MAP, options: { copies: true } },
   'map-ref': { ...MAP, options: { copies: false } },
   'bento-l2': { ...BENTOCACHE, options: {} },
@@ -43,7 +47,7 @@ export const PEERS = {
   'cacheable-l1l2-ref': { ...CACHEABLE, options: { firstLevel: { copies: false } } },
   'cacheable-l1l2-nonblocking': { ...CACHEABLE, options: { firstLevel: { copies: true }, nonBlocking: true } },
   'type-cacheable': {
-    adapter: 'type-cacheable',
+    adapter: adapters.typeCacheable,
     packages: ['@type-cacheable/core', '@type-cacheable/ioredis-adapter', 'ioredis'],
   },
   'nest-interceptor': { ...NEST_INTERCEPTOR, options: {} },
@@ -53,7 +57,7 @@ export const PEERS = {
   'ours-l1l2-ref': { ...OURS, options: { firstLevel: { copies: false } } },
 };
 
-export const connectPeer = connectorOf(PEERS, new URL('./adapters/', import.meta.url));
+export const connectPeer = connectorOf(PEERS);
 
 export const SECOND_LEVEL = [
   'raw',

@@ -174,17 +174,17 @@ describe('batches', () => {
 });
 
 describe('limits', () => {
-  let server: PostgresServer;
-  let db: pg.Pool;
+  let postgres: PostgresServer;
+  let database: pg.Pool;
   beforeAll(async () => {
-    server = await startPostgresServer();
-    db = new pg.Pool({ connectionString: server.url, max: 2 });
-    await using app = await startLockApp({ backend: leaseTable(server.url) });
+    postgres = await startPostgresServer();
+    database = new pg.Pool({ connectionString: postgres.url, max: 2 });
+    await using app = await startLockApp({ backend: leaseTable(postgres.url) });
     await app.locks.withLock('creates the tables', async () => {});
   });
   afterAll(async () => {
-    await db.end();
-    await server.stop();
+    await database.end();
+    await postgres.stop();
   });
 
   /** The notices of a backend that was started. */
@@ -209,8 +209,8 @@ describe('limits', () => {
 
   describe('messages', () => {
     it('reach a module that begins to listen while the connection for them opens', async () => {
-      const proxy = await FaultProxy.start(server.port);
-      const backend = leaseTable(server.url, { messages: `postgres://postgres@127.0.0.1:${proxy.port}/postgres` });
+      const proxy = await FaultProxy.start(postgres.port);
+      const backend = leaseTable(postgres.url, { messages: `postgres://postgres@127.0.0.1:${proxy.port}/postgres` });
       await started(backend);
       const heard: string[] = [];
       const listen = (process: string) =>
@@ -219,7 +219,7 @@ describe('limits', () => {
       const first = listen('first');
       // The first channel is listened to already, and the connection is not yet open.
       const listening = async () => {
-        const { rows } = await db.query(
+        const { rows } = await database.query(
           `SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN "nest_redis_lock:first"'`,
         );
         return rows.length === 1;
@@ -227,7 +227,7 @@ describe('limits', () => {
       await eventually(listening, { every: 1 });
       await Promise.all([first, listen('second')]);
       for (const process of ['first', 'second']) {
-        await db.query('SELECT pg_notify($1, $2)', [`nest_redis_lock:${process}`, `revoked for-${process}`]);
+        await database.query('SELECT pg_notify($1, $2)', [`nest_redis_lock:${process}`, `revoked for-${process}`]);
       }
       await eventually(() => heard.includes('for-first') && heard.includes('for-second'));
       await backend.close();
@@ -235,9 +235,9 @@ describe('limits', () => {
     });
 
     it('arrive again after the network has swallowed the connection for them while it opened', async () => {
-      const proxy = await FaultProxy.start(server.port);
+      const proxy = await FaultProxy.start(postgres.port);
       const url = `postgres://postgres@127.0.0.1:${proxy.port}/postgres?application_name=listening`;
-      const backend = leaseTable(server.url, { messages: url });
+      const backend = leaseTable(postgres.url, { messages: url });
       await started(backend);
       proxy.slow({ request: 500 });
       const messages: QueueMessage[] = [];
@@ -250,14 +250,14 @@ describe('limits', () => {
       // Connected; the first statement is on its way.
       const connected = async () => {
         const text = `SELECT 1 FROM pg_stat_activity WHERE application_name = 'listening' AND state = 'idle'`;
-        return (await db.query(text)).rows.length === 1;
+        return (await database.query(text)).rows.length === 1;
       };
       await eventually(connected, { every: 1 });
       proxy.hold('reply');
       await first;
       proxy.heal();
       const told = async () => {
-        await db.query('SELECT pg_notify($1, $2)', ['nest_redis_lock:one', 'revoked t']);
+        await database.query('SELECT pg_notify($1, $2)', ['nest_redis_lock:one', 'revoked t']);
         return messages.length > 0;
       };
       await eventually(told, { within: 60_000, every: 100 });
@@ -266,13 +266,13 @@ describe('limits', () => {
     }, 90_000);
 
     it('of another form change nothing', async () => {
-      await withPeers(leaseTable(server.url), leaseTable(server.url), async (holder, waiter) => {
+      await withPeers(leaseTable(postgres.url), leaseTable(postgres.url), async (holder, waiter) => {
         await waiter.listen();
         const [h1, w1] = [holder.ticket(), waiter.ticket()];
         asGranted(await holder.enqueue('odd message', h1));
         asBusy(await waiter.enqueue('odd message', w1));
         for (const payload of ['wanted t', 'grant', 'grant t 1 1 1 1 {', 'ends t 5 "', '', 'x'.repeat(7_000)]) {
-          await db.query('SELECT pg_notify($1, $2)', [`nest_redis_lock:${waiter.process}`, payload]);
+          await database.query('SELECT pg_notify($1, $2)', [`nest_redis_lock:${waiter.process}`, payload]);
         }
         await holder.backend.release({ names: ['odd message'], ticket: h1 });
         expect(await waiter.granted(w1)).toMatchObject({ name: 'odd message' });
@@ -280,31 +280,31 @@ describe('limits', () => {
     });
 
     it('are not relied upon for a name that they cannot carry', async () => {
-      await withPeers(leaseTable(server.url), leaseTable(server.url), async (holder, waiter) => {
+      await withPeers(leaseTable(postgres.url), leaseTable(postgres.url), async (holder, waiter) => {
         await waiter.listen();
-        for (const [name, unreached] of [
+        for (const [wanted, unreached] of [
           ['n'.repeat(7_000), undefined],
           ['n'.repeat(8_000), true],
           ['é'.repeat(1_400), true],
         ] as const) {
-          asGranted(await holder.enqueue(name, holder.ticket()));
-          expect(asBusy(await waiter.enqueue(name, waiter.ticket())).unreached).toBe(unreached);
+          asGranted(await holder.enqueue(wanted, holder.ticket()));
+          expect(asBusy(await waiter.enqueue(wanted, waiter.ticket())).unreached).toBe(unreached);
         }
       });
     });
   });
 
   it('waits for any name in a database that is not UTF-8', async () => {
-    await db.query(`CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`);
-    const url = server.url.replace(/\/[^/]*$/, '/latin');
+    await database.query(`CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`);
+    const url = postgres.url.replace(/\/[^/]*$/, '/latin');
     const [one, two] = [
       await startLockApp({ backend: leaseTable(url) }),
       await startLockApp({ backend: leaseTable(url) }),
     ];
-    for (const name of ['订单:7', 'ключ', '🔒', 'é']) {
-      const held = await one.locks.acquire(name);
-      const waiting = two.locks.withLock(name, { wait: 20_000 }, async (lock) => lock.fencingToken);
-      await eventually(async () => ((await one.locks.inspect(name))?.waiting ?? 0) > 0);
+    for (const wanted of ['订单:7', 'ключ', '🔒', 'é']) {
+      const held = await one.locks.acquire(wanted);
+      const waiting = two.locks.withLock(wanted, { wait: 20_000 }, async (lock) => lock.fencingToken);
+      await eventually(async () => ((await one.locks.inspect(wanted))?.waiting ?? 0) > 0);
       await held.release();
       expect(await waiting).toBeGreaterThan(held.fencingToken);
     }
@@ -313,12 +313,12 @@ describe('limits', () => {
   });
 
   describe('the sweep', () => {
-    const idle = async (name: string) => {
+    const idle = async (wanted: string) => {
       const text = `UPDATE nest_redis_lock.locks SET expires_at = expires_at - interval '60 d' WHERE key = $1`;
-      await db.query(text, [lockKey({ name })]);
+      await database.query(text, [lockKey({ name: wanted })]);
     };
     const sweeper = (fenceTtl: number) => {
-      const link = new PostgresLink(server.url);
+      const link = new PostgresLink(postgres.url);
       const notices: Notice[] = [];
       link.reporters.add({ commandTimeout: 1_000, report: (notice) => notices.push(notice) });
       return { link, notices, sweeper: new LeaseSweeper(new LeaseTable(link, 'nest_redis_lock', false), fenceTtl) };
@@ -326,7 +326,7 @@ describe('limits', () => {
     const days = (count: number) => count * 24 * 60 * 60_000;
 
     it('keeps a row whose tokens are ahead of the clock, so that the next token is higher', async () => {
-      const backend = leaseTable(server.url);
+      const backend = leaseTable(postgres.url);
       const request = { names: ['ahead'], ticket: 'p:1', ttl: TTL } as const;
       const answer = await backend.acquire(request);
       if (answer.status !== 'granted') throw new Error('not granted');
@@ -344,7 +344,7 @@ describe('limits', () => {
     });
 
     it('deletes the rows of names that were not used for 30 days', async () => {
-      const app = await startLockApp({ backend: leaseTable(server.url) });
+      const app = await startLockApp({ backend: leaseTable(postgres.url) });
       await app.locks.withLock('old', async () => {});
       await app.close();
       await idle('old');
@@ -353,7 +353,7 @@ describe('limits', () => {
       await link.close();
       expect(notices).toEqual([]);
       expect(
-        (await db.query('SELECT 1 FROM nest_redis_lock.locks WHERE key = $1', [lockKey({ name: 'old' })])).rows,
+        (await database.query('SELECT 1 FROM nest_redis_lock.locks WHERE key = $1', [lockKey({ name: 'old' })])).rows,
       ).toEqual([]);
     });
 
@@ -378,27 +378,27 @@ describe('limits', () => {
 
   describe("a connection of the application's pool that is still in a transaction", () => {
     it('grants nothing, is closed, and is named as the cause', async () => {
-      const pool = new pg.Pool({ connectionString: server.url, max: 1 });
-      await withPeers(leaseTable(pool), leaseTable(server.url), async (peer, other) => {
-        await started(peer.backend);
+      const pool = new pg.Pool({ connectionString: postgres.url, max: 1 });
+      await withPeers(leaseTable(pool), leaseTable(postgres.url), async (one, other) => {
+        await started(one.backend);
         const client = await pool.connect();
         await client.query('BEGIN');
         client.release();
         const ask = (each: QueuePeer) => each.enqueue('in transaction', each.ticket());
-        await expect(ask(peer)).rejects.toThrow(
+        await expect(ask(one)).rejects.toThrow(
           'a connection of the pool came back while its transaction was open; COMMIT or ROLLBACK before "release()"',
         );
         asGranted(await ask(other));
-        asBusy(await ask(peer));
+        asBusy(await ask(one));
       });
       await pool.end();
     });
   });
 
   it('leaves a connection on which the server refused a statement, as after a demotion to standby', async () => {
-    await using app = await startLockApp({ backend: leaseTable(server.url) });
+    await using app = await startLockApp({ backend: leaseTable(postgres.url) });
     const { locks } = app;
-    const admin = new pg.Client({ connectionString: server.url });
+    const admin = new pg.Client({ connectionString: postgres.url });
     await admin.connect();
     const readOnly = (is: string) => admin.query(`ALTER DATABASE postgres SET default_transaction_read_only = ${is}`);
     try {

@@ -318,9 +318,9 @@ async function refusedOn(url: string): Promise<string[]> {
     .filter((line) => !/: (acl|client\|set(info|name)|command)/.test(line));
 }
 
-async function useEverything(redis: RedisConnection, cacheRedis: RedisConnection, bus: 'tracking' | 'pubsub') {
+async function useEverything(locksRedis: RedisConnection, cacheRedis: RedisConnection, bus: 'tracking' | 'pubsub') {
   await using app = await startLockApp({
-    redis,
+    redis: locksRedis,
     prefix: 'shop',
     label: 'here',
     failFast: true,

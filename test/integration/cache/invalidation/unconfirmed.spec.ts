@@ -196,19 +196,19 @@ describe('a write whose caller has gone', () => {
 });
 
 describe('a set that comes late', () => {
-  let server: RedisServer;
+  let redisServer: RedisServer;
   let redis: Redis;
   let other: CacheInstance;
 
   beforeAll(async () => {
-    server = await startRedisServer();
-    redis = new Redis(server.url);
-    other = await openCache({ redis: server.url, cache: {} });
+    redisServer = await startRedisServer();
+    redis = new Redis(redisServer.url);
+    other = await openCache({ redis: redisServer.url, cache: {} });
   });
   afterAll(async () => {
     await other.close();
     redis.disconnect();
-    await server.stop();
+    await redisServer.stop();
   });
 
   const STRONG = { consistency: 'strong', onRedisError: 'throw' } as const;
@@ -222,7 +222,7 @@ describe('a set that comes late', () => {
   it.each(Object.keys(writes))(
     'what the network delivers after its call has ended stores nothing: %s',
     async (name) => {
-      const proxy = await FaultProxy.start(server.port);
+      const proxy = await FaultProxy.start(redisServer.port);
       const app = await openCache({ redis: { host: '127.0.0.1', port: proxy.port }, cache: {} });
       await app.cache.set('before', 1, { tags: ['rows'] });
       proxy.hold();
@@ -241,7 +241,7 @@ describe('a set that comes late', () => {
   );
 
   it('a call that failed early does not end before it is sure that nothing more is stored', async () => {
-    const proxy = await FaultProxy.start(server.port);
+    const proxy = await FaultProxy.start(redisServer.port);
     const cache = { breaker: { errors: 1, open: 5_000 }, commandTimeout: 300 };
     const app = await openCache({ redis: { host: '127.0.0.1', port: proxy.port }, cache });
     await app.cache.set('before', 1);
@@ -270,7 +270,7 @@ describe('a set that comes late', () => {
   });
 
   it('a set is stored also where the clock of the server was set forward since it was read', async () => {
-    const client = new Redis(server.url);
+    const client = new Redis(redisServer.url);
     await using _ = { [Symbol.asyncDispose]: async () => client.disconnect() };
     let readings = 0;
     // What is left of a reading from before: all later ones are right.
@@ -300,22 +300,22 @@ describe('a set that comes late', () => {
 });
 
 describe('what is remembered of a tag', () => {
-  let server: RedisServer;
+  let redisServer: RedisServer;
   let plain: Redis;
 
   beforeAll(async () => {
-    server = await startRedisServer();
-    plain = new Redis(server.url);
+    redisServer = await startRedisServer();
+    plain = new Redis(redisServer.url);
   });
   afterAll(async () => {
     plain.disconnect();
-    await server.stop();
+    await redisServer.stop();
   });
 
   const HOUR = 3_600_000;
 
   it('tags of no value are remembered briefly, other tags and the last invalidation for long', async () => {
-    await using instance = await openCache({ redis: server.url });
+    await using instance = await openCache({ redis: redisServer.url });
     const { cache } = instance;
     await cache.set('k', 'v', { tags: ['used'] });
     await cache.deleteByTag(['used', 'unused']);
@@ -330,7 +330,7 @@ describe('what is remembered of a tag', () => {
   });
 
   it('a load whose tag was deleted meanwhile stores nothing, also where that is forgotten', async () => {
-    await using instance = await openCache({ redis: server.url });
+    await using instance = await openCache({ redis: redisServer.url });
     const { cache } = instance;
     const [begun, gate] = [new Gate(), new Gate()];
     const slow = cache.getOrSet('slow', async ({ setTags }) => {

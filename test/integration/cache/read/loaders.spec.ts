@@ -22,7 +22,7 @@ import { scriptedCache } from '../../../support/scripted-cache.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 describe('the loader', () => {
-  let server: RedisServer;
+  let redisServer: RedisServer;
   let redis: Redis;
   let instances: CacheInstance[];
   /** Two applications without a first level, and one with. */
@@ -31,16 +31,16 @@ describe('the loader', () => {
   let tests = 0;
 
   beforeAll(async () => {
-    server = await startRedisServer();
-    redis = new Redis(server.url);
-    instances = [...(await openCaches(2, server.port)), ...(await openCaches(1, server.port, { l1: {} }))];
+    redisServer = await startRedisServer();
+    redis = new Redis(redisServer.url);
+    instances = [...(await openCaches(2, redisServer.port)), ...(await openCaches(1, redisServer.port, { l1: {} }))];
     [a, b, fronted] = instances.map(({ cache }) => cache) as [CacheService, CacheService, CacheService];
   });
   beforeEach(() => (key = `key:${++tests}`));
   afterAll(async () => {
     await closeCaches(instances);
     redis.disconnect();
-    await server.stop();
+    await redisServer.stop();
   });
 
   const lease = () => `lease:{cache:${key}}`;
@@ -84,8 +84,8 @@ describe('the loader', () => {
     });
 
     it('is not returned to a strong read that shares the load of others, whichever began first', async () => {
-      const proxy = await FaultProxy.start(server.port);
-      const client = clientWithBusThrough({ port: server.port }, proxy.port);
+      const proxy = await FaultProxy.start(redisServer.port);
+      const client = clientWithBusThrough({ port: redisServer.port }, proxy.port);
       proxy.hold();
       const deaf = await openCache({ redis: client, cache: {} }, { heard: false });
       await storeStale('old');

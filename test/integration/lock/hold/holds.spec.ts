@@ -458,8 +458,8 @@ describe('a method with a lock', () => {
 });
 
 it('a client that is inside of a MULTI of its owner is named as the cause', async () => {
-  const server = await startRedisServer();
-  const client = new Redis(server.url);
+  const redisServer = await startRedisServer();
+  const client = new Redis(redisServer.url);
   try {
     await using app = await startLockApp({ redis: client, cache: false });
     await app.locks.withLock('warm', async () => {});
@@ -473,6 +473,6 @@ it('a client that is inside of a MULTI of its owner is named as the cause', asyn
     await eventually(async () => !(await app.locks.isLocked('queued')));
   } finally {
     client.disconnect();
-    await server.stop();
+    await redisServer.stop();
   }
 });
