@@ -7,7 +7,7 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import Table from 'cli-table3';
-import { median } from './median.mjs';
+import { median } from './figures.mjs';
 
 const HERE = fileURLToPath(new URL('../..', import.meta.url));
 const NEST = ['reflect-metadata', '@nestjs/common', '@nestjs/core'];

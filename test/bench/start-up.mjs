@@ -6,7 +6,7 @@ import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import Table from 'cli-table3';
 import { startRedisServer } from '../../dist-sample/servers/redis-server.js';
-import { median } from './median.mjs';
+import { median } from './figures.mjs';
 
 const HERE = fileURLToPath(new URL('../..', import.meta.url));
 const PROGRAM = fileURLToPath(new URL('./worker/small-application.mjs', import.meta.url));
