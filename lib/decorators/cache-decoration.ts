@@ -1,7 +1,8 @@
-import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheKeys } from '../cache/key-scope.js';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
+import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheOption } from '../options/option-checks.js';
-import { type MethodInterceptor, CACHE } from '../wiring/injected-services.js';
+import { CACHE, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { keyFunction, type AnyKey } from './key-template.js';
 import { wrapMethod } from './method-wrapping.js';
@@ -41,4 +42,13 @@ export function requireOnly(decorator: string, options: object, names: readonly 
     if (names.includes(name)) continue;
     throw new CacheConfigError(`@${decorator} has no option "${name}"; leave it out`);
   }
+}
+
+/** @throws CacheConfigError for a value that can be read only once */
+export function requireStorable({ name }: MethodCall, value: unknown): void {
+  const kind = streamKindOf(value);
+  if (kind === undefined) return;
+  throw new CacheConfigError(
+    `${name} returned ${kind}, which can be read only once and so cannot be cached; read it to its end and return its content`,
+  );
 }

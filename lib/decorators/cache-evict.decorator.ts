@@ -1,28 +1,25 @@
-import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
+import { Logger } from '@nestjs/common';
+import { isObservable } from 'rxjs';
+import type { CacheService } from '../cache/cache.service.js';
 import type { InvalidateOptions } from '../cache/operations.js';
-import { oneOf, trueOrFalse } from '../options/checks.js';
-import { cacheOption } from '../options/option-checks.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
+import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
+import { LimitedLog } from '../errors/limited-log.js';
+import { oneOf, trueOrFalse } from '../options/checks.js';
 import { fixedOptions } from '../options/fixed-options.js';
+import { cacheOption } from '../options/option-checks.js';
+import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
 import { singleKeyFunction, type AnyKey } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
-  BeginsAfterItsPromise,
+  EndsWithItsResult,
   OfArguments,
   OptionsTakeArguments,
   PromiseMethod,
-  ResolvesToNo,
   TagsFitTheMethod,
   TakesArguments,
 } from './method.types.js';
-import { Logger } from '@nestjs/common';
-import { isObservable } from 'rxjs';
-import { LimitedLog } from '../errors/limited-log.js';
-import type { CacheService } from '../cache/cache.service.js';
-import { type MethodCall, type MethodInterceptor, CACHE, serviceOf } from '../wiring/injected-services.js';
-
-const moment = oneOf<EvictMoment>('after', 'before', 'both');
 
 /** What is deleted in addition to the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
@@ -48,11 +45,10 @@ export interface CacheEvictOptions extends InvalidateOptions {
   prefix?: string;
 }
 
-type EndsWithItsResult<Method extends PromiseMethod> = ResolvesToNo<
-  BeginsAfterItsPromise,
-  Method,
-  { theEvictionCannotWaitForWhatThisPromiseResolvesTo: never }
->;
+/** When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended. */
+export type EvictMoment = 'after' | 'before' | 'both';
+
+const moment = oneOf<EvictMoment>('after', 'before', 'both');
 
 type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
   (Options extends { readonly prefix: infer Prefix extends string }
@@ -84,7 +80,7 @@ export function CacheEvict<
   target: object,
   propertyKey: string | symbol,
   descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method> &
+    EndsWithItsResult<Method, { theEvictionCannotWaitForWhatThisPromiseResolvesTo: never }> &
     FitsKeyTemplate<Method, Keys> &
     TakesArguments<Method, Arguments> &
     FitsOptions<Method, Options>,
@@ -118,13 +114,10 @@ export function CacheEvict(
   return cacheDecoration('CacheEvict', interceptor);
 }
 
-/** When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended. */
-export type EvictMoment = 'after' | 'before' | 'both';
-
 type NamesOf = (args: readonly unknown[]) => readonly string[];
 
 /** What a method evicts. */
-export interface EvictingMethod {
+interface EvictingMethod {
   readonly keysOf: NamesOf | undefined;
   readonly tagsOf: NamesOf | undefined;
   readonly prefixOf: ((args: readonly unknown[]) => string) | undefined;
@@ -137,7 +130,7 @@ export interface EvictingMethod {
 }
 
 /** Runs the method, and deletes what it makes out of date. */
-export class CacheEvictInterceptor implements MethodInterceptor {
+class CacheEvictInterceptor implements MethodInterceptor {
   private readonly logger = new LimitedLog(new Logger('RedisLock'));
 
   constructor(private readonly method: EvictingMethod) {}

@@ -1,24 +1,23 @@
-import { CacheKeyError } from '../errors/cache-errors.js';
 import type { SetOptions } from '../cache/operations.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions } from '../options/fixed-options.js';
-import { type CachedOptions, requireStorable } from './cached.decorator.js';
+import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { noteMethod } from '../wiring/noted-methods.js';
+import { cacheDecoration, namesFunction, requireFunctions, requireOnly, requireStorable } from './cache-decoration.js';
+import type { CachedOptions } from './cached.decorator.js';
 import { singleKeyFunction } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
-  BeginsAfterItsPromise,
+  EndsWithItsResult,
   OfResult,
   OptionsTakeArguments,
   OptionsTakeResult,
   PromiseMethod,
-  ResolvesToNo,
   ResultCanBeStored,
   TagsFitTheMethod,
   TakesArguments,
 } from './method.types.js';
-import { type MethodCall, type MethodInterceptor, CACHE, serviceOf } from '../wiring/injected-services.js';
 
 /** What is stored, and for how long. */
 export interface CachePutOptions
@@ -29,7 +28,7 @@ export interface CachePutOptions
 
 type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
   (Options extends { readonly value: unknown }
-    ? ResolvesToNo<BeginsAfterItsPromise, Method, { thereIsNoResultBeforeTheStreamHasEnded: never }>
+    ? EndsWithItsResult<Method, { thereIsNoResultBeforeTheStreamHasEnded: never }>
     : ResultCanBeStored<Method>) &
   OptionsTakeArguments<Method, Options, 'tags' | 'condition'> &
   OptionsTakeResult<Method, Options, 'unless' | 'value'>;
@@ -88,7 +87,7 @@ export function CachePut(
 }
 
 /** What a method puts into the cache. */
-export interface PuttingMethod {
+interface PuttingMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
   readonly options: Omit<SetOptions, 'tags'>;
@@ -98,7 +97,7 @@ export interface PuttingMethod {
 }
 
 /** Runs the method, and stores its result. */
-export class CachePutInterceptor implements MethodInterceptor {
+class CachePutInterceptor implements MethodInterceptor {
   constructor(private readonly method: PuttingMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {

@@ -1,9 +1,17 @@
-import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
+import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
+import {
+  CACHE,
+  mockedService,
+  serviceOf,
+  type MethodCall,
+  type MethodInterceptor,
+} from '../wiring/injected-services.js';
+import { noteMethod } from '../wiring/noted-methods.js';
+import { cacheDecoration, namesFunction, requireFunctions, requireStorable } from './cache-decoration.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
@@ -16,15 +24,6 @@ import type {
   TagsFitTheMethod,
   TakesArguments,
 } from './method.types.js';
-import { CacheService } from '../cache/cache.service.js';
-import {
-  type MethodCall,
-  type MethodInterceptor,
-  CACHE,
-  mockedService,
-  serviceOf,
-} from '../wiring/injected-services.js';
-import { streamKindOf } from '../cache/values/unkept-classes.js';
 
 /** How the result of a method is loaded and kept, and which calls and results are cached. */
 export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
@@ -108,7 +107,7 @@ export function Cached(
 }
 
 /** How a method is cached. */
-export interface CachedMethod {
+interface CachedMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly options: CacheEntryOptions;
   /** Makes the tags from the arguments, if any. */
@@ -120,7 +119,7 @@ export interface CachedMethod {
 }
 
 /** Answers from the cache, or runs the method as the loader. */
-export class CachedInterceptor implements MethodInterceptor {
+class CachedInterceptor implements MethodInterceptor {
   constructor(private readonly method: CachedMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
@@ -153,13 +152,4 @@ export class CachedInterceptor implements MethodInterceptor {
       ...(signal && { signal: signal(...args) }),
     };
   }
-}
-
-/** @throws CacheConfigError for a value that can be read only once */
-export function requireStorable({ name }: MethodCall, value: unknown): void {
-  const kind = streamKindOf(value);
-  if (kind === undefined) return;
-  throw new CacheConfigError(
-    `${name} returned ${kind}, which can be read only once and so cannot be cached; read it to its end and return its content`,
-  );
 }

@@ -1,17 +1,18 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
-import {
-  IDEMPOTENCY,
-  type MethodCall,
-  type MethodInterceptor,
-  mockedService,
-  serviceOf,
-} from '../wiring/injected-services.js';
-import { noteMethod } from '../wiring/noted-methods.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { callable } from '../options/checks.js';
 import { withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
+import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
+import {
+  IDEMPOTENCY,
+  mockedService,
+  serviceOf,
+  type MethodCall,
+  type MethodInterceptor,
+} from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { noteMethod } from '../wiring/noted-methods.js';
 import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
@@ -22,7 +23,6 @@ import type {
   ResultCanBeStored,
   TakesArguments,
 } from './method.types.js';
-import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 
 const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;
 
@@ -116,7 +116,7 @@ function fingerprintFunction(
 }
 
 /** How a method is made idempotent. */
-export interface IdempotentMethod {
+interface IdempotentMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly options: IdempotencyOptions;
   /** Makes what is compared between the calls of a key, if anything. */
@@ -125,7 +125,7 @@ export interface IdempotentMethod {
 }
 
 /** Answers with the kept result, or runs the method and keeps its result. */
-export class IdempotentInterceptor implements MethodInterceptor {
+class IdempotentInterceptor implements MethodInterceptor {
   constructor(private readonly method: IdempotentMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {

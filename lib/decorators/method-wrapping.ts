@@ -6,7 +6,7 @@ import { noteNamedBackend } from '../wiring/start-checks.js';
 type Method = (this: object, ...args: unknown[]) => unknown;
 
 /** A decorator's name, and its error class for places where it cannot stand. */
-export interface DecoratorKind {
+interface DecoratorKind {
   readonly name: string;
   readonly ConfigError: new (message: string) => Error;
 }

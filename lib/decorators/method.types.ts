@@ -6,6 +6,9 @@ import type { FitsKeyTemplate } from './key-template.types.js';
 /** A method that the decorators of the cache can stand on: it returns a promise. */
 export type PromiseMethod = (...args: never[]) => Promise<unknown>;
 
+/** A method for which a lock or a permit can be held: it ends later than it returns. */
+export type HoldableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+
 type AnyMethod = (...args: never[]) => unknown;
 
 /**
@@ -17,10 +20,27 @@ export type OfArguments<Answer> = { of(...args: unknown[]): Answer }['of'];
 /** The same with the method's result before its arguments. */
 export type OfResult<Answer> = { of(result: unknown, ...args: unknown[]): Answer }['of'];
 
+/** `unknown` if the method has ended when its promise is fulfilled, otherwise `Problem`. */
+export type EndsWithItsResult<Method extends HoldableMethod, Problem> = ResolvesToNo<
+  BeginsAfterItsPromise,
+  Method,
+  Problem
+>;
+
+/** `unknown` if the result can be stored; a stream cannot, because it can be read only once. */
+export type ResultCanBeStored<Method extends PromiseMethod> = ResolvesToNo<
+  BeginsAfterItsPromise | Readable | ReadableStream | StreamableFile,
+  Method,
+  { theCacheCannotStoreWhatThisPromiseResolvesTo: never }
+>;
+
+/** A promise of an Observable or of a generator is fulfilled before the work begins. */
+type BeginsAfterItsPromise = Observable<unknown> | AsyncGenerator;
+
 /**
  * `unknown` if the promise of a method cannot resolve to `Refused` (or the types do not say), otherwise `Problem`.
  */
-export type ResolvesToNo<Refused, Method extends AnyMethod, Problem> =
+type ResolvesToNo<Refused, Method extends AnyMethod, Problem> =
   ReturnType<Method> extends Promise<infer Value>
     ? 0 extends 1 & Value
       ? unknown
@@ -39,15 +59,10 @@ export type MayResolveToUndefined<Method extends AnyMethod, Problem> =
         : Problem
     : unknown;
 
-/** A promise of an Observable or of a generator is fulfilled before the work begins. */
-export type BeginsAfterItsPromise = Observable<unknown> | AsyncGenerator;
-
-/** `unknown` if the result can be stored; a stream cannot, because it can be read only once. */
-export type ResultCanBeStored<Method extends PromiseMethod> = ResolvesToNo<
-  BeginsAfterItsPromise | Readable | ReadableStream | StreamableFile,
-  Method,
-  { theCacheCannotStoreWhatThisPromiseResolvesTo: never }
->;
+/** `'skip'` needs a method that may resolve to `undefined`. */
+export type MayBeSkipped<Method extends HoldableMethod, Options> = Options extends { onBusy: 'skip' }
+  ? MayResolveToUndefined<Method, { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }>
+  : unknown;
 
 /**
  * `unknown` if a key function can be called with the arguments of the method, otherwise a type that says so.
@@ -88,18 +103,3 @@ type Mismatch<Arguments extends readonly unknown[], Options, Name extends string
       : Name
     : never
   : never;
-
-/** A method for which a lock or a permit can be held: it ends later than it returns. */
-export type HoldableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
-
-/** `unknown` if the method has ended when its promise is fulfilled, otherwise `Problem`. */
-export type EndsWithItsResult<Method extends HoldableMethod, Problem> = ResolvesToNo<
-  BeginsAfterItsPromise,
-  Method,
-  Problem
->;
-
-/** `'skip'` needs a method that may resolve to `undefined`. */
-export type MayBeSkipped<Method extends HoldableMethod, Options> = Options extends { onBusy: 'skip' }
-  ? MayResolveToUndefined<Method, { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }>
-  : unknown;

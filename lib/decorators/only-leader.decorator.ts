@@ -1,15 +1,15 @@
 import { PrimitiveConfigError, NotLeaderError } from '../errors/primitive-errors.js';
-import { LEADERS, type MethodCall, type MethodInterceptor, serviceOf } from '../wiring/injected-services.js';
-import { noteLeadership } from '../wiring/start-checks.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { oneOf, text, timer } from '../options/checks.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { OptionTable, settingOf } from '../options/option-table.js';
 import { leaderLockName, type CandidateOptions } from '../primitives/leader/standing-candidacy.js';
-import type { IsFixedName } from './key-template.types.js';
-import type { MayResolveToUndefined, PromiseMethod } from './method.types.js';
-import { methodName, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { LEADERS, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { noteLeadership } from '../wiring/start-checks.js';
 import { proceedToEnd } from './holding.js';
+import type { IsFixedName } from './key-template.types.js';
+import { methodName, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import type { MayResolveToUndefined, PromiseMethod } from './method.types.js';
 
 const DECORATOR = { name: 'OnlyLeader', ConfigError: PrimitiveConfigError };
 
@@ -22,6 +22,9 @@ export interface OnlyLeaderOptions extends Pick<CandidateOptions, 'lease' | 'bac
    */
   elsewhere?: Elsewhere;
 }
+
+/** What a method does in a process that does not lead: resolve to `undefined`, or throw `NotLeaderError`. */
+export type Elsewhere = 'skip' | 'throw';
 
 interface Settings {
   readonly elsewhere: Elsewhere;
@@ -82,11 +85,8 @@ export function OnlyLeader(
   };
 }
 
-/** What a method does in a process that does not lead: resolve to `undefined`, or throw `NotLeaderError`. */
-export type Elsewhere = 'skip' | 'throw';
-
 /** Runs the method in the process that leads. Stands for the leadership, if the process does not yet. */
-export class OnlyLeaderInterceptor implements MethodInterceptor {
+class OnlyLeaderInterceptor implements MethodInterceptor {
   constructor(
     private readonly name: string,
     private readonly options: CandidateOptions,

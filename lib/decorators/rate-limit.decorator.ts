@@ -1,21 +1,21 @@
-import { type Observable, defer, EMPTY, from, isObservable, of, switchMap } from 'rxjs';
+import { defer, EMPTY, from, isObservable, of, switchMap, type Observable } from 'rxjs';
 import { PrimitiveConfigError, PrimitiveKeyError, RateLimitExceededError } from '../errors/primitive-errors.js';
-import {
-  RATE_LIMITS,
-  type MethodCall,
-  type MethodInterceptor,
-  mockedService,
-  serviceOf,
-} from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { rateLimitSettings, type RateLimitOptions } from '../primitives/rate-limit/rate-limit-options.js';
+import {
+  RATE_LIMITS,
+  mockedService,
+  serviceOf,
+  type MethodCall,
+  type MethodInterceptor,
+} from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type { MayResolveToUndefined, TakesArguments } from './method.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import { undeclaredObservable } from './holding.js';
+import type { HoldableMethod, MayResolveToUndefined, TakesArguments } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
 
@@ -29,8 +29,18 @@ export type RateLimitedOptions = RateLimitOptions & {
   onLimit?: OnLimit;
 };
 
+/** The argument of `onLimit`. */
+export interface LimitedCall {
+  readonly key: string;
+  readonly args: readonly unknown[];
+  readonly error: RateLimitExceededError;
+}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
+
 /** A method whose calls can be limited: it ends later than it returns. */
-export type LimitableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+export type LimitableMethod = HoldableMethod;
 
 /** `'skip'` needs a method that may resolve to `undefined`. */
 type MayBeSkipped<Method extends LimitableMethod, Options> = Options extends { onLimit: 'skip' }
@@ -69,7 +79,7 @@ export function RateLimit(
   given: RateLimitedOptions,
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
   const { onLimit = 'throw', ...limits } = primitiveOption.object('options', given, 'a limit') as RateLimitedOptions;
-  requireOnLimit(onLimit);
+  requireReaction('onLimit', onLimit, primitiveOption);
   rateLimitSettings(limits);
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
   return (target, propertyKey, descriptor) => {
@@ -82,23 +92,8 @@ export function RateLimit(
   };
 }
 
-function requireOnLimit(onLimit: unknown): void {
-  if (onLimit === 'throw' || onLimit === 'skip' || typeof onLimit === 'function') return;
-  throw primitiveOption.refused('onLimit', onLimit, "'throw', 'skip' or a function");
-}
-
-/** The argument of `onLimit`. */
-export interface LimitedCall {
-  readonly key: string;
-  readonly args: readonly unknown[];
-  readonly error: RateLimitExceededError;
-}
-
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
-
 /** Takes of the limit, and runs the method if it may run. */
-export class RateLimitInterceptor implements MethodInterceptor {
+class RateLimitInterceptor implements MethodInterceptor {
   constructor(
     private readonly keyOf: (args: readonly unknown[]) => string,
     private readonly options: RateLimitOptions,
