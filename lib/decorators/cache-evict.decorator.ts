@@ -13,6 +13,7 @@ import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.
 import { singleKeyFunction, type AnyKey } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
+  Inferred,
   EndsWithItsResult,
   OfArguments,
   OptionsTakeArguments,
@@ -75,7 +76,7 @@ export function CacheEvict<
   const Options extends CacheEvictOptions = CacheEvictOptions,
 >(
   keys: Keys | ((...args: Arguments) => string | readonly string[]),
-  options?: Options,
+  options?: CacheEvictOptions & Inferred<Options, 'tags' | 'prefix'>,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,

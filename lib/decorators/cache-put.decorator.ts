@@ -9,6 +9,7 @@ import type { CachedOptions } from './cached.decorator.js';
 import { singleKeyFunction } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
+  Inferred,
   EndsWithItsResult,
   OfResult,
   OptionsTakeArguments,
@@ -53,7 +54,7 @@ export function CachePut<
   const Options extends CachePutOptions = CachePutOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options?: Options,
+  options?: CachePutOptions & Inferred<Options, 'value' | 'tags' | 'condition' | 'unless'>,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,

@@ -15,6 +15,7 @@ import { cacheDecoration, namesFunction, requireFunctions, requireStorable } fro
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import type {
+  Inferred,
   OfArguments,
   OfResult,
   OptionsTakeArguments,
@@ -71,7 +72,7 @@ export function Cached<
   const Options extends CachedOptions = CachedOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options?: Options,
+  options?: CachedOptions & Inferred<Options, 'tags' | 'condition' | 'unless' | 'forceFresh' | 'signal'>,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,

@@ -9,7 +9,7 @@ import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } f
 import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
 import type { FitsKeyTemplate } from './key-template.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
+import type { Inferred, EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
@@ -52,7 +52,7 @@ export function DistributedLock<
   const Options extends DistributedLockOptions = DistributedLockOptions,
 >(
   key: Key | ((...args: Arguments) => string | readonly string[]),
-  options?: Options,
+  options?: DistributedLockOptions & Inferred<Options, 'onBusy'>,
 ): <Method extends LockableMethod>(
   target: object,
   propertyKey: string | symbol,

@@ -17,6 +17,7 @@ import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './ke
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
 import type {
+  Inferred,
   OfArguments,
   OptionsTakeArguments,
   PromiseMethod,
@@ -70,7 +71,7 @@ export function Idempotent<
   const Options extends IdempotentOptions = IdempotentOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options?: Options,
+  options?: IdempotentOptions & Inferred<Options, 'fingerprint' | 'signal'>,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,

@@ -12,6 +12,13 @@ export type HoldableMethod = (...args: never[]) => Promise<unknown> | Observable
 type AnyMethod = (...args: never[]) => unknown;
 
 /**
+ * Of the options that a decorator is given, those in `Names`, which its checks compare with the method. A parameter of
+ * type `CachedOptions & Inferred<Options, ...>` infers the types of these alone from what is written. So an editor shows
+ * the others with the comments of `CachedOptions`; of options that are inferred as a whole it shows none.
+ */
+export type Inferred<Options, Names extends string> = { [Name in keyof Options & Names]?: Options[Name] };
+
+/**
  * An option that is a function of the method's arguments. Declared as a method, so that its parameters may be narrower;
  * the decorator compares them with those of the method.
  */

@@ -62,7 +62,8 @@ type MayBeSkipped<Method extends PromiseMethod, Options> = Options extends { els
  */
 export function OnlyLeader<const Name extends string, const Options extends OnlyLeaderOptions = OnlyLeaderOptions>(
   name: Name,
-  options?: Options,
+  // Inferred as a whole, so that options of type `any` pass.
+  options?: Options & OnlyLeaderOptions,
 ): <Method extends PromiseMethod>(
   target: object,
   propertyKey: string | symbol,

@@ -15,7 +15,7 @@ import { requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { HoldableMethod, MayResolveToUndefined, TakesArguments } from './method.types.js';
+import type { Inferred, HoldableMethod, MayResolveToUndefined, TakesArguments } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
 
@@ -61,10 +61,10 @@ type MayBeSkipped<Method extends LimitableMethod, Options> = Options extends { o
 export function RateLimit<
   const Key extends string = never,
   Arguments extends unknown[] = [],
-  const Options extends RateLimitedOptions = RateLimitedOptions,
+  const Options extends Pick<RateLimitedOptions, 'onLimit'> = RateLimitedOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options: Options,
+  options: RateLimitedOptions & Inferred<Options, 'onLimit'>,
 ): <Method extends LimitableMethod>(
   target: object,
   propertyKey: string | symbol,

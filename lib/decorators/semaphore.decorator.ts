@@ -9,7 +9,7 @@ import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } f
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
 import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
+import type { Inferred, EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
 
 const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
 
@@ -46,10 +46,10 @@ export type OnNoPermit = 'throw' | 'skip' | ((busy: NoPermitCall) => unknown);
 export function Semaphore<
   const Key extends string = never,
   Arguments extends unknown[] = [],
-  const Options extends SemaphoreMethodOptions = SemaphoreMethodOptions,
+  const Options extends Pick<SemaphoreMethodOptions, 'onBusy'> = SemaphoreMethodOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options: Options,
+  options: SemaphoreMethodOptions & Inferred<Options, 'onBusy'>,
 ): <Method extends HoldableMethod>(
   target: object,
   propertyKey: string | symbol,

@@ -4,6 +4,8 @@ import type { Observable } from 'rxjs';
 
 const SCHEDULE = { atMostFor: '10m', atLeastFor: '30s' } as const;
 
+declare const untold: any;
+
 export class Accepted {
   @ScheduledLock('nightly', SCHEDULE)
   async job(): Promise<void> {}
@@ -18,6 +20,11 @@ export class Accepted {
 
   @OnlyLeader('restock', { elsewhere: 'throw', lease: '5s' })
   async thrown(): Promise<number> {
+    return 1;
+  }
+
+  @OnlyLeader('restock', untold)
+  async withUntoldOptions(): Promise<number> {
     return 1;
   }
 }

@@ -41,6 +41,16 @@ export class Accepted {
 }
 
 export class Refused {
+  // @ts-expect-error a skipped call would resolve to undefined
+  @RateLimit('user:<0>', { limits: [{ limit: 1, per: '1s' }], onLimit: 'skip' })
+  async severalSkipped(_id: string): Promise<number> {
+    return 1;
+  }
+
+  // @ts-expect-error one limit, or several
+  @RateLimit('user:<0>', { limits: [{ limit: 1, per: '1s' }], limit: 1, per: '1s' })
+  async both(_id: string): Promise<void> {}
+
   // @ts-expect-error a sync method would become async
   @RateLimit('user:<0>', TEN)
   sync(_id: string): number {
