@@ -109,6 +109,7 @@ export {
   type DistributedLockOptions,
   type LockableMethod,
 } from './decorators/distributed-lock.decorator.js';
+export type { CheckedMethodDecorator } from './decorators/checked-method-decorator.types.js';
 export { OnlyLeader, type OnlyLeaderOptions } from './decorators/only-leader.decorator.js';
 export { ScheduledLock } from './decorators/scheduled-lock.decorator.js';
 export type { PromiseMethod } from './decorators/method.types.js';

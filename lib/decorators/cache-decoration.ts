@@ -5,9 +5,7 @@ import { cacheOption } from '../options/option-checks.js';
 import { CACHE, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { keyFunction, type AnyKey } from './key-template.js';
-import { wrapMethod } from './method-wrapping.js';
-
-type MethodDecoration = (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void;
+import { wrapMethod, type MethodDecoration } from './method-wrapping.js';
 
 /** Decorates a method with a decorator of the cache. @throws CacheConfigError when it stands on anything else */
 export function cacheDecoration(name: string, interceptor: MethodInterceptor): MethodDecoration {

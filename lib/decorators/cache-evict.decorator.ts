@@ -10,17 +10,10 @@ import { fixedOptions } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
 import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, type AnyKey } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type {
-  Inferred,
-  EndsWithItsResult,
-  OfArguments,
-  OptionsTakeArguments,
-  PromiseMethod,
-  TagsFitTheMethod,
-  TakesArguments,
-} from './method.types.js';
+import type { MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfArguments } from './method.types.js';
 
 /** What is deleted in addition to the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
@@ -51,12 +44,6 @@ export type EvictMoment = 'after' | 'before' | 'both';
 
 const moment = oneOf<EvictMoment>('after', 'before', 'both');
 
-type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  (Options extends { readonly prefix: infer Prefix extends string }
-    ? FitsKeyTemplate<Method, Prefix> & YieldsOneKey<Prefix>
-    : unknown) &
-  OptionsTakeArguments<Method, Options, 'tags'>;
-
 /**
  * Runs the method, and deletes the values that it makes out of date: `CacheService.invalidate`, `deleteByTag` and
  * `deleteByPrefix`. Loads that began before store nothing.
@@ -77,19 +64,11 @@ export function CacheEvict<
 >(
   keys: Keys | ((...args: Arguments) => string | readonly string[]),
   options?: CacheEvictOptions & Inferred<Options, 'tags' | 'prefix'>,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method, { theEvictionCannotWaitForWhatThisPromiseResolvesTo: never }> &
-    FitsKeyTemplate<Method, Keys> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
+): CheckedMethodDecorator<'CacheEvict', Keys, Arguments, Options>;
 export function CacheEvict(
   keys: AnyKey,
   { when = 'after', soft = false, tags, prefix, ...options }: CacheEvictOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   moment(when, 'when', cacheOption);
   trueOrFalse(soft, 'soft', cacheOption);
   if (soft && prefix !== undefined)

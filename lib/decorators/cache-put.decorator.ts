@@ -6,19 +6,10 @@ import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wi
 import { noteMethod } from '../wiring/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireOnly, requireStorable } from './cache-decoration.js';
 import type { CachedOptions } from './cached.decorator.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type {
-  Inferred,
-  EndsWithItsResult,
-  OfResult,
-  OptionsTakeArguments,
-  OptionsTakeResult,
-  PromiseMethod,
-  ResultCanBeStored,
-  TagsFitTheMethod,
-  TakesArguments,
-} from './method.types.js';
+import type { MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfResult } from './method.types.js';
 
 /** What is stored, and for how long. */
 export interface CachePutOptions
@@ -26,13 +17,6 @@ export interface CachePutOptions
   /** Makes the stored value from the result and the method's arguments. @default the result */
   value?: OfResult<unknown>;
 }
-
-type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  (Options extends { readonly value: unknown }
-    ? EndsWithItsResult<Method, { thereIsNoResultBeforeTheStreamHasEnded: never }>
-    : ResultCanBeStored<Method>) &
-  OptionsTakeArguments<Method, Options, 'tags' | 'condition'> &
-  OptionsTakeResult<Method, Options, 'unless' | 'value'>;
 
 /**
  * Runs the method every time, and stores its result once it has succeeded: `CacheService.set`.
@@ -55,19 +39,11 @@ export function CachePut<
 >(
   key: Key | ((...args: Arguments) => string),
   options?: CachePutOptions & Inferred<Options, 'value' | 'tags' | 'condition' | 'unless'>,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
+): CheckedMethodDecorator<'CachePut', Key, Arguments, Options>;
 export function CachePut(
   key: string | ((...args: never[]) => string),
   { value, tags, condition, unless, ...options }: CachePutOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   requireFunctions({ value, condition, unless });
   requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'staleTtl', 'onRedisError']);
   entrySettings(options);

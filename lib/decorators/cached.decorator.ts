@@ -12,19 +12,10 @@ import {
 } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import { cacheDecoration, namesFunction, requireFunctions, requireStorable } from './cache-decoration.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type {
-  Inferred,
-  OfArguments,
-  OfResult,
-  OptionsTakeArguments,
-  OptionsTakeResult,
-  PromiseMethod,
-  ResultCanBeStored,
-  TagsFitTheMethod,
-  TakesArguments,
-} from './method.types.js';
+import type { MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfArguments, OfResult } from './method.types.js';
 
 /** How the result of a method is loaded and kept, and which calls and results are cached. */
 export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
@@ -46,10 +37,6 @@ export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
    */
   signal?: OfArguments<AbortSignal | undefined>;
 }
-
-type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  OptionsTakeArguments<Method, Options, 'tags' | 'condition' | 'forceFresh' | 'signal'> &
-  OptionsTakeResult<Method, Options, 'unless'>;
 
 /**
  * Returns the value of the key, and runs the method only if there is none: `CacheService.getOrSet`, with the method as
@@ -73,20 +60,8 @@ export function Cached<
 >(
   key: Key | ((...args: Arguments) => string),
   options?: CachedOptions & Inferred<Options, 'tags' | 'condition' | 'unless' | 'forceFresh' | 'signal'>,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    ResultCanBeStored<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
-export function Cached(
-  key: string | ((...args: never[]) => string),
-  options: CachedOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): CheckedMethodDecorator<'Cached', Key, Arguments, Options>;
+export function Cached(key: string | ((...args: never[]) => string), options: CachedOptions = {}): MethodDecoration {
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
   entrySettings(entry);

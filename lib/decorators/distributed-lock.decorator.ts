@@ -5,11 +5,11 @@ import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
 import { LOCKS, serviceOf, type MethodCall } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
 import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
-import type { FitsKeyTemplate } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { Inferred, EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred, HoldableMethod } from './method.types.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
@@ -53,19 +53,11 @@ export function DistributedLock<
 >(
   key: Key | ((...args: Arguments) => string | readonly string[]),
   options?: DistributedLockOptions & Inferred<Options, 'onBusy'>,
-): <Method extends LockableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method, { theLockCannotCoverWhatThisPromiseResolvesTo: never }> &
-    FitsKeyTemplate<Method, Key> &
-    TakesArguments<Method, Arguments> &
-    MayBeSkipped<Method, Options>,
-) => void;
+): CheckedMethodDecorator<'DistributedLock', Key, Arguments, Options>;
 export function DistributedLock(
   key: AnyKey,
   { onBusy = 'throw', ...options }: DistributedLockOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   requireReaction('onBusy', onBusy, lockOption);
   resolveLockOptions(options);
   const keysOf = keyFunction(key, LockKeyError);

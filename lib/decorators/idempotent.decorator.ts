@@ -13,17 +13,10 @@ import {
 } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteMethod } from '../wiring/noted-methods.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type {
-  Inferred,
-  OfArguments,
-  OptionsTakeArguments,
-  PromiseMethod,
-  ResultCanBeStored,
-  TakesArguments,
-} from './method.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfArguments } from './method.types.js';
 
 const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;
 
@@ -38,15 +31,6 @@ export interface IdempotentOptions extends IdempotencyOptions {
   /** Of the method's arguments: a signal that ends the wait of this call for another one. @default none */
   signal?: OfArguments<AbortSignal | undefined>;
 }
-
-type FingerprintFits<Method extends PromiseMethod, Options> = Options extends {
-  readonly fingerprint: infer Fingerprint;
-}
-  ? FitsKeyTemplate<Method, Fingerprint>
-  : unknown;
-
-type FitsOptions<Method extends PromiseMethod, Options> = FingerprintFits<Method, Options> &
-  OptionsTakeArguments<Method, Options, 'fingerprint' | 'signal'>;
 
 /**
  * Runs the method once for each key and keeps its result: `IdempotencyService.run`. A repeat gets the kept result, also
@@ -72,20 +56,11 @@ export function Idempotent<
 >(
   key: Key | ((...args: Arguments) => string),
   options?: IdempotentOptions & Inferred<Options, 'fingerprint' | 'signal'>,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    ResultCanBeStored<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
+): CheckedMethodDecorator<'Idempotent', Key, Arguments, Options>;
 export function Idempotent(
   key: string | ((...args: never[]) => string),
   given: IdempotentOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   primitiveOption.object('options', given, 'an object of idempotency options');
   const { fingerprint, signal, ...options } = given;
   idempotencySettings(options);

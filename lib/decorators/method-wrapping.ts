@@ -5,6 +5,13 @@ import { noteNamedBackend } from '../wiring/start-checks.js';
 
 type Method = (this: object, ...args: unknown[]) => unknown;
 
+/** A method decorator, without its checks. On a property, it is called without a descriptor. */
+export type MethodDecoration = (
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: PropertyDescriptor | undefined,
+) => void;
+
 /** A decorator's name, and its error class for places where it cannot stand. */
 interface DecoratorKind {
   readonly name: string;

@@ -9,7 +9,7 @@ export type PromiseMethod = (...args: never[]) => Promise<unknown>;
 /** A method for which a lock or a permit can be held: it ends later than it returns. */
 export type HoldableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
 
-type AnyMethod = (...args: never[]) => unknown;
+export type AnyMethod = (...args: never[]) => unknown;
 
 /**
  * Of the options that a decorator is given, those in `Names`, which its checks compare with the method. A parameter of
@@ -28,14 +28,10 @@ export type OfArguments<Answer> = { of(...args: unknown[]): Answer }['of'];
 export type OfResult<Answer> = { of(result: unknown, ...args: unknown[]): Answer }['of'];
 
 /** `unknown` if the method has ended when its promise is fulfilled, otherwise `Problem`. */
-export type EndsWithItsResult<Method extends HoldableMethod, Problem> = ResolvesToNo<
-  BeginsAfterItsPromise,
-  Method,
-  Problem
->;
+export type EndsWithItsResult<Method extends AnyMethod, Problem> = ResolvesToNo<BeginsAfterItsPromise, Method, Problem>;
 
 /** `unknown` if the result can be stored; a stream cannot, because it can be read only once. */
-export type ResultCanBeStored<Method extends PromiseMethod> = ResolvesToNo<
+export type ResultCanBeStored<Method extends AnyMethod> = ResolvesToNo<
   BeginsAfterItsPromise | Readable | ReadableStream | StreamableFile,
   Method,
   { theCacheCannotStoreWhatThisPromiseResolvesTo: never }
@@ -66,11 +62,6 @@ export type MayResolveToUndefined<Method extends AnyMethod, Problem> =
         : Problem
     : unknown;
 
-/** `'skip'` needs a method that may resolve to `undefined`. */
-export type MayBeSkipped<Method extends HoldableMethod, Options> = Options extends { onBusy: 'skip' }
-  ? MayResolveToUndefined<Method, { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }>
-  : unknown;
-
 /**
  * `unknown` if a key function can be called with the arguments of the method, otherwise a type that says so.
  */
@@ -90,7 +81,7 @@ export type OptionsTakeArguments<Method extends AnyMethod, Options, Names extend
 >;
 
 /** The same for options that are called with the result before the arguments. */
-export type OptionsTakeResult<Method extends PromiseMethod, Options, Names extends string> = OptionsTake<
+export type OptionsTakeResult<Method extends AnyMethod, Options, Names extends string> = OptionsTake<
   [Awaited<ReturnType<Method>>, ...Parameters<Method>],
   Options,
   Names

@@ -6,10 +6,9 @@ import { leaderLockName, type CandidateOptions } from '../primitives/leader/stan
 import { LEADERS, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteLeadership } from '../wiring/start-checks.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
-import type { IsFixedName } from './key-template.types.js';
-import { methodName, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { MayResolveToUndefined, PromiseMethod } from './method.types.js';
+import { methodName, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 
 const DECORATOR = { name: 'OnlyLeader', ConfigError: PrimitiveConfigError };
 
@@ -46,10 +45,6 @@ const ONLY_LEADER_OPTIONS = new OptionTable<OnlyLeaderOptions, Settings>(
   },
 );
 
-type MayBeSkipped<Method extends PromiseMethod, Options> = Options extends { elsewhere: 'throw' }
-  ? unknown
-  : MayResolveToUndefined<Method, { aSkippedCallResolvesToUndefined: never }>;
-
 /**
  * Runs the method only in the process that leads. The application stands for the leadership from its start.
  *
@@ -64,15 +59,8 @@ export function OnlyLeader<const Name extends string, const Options extends Only
   name: Name,
   // Inferred as a whole, so that options of type `any` pass.
   options?: Options & OnlyLeaderOptions,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> & IsFixedName<Name> & MayBeSkipped<Method, Options>,
-) => void;
-export function OnlyLeader(
-  name: string,
-  options: OnlyLeaderOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): CheckedMethodDecorator<'OnlyLeader', Name, [], Options>;
+export function OnlyLeader(name: string, options: OnlyLeaderOptions = {}): MethodDecoration {
   leaderLockName(name);
   const given = primitiveOption.object('options', options, 'an object of options');
   const { elsewhere, lease, backend } = ONLY_LEADER_OPTIONS.settings(given);

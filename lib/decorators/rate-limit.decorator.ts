@@ -11,11 +11,11 @@ import {
   type MethodInterceptor,
 } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { Inferred, HoldableMethod, MayResolveToUndefined, TakesArguments } from './method.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred, HoldableMethod } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
 
@@ -42,11 +42,6 @@ export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
 /** A method whose calls can be limited: it ends later than it returns. */
 export type LimitableMethod = HoldableMethod;
 
-/** `'skip'` needs a method that may resolve to `undefined`. */
-type MayBeSkipped<Method extends LimitableMethod, Options> = Options extends { onLimit: 'skip' }
-  ? MayResolveToUndefined<Method, { onLimitSkipNeedsAMethodThatMayResolveToUndefined: never }>
-  : unknown;
-
 /**
  * Runs the method only as often as the limit allows, over all processes.
  *
@@ -65,19 +60,8 @@ export function RateLimit<
 >(
   key: Key | ((...args: Arguments) => string),
   options: RateLimitedOptions & Inferred<Options, 'onLimit'>,
-): <Method extends LimitableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    MayBeSkipped<Method, Options>,
-) => void;
-export function RateLimit(
-  key: string | ((...args: never[]) => string),
-  given: RateLimitedOptions,
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): CheckedMethodDecorator<'RateLimit', Key, Arguments, Options>;
+export function RateLimit(key: string | ((...args: never[]) => string), given: RateLimitedOptions): MethodDecoration {
   const { onLimit = 'throw', ...limits } = primitiveOption.object('options', given, 'a limit') as RateLimitedOptions;
   requireReaction('onLimit', onLimit, primitiveOption);
   rateLimitSettings(limits);

@@ -5,11 +5,11 @@ import type { Permit } from '../primitives/semaphore/held-permit.js';
 import { semaphoreSettings, type SemaphoreOptions } from '../primitives/semaphore/semaphore-options.js';
 import { SEMAPHORES, serviceOf, type MethodCall } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { Inferred, EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred } from './method.types.js';
 
 const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
 
@@ -50,20 +50,11 @@ export function Semaphore<
 >(
   key: Key | ((...args: Arguments) => string),
   options: SemaphoreMethodOptions & Inferred<Options, 'onBusy'>,
-): <Method extends HoldableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method, { thePermitCannotCoverWhatThisPromiseResolvesTo: never }> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    MayBeSkipped<Method, Options>,
-) => void;
+): CheckedMethodDecorator<'Semaphore', Key, Arguments, Options>;
 export function Semaphore(
   key: string | ((...args: never[]) => string),
   options: SemaphoreMethodOptions,
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   const given = primitiveOption.object('options', options, 'an object of semaphore options, such as { permits: 3 }');
   const { onBusy = 'throw', ...semaphore } = given as SemaphoreMethodOptions;
   requireReaction('onBusy', onBusy, primitiveOption);
