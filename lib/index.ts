@@ -73,6 +73,7 @@ export { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
 export { CacheEvict, type CacheEvictOptions, type EvictMoment } from './decorators/cache-evict.decorator.js';
 export { CachePut, type CachePutOptions } from './decorators/cache-put.decorator.js';
 export { Cached, type CachedOptions } from './decorators/cached.decorator.js';
+export type { CheckedMethodDecorator } from './decorators/checked-method-decorator.types.js';
 export {
   DistributedLock,
   type BusyCall,

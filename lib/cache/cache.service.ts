@@ -43,7 +43,9 @@ type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;
  */
 @Injectable()
 export class CacheService implements CacheOperations, OnModuleInit {
+  /** Sets of strings, each of which expires as a whole. */
   readonly sets: CacheSetOperations;
+  /** Sets of strings whose members expire one by one. */
   readonly expiringSet: CacheExpiringSetOperations;
   private readonly scope: KeyScope;
 

@@ -6,7 +6,9 @@ import type { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
 
 /** The operations of the cache on keys that begin with one prefix. */
 export interface CacheOperations extends CacheWrites, CacheDeletions {
+  /** Sets of strings, each of which expires as a whole. */
   readonly sets: CacheSetOperations;
+  /** Sets of strings whose members expire one by one. */
   readonly expiringSet: CacheExpiringSetOperations;
 
   /** The same operations on keys that begin with `name:`, after the prefix of this one. */

@@ -1,12 +1,11 @@
-import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheKeys } from '../cache/key-scope.js';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
+import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheOption } from '../options/option-checks.js';
-import { type MethodInterceptor, CACHE } from '../wiring/injected-services.js';
+import { CACHE, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { keyFunction, type AnyKey } from './key-template.js';
-import { wrapMethod } from './method-wrapping.js';
-
-type MethodDecoration = (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void;
+import { wrapMethod, type MethodDecoration } from './method-wrapping.js';
 
 /** Decorates a method with a decorator of the cache. @throws CacheConfigError when it stands on anything else */
 export function cacheDecoration(name: string, interceptor: MethodInterceptor): MethodDecoration {
@@ -41,4 +40,13 @@ export function requireOnly(decorator: string, options: object, names: readonly 
     if (names.includes(name)) continue;
     throw new CacheConfigError(`@${decorator} has no option "${name}"; leave it out`);
   }
+}
+
+/** @throws CacheConfigError for a value that can be read only once */
+export function requireStorable({ name }: MethodCall, value: unknown): void {
+  const kind = streamKindOf(value);
+  if (kind === undefined) return;
+  throw new CacheConfigError(
+    `${name} returned ${kind}, which can be read only once and so cannot be cached; read it to its end and return its content`,
+  );
 }

@@ -1,28 +1,19 @@
-import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
-import type { InvalidateOptions } from '../cache/operations.js';
-import { oneOf, trueOrFalse } from '../options/checks.js';
-import { cacheOption } from '../options/option-checks.js';
-import { entrySettings } from '../cache/options/entry-settings.js';
-import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
-import { fixedOptions } from '../options/fixed-options.js';
-import { singleKeyFunction, type AnyKey } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type {
-  BeginsAfterItsPromise,
-  OfArguments,
-  OptionsTakeArguments,
-  PromiseMethod,
-  ResolvesToNo,
-  TagsFitTheMethod,
-  TakesArguments,
-} from './method.types.js';
 import { Logger } from '@nestjs/common';
 import { isObservable } from 'rxjs';
-import { LimitedLog } from '../errors/limited-log.js';
 import type { CacheService } from '../cache/cache.service.js';
-import { type MethodCall, type MethodInterceptor, CACHE, serviceOf } from '../wiring/injected-services.js';
-
-const moment = oneOf<EvictMoment>('after', 'before', 'both');
+import type { InvalidateOptions } from '../cache/operations.js';
+import { entrySettings } from '../cache/options/entry-settings.js';
+import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
+import { LimitedLog } from '../errors/limited-log.js';
+import { oneOf, trueOrFalse } from '../options/checks.js';
+import { fixedOptions } from '../options/fixed-options.js';
+import { cacheOption } from '../options/option-checks.js';
+import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import { singleKeyFunction, type AnyKey } from './key-template.js';
+import type { MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfArguments } from './method.types.js';
 
 /** What is deleted in addition to the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
@@ -48,17 +39,10 @@ export interface CacheEvictOptions extends InvalidateOptions {
   prefix?: string;
 }
 
-type EndsWithItsResult<Method extends PromiseMethod> = ResolvesToNo<
-  BeginsAfterItsPromise,
-  Method,
-  { theEvictionCannotWaitForWhatThisPromiseResolvesTo: never }
->;
+/** When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended. */
+export type EvictMoment = 'after' | 'before' | 'both';
 
-type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  (Options extends { readonly prefix: infer Prefix extends string }
-    ? FitsKeyTemplate<Method, Prefix> & YieldsOneKey<Prefix>
-    : unknown) &
-  OptionsTakeArguments<Method, Options, 'tags'>;
+const moment = oneOf<EvictMoment>('after', 'before', 'both');
 
 /**
  * Runs the method, and deletes the values that it makes out of date: `CacheService.invalidate`, `deleteByTag` and
@@ -79,20 +63,12 @@ export function CacheEvict<
   const Options extends CacheEvictOptions = CacheEvictOptions,
 >(
   keys: Keys | ((...args: Arguments) => string | readonly string[]),
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method> &
-    FitsKeyTemplate<Method, Keys> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
+  options?: CacheEvictOptions & Inferred<Options, 'tags' | 'prefix'>,
+): CheckedMethodDecorator<'CacheEvict', Keys, Arguments, Options>;
 export function CacheEvict(
   keys: AnyKey,
   { when = 'after', soft = false, tags, prefix, ...options }: CacheEvictOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   moment(when, 'when', cacheOption);
   trueOrFalse(soft, 'soft', cacheOption);
   if (soft && prefix !== undefined)
@@ -118,13 +94,10 @@ export function CacheEvict(
   return cacheDecoration('CacheEvict', interceptor);
 }
 
-/** When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended. */
-export type EvictMoment = 'after' | 'before' | 'both';
-
 type NamesOf = (args: readonly unknown[]) => readonly string[];
 
 /** What a method evicts. */
-export interface EvictingMethod {
+interface EvictingMethod {
   readonly keysOf: NamesOf | undefined;
   readonly tagsOf: NamesOf | undefined;
   readonly prefixOf: ((args: readonly unknown[]) => string) | undefined;
@@ -137,7 +110,7 @@ export interface EvictingMethod {
 }
 
 /** Runs the method, and deletes what it makes out of date. */
-export class CacheEvictInterceptor implements MethodInterceptor {
+class CacheEvictInterceptor implements MethodInterceptor {
   private readonly logger = new LimitedLog(new Logger('RedisLock'));
 
   constructor(private readonly method: EvictingMethod) {}

@@ -1,24 +1,15 @@
-import { CacheKeyError } from '../errors/cache-errors.js';
 import type { SetOptions } from '../cache/operations.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions, requireOnly } from './cache-decoration.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions } from '../options/fixed-options.js';
-import { type CachedOptions, requireStorable } from './cached.decorator.js';
+import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { noteMethod } from '../wiring/noted-methods.js';
+import { cacheDecoration, namesFunction, requireFunctions, requireOnly, requireStorable } from './cache-decoration.js';
+import type { CachedOptions } from './cached.decorator.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type {
-  BeginsAfterItsPromise,
-  OfResult,
-  OptionsTakeArguments,
-  OptionsTakeResult,
-  PromiseMethod,
-  ResolvesToNo,
-  ResultCanBeStored,
-  TagsFitTheMethod,
-  TakesArguments,
-} from './method.types.js';
-import { type MethodCall, type MethodInterceptor, CACHE, serviceOf } from '../wiring/injected-services.js';
+import type { MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfResult } from './method.types.js';
 
 /** What is stored, and for how long. */
 export interface CachePutOptions
@@ -26,13 +17,6 @@ export interface CachePutOptions
   /** Makes the stored value from the result and the method's arguments. @default the result */
   value?: OfResult<unknown>;
 }
-
-type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  (Options extends { readonly value: unknown }
-    ? ResolvesToNo<BeginsAfterItsPromise, Method, { thereIsNoResultBeforeTheStreamHasEnded: never }>
-    : ResultCanBeStored<Method>) &
-  OptionsTakeArguments<Method, Options, 'tags' | 'condition'> &
-  OptionsTakeResult<Method, Options, 'unless' | 'value'>;
 
 /**
  * Runs the method every time, and stores its result once it has succeeded: `CacheService.set`.
@@ -54,20 +38,12 @@ export function CachePut<
   const Options extends CachePutOptions = CachePutOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
+  options?: CachePutOptions & Inferred<Options, 'value' | 'tags' | 'condition' | 'unless'>,
+): CheckedMethodDecorator<'CachePut', Key, Arguments, Options>;
 export function CachePut(
   key: string | ((...args: never[]) => string),
   { value, tags, condition, unless, ...options }: CachePutOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   requireFunctions({ value, condition, unless });
   requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'staleTtl', 'onRedisError']);
   entrySettings(options);
@@ -88,7 +64,7 @@ export function CachePut(
 }
 
 /** What a method puts into the cache. */
-export interface PuttingMethod {
+interface PuttingMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
   readonly options: Omit<SetOptions, 'tags'>;
@@ -98,7 +74,7 @@ export interface PuttingMethod {
 }
 
 /** Runs the method, and stores its result. */
-export class CachePutInterceptor implements MethodInterceptor {
+class CachePutInterceptor implements MethodInterceptor {
   constructor(private readonly method: PuttingMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {

@@ -1,30 +1,21 @@
-import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
+import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
+import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
-import { singleKeyFunction, templateNamed } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type {
-  OfArguments,
-  OfResult,
-  OptionsTakeArguments,
-  OptionsTakeResult,
-  PromiseMethod,
-  ResultCanBeStored,
-  TagsFitTheMethod,
-  TakesArguments,
-} from './method.types.js';
-import { CacheService } from '../cache/cache.service.js';
 import {
-  type MethodCall,
-  type MethodInterceptor,
   CACHE,
   mockedService,
   serviceOf,
+  type MethodCall,
+  type MethodInterceptor,
 } from '../wiring/injected-services.js';
-import { streamKindOf } from '../cache/values/unkept-classes.js';
+import { noteMethod } from '../wiring/noted-methods.js';
+import { cacheDecoration, namesFunction, requireFunctions, requireStorable } from './cache-decoration.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import { singleKeyFunction, templateNamed } from './key-template.js';
+import type { MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfArguments, OfResult } from './method.types.js';
 
 /** How the result of a method is loaded and kept, and which calls and results are cached. */
 export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
@@ -47,10 +38,6 @@ export interface CachedOptions extends Omit<CacheEntryOptions, 'tags'> {
   signal?: OfArguments<AbortSignal | undefined>;
 }
 
-type FitsOptions<Method extends PromiseMethod, Options> = TagsFitTheMethod<Method, Options> &
-  OptionsTakeArguments<Method, Options, 'tags' | 'condition' | 'forceFresh' | 'signal'> &
-  OptionsTakeResult<Method, Options, 'unless'>;
-
 /**
  * Returns the value of the key, and runs the method only if there is none: `CacheService.getOrSet`, with the method as
  * the loader. For each key one call at a time runs it, over all processes.
@@ -72,21 +59,9 @@ export function Cached<
   const Options extends CachedOptions = CachedOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    ResultCanBeStored<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
-export function Cached(
-  key: string | ((...args: never[]) => string),
-  options: CachedOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  options?: CachedOptions & Inferred<Options, 'tags' | 'condition' | 'unless' | 'forceFresh' | 'signal'>,
+): CheckedMethodDecorator<'Cached', Key, Arguments, Options>;
+export function Cached(key: string | ((...args: never[]) => string), options: CachedOptions = {}): MethodDecoration {
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
   entrySettings(entry);
@@ -108,7 +83,7 @@ export function Cached(
 }
 
 /** How a method is cached. */
-export interface CachedMethod {
+interface CachedMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly options: CacheEntryOptions;
   /** Makes the tags from the arguments, if any. */
@@ -120,7 +95,7 @@ export interface CachedMethod {
 }
 
 /** Answers from the cache, or runs the method as the loader. */
-export class CachedInterceptor implements MethodInterceptor {
+class CachedInterceptor implements MethodInterceptor {
   constructor(private readonly method: CachedMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
@@ -153,13 +128,4 @@ export class CachedInterceptor implements MethodInterceptor {
       ...(signal && { signal: signal(...args) }),
     };
   }
-}
-
-/** @throws CacheConfigError for a value that can be read only once */
-export function requireStorable({ name }: MethodCall, value: unknown): void {
-  const kind = streamKindOf(value);
-  if (kind === undefined) return;
-  throw new CacheConfigError(
-    `${name} returned ${kind}, which can be read only once and so cannot be cached; read it to its end and return its content`,
-  );
 }

@@ -1,15 +1,15 @@
-import { LOCKS, type MethodCall, serviceOf } from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
+import type { Lock } from '../lock/hold/lock.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
-import type { EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
-import { requireOnBusy, eitherOf, HoldingInterceptor, type BusyMethodCall } from './holding.js';
+import { LOCKS, serviceOf, type MethodCall } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
 import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
-import type { FitsKeyTemplate } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type { Lock } from '../lock/hold/lock.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred, HoldableMethod } from './method.types.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
@@ -22,6 +22,12 @@ export interface DistributedLockOptions extends LockOptions {
    */
   onBusy?: OnBusy;
 }
+
+/** The argument of `onBusy`. */
+export interface BusyCall extends BusyMethodCall<LockTimeoutError> {}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnBusy = 'throw' | 'skip' | ((busy: BusyCall) => unknown);
 
 /** A method that can be locked: it ends later than it returns. */
 export type LockableMethod = HoldableMethod;
@@ -46,21 +52,13 @@ export function DistributedLock<
   const Options extends DistributedLockOptions = DistributedLockOptions,
 >(
   key: Key | ((...args: Arguments) => string | readonly string[]),
-  options?: Options,
-): <Method extends LockableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method, { theLockCannotCoverWhatThisPromiseResolvesTo: never }> &
-    FitsKeyTemplate<Method, Key> &
-    TakesArguments<Method, Arguments> &
-    MayBeSkipped<Method, Options>,
-) => void;
+  options?: DistributedLockOptions & Inferred<Options, 'onBusy'>,
+): CheckedMethodDecorator<'DistributedLock', Key, Arguments, Options>;
 export function DistributedLock(
   key: AnyKey,
   { onBusy = 'throw', ...options }: DistributedLockOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
-  requireOnBusy(onBusy, lockOption);
+): MethodDecoration {
+  requireReaction('onBusy', onBusy, lockOption);
   resolveLockOptions(options);
   const keysOf = keyFunction(key, LockKeyError);
   return (target, propertyKey, descriptor) => {
@@ -73,14 +71,8 @@ export function DistributedLock(
   };
 }
 
-/** The argument of `onBusy`. */
-export interface BusyCall extends BusyMethodCall<LockTimeoutError> {}
-
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-export type OnBusy = 'throw' | 'skip' | ((busy: BusyCall) => unknown);
-
 /** Acquires the lock, runs the method, releases. The method never runs without the lock. */
-export class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTimeoutError> {
+class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTimeoutError> {
   constructor(
     private readonly keysOf: (args: readonly unknown[]) => string | readonly string[],
     private readonly options: LockOptions,
@@ -90,8 +82,7 @@ export class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTim
   }
 
   protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (lock: Lock) => Promise<T>): Promise<T> {
-    const options = left ? { ...this.options, signal: eitherOf(left, this.options.signal) } : this.options;
-    return serviceOf(LOCKS, call).withLock(this.keysOf(call.args), options, body);
+    return serviceOf(LOCKS, call).withLock(this.keysOf(call.args), untilLeft(this.options, left), body);
   }
 
   protected isBusy(error: unknown): error is LockTimeoutError {

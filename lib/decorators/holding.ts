@@ -4,18 +4,13 @@ import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { HttpError } from '../errors/http-error.js';
+import type { OptionChecks } from '../options/option-checks.js';
 import {
+  mockedService,
   type MethodCall,
   type MethodInterceptor,
-  mockedService,
   type InjectedService,
 } from '../wiring/injected-services.js';
-import type { OptionChecks } from '../options/option-checks.js';
-
-/** What a decorated method holds while it runs. */
-export interface Hold {
-  readonly signal: AbortSignal;
-}
 
 /** The argument of an `onBusy` function. */
 export interface BusyMethodCall<BusyError> {
@@ -25,7 +20,12 @@ export interface BusyMethodCall<BusyError> {
 }
 
 /** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-export type BusyReaction<BusyError> = 'throw' | 'skip' | ((busy: BusyMethodCall<BusyError>) => unknown);
+type BusyReaction<BusyError> = 'throw' | 'skip' | ((busy: BusyMethodCall<BusyError>) => unknown);
+
+/** What a decorated method holds while it runs. */
+interface Hold {
+  readonly signal: AbortSignal;
+}
 
 /**
  * Runs a method while something is held for it, from before the method begins until its promise, its Observable or its
@@ -106,10 +106,11 @@ export abstract class HoldingInterceptor<
   }
 
   private busyStream(call: MethodCall, error: BusyError): Observable<unknown> {
-    if (this.onBusy === 'skip') return EMPTY;
+    const { onBusy } = this;
+    if (onBusy === 'skip') return EMPTY;
     return new Observable((subscriber) => {
-      if (this.onBusy === 'throw' || this.onBusy === 'skip') return subscriber.error(error);
-      const value = this.onBusy({ keys: error.keys, args: call.args, error });
+      if (onBusy === 'throw') return subscriber.error(error);
+      const value = onBusy({ keys: error.keys, args: call.args, error });
       (isObservable(value) ? value : of(value)).subscribe(subscriber);
     });
   }
@@ -120,6 +121,46 @@ export abstract class HoldingInterceptor<
         `its content, or return Readable.from(iterable): a Node.js Readable keeps the ${this.noun} until it has ended`,
     );
   }
+}
+
+/** The options of one call, whose wait ends also when its caller has `left`. */
+export function untilLeft<Options extends { readonly signal?: AbortSignal }>(
+  options: Options,
+  left: AbortSignal | undefined,
+): Options {
+  if (!left) return options;
+  return { ...options, signal: options.signal ? AbortSignal.any([options.signal, left]) : left };
+}
+
+/** @throws the ConfigError of `checks` for what is no reaction to a busy name or a limit that is reached */
+export function requireReaction(option: 'onBusy' | 'onLimit', given: unknown, checks: OptionChecks): void {
+  if (given === 'throw' || given === 'skip' || typeof given === 'function') return;
+  throw checks.refused(option, given, "'throw', 'skip' or a function");
+}
+
+/**
+ * Runs a method that does its work before its promise settles.
+ *
+ * @throws ConfigError where it returned an Observable, which nobody would subscribe to
+ */
+export async function proceedToEnd({ ConfigError }: InjectedService<unknown>, call: MethodCall): Promise<unknown> {
+  const result = await call.proceed();
+  if (!isObservable(result)) return result;
+  throw new ConfigError(
+    `${call.name} returned an Observable, so that nothing of it has run; return a promise, as of firstValueFrom()`,
+  );
+}
+
+/** The error for a method that returned an Observable without being declared to. `why` says what is wrong with that. */
+export function undeclaredObservable(
+  { ConfigError }: InjectedService<unknown>,
+  { name }: MethodCall,
+  why: string,
+): Error {
+  return new ConfigError(
+    `${name} returned an Observable without being declared to: ${why}. Declare the return type as ` +
+      'Observable<...>, with emitDecoratorMetadata on, and return it without a promise around it',
+  );
 }
 
 /** Settles when the stream ends or its reader leaves; rejects as soon as the hold is lost. */
@@ -143,17 +184,6 @@ function untilStreamEnds(stream: Observable<unknown>, held: Hold, subscriber: Su
   }).finally(() => ended.abort());
 }
 
-function nodeStreamOf(result: unknown): Readable | undefined {
-  const stream: unknown = result instanceof StreamableFile ? result.getStream() : result;
-  return stream instanceof Readable ? stream : undefined;
-}
-
-/** Whether the values are made while the result is read: a generator or another async iterable. */
-function isReadLater(result: unknown): boolean {
-  if (typeof result !== 'object' || result === null) return false;
-  return types.isGeneratorObject(result) || Symbol.asyncIterator in result;
-}
-
 /** Settles when the stream has ended, failed or was destroyed; destroys it as soon as the hold is lost. */
 async function untilNodeStreamCloses(stream: Readable, held: Hold, handOver: () => void): Promise<void> {
   const { signal } = held;
@@ -170,38 +200,13 @@ async function untilNodeStreamCloses(stream: Readable, held: Hold, handOver: () 
   }
 }
 
-/** Aborts with the first of them. */
-export function eitherOf(signal: AbortSignal, other: AbortSignal | undefined): AbortSignal {
-  return other ? AbortSignal.any([other, signal]) : signal;
+function nodeStreamOf(result: unknown): Readable | undefined {
+  const stream: unknown = result instanceof StreamableFile ? result.getStream() : result;
+  return stream instanceof Readable ? stream : undefined;
 }
 
-/** The error for a method that returned an Observable without being declared to. `why` says what is wrong with that. */
-export function undeclaredObservable(
-  { ConfigError }: InjectedService<unknown>,
-  { name }: MethodCall,
-  why: string,
-): Error {
-  return new ConfigError(
-    `${name} returned an Observable without being declared to: ${why}. Declare the return type as ` +
-      'Observable<...>, with emitDecoratorMetadata on, and return it without a promise around it',
-  );
-}
-
-/**
- * Runs a method that does its work before its promise settles.
- *
- * @throws ConfigError where it returned an Observable, which nobody would subscribe to
- */
-export async function proceedToEnd({ ConfigError }: InjectedService<unknown>, call: MethodCall): Promise<unknown> {
-  const result = await call.proceed();
-  if (!isObservable(result)) return result;
-  throw new ConfigError(
-    `${call.name} returned an Observable, so that nothing of it has run; return a promise, as of firstValueFrom()`,
-  );
-}
-
-/** @throws the ConfigError of `checks` for what is not a reaction to a busy name */
-export function requireOnBusy(onBusy: unknown, checks: OptionChecks): void {
-  if (onBusy === 'throw' || onBusy === 'skip' || typeof onBusy === 'function') return;
-  throw checks.refused('onBusy', onBusy, "'throw', 'skip' or a function");
+/** Whether the values are made while the result is read: a generator or another async iterable. */
+function isReadLater(result: unknown): boolean {
+  if (typeof result !== 'object' || result === null) return false;
+  return types.isGeneratorObject(result) || Symbol.asyncIterator in result;
 }

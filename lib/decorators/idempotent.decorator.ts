@@ -1,28 +1,22 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
-import {
-  IDEMPOTENCY,
-  type MethodCall,
-  type MethodInterceptor,
-  mockedService,
-  serviceOf,
-} from '../wiring/injected-services.js';
-import { noteMethod } from '../wiring/noted-methods.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { callable } from '../options/checks.js';
 import { withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
-import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import type {
-  OfArguments,
-  OptionsTakeArguments,
-  PromiseMethod,
-  ResultCanBeStored,
-  TakesArguments,
-} from './method.types.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
+import {
+  IDEMPOTENCY,
+  mockedService,
+  serviceOf,
+  type MethodCall,
+  type MethodInterceptor,
+} from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { noteMethod } from '../wiring/noted-methods.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred, OfArguments } from './method.types.js';
 
 const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;
 
@@ -37,15 +31,6 @@ export interface IdempotentOptions extends IdempotencyOptions {
   /** Of the method's arguments: a signal that ends the wait of this call for another one. @default none */
   signal?: OfArguments<AbortSignal | undefined>;
 }
-
-type FingerprintFits<Method extends PromiseMethod, Options> = Options extends {
-  readonly fingerprint: infer Fingerprint;
-}
-  ? FitsKeyTemplate<Method, Fingerprint>
-  : unknown;
-
-type FitsOptions<Method extends PromiseMethod, Options> = FingerprintFits<Method, Options> &
-  OptionsTakeArguments<Method, Options, 'fingerprint' | 'signal'>;
 
 /**
  * Runs the method once for each key and keeps its result: `IdempotencyService.run`. A repeat gets the kept result, also
@@ -70,21 +55,12 @@ export function Idempotent<
   const Options extends IdempotentOptions = IdempotentOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    ResultCanBeStored<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    FitsOptions<Method, Options>,
-) => void;
+  options?: IdempotentOptions & Inferred<Options, 'fingerprint' | 'signal'>,
+): CheckedMethodDecorator<'Idempotent', Key, Arguments, Options>;
 export function Idempotent(
   key: string | ((...args: never[]) => string),
   given: IdempotentOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   primitiveOption.object('options', given, 'an object of idempotency options');
   const { fingerprint, signal, ...options } = given;
   idempotencySettings(options);
@@ -116,7 +92,7 @@ function fingerprintFunction(
 }
 
 /** How a method is made idempotent. */
-export interface IdempotentMethod {
+interface IdempotentMethod {
   readonly keyOf: (args: readonly unknown[]) => string;
   readonly options: IdempotencyOptions;
   /** Makes what is compared between the calls of a key, if anything. */
@@ -125,7 +101,7 @@ export interface IdempotentMethod {
 }
 
 /** Answers with the kept result, or runs the method and keeps its result. */
-export class IdempotentInterceptor implements MethodInterceptor {
+class IdempotentInterceptor implements MethodInterceptor {
   constructor(private readonly method: IdempotentMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {

@@ -2,23 +2,48 @@ import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
 import { methodName } from './method-wrapping.js';
 
-/** The error class for a template or value that is refused. */
-export type KeyErrorClass = new (message: string) => Error;
+/** A key template, several, or a function of the method's arguments. */
+export type AnyKey = string | readonly string[] | ((...args: never[]) => string | readonly string[]);
 
-interface Placeholder {
-  /** `<#0>`: the value is hashed, so it may be an object. */
-  readonly hashed: boolean;
-  readonly argument: number;
-  readonly path: readonly string[];
-  readonly text: string;
+/** The error class for a template or value that is refused. */
+type KeyErrorClass = new (message: string) => Error;
+
+/**
+ * Returns a function that makes the keys of a call from its arguments. @throws KeyError for an unreadable or missing
+ * template
+ */
+export function keyFunction(
+  key: AnyKey,
+  KeyError: KeyErrorClass,
+): (args: readonly unknown[]) => string | readonly string[] {
+  if (typeof key === 'function') return (args) => key(...(args as never[]));
+  if (Array.isArray(key) && key.length === 0) {
+    throw new KeyError('The list of key templates is empty; give one or more');
+  }
+  const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map((template) =>
+    compileKeyTemplate(template, KeyError),
+  );
+  return (args) => templates.flatMap((names) => names(args));
 }
 
-type Part = string | Placeholder;
+/** The same for decorators that take one key. @throws KeyError also for a template that makes several keys */
+export function singleKeyFunction(
+  key: string | ((...args: never[]) => string),
+  KeyError: KeyErrorClass,
+): (args: readonly unknown[]) => string {
+  if (typeof key !== 'function') return compileSingleKeyTemplate(key, KeyError);
+  return (args) => {
+    const made: unknown = key(...(args as never[]));
+    if (typeof made === 'string' && made !== '') return made;
+    throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : String(made)}; return one key`);
+  };
+}
 
-/** Walks a list: one key for each of its elements. */
-const EACH = '*';
-/** `%` does not separate values, because every escape contains it. */
-const SEPARATOR = /[^\p{L}\p{N}%]/u;
+/** Names the keys of a decorated method in events: its templates, or `Class.method` if it has a function. */
+export function templateNamed(key: AnyKey, target: object, method: string | symbol): string {
+  if (typeof key === 'function') return methodName(target, method);
+  return typeof key === 'string' ? key : key.join(',');
+}
 
 /**
  * Reads a template such as `order:<0>` or `sku:<0.items.*.sku>` once, and returns a function that builds the names from
@@ -50,6 +75,21 @@ export function compileSingleKeyTemplate(
   const names = compile(template, parts, KeyError);
   return (args) => names(args)[0] as string;
 }
+
+interface Placeholder {
+  /** `<#0>`: the value is hashed, so it may be an object. */
+  readonly hashed: boolean;
+  readonly argument: number;
+  readonly path: readonly string[];
+  readonly text: string;
+}
+
+type Part = string | Placeholder;
+
+/** Walks a list: one key for each of its elements. */
+const EACH = '*';
+/** `%` does not separate values, because every escape contains it. */
+const SEPARATOR = /[^\p{L}\p{N}%]/u;
 
 function compile(
   template: string,
@@ -207,48 +247,8 @@ const FOREIGN: readonly RegExp[] = [
 const OURS = '<>';
 
 /** The text of a template that another library would take for an argument; `undefined` if there is none. */
-export function foreignPlaceholder(template: string): string | undefined {
+function foreignPlaceholder(template: string): string | undefined {
   const text = template.replace(/<[^<>]*>/g, OURS);
   const found = FOREIGN.flatMap((pattern) => text.match(pattern) ?? []);
   return found.find((each) => !each.includes(OURS));
-}
-
-/** A key template, several, or a function of the method's arguments. */
-export type AnyKey = string | readonly string[] | ((...args: never[]) => string | readonly string[]);
-
-/**
- * Returns a function that makes the keys of a call from its arguments. @throws KeyError for an unreadable or missing
- * template
- */
-export function keyFunction(
-  key: AnyKey,
-  KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => string | readonly string[] {
-  if (typeof key === 'function') return (args) => key(...(args as never[]));
-  if (Array.isArray(key) && key.length === 0) {
-    throw new KeyError('The list of key templates is empty; give one or more');
-  }
-  const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map((template) =>
-    compileKeyTemplate(template, KeyError),
-  );
-  return (args) => templates.flatMap((names) => names(args));
-}
-
-/** Names the keys of a decorated method in events: its templates, or `Class.method` if it has a function. */
-export function templateNamed(key: AnyKey, target: object, method: string | symbol): string {
-  if (typeof key === 'function') return methodName(target, method);
-  return typeof key === 'string' ? key : key.join(',');
-}
-
-/** The same for decorators that take one key. @throws KeyError also for a template that makes several keys */
-export function singleKeyFunction(
-  key: string | ((...args: never[]) => string),
-  KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => string {
-  if (typeof key !== 'function') return compileSingleKeyTemplate(key, KeyError);
-  return (args) => {
-    const made: unknown = key(...(args as never[]));
-    if (typeof made === 'string' && made !== '') return made;
-    throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : String(made)}; return one key`);
-  };
 }

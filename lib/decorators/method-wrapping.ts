@@ -5,8 +5,15 @@ import { noteNamedBackend } from '../wiring/start-checks.js';
 
 type Method = (this: object, ...args: unknown[]) => unknown;
 
+/** A method decorator, without its checks. On a property, it is called without a descriptor. */
+export type MethodDecoration = (
+  target: object,
+  propertyKey: string | symbol,
+  descriptor: PropertyDescriptor | undefined,
+) => void;
+
 /** A decorator's name, and its error class for places where it cannot stand. */
-export interface DecoratorKind {
+interface DecoratorKind {
   readonly name: string;
   readonly ConfigError: new (message: string) => Error;
 }
@@ -25,6 +32,7 @@ export function wrapMethod(
   interceptor: MethodInterceptor,
 ): void {
   const name = methodName(target, key);
+  if (!descriptor) throw withoutDescriptor(decorator, target, key);
   const original = requireMethod(decorator, name, target, descriptor);
   const returnsObservable = isObservableType(Reflect.getMetadata('design:returntype', target, key));
   if (returnsObservable && !interceptor.interceptObservable) {
@@ -41,7 +49,7 @@ export function wrapMethod(
   Object.setPrototypeOf(wrapper, original);
   Object.defineProperty(wrapper, 'name', { value: original.name, configurable: true });
   Object.defineProperty(wrapper, 'length', { value: original.length, configurable: true });
-  (descriptor as PropertyDescriptor).value = wrapper;
+  descriptor.value = wrapper;
 }
 
 /** Has the start-up check the backend that the decorator names, if it names one. */
@@ -73,13 +81,23 @@ export function refuseOwnAnswers(
   );
 }
 
-function requireMethod(
-  decorator: DecoratorKind,
-  name: string,
+/** By their types, decorators may stand on a property, and by `applyDecorators` on a class: neither has a descriptor. */
+function withoutDescriptor(
+  { name, ConfigError }: DecoratorKind,
   target: object,
-  descriptor: PropertyDescriptor | undefined,
-): Method {
-  if (typeof descriptor?.value !== 'function') {
+  key: string | symbol | undefined,
+): Error {
+  if (key === undefined) {
+    return new ConfigError(`@${name} stands on the class ${(target as { name: string }).name}; put it on its methods`);
+  }
+  return new ConfigError(
+    `@${name} stands on the property ${methodName(target, key)}, whose value it cannot wrap: each instance has its own; write a ` +
+      `method, async ${String(key)}() { ... }, and put it there`,
+  );
+}
+
+function requireMethod(decorator: DecoratorKind, name: string, target: object, descriptor: PropertyDescriptor): Method {
+  if (typeof descriptor.value !== 'function') {
     throw new decorator.ConfigError(`@${decorator.name} stands on ${name}, which is not a method`);
   }
   if (typeof target === 'function') {

@@ -6,7 +6,17 @@ import type { FitsKeyTemplate } from './key-template.types.js';
 /** A method that the decorators of the cache can stand on: it returns a promise. */
 export type PromiseMethod = (...args: never[]) => Promise<unknown>;
 
-type AnyMethod = (...args: never[]) => unknown;
+/** A method for which a lock or a permit can be held: it ends later than it returns. */
+export type HoldableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+
+export type AnyMethod = (...args: never[]) => unknown;
+
+/**
+ * Of the options that a decorator is given, those in `Names`, which its checks compare with the method. A parameter of
+ * type `CachedOptions & Inferred<Options, ...>` infers the types of these alone from what is written. So an editor shows
+ * the others with the comments of `CachedOptions`; of options that are inferred as a whole it shows none.
+ */
+export type Inferred<Options, Names extends string> = { [Name in keyof Options & Names]?: Options[Name] };
 
 /**
  * An option that is a function of the method's arguments. Declared as a method, so that its parameters may be narrower;
@@ -17,10 +27,23 @@ export type OfArguments<Answer> = { of(...args: unknown[]): Answer }['of'];
 /** The same with the method's result before its arguments. */
 export type OfResult<Answer> = { of(result: unknown, ...args: unknown[]): Answer }['of'];
 
+/** `unknown` if the method has ended when its promise is fulfilled, otherwise `Problem`. */
+export type EndsWithItsResult<Method extends AnyMethod, Problem> = ResolvesToNo<BeginsAfterItsPromise, Method, Problem>;
+
+/** `unknown` if the result can be stored; a stream cannot, because it can be read only once. */
+export type ResultCanBeStored<Method extends AnyMethod> = ResolvesToNo<
+  BeginsAfterItsPromise | Readable | ReadableStream | StreamableFile,
+  Method,
+  { theCacheCannotStoreWhatThisPromiseResolvesTo: never }
+>;
+
+/** A promise of an Observable or of a generator is fulfilled before the work begins. */
+type BeginsAfterItsPromise = Observable<unknown> | AsyncGenerator;
+
 /**
  * `unknown` if the promise of a method cannot resolve to `Refused` (or the types do not say), otherwise `Problem`.
  */
-export type ResolvesToNo<Refused, Method extends AnyMethod, Problem> =
+type ResolvesToNo<Refused, Method extends AnyMethod, Problem> =
   ReturnType<Method> extends Promise<infer Value>
     ? 0 extends 1 & Value
       ? unknown
@@ -38,16 +61,6 @@ export type MayResolveToUndefined<Method extends AnyMethod, Problem> =
         ? unknown
         : Problem
     : unknown;
-
-/** A promise of an Observable or of a generator is fulfilled before the work begins. */
-export type BeginsAfterItsPromise = Observable<unknown> | AsyncGenerator;
-
-/** `unknown` if the result can be stored; a stream cannot, because it can be read only once. */
-export type ResultCanBeStored<Method extends PromiseMethod> = ResolvesToNo<
-  BeginsAfterItsPromise | Readable | ReadableStream | StreamableFile,
-  Method,
-  { theCacheCannotStoreWhatThisPromiseResolvesTo: never }
->;
 
 /**
  * `unknown` if a key function can be called with the arguments of the method, otherwise a type that says so.
@@ -68,7 +81,7 @@ export type OptionsTakeArguments<Method extends AnyMethod, Options, Names extend
 >;
 
 /** The same for options that are called with the result before the arguments. */
-export type OptionsTakeResult<Method extends PromiseMethod, Options, Names extends string> = OptionsTake<
+export type OptionsTakeResult<Method extends AnyMethod, Options, Names extends string> = OptionsTake<
   [Awaited<ReturnType<Method>>, ...Parameters<Method>],
   Options,
   Names
@@ -88,18 +101,3 @@ type Mismatch<Arguments extends readonly unknown[], Options, Name extends string
       : Name
     : never
   : never;
-
-/** A method for which a lock or a permit can be held: it ends later than it returns. */
-export type HoldableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
-
-/** `unknown` if the method has ended when its promise is fulfilled, otherwise `Problem`. */
-export type EndsWithItsResult<Method extends HoldableMethod, Problem> = ResolvesToNo<
-  BeginsAfterItsPromise,
-  Method,
-  Problem
->;
-
-/** `'skip'` needs a method that may resolve to `undefined`. */
-export type MayBeSkipped<Method extends HoldableMethod, Options> = Options extends { onBusy: 'skip' }
-  ? MayResolveToUndefined<Method, { onBusySkipNeedsAMethodThatMayResolveToUndefined: never }>
-  : unknown;

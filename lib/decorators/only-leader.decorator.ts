@@ -1,15 +1,14 @@
 import { PrimitiveConfigError, NotLeaderError } from '../errors/primitive-errors.js';
-import { LEADERS, type MethodCall, type MethodInterceptor, serviceOf } from '../wiring/injected-services.js';
-import { noteLeadership } from '../wiring/start-checks.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { oneOf, text, timer } from '../options/checks.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { OptionTable, settingOf } from '../options/option-table.js';
 import { leaderLockName, type CandidateOptions } from '../primitives/leader/standing-candidacy.js';
-import type { IsFixedName } from './key-template.types.js';
-import type { MayResolveToUndefined, PromiseMethod } from './method.types.js';
-import { methodName, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { LEADERS, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import { noteLeadership } from '../wiring/start-checks.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
+import { methodName, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 
 const DECORATOR = { name: 'OnlyLeader', ConfigError: PrimitiveConfigError };
 
@@ -22,6 +21,9 @@ export interface OnlyLeaderOptions extends Pick<CandidateOptions, 'lease' | 'bac
    */
   elsewhere?: Elsewhere;
 }
+
+/** What a method does in a process that does not lead: resolve to `undefined`, or throw `NotLeaderError`. */
+export type Elsewhere = 'skip' | 'throw';
 
 interface Settings {
   readonly elsewhere: Elsewhere;
@@ -43,10 +45,6 @@ const ONLY_LEADER_OPTIONS = new OptionTable<OnlyLeaderOptions, Settings>(
   },
 );
 
-type MayBeSkipped<Method extends PromiseMethod, Options> = Options extends { elsewhere: 'throw' }
-  ? unknown
-  : MayResolveToUndefined<Method, { aSkippedCallResolvesToUndefined: never }>;
-
 /**
  * Runs the method only in the process that leads. The application stands for the leadership from its start.
  *
@@ -59,16 +57,10 @@ type MayBeSkipped<Method extends PromiseMethod, Options> = Options extends { els
  */
 export function OnlyLeader<const Name extends string, const Options extends OnlyLeaderOptions = OnlyLeaderOptions>(
   name: Name,
-  options?: Options,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> & IsFixedName<Name> & MayBeSkipped<Method, Options>,
-) => void;
-export function OnlyLeader(
-  name: string,
-  options: OnlyLeaderOptions = {},
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  // Inferred as a whole, so that options of type `any` pass.
+  options?: Options & OnlyLeaderOptions,
+): CheckedMethodDecorator<'OnlyLeader', Name, [], Options>;
+export function OnlyLeader(name: string, options: OnlyLeaderOptions = {}): MethodDecoration {
   leaderLockName(name);
   const given = primitiveOption.object('options', options, 'an object of options');
   const { elsewhere, lease, backend } = ONLY_LEADER_OPTIONS.settings(given);
@@ -82,11 +74,8 @@ export function OnlyLeader(
   };
 }
 
-/** What a method does in a process that does not lead: resolve to `undefined`, or throw `NotLeaderError`. */
-export type Elsewhere = 'skip' | 'throw';
-
 /** Runs the method in the process that leads. Stands for the leadership, if the process does not yet. */
-export class OnlyLeaderInterceptor implements MethodInterceptor {
+class OnlyLeaderInterceptor implements MethodInterceptor {
   constructor(
     private readonly name: string,
     private readonly options: CandidateOptions,

@@ -1,21 +1,21 @@
-import { type Observable, defer, EMPTY, from, isObservable, of, switchMap } from 'rxjs';
+import { defer, EMPTY, from, isObservable, of, switchMap, type Observable } from 'rxjs';
 import { PrimitiveConfigError, PrimitiveKeyError, RateLimitExceededError } from '../errors/primitive-errors.js';
-import {
-  RATE_LIMITS,
-  type MethodCall,
-  type MethodInterceptor,
-  mockedService,
-  serviceOf,
-} from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { rateLimitSettings, type RateLimitOptions } from '../primitives/rate-limit/rate-limit-options.js';
+import {
+  RATE_LIMITS,
+  mockedService,
+  serviceOf,
+  type MethodCall,
+  type MethodInterceptor,
+} from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import { requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import type { MayResolveToUndefined, TakesArguments } from './method.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import { undeclaredObservable } from './holding.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred, HoldableMethod } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
 
@@ -29,13 +29,18 @@ export type RateLimitedOptions = RateLimitOptions & {
   onLimit?: OnLimit;
 };
 
-/** A method whose calls can be limited: it ends later than it returns. */
-export type LimitableMethod = (...args: never[]) => Promise<unknown> | Observable<unknown>;
+/** The argument of `onLimit`. */
+export interface LimitedCall {
+  readonly key: string;
+  readonly args: readonly unknown[];
+  readonly error: RateLimitExceededError;
+}
 
-/** `'skip'` needs a method that may resolve to `undefined`. */
-type MayBeSkipped<Method extends LimitableMethod, Options> = Options extends { onLimit: 'skip' }
-  ? MayResolveToUndefined<Method, { onLimitSkipNeedsAMethodThatMayResolveToUndefined: never }>
-  : unknown;
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
+
+/** A method whose calls can be limited: it ends later than it returns. */
+export type LimitableMethod = HoldableMethod;
 
 /**
  * Runs the method only as often as the limit allows, over all processes.
@@ -51,25 +56,14 @@ type MayBeSkipped<Method extends LimitableMethod, Options> = Options extends { o
 export function RateLimit<
   const Key extends string = never,
   Arguments extends unknown[] = [],
-  const Options extends RateLimitedOptions = RateLimitedOptions,
+  const Options extends Pick<RateLimitedOptions, 'onLimit'> = RateLimitedOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options: Options,
-): <Method extends LimitableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    MayBeSkipped<Method, Options>,
-) => void;
-export function RateLimit(
-  key: string | ((...args: never[]) => string),
-  given: RateLimitedOptions,
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+  options: RateLimitedOptions & Inferred<Options, 'onLimit'>,
+): CheckedMethodDecorator<'RateLimit', Key, Arguments, Options>;
+export function RateLimit(key: string | ((...args: never[]) => string), given: RateLimitedOptions): MethodDecoration {
   const { onLimit = 'throw', ...limits } = primitiveOption.object('options', given, 'a limit') as RateLimitedOptions;
-  requireOnLimit(onLimit);
+  requireReaction('onLimit', onLimit, primitiveOption);
   rateLimitSettings(limits);
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
   return (target, propertyKey, descriptor) => {
@@ -82,23 +76,8 @@ export function RateLimit(
   };
 }
 
-function requireOnLimit(onLimit: unknown): void {
-  if (onLimit === 'throw' || onLimit === 'skip' || typeof onLimit === 'function') return;
-  throw primitiveOption.refused('onLimit', onLimit, "'throw', 'skip' or a function");
-}
-
-/** The argument of `onLimit`. */
-export interface LimitedCall {
-  readonly key: string;
-  readonly args: readonly unknown[];
-  readonly error: RateLimitExceededError;
-}
-
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
-
 /** Takes of the limit, and runs the method if it may run. */
-export class RateLimitInterceptor implements MethodInterceptor {
+class RateLimitInterceptor implements MethodInterceptor {
   constructor(
     private readonly keyOf: (args: readonly unknown[]) => string,
     private readonly options: RateLimitOptions,

@@ -1,12 +1,11 @@
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
-import { JOBS, type MethodCall, type MethodInterceptor, serviceOf } from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { withTemplate } from '../options/fixed-options.js';
 import { scheduleOf, type ScheduleOptions } from '../primitives/schedule/schedule-options.js';
-import type { IsFixedName } from './key-template.types.js';
-import type { MayResolveToUndefined, PromiseMethod } from './method.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { JOBS, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
 
 const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
 
@@ -25,13 +24,7 @@ const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
 export function ScheduledLock<const Name extends string>(
   name: Name,
   options: ScheduleOptions,
-): <Method extends PromiseMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    IsFixedName<Name> &
-    MayResolveToUndefined<Method, { aSkippedRunResolvesToUndefined: never }>,
-) => void {
+): CheckedMethodDecorator<'ScheduledLock', Name, [], ScheduleOptions> {
   scheduleOf(name, options);
   const interceptor = new ScheduledLockInterceptor(name, withTemplate(options, name));
   return (target, propertyKey, descriptor) => {
@@ -43,7 +36,7 @@ export function ScheduledLock<const Name extends string>(
 }
 
 /** Runs the method where the name of the job is free, and resolves to `undefined` elsewhere. */
-export class ScheduledLockInterceptor implements MethodInterceptor {
+class ScheduledLockInterceptor implements MethodInterceptor {
   constructor(
     private readonly name: string,
     private readonly options: ScheduleOptions,

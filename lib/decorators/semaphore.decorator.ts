@@ -1,15 +1,15 @@
-import { SEMAPHORES, type MethodCall, serviceOf } from '../wiring/injected-services.js';
-import { injectProperty } from '../wiring/instance-adopter.js';
 import { PrimitiveConfigError, PrimitiveKeyError, SemaphoreTimeoutError } from '../errors/primitive-errors.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
-import { semaphoreSettings, type SemaphoreOptions } from '../primitives/semaphore/semaphore-options.js';
-import type { EndsWithItsResult, HoldableMethod, MayBeSkipped, TakesArguments } from './method.types.js';
-import { singleKeyFunction, templateNamed } from './key-template.js';
-import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
-import { requireOnBusy, eitherOf, HoldingInterceptor, type BusyMethodCall } from './holding.js';
 import type { Permit } from '../primitives/semaphore/held-permit.js';
+import { semaphoreSettings, type SemaphoreOptions } from '../primitives/semaphore/semaphore-options.js';
+import { SEMAPHORES, serviceOf, type MethodCall } from '../wiring/injected-services.js';
+import { injectProperty } from '../wiring/instance-adopter.js';
+import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
+import { singleKeyFunction, templateNamed } from './key-template.js';
+import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import type { Inferred } from './method.types.js';
 
 const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
 
@@ -22,6 +22,12 @@ export interface SemaphoreMethodOptions extends SemaphoreOptions {
    */
   onBusy?: OnNoPermit;
 }
+
+/** The argument of `onBusy`. */
+export interface NoPermitCall extends BusyMethodCall<SemaphoreTimeoutError> {}
+
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+export type OnNoPermit = 'throw' | 'skip' | ((busy: NoPermitCall) => unknown);
 
 /**
  * Runs at most `permits` calls of the method for each key at a time, over all processes; further calls wait their turn.
@@ -40,27 +46,18 @@ export interface SemaphoreMethodOptions extends SemaphoreOptions {
 export function Semaphore<
   const Key extends string = never,
   Arguments extends unknown[] = [],
-  const Options extends SemaphoreMethodOptions = SemaphoreMethodOptions,
+  const Options extends Pick<SemaphoreMethodOptions, 'onBusy'> = SemaphoreMethodOptions,
 >(
   key: Key | ((...args: Arguments) => string),
-  options: Options,
-): <Method extends HoldableMethod>(
-  target: object,
-  propertyKey: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method> &
-    EndsWithItsResult<Method, { thePermitCannotCoverWhatThisPromiseResolvesTo: never }> &
-    FitsKeyTemplate<Method, Key> &
-    YieldsOneKey<Key> &
-    TakesArguments<Method, Arguments> &
-    MayBeSkipped<Method, Options>,
-) => void;
+  options: SemaphoreMethodOptions & Inferred<Options, 'onBusy'>,
+): CheckedMethodDecorator<'Semaphore', Key, Arguments, Options>;
 export function Semaphore(
   key: string | ((...args: never[]) => string),
   options: SemaphoreMethodOptions,
-): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
+): MethodDecoration {
   const given = primitiveOption.object('options', options, 'an object of semaphore options, such as { permits: 3 }');
   const { onBusy = 'throw', ...semaphore } = given as SemaphoreMethodOptions;
-  requireOnBusy(onBusy, primitiveOption);
+  requireReaction('onBusy', onBusy, primitiveOption);
   semaphoreSettings(semaphore);
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
   return (target, propertyKey, descriptor) => {
@@ -73,14 +70,8 @@ export function Semaphore(
   };
 }
 
-/** The argument of `onBusy`. */
-export interface NoPermitCall extends BusyMethodCall<SemaphoreTimeoutError> {}
-
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-export type OnNoPermit = 'throw' | 'skip' | ((busy: NoPermitCall) => unknown);
-
 /** Takes a permit, runs the method, gives it back. The method never runs without a permit. */
-export class SemaphoreInterceptor extends HoldingInterceptor<Permit, SemaphoreTimeoutError> {
+class SemaphoreInterceptor extends HoldingInterceptor<Permit, SemaphoreTimeoutError> {
   constructor(
     private readonly keyOf: (args: readonly unknown[]) => string,
     private readonly options: SemaphoreOptions,
@@ -90,8 +81,7 @@ export class SemaphoreInterceptor extends HoldingInterceptor<Permit, SemaphoreTi
   }
 
   protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (permit: Permit) => Promise<T>): Promise<T> {
-    const options = left ? { ...this.options, signal: eitherOf(left, this.options.signal) } : this.options;
-    return serviceOf(SEMAPHORES, call).withPermit(this.keyOf(call.args), options, body);
+    return serviceOf(SEMAPHORES, call).withPermit(this.keyOf(call.args), untilLeft(this.options, left), body);
   }
 
   protected isBusy(error: unknown): error is SemaphoreTimeoutError {

@@ -150,7 +150,12 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     return this.inspection.list(pattern, options);
   }
 
-  /** @throws LockBackendError when the backend fails */
+  /**
+   * Whether anybody holds the name, be it a foreign client. The answer may be out of date when it arrives: to take the
+   * name only if it is free, use `tryAcquire`.
+   *
+   * @throws LockBackendError when the backend fails
+   */
   async isLocked(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<boolean> {
     return (await this.inspect(key, options)) !== null;
   }

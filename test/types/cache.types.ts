@@ -11,10 +11,21 @@ interface Product {
 }
 
 const shared: CachedOptions = { ttl: '1h' };
+const tagged = { ttl: '1h', tags: ['product:<0>'] } as const;
+declare const untold: any;
 
 export class CachedAccepted {
   @Cached('shared', shared)
   async sharedOptions(): Promise<void> {}
+
+  @Cached('shared', { ...shared, ttl: '2h', lock: { lease: '1s', wait: '2s' } })
+  async spreadOptions(): Promise<void> {}
+
+  @Cached('shared', untold)
+  async withUntoldOptions(): Promise<void> {}
+
+  @Cached('product:<0>', tagged)
+  async taggedElsewhere(_id: number): Promise<void> {}
 
   @Cached('product:<0>')
   async argument(_id: number): Promise<string> {
@@ -67,6 +78,10 @@ export class CachedAccepted {
 }
 
 export class CachedRefused {
+  // @ts-expect-error the tag names an object
+  @Cached('shared', tagged)
+  async taggedElsewhere(_product: Product): Promise<void> {}
+
   // @ts-expect-error a sync method would become async
   @Cached('product:<0>')
   sync(_id: number): string {

@@ -2,6 +2,8 @@
 import { DistributedLock, fixedDelay, type Lock, type LockService } from 'nest-redis-lock';
 import type { Observable } from 'rxjs';
 
+declare const untold: any;
+
 export class Accepted {
   @DistributedLock('order:<0>')
   async promise(_id: string): Promise<number> {
@@ -36,6 +38,11 @@ export class Accepted {
 
   @DistributedLock('job', { ttl: '1.5m', wait: '250ms', maxHold: '2h', renew: { interval: '10s', timeout: 500 } })
   async durations(): Promise<void> {}
+
+  @DistributedLock('job', untold)
+  async withUntoldOptions(): Promise<number> {
+    return 1;
+  }
 
   @DistributedLock('job', { mode: 'read' })
   async reads(): Promise<void> {}

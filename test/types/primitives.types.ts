@@ -15,6 +15,8 @@ import type { Observable } from 'rxjs';
 
 const SCHEDULE = { atMostFor: '10m', atLeastFor: '30s' } as const;
 
+declare const untold: any;
+
 export class ScheduleAccepted {
   @ScheduledLock('nightly', SCHEDULE)
   async job(): Promise<void> {}
@@ -29,6 +31,11 @@ export class ScheduleAccepted {
 
   @OnlyLeader('restock', { elsewhere: 'throw', lease: '5s' })
   async thrown(): Promise<number> {
+    return 1;
+  }
+
+  @OnlyLeader('restock', untold)
+  async withUntoldOptions(): Promise<number> {
     return 1;
   }
 }
@@ -188,6 +195,16 @@ export class RateLimitAccepted {
 }
 
 export class RateLimitRefused {
+  // @ts-expect-error a skipped call would resolve to undefined
+  @RateLimit('user:<0>', { limits: [{ limit: 1, per: '1s' }], onLimit: 'skip' })
+  async severalSkipped(_id: string): Promise<number> {
+    return 1;
+  }
+
+  // @ts-expect-error one limit, or several
+  @RateLimit('user:<0>', { limits: [{ limit: 1, per: '1s' }], limit: 1, per: '1s' })
+  async both(_id: string): Promise<void> {}
+
   // @ts-expect-error a sync method would become async
   @RateLimit('user:<0>', TEN)
   sync(_id: string): number {

@@ -81,10 +81,12 @@ export interface LockOptions {
 /** `renew` of `LockOptions`. */
 export interface RenewOptions {
   /**
-   * At least 10 ms, and less than two thirds of `ttl`, so that a failed renewal can be repeated. @default ttl / 3
+   * The time from the send of the last confirmed renewal to the next one. At least 10 ms, and less than two thirds of
+   * `ttl`, so that a failed renewal can be repeated.
+   * @default ttl / 3
    */
   interval?: Duration;
-  /** @default the lesser of `commandTimeout` and `ttl / 4` */
+  /** How long one renewal may take before it is sent again. @default the lesser of `commandTimeout` and `ttl / 4` */
   timeout?: Duration;
 }
 

@@ -44,6 +44,7 @@ export interface TakeOptions {
 
 /** One limit. */
 export interface OneRateLimit extends RateLimitRule, TakeOptions {
+  /** Several limits of one key, in the place of `limit`, `per` and `burst`. */
   limits?: never;
 }
 
@@ -51,8 +52,11 @@ export interface OneRateLimit extends RateLimitRule, TakeOptions {
 export interface SeveralRateLimits extends TakeOptions {
   /** One to eight limits. */
   limits: readonly RateLimitRule[];
+  /** Each of the `limits` has its own. */
   limit?: never;
+  /** Each of the `limits` has its own. */
   per?: never;
+  /** Each of the `limits` has its own. */
   burst?: never;
 }
 
