@@ -67,7 +67,7 @@ export const CACHE: InjectedService<CacheService> = {
   NotWiredError: CacheNotWiredError,
 };
 
-/** Their errors are one family. */
+/** The errors of the services below, which are all primitives. */
 const PRIMITIVE = { ConfigError: PrimitiveConfigError, NotWiredError: PrimitiveNotWiredError };
 
 export const JOBS: InjectedService<ScheduledJobs> = {
