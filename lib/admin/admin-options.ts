@@ -1,4 +1,4 @@
-import { type CanActivate, type ModuleMetadata, type Type, BadRequestException } from '@nestjs/common';
+import { BadRequestException, type CanActivate, type ModuleMetadata, type Type } from '@nestjs/common';
 import { instance } from '../options/checks.js';
 import { lockOption } from '../options/option-checks.js';
 import { OptionTable, settingOf } from '../options/option-table.js';

@@ -1,22 +1,10 @@
-import {
-  BadRequestException,
-  Delete,
-  Get,
-  Header,
-  Inject,
-  NotFoundException,
-  Query,
-  Controller,
-  Module,
-  UseGuards,
-  type DynamicModule,
-} from '@nestjs/common';
-import type { CacheKeyInfo } from '../cache/operations.js';
+import { BadRequestException, Delete, Get, Header, Inject, NotFoundException, Query, Controller, Module, UseGuards, type DynamicModule } from '@nestjs/common';
 import { CacheService } from '../cache/cache.service.js';
+import type { CacheKeyInfo } from '../cache/operations.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 import { LockService } from '../lock/lock.service.js';
-import { AdminQuery, type GivenQuery, lockAdminSettings, type LockAdminOptions } from './admin-options.js';
+import { AdminQuery, lockAdminSettings, type GivenQuery, type LockAdminOptions } from './admin-options.js';
 import { endless, fieldsOf, type LockFields } from './lock-fields.js';
 
 /** What the options or the key of a request got wrong. */

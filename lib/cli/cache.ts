@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
-import { EXIT, UsageError, type GlobalOptions } from './options.js';
 import { endless } from '../admin/lock-fields.js';
-import { duration, print, fieldTable, visible } from './tables.js';
+import { EXIT, UsageError, type GlobalOptions } from './options.js';
 import { withServices, type Services } from './services.js';
+import { duration, print, fieldTable, visible } from './tables.js';
 
 interface InvalidateOptions extends GlobalOptions {
   readonly tag: readonly string[];

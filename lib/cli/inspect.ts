@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
-import { EXIT, type GlobalOptions, limitOption } from './options.js';
 import { fieldsOf, type LockFields } from '../admin/lock-fields.js';
-import { duration, print, fieldTable, queueOf, visible, lockTable } from './tables.js';
-import { withServices } from './services.js';
 import type { LockService } from '../lock/lock.service.js';
+import { EXIT, limitOption, type GlobalOptions } from './options.js';
+import { withServices } from './services.js';
+import { duration, print, fieldTable, queueOf, visible, lockTable } from './tables.js';
 
 export function addInspectCommand(root: Command): void {
   root

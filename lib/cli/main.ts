@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 import { createRequire } from 'node:module';
+import { Logger } from '@nestjs/common';
 import { Command, CommanderError } from 'commander';
 import { addCacheCommands } from './cache.js';
 import { addInspectCommand, addListCommand } from './inspect.js';
+import { addGlobalOptions, EXIT, exitCodeOf, lineOf } from './options.js';
 import { addReleaseCommand } from './release.js';
 import { addWatchCommand } from './watch.js';
-import { addGlobalOptions, EXIT, exitCodeOf, lineOf } from './options.js';
-import { Logger } from '@nestjs/common';
 
 const EXIT_CODES = `
 Exit codes: 0 done; 1 not found, or refused; 2 wrong usage; 3 the store does not serve.

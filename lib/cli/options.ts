@@ -1,4 +1,4 @@
-import { Option, type Command, InvalidArgumentError, CommanderError } from 'commander';
+import { Option, InvalidArgumentError, CommanderError, type Command } from 'commander';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 

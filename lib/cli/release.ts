@@ -1,11 +1,11 @@
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
-import type { LockService } from '../lock/lock.service.js';
-import type { LockInfo } from '../lock/hold/lock.js';
-import { EXIT, type GlobalOptions } from './options.js';
 import { fieldsOf } from '../admin/lock-fields.js';
-import { print, holderOf, visible } from './tables.js';
+import type { LockInfo } from '../lock/hold/lock.js';
+import type { LockService } from '../lock/lock.service.js';
+import { EXIT, type GlobalOptions } from './options.js';
 import { withServices } from './services.js';
+import { print, holderOf, visible } from './tables.js';
 
 interface ReleaseOptions extends GlobalOptions {
   readonly yes?: true;

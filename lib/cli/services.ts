@@ -1,15 +1,15 @@
+import type { Cluster } from 'ioredis';
+import { ioredis } from '../backends/redis/connection/ioredis.js';
 import { redis } from '../backends/redis/redis-backend.js';
 import { openCacheEngine, CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
+import type { LockBackend } from '../contracts/lock-backend.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockService } from '../lock/lock.service.js';
+import type { RedisConnection } from '../options/redis-connection.js';
 import { openCacheStore } from '../redis-lock.module.js';
 import { resolveModuleOptions } from '../redis-lock.options.js';
-import { type GlobalOptions, UsageError, type BackendName } from './options.js';
-import type { Cluster } from 'ioredis';
-import { ioredis } from '../backends/redis/connection/ioredis.js';
-import type { LockBackend } from '../contracts/lock-backend.js';
-import type { RedisConnection } from '../options/redis-connection.js';
+import { UsageError, type GlobalOptions, type BackendName } from './options.js';
 
 /** How long (ms) one command may take: longer than in an application, where callers wait. */
 const COMMAND_TIMEOUT = 5_000;

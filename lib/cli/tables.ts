@@ -1,7 +1,7 @@
 import Table from 'cli-table3';
+import ms from 'ms';
 import type { LockFields } from '../admin/lock-fields.js';
 import type { LockWaiter } from '../lock/hold/lock.js';
-import ms from 'ms';
 
 const COLUMNS = ['name', 'label', 'host', 'pid', 'held for', 'ttl left', 'token', 'waiting'];
 /** Of names, labels and tokens, numbers and times stand to the right. */

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InvalidArgumentError, type Command } from 'commander';
-import { parseDuration } from '../options/checks.js';
-import type { LockService } from '../lock/lock.service.js';
-import { lineOf, type GlobalOptions, limitOption } from './options.js';
 import type { LockFields } from '../admin/lock-fields.js';
-import { lockTable } from './tables.js';
-import { withServices } from './services.js';
+import type { LockService } from '../lock/lock.service.js';
+import { parseDuration } from '../options/checks.js';
 import { heldLocks } from './inspect.js';
+import { lineOf, limitOption, type GlobalOptions } from './options.js';
+import { withServices } from './services.js';
+import { lockTable } from './tables.js';
 
 interface WatchOptions extends GlobalOptions {
   readonly interval: number;

@@ -7,6 +7,8 @@ import {
 } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 
+/** What the library has to know of a response and of the handler that answers: on Express and Fastify alike. */
+
 /** The value of a response header. */
 type HeaderValue = number | string | readonly string[];
 
@@ -29,6 +31,9 @@ export function isSent({ headersSent, sent }: HttpResponse): boolean {
   return headersSent ?? sent ?? false;
 }
 
+/** Nest describes a parameter under its type and index. */
+const TAKES_RESPONSE = new RegExp(`^(?:${RouteParamtypes.RESPONSE}|${RouteParamtypes.NEXT}):`);
+
 /**
  * Whether a handler answers by `@Res()` or `@Next()` itself. Nest then sends nothing, also if an interceptor returns a
  * body in the place of the handler, so the request would never be answered.
@@ -38,9 +43,6 @@ export function answersItself(controller: object, handler: string | symbol): boo
   const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;
   return Object.keys(parameters).some((key) => TAKES_RESPONSE.test(key));
 }
-
-/** Nest describes a parameter under its type and index. */
-const TAKES_RESPONSE = new RegExp(`^(?:${RouteParamtypes.RESPONSE}|${RouteParamtypes.NEXT}):`);
 
 type Place = object & { readonly name: string };
 

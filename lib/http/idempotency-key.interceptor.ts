@@ -14,7 +14,7 @@ import { IdempotencyHeaderError } from '../errors/idempotency-errors.js';
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { encodeKeyPart, whyNotAKeyPart } from '../keys/key-part.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
-import { answersItself, isSent, type HttpResponse, hostAndVersion } from './http-response.js';
+import { answersItself, isSent, hostAndVersion, type HttpResponse } from './http-response.js';
 import {
   idempotencyKeyRules,
   type IdempotencyKeyOptions,
@@ -162,7 +162,7 @@ const BARE = /^[\x21\x23-\x2b\x2d-\x7e]+$/;
  *
  * @throws IdempotencyHeaderError for a header that cannot be read
  */
-export function idempotencyKeyOf(headers: Readonly<Record<string, unknown>>): string | undefined {
+function idempotencyKeyOf(headers: Readonly<Record<string, unknown>>): string | undefined {
   const given = headers[HEADER];
   if (given === undefined) return undefined;
   const text = typeof given === 'string' ? given.trim() : '';

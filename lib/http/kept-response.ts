@@ -1,4 +1,4 @@
-import { type CacheSerializer, typedSerializer } from '../cache/values/serializers.js';
+import { typedSerializer, type CacheSerializer } from '../cache/values/serializers.js';
 import type { HttpResponse } from './http-response.js';
 
 /** What is kept of an answer. */

@@ -1,10 +1,10 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, type Observable } from 'rxjs';
-import { LockBackends } from '../lock/line/lock-backends.js';
 import { HttpError, logOnce } from '../errors/http-error.js';
 import { LockTimeoutError } from '../errors/lock-errors.js';
 import { PrimitiveError } from '../errors/primitive-errors.js';
+import { LockBackends } from '../lock/line/lock-backends.js';
 
 /** In seconds. */
 const LONGEST_RETRY_AFTER = 30;

@@ -1,8 +1,8 @@
 import { SetMetadata, type ExecutionContext } from '@nestjs/common';
 import { callable, instance, trueOrFalse } from '../options/checks.js';
+import { fixedOptions } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { OptionTable, settingOf } from '../options/option-table.js';
-import { fixedOptions } from '../options/fixed-options.js';
 import { rateLimitSettings, type RateLimitOptions } from '../primitives/rate-limit/rate-limit-options.js';
 import type { ClientKey } from './client-key.js';
 

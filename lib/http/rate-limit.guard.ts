@@ -6,13 +6,13 @@ import { encodeKeyPart } from '../keys/key-part.js';
 import type { RateLimitDecision, RateLimitState } from '../primitives/rate-limit/rate-limit-decision.js';
 import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
 import { clientOf, type LimitedRequest } from './client-key.js';
+import { placeOf } from './http-response.js';
 import {
   policySettings,
   RATE_LIMIT_POLICY,
   type RateLimitPolicyOptions,
   type RateLimitPolicySettings,
 } from './rate-limit-policy.js';
-import { placeOf } from './http-response.js';
 
 interface NamedPolicy {
   readonly policy: RateLimitPolicySettings;
@@ -69,7 +69,7 @@ export class RateLimitGuard implements CanActivate {
     const { policy, name } = found;
     if (isCounted(context.switchToHttp().getRequest<object>(), policy)) return true;
     const { allowed, decidedBy, retryAfter, states, limit } = await this.take(context, found);
-    if (policy.headers && decidedBy !== 'nobody') this.send(context, { ...rateLimitFields(name, states) });
+    if (policy.headers && decidedBy !== 'nobody') this.send(context, rateLimitFields(name, states));
     if (allowed) return true;
     this.send(context, { 'Retry-After': String(seconds(retryAfter)) });
     throw new RateLimitExceededError(name, limit, retryAfter);
@@ -116,12 +116,6 @@ function isCounted(request: object, policy: RateLimitPolicySettings): boolean {
   return false;
 }
 
-/** The values of the header fields of one policy. */
-export interface RateLimitFields {
-  readonly 'RateLimit-Policy': string;
-  readonly RateLimit: string;
-}
-
 /**
  * The header fields of draft-ietf-httpapi-ratelimit-headers-11, as lists of structured fields (RFC 9651), one item for
  * each limit; several are numbered in the order of the policy:
@@ -131,7 +125,7 @@ export interface RateLimitFields {
  * - `RateLimit: "api";r=42;t=1`: the units remaining, and the seconds until one more is there, rounded up: until then
  *   the client can use no more than `r`.
  */
-export function rateLimitFields(policy: string, states: readonly RateLimitState[]): RateLimitFields {
+function rateLimitFields(policy: string, states: readonly RateLimitState[]): Readonly<Record<string, string>> {
   const named = states.map((state, index) => ({
     state,
     name: quoted(states.length === 1 ? policy : `${policy}-${index + 1}`),
@@ -150,7 +144,7 @@ export function rateLimitFields(policy: string, states: readonly RateLimitState[
 }
 
 /** Whole seconds, rounded up, so that a client never comes too early. */
-export function seconds(milliseconds: number): number {
+function seconds(milliseconds: number): number {
   return Math.ceil(milliseconds / 1_000);
 }
 

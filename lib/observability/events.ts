@@ -1,14 +1,14 @@
 import { Injectable, Logger } from '@nestjs/common';
-import { cacheChannels, type CacheEventTypes } from '../events/cache-channels.js';
 import { LimitedLog } from '../errors/limited-log.js';
-import { EventStream } from './event-stream.js';
-import { lockChannels, type LockEventTypes } from '../events/lock-channels.js';
+import { cacheChannels, type CacheEventTypes } from '../events/cache-channels.js';
 import { idempotencyChannels, type IdempotencyEventTypes } from '../events/idempotency-channels.js';
 import { latchChannels, type LatchEventTypes } from '../events/latch-channels.js';
 import { leaderChannels, type LeaderEventTypes } from '../events/leader-channels.js';
+import { lockChannels, type LockEventTypes } from '../events/lock-channels.js';
 import { rateLimitChannels, type RateLimitEventTypes } from '../events/rate-limit-channels.js';
 import { scheduleChannels, type ScheduleEventTypes } from '../events/schedule-channels.js';
 import { semaphoreChannels, type SemaphoreEventTypes } from '../events/semaphore-channels.js';
+import { EventStream } from './event-stream.js';
 
 /** What happens in the caches of this process. Provided by `RedisLockModule`. */
 @Injectable()

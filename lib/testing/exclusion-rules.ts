@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { rule, type Rule, ProtectedResource } from './stage.js';
+import { rule, ProtectedResource, type Rule } from './stage.js';
 
 /** What callers see of the backend through `LockService`. */
 export const EXCLUSION_RULES: readonly Rule[] = [

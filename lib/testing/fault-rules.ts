@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockService } from '../lock/lock.service.js';
-import { ruleUnder, type Rule, ProtectedResource, type Stage } from './stage.js';
+import { ruleUnder, ProtectedResource, type Rule, type Stage } from './stage.js';
 
 /** What holds while the store fails. */
 export const FAULT_RULES: readonly Rule[] = [

@@ -1,10 +1,10 @@
-import { casesOf, type LockBackendCase, type LockBackendWorld } from './stage.js';
 import { EXCLUSION_RULES } from './exclusion-rules.js';
 import { FAULT_RULES } from './fault-rules.js';
 import { GRANT_RULES } from './grant-rules.js';
 import { NAME_RULES, ROLE_RULES } from './name-rules.js';
 import { QUEUE_RULES } from './queue-rules.js';
 import { READ_RULES } from './read-rules.js';
+import { casesOf, type LockBackendCase, type LockBackendWorld } from './stage.js';
 import { TOKEN_RULES } from './token-rules.js';
 
 /**

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { rule, type Rule } from './stage.js';
-import { granted } from './grant-rules.js';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { granted } from './grant-rules.js';
+import { rule, type Rule } from './stage.js';
 import { promiseOf } from './store-client.js';
 
 /** Endings that make a different name of each, whatever the store makes of case, blanks and separators. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { rule, type Rule, type Stage } from './stage.js';
 import { granted } from './grant-rules.js';
+import { rule, type Rule, type Stage } from './stage.js';
 import { promiseOf, type GrantMessage, type StoreClient } from './store-client.js';
 
 /** The queue at the store; a store without one must refuse `order: 'fifo'`. */

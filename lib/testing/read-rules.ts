@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { promiseOf, type StoreClient } from './store-client.js';
-import { rule, type Rule, type Stage } from './stage.js';
 import { granted } from './grant-rules.js';
+import { rule, type Rule, type Stage } from './stage.js';
+import { promiseOf, type StoreClient } from './store-client.js';
 
 /** Tickets that read, where the backend keeps read locks; otherwise the service refuses them. */
 export const READ_RULES: readonly Rule[] = [

@@ -1,11 +1,11 @@
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockBackend } from '../contracts/lock-backend.js';
-import type { LockService } from '../lock/lock.service.js';
-import { testServices } from './wire.js';
-import { StoreClient } from './store-client.js';
-import assert from 'node:assert/strict';
 import type { Lock } from '../lock/hold/lock.js';
+import type { LockService } from '../lock/lock.service.js';
+import { StoreClient } from './store-client.js';
+import { testServices } from './wire.js';
 
 /** How long (ms) a case waits for what must come: the machine may be slow. */
 const PATIENCE = 30_000;

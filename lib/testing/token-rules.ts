@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { TokenRange } from '../contracts/lock-backend.js';
-import { rule, type Rule } from './stage.js';
 import { granted } from './grant-rules.js';
+import { rule, type Rule } from './stage.js';
 
 const lastOf = ({ first, count }: TokenRange) => first + count - 1;
 

@@ -1,34 +1,25 @@
-import { MemoryRateLimitStore } from '../backends/memory/memory-primitives.js';
+import { Module, type DynamicModule } from '@nestjs/common';
 import { memory } from '../backends/memory/memory-lock-backend.js';
+import { MemoryRateLimitStore } from '../backends/memory/memory-primitives.js';
 import { CacheEngine } from '../cache/cache-engine.js';
 import { CacheRuntime } from '../cache/cache-runtime.js';
 import { CacheService } from '../cache/cache.service.js';
 import { FirstLevel } from '../cache/values/first-level.js';
 import { isCacheStoreProvider } from '../contracts/cache-store.js';
-import {
-  CACHE,
-  IDEMPOTENCY,
-  JOBS,
-  LEADERS,
-  LOCKS,
-  SEMAPHORES,
-  RATE_LIMITS,
-  type InjectedService,
-} from '../wiring/injected-services.js';
-import { foreignDecoration, twoCopies } from '../wiring/instance-adopter.js';
-import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockConfigError } from '../errors/lock-errors.js';
+import { LockBackends } from '../lock/line/lock-backends.js';
 import { LockService } from '../lock/lock.service.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 import { CountDownLatch } from '../primitives/latch/count-down-latch.js';
 import { LeaderElection } from '../primitives/leader/leader-election.js';
-import { PrimitiveRuntime } from '../primitives/runtime.js';
 import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
+import { PrimitiveRuntime } from '../primitives/runtime.js';
 import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
-import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
-import { Module, type DynamicModule } from '@nestjs/common';
 import { RedisLockModule } from '../redis-lock.module.js';
+import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
+import { CACHE, IDEMPOTENCY, JOBS, LEADERS, LOCKS, SEMAPHORES, RATE_LIMITS, type InjectedService } from '../wiring/injected-services.js';
+import { foreignDecoration, twoCopies } from '../wiring/instance-adopter.js';
 
 /** The services that decorated methods need, and those that a test gives to constructors, without an application. */
 export interface TestServices {

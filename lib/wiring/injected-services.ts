@@ -1,4 +1,5 @@
 import type { Type } from '@nestjs/common';
+import type { Observable } from 'rxjs';
 import { CacheService } from '../cache/cache.service.js';
 import { CacheConfigError, CacheNotWiredError } from '../errors/cache-errors.js';
 import { LockConfigError, LockNotWiredError } from '../errors/lock-errors.js';
@@ -9,7 +10,27 @@ import { LeaderElection } from '../primitives/leader/leader-election.js';
 import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
 import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
-import type { Observable } from 'rxjs';
+
+/** One call of a decorated method, with the method's own arguments. */
+export interface MethodCall {
+  readonly instance: object;
+  /** `Class.method`, for messages. */
+  readonly name: string;
+  readonly args: readonly unknown[];
+  /** Runs the method. */
+  proceed(): unknown;
+}
+
+/**
+ * Around-advice of a decorated method. Not a `NestInterceptor`, because those never see the methods of services, and
+ * get the request and response instead of the arguments.
+ */
+export interface MethodInterceptor {
+  /** For a method that returns a promise. */
+  interceptPromise(call: MethodCall): Promise<unknown>;
+  /** For a method that is declared to return an Observable. Absent if the decorator cannot stand on such a method. */
+  interceptObservable?(call: MethodCall): Observable<unknown>;
+}
 
 /** A service that decorated methods find on their instance. */
 export interface InjectedService<Service> {
@@ -46,14 +67,16 @@ export const CACHE: InjectedService<CacheService> = {
   NotWiredError: CacheNotWiredError,
 };
 
+/** The errors of the services below, which are all primitives. */
+const PRIMITIVE = { ConfigError: PrimitiveConfigError, NotWiredError: PrimitiveNotWiredError };
+
 export const JOBS: InjectedService<ScheduledJobs> = {
   property: Symbol.for('nest-redis-lock:scheduled-jobs'),
   token: ScheduledJobs,
   decorators: '@ScheduledLock',
   instead: 'ScheduledJobs.run()',
   works: (service) => typeof service.run === 'function',
-  ConfigError: PrimitiveConfigError,
-  NotWiredError: PrimitiveNotWiredError,
+  ...PRIMITIVE,
 };
 
 export const IDEMPOTENCY: InjectedService<IdempotencyService> = {
@@ -62,8 +85,7 @@ export const IDEMPOTENCY: InjectedService<IdempotencyService> = {
   decorators: '@Idempotent',
   instead: 'IdempotencyService.run()',
   works: (service) => typeof service.run === 'function',
-  ConfigError: PrimitiveConfigError,
-  NotWiredError: PrimitiveNotWiredError,
+  ...PRIMITIVE,
 };
 
 export const LEADERS: InjectedService<LeaderElection> = {
@@ -72,8 +94,7 @@ export const LEADERS: InjectedService<LeaderElection> = {
   decorators: '@OnlyLeader',
   instead: 'LeaderElection.join()',
   works: (service) => typeof service.candidacyFor === 'function',
-  ConfigError: PrimitiveConfigError,
-  NotWiredError: PrimitiveNotWiredError,
+  ...PRIMITIVE,
 };
 
 export const SEMAPHORES: InjectedService<SemaphoreService> = {
@@ -82,8 +103,7 @@ export const SEMAPHORES: InjectedService<SemaphoreService> = {
   decorators: '@Semaphore',
   instead: 'SemaphoreService.withPermit()',
   works: (service) => typeof service.withPermit === 'function',
-  ConfigError: PrimitiveConfigError,
-  NotWiredError: PrimitiveNotWiredError,
+  ...PRIMITIVE,
 };
 
 export const RATE_LIMITS: InjectedService<RateLimiter> = {
@@ -92,8 +112,7 @@ export const RATE_LIMITS: InjectedService<RateLimiter> = {
   decorators: '@RateLimit',
   instead: 'RateLimiter.take()',
   works: (service) => typeof service.take === 'function',
-  ConfigError: PrimitiveConfigError,
-  NotWiredError: PrimitiveNotWiredError,
+  ...PRIMITIVE,
 };
 
 /** All of them; each service has `closed`: whether its application has ended. */
@@ -129,25 +148,4 @@ export function mockedService({ token, NotWiredError }: InjectedService<unknown>
     `${name} did not run: its ${token.name} is a mock that did not call the function it was given. Import ` +
       `RedisLockTestingModule instead of mocking ${token.name}, or let the mock call that function`,
   );
-}
-
-/** One call of a decorated method, with the method's own arguments. */
-export interface MethodCall {
-  readonly instance: object;
-  /** `Class.method`, for messages. */
-  readonly name: string;
-  readonly args: readonly unknown[];
-  /** Runs the method. */
-  proceed(): unknown;
-}
-
-/**
- * Around-advice of a decorated method. Not a `NestInterceptor`, because those never see the methods of services, and
- * get the request and response instead of the arguments.
- */
-export interface MethodInterceptor {
-  /** For a method that returns a promise. */
-  interceptPromise(call: MethodCall): Promise<unknown>;
-  /** For a method that is declared to return an Observable. Absent if the decorator cannot stand on such a method. */
-  interceptObservable?(call: MethodCall): Observable<unknown>;
 }

@@ -1,9 +1,37 @@
+import { fileURLToPath } from 'node:url';
 import { Inject, Injectable, type OnModuleInit, type Type, type DynamicModule } from '@nestjs/common';
 import { DiscoveryService, ModuleRef } from '@nestjs/core';
+import { LockConfigError } from '../errors/lock-errors.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
 import { INJECTED, type InjectedService } from './injected-services.js';
-import { fileURLToPath } from 'node:url';
-import { LockConfigError } from '../errors/lock-errors.js';
+
+/**
+ * How an instance gets the services that its decorated methods need. Nest injects them where it makes the instance; at
+ * the start, the adopter gives them to instances that others have made. Both tell where another copy of this package is
+ * in the way.
+ */
+
+/** Where Nest notes the properties of a class into which it injects. */
+const INJECTED_PROPERTIES = 'self:properties_metadata';
+
+/** Makes Nest inject the service into its property of the class; once. */
+export function injectProperty(target: object, { property, token }: InjectedService<unknown>): void {
+  if (Object.hasOwn(target, property)) return;
+  Object.defineProperty(target, property, { value: undefined, writable: true, configurable: true });
+  Reflect.defineMetadata(property, { token, copy: thisCopy } satisfies Decoration, target);
+  Inject(token)(target, property);
+  // Nest reads the type when it injects. For another copy it would only report that the property is not available.
+  const injected = Reflect.getMetadata(INJECTED_PROPERTIES, target.constructor) as { key: unknown }[] | undefined;
+  const entry = injected?.find(({ key }) => key === property);
+  if (entry) Object.defineProperty(entry, 'type', { enumerable: true, get: () => available(token, target) });
+}
+
+/** @throws LockConfigError if only another copy has a module in an application */
+function available(token: Type, target: object): Type {
+  const other = thisCopy.configured ? undefined : [...copies.values()].find(({ configured }) => configured);
+  if (other) throw new LockConfigError(twoCopies(`The class ${target.constructor.name}`, thisCopy, other));
+  return token;
+}
 
 type Provider = ReturnType<DiscoveryService['getProviders']>[number];
 
@@ -116,7 +144,6 @@ interface Decoration {
 }
 
 const COPIES = Symbol.for('nest-redis-lock:copies');
-const INJECTED_PROPERTIES = 'self:properties_metadata';
 
 const copies = ((globalThis as { [COPIES]?: Map<string, PackageCopy> })[COPIES] ??= new Map());
 const thisCopy: PackageCopy = { path: folderOfThisPackage(), configured: false };
@@ -134,18 +161,6 @@ export function notedAtBoot(definition: DynamicModule): DynamicModule {
   };
 }
 
-/** Makes Nest inject the service into its property of the class; once. */
-export function injectProperty(target: object, { property, token }: InjectedService<unknown>): void {
-  if (Object.hasOwn(target, property)) return;
-  Object.defineProperty(target, property, { value: undefined, writable: true, configurable: true });
-  Reflect.defineMetadata(property, { token, copy: thisCopy } satisfies Decoration, target);
-  Inject(token)(target, property);
-  // Nest reads the type when it injects. For another copy it would only report that the property is not available.
-  const injected = Reflect.getMetadata(INJECTED_PROPERTIES, target.constructor) as { key: unknown }[] | undefined;
-  const entry = injected?.find(({ key }) => key === property);
-  if (entry) Object.defineProperty(entry, 'type', { enumerable: true, get: () => available(token, target) });
-}
-
 /** The token and the copy of an instance's decorators, if they belong to another copy of this package. */
 export function foreignDecoration(
   instance: object,
@@ -161,13 +176,6 @@ export function twoCopies(name: string, decorated: PackageCopy, configured: Pack
     `${name} is decorated with the copy of nest-redis-lock in ${decorated.path}, but RedisLockModule is imported from the copy in ` +
     `${configured.path}; let both import one copy, of the same version`
   );
-}
-
-/** @throws LockConfigError if only another copy has a module in an application */
-function available(token: Type, target: object): Type {
-  const other = thisCopy.configured ? undefined : [...copies.values()].find(({ configured }) => configured);
-  if (other) throw new LockConfigError(twoCopies(`The class ${target.constructor.name}`, thisCopy, other));
-  return token;
 }
 
 /** The build is in its folder `dist`. */

@@ -1,7 +1,7 @@
 import type { DiscoveryService } from '@nestjs/core';
 
 /** A method with `@Cached`, `@CachePut` or `@Idempotent`, as the checks at start-up need it. */
-export interface NotedMethod {
+interface NotedMethod {
   readonly decorator: 'Cached' | 'CachePut' | 'Idempotent';
   readonly property: string | symbol;
   /** `undefined` if a function makes the key. */

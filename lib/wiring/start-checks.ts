@@ -1,13 +1,18 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Inject, Injectable, Logger, type OnModuleInit, type OnApplicationBootstrap } from '@nestjs/common';
 import { DiscoveryService } from '@nestjs/core';
-import { LimitedLog } from '../errors/limited-log.js';
 import { secondsTaken } from '../cache/options/entry-settings.js';
-import { byTemplate, notedMethods, type PresentMethod, prototypesOf } from './noted-methods.js';
-import { LockBackends } from '../lock/line/lock-backends.js';
+import { LimitedLog } from '../errors/limited-log.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
+import { LockBackends } from '../lock/line/lock-backends.js';
 import { LeaderElection } from '../primitives/leader/leader-election.js';
 import type { CandidateOptions } from '../primitives/leader/standing-candidacy.js';
+import { byTemplate, notedMethods, prototypesOf, type PresentMethod } from './noted-methods.js';
+
+/**
+ * What becomes of the decorated methods of an application when it starts: warnings of what is probably a mistake in
+ * caching, in idempotency and in names of backends, and a candidate for each leadership.
+ */
 
 /** Warns at start-up of methods of the application whose caching is probably a mistake. */
 @Injectable()
@@ -21,7 +26,7 @@ export class CachedMethodsCheck implements OnModuleInit {
     for (const method of methods) {
       const { decorator, name, options } = method;
       for (const line of secondsTaken(options)) this.warn(`@${decorator} of ${name}: ${line}`);
-      if (hasOneKeyForAll(method)) {
+      if (isCachedUnderOneKey(method)) {
         this.warn(
           `${name} is cached under one key, "${method.template}", whatever its arguments are: name them in it, as in ` +
             `"${method.template}:<0>"; where the result does not depend on them, give () => '${method.template}'`,
@@ -40,7 +45,7 @@ export class CachedMethodsCheck implements OnModuleInit {
 }
 
 /** A `@CachePut` without placeholders may be meant: `@CachePut('settings')` stores the only value. */
-function hasOneKeyForAll({ decorator, template, parameters }: PresentMethod): boolean {
+function isCachedUnderOneKey({ decorator, template, parameters }: PresentMethod): boolean {
   return decorator === 'Cached' && parameters > 0 && template !== undefined && !template.includes('<');
 }
 
@@ -83,7 +88,7 @@ export class IdempotentMethodsCheck implements OnModuleInit {
           `${names} are idempotent under one key template, "${template}", so each repeats what the other has answered: give ` +
             'each a key of its own',
         );
-      } else if (sharing.some(hasOneKeyForAllOfIdempotentMethodsCheck)) {
+      } else if (sharing.some(isAnsweredUnderOneKey)) {
         this.warn(
           `${names} is idempotent under one key, "${template}", whatever its arguments are, so each call repeats the first: ` +
             `name them in it, as in "${template}:<0>"; where that is meant, give () => '${template}'`,
@@ -98,8 +103,8 @@ export class IdempotentMethodsCheck implements OnModuleInit {
   }
 }
 
-/** With a fingerprint, a call with other arguments is refused. */
-function hasOneKeyForAllOfIdempotentMethodsCheck({ template, parameters, options }: PresentMethod): boolean {
+/** Whether each call repeats the answer of the first. With a fingerprint, one with other arguments is refused. */
+function isAnsweredUnderOneKey({ template, parameters, options }: PresentMethod): boolean {
   return parameters > 0 && !template?.includes('<') && options['fingerprint'] === undefined;
 }
 
@@ -115,7 +120,7 @@ const NOTED_BACKENDS = Symbol('named backends');
 
 /** Called at decoration, with the prototype of the class. */
 export function noteNamedBackend(target: object, noted: NotedBackend): void {
-  Reflect.defineMetadata(NOTED_BACKENDS, [...notedOn(target), noted], target);
+  Reflect.defineMetadata(NOTED_BACKENDS, [...namedBackendsOf(target), noted], target);
 }
 
 /**
@@ -133,20 +138,17 @@ export class NamedBackendsCheck implements OnModuleInit {
     const modules = this.discovery.getProviders().filter(({ token }) => token === LockBackends);
     // Which of several modules serves a method is not known here.
     if (modules.length > 1) return;
-    for (const { place, backend } of new Set([...prototypesOf(this.discovery)].flatMap(notedOn))) {
-      if (!this.backends.has(backend))
-        this.warn(`${place}: ${this.backends.unknown(backend).message}; each call throws this`);
+    for (const { place, backend } of new Set([...prototypesOf(this.discovery)].flatMap(namedBackendsOf))) {
+      if (this.backends.has(backend)) continue;
+      const line = `${place}: ${this.backends.unknown(backend).message}; each call throws this`;
+      // No two lines are of one kind.
+      this.backends.logger.warn(line, line);
     }
-  }
-
-  /** No two lines are of one kind. */
-  private warn(line: string): void {
-    this.backends.logger.warn(line, line);
   }
 }
 
 /** Those of the class and of the classes that it extends. */
-function notedOn(prototype: object): readonly NotedBackend[] {
+function namedBackendsOf(prototype: object): readonly NotedBackend[] {
   return (Reflect.getMetadata(NOTED_BACKENDS, prototype) as NotedBackend[] | undefined) ?? [];
 }
 

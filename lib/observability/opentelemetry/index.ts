@@ -1,2 +1,1 @@
-export { RedisLockTelemetryModule } from './redis-lock-telemetry.module.js';
-export type { TelemetryOptions } from './redis-lock-telemetry.module.js';
+export { RedisLockTelemetryModule, type TelemetryOptions } from './redis-lock-telemetry.module.js';

@@ -1,14 +1,14 @@
 import type { Meter, Attributes } from '@opentelemetry/api';
-import { lockChannels, type LockCall } from '../../events/lock-channels.js';
-import { listenAll } from '../event-stream.js';
-import { seriesOf, durations, ATTRIBUTE, typeOf } from './attributes.js';
 import { cacheChannels, type CacheLoadStarted } from '../../events/cache-channels.js';
-import { semaphoreChannels, type SemaphoreCall } from '../../events/semaphore-channels.js';
 import { idempotencyChannels, type IdempotencyEvent } from '../../events/idempotency-channels.js';
 import { latchChannels, type LatchEvent } from '../../events/latch-channels.js';
 import { leaderChannels, type LeaderEvent } from '../../events/leader-channels.js';
+import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import { rateLimitChannels, type RateLimitDecided } from '../../events/rate-limit-channels.js';
 import { scheduleChannels } from '../../events/schedule-channels.js';
+import { semaphoreChannels, type SemaphoreCall } from '../../events/semaphore-channels.js';
+import { listenAll } from '../event-stream.js';
+import { seriesOf, durations, ATTRIBUTE, typeOf } from './attributes.js';
 
 /** Measures the locks. Returns the function that stops. */
 export function listenToLockMetrics(meter: Meter): () => void {
@@ -89,23 +89,23 @@ export function listenToCacheMetrics(meter: Meter): () => void {
   return listenAll(cacheChannels, {
     hit: ({ template, level, stale }) => {
       reads.add(1, {
-        ...seriesOfOfCacheInstruments(template),
+        ...byTemplate(template),
         [ATTRIBUTE.outcome]: stale ? 'stale' : 'hit',
         [ATTRIBUTE.level]: level,
       });
     },
-    miss: ({ template }) => reads.add(1, { ...seriesOfOfCacheInstruments(template), [ATTRIBUTE.outcome]: 'miss' }),
+    miss: ({ template }) => reads.add(1, { ...byTemplate(template), [ATTRIBUTE.outcome]: 'miss' }),
     loadStarted: (started) => {
       running.add(started);
-      loading.add(1, seriesOfOfCacheInstruments(started.template));
+      loading.add(1, byTemplate(started.template));
     },
     load: ({ template, load: started, took, error }) => {
-      if (started && running.delete(started)) loading.add(-1, seriesOfOfCacheInstruments(template));
+      if (started && running.delete(started)) loading.add(-1, byTemplate(template));
       const failed = error === undefined ? {} : { [ATTRIBUTE.errorType]: typeOf(error) };
-      if (took !== undefined) load(took, { ...seriesOfOfCacheInstruments(template), ...failed });
+      if (took !== undefined) load(took, { ...byTemplate(template), ...failed });
     },
-    refreshFailed: ({ template }) => refreshFailures.add(1, seriesOfOfCacheInstruments(template)),
-    commitRefused: ({ template }) => refusals.add(1, seriesOfOfCacheInstruments(template)),
+    refreshFailed: ({ template }) => refreshFailures.add(1, byTemplate(template)),
+    commitRefused: ({ template }) => refusals.add(1, byTemplate(template)),
     invalidate: ({ key, tag }) => {
       const by = key !== undefined ? 'key' : tag !== undefined ? 'tag' : 'matching';
       invalidations.add(1, { [ATTRIBUTE.by]: by });
@@ -114,12 +114,13 @@ export function listenToCacheMetrics(meter: Meter): () => void {
   });
 }
 
-function seriesOfOfCacheInstruments(template: string | undefined): Attributes {
-  return { [ATTRIBUTE.template]: template ?? 'none' };
+/** Measures the primitives. Returns the functions that stop. */
+export function listenToPrimitiveMetrics(meter: Meter): (() => void)[] {
+  const listeners = [listenToSemaphores, listenToLatches, listenToJobs, listenToIdempotency, listenToRateLimits];
+  return [...listeners, listenToLeaders].map((listen) => listen(meter));
 }
 
-/** Measures the semaphores. Returns the function that stops. */
-export function listenToSemaphoreMetrics(meter: Meter): () => void {
+function listenToSemaphores(meter: Meter): () => void {
   const name = (measure: string) => `nest_redis_lock.semaphore.${measure}`;
   const acquire = durations(meter, name('acquire.duration'), 'Time from the call to its permits or the refusal');
   const hold = durations(meter, name('hold.duration'), 'Time from the grant of permits to their release or loss');
@@ -154,12 +155,6 @@ export function listenToSemaphoreMetrics(meter: Meter): () => void {
     lost: ({ call, reason, held: ms }) => end(call, ms, reason),
     released: ({ call, held: ms }) => end(call, ms),
   });
-}
-
-/** Measures the primitives. Returns the functions that stop. */
-export function listenToPrimitiveMetrics(meter: Meter): (() => void)[] {
-  const listeners = [listenToSemaphoreMetrics, listenToLatches, listenToJobs, listenToIdempotency, listenToRateLimits];
-  return [...listeners, listenToLeaders].map((listen) => listen(meter));
 }
 
 function listenToLatches(meter: Meter): () => void {
@@ -235,4 +230,9 @@ function listenToLeaders(meter: Meter): () => void {
     elected: (event) => elections.add(1, of(event)),
     lost: (event) => losses.add(1, of(event, event.reason)),
   });
+}
+
+/** The attributes of the metrics of caches, which name no backend. */
+function byTemplate(template: string | undefined): Attributes {
+  return { [ATTRIBUTE.template]: template ?? 'none' };
 }

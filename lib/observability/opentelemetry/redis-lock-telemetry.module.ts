@@ -6,11 +6,19 @@ import {
   type OnApplicationShutdown,
 } from '@nestjs/common';
 import { metrics, trace, type MeterProvider, type TracerProvider } from '@opentelemetry/api';
-import { listenToCacheMetrics, listenToLockMetrics, listenToPrimitiveMetrics } from './instruments.js';
-import { listenToCacheSpans, listenToLockSpans } from './spans.js';
 import { instance, orFalse } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
+import { listenToCacheMetrics, listenToLockMetrics, listenToPrimitiveMetrics } from './instruments.js';
+import { listenToCacheSpans, listenToLockSpans } from './spans.js';
+
+/** The options of `RedisLockTelemetryModule.forRoot`. Unknown options are refused. */
+export interface TelemetryOptions {
+  /** Makes the spans; `false`: no spans. @default the global one */
+  tracerProvider?: TracerProvider | false;
+  /** Makes the metrics; `false`: no metrics. @default the global one, as registered before the application starts */
+  meterProvider?: MeterProvider | false;
+}
 
 /** The name of the instrumentation scope. */
 const SCOPE = 'nest-redis-lock';
@@ -57,16 +65,8 @@ export class RedisLockTelemetryModule extends ConfigurableModuleClass implements
   }
 }
 
-/** The options of `RedisLockTelemetryModule.forRoot`. Unknown options are refused. */
-export interface TelemetryOptions {
-  /** Makes the spans; `false`: no spans. @default the global one */
-  tracerProvider?: TracerProvider | false;
-  /** Makes the metrics; `false`: no metrics. @default the global one, as registered before the application starts */
-  meterProvider?: MeterProvider | false;
-}
-
 /** `TelemetryOptions` checked; `undefined` is the global provider. */
-export interface TelemetrySettings {
+interface TelemetrySettings {
   readonly tracerProvider: TracerProvider | false | undefined;
   readonly meterProvider: MeterProvider | false | undefined;
 }
@@ -85,7 +85,7 @@ const TELEMETRY_OPTIONS = new OptionTable<TelemetryOptions, TelemetrySettings>(
 );
 
 /** @throws LockConfigError with the option, the value and the remedy */
-export function resolveTelemetryOptions(options: TelemetryOptions): TelemetrySettings {
+function resolveTelemetryOptions(options: TelemetryOptions): TelemetrySettings {
   return TELEMETRY_OPTIONS.settings(lockOption.object('options', options, 'an object of options'));
 }
 

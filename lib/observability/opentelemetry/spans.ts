@@ -1,8 +1,8 @@
 import { context, SpanStatusCode, type Attributes, type Context, type Span, type Tracer } from '@opentelemetry/api';
+import { cacheChannels, type CacheLoadStarted } from '../../events/cache-channels.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import { listenAll } from '../event-stream.js';
 import { ATTRIBUTE, typeOf } from './attributes.js';
-import { cacheChannels, type CacheLoadStarted } from '../../events/cache-channels.js';
 
 /** What is known of one call between its events. */
 interface TracedCall {

@@ -2,17 +2,18 @@ import { cacheChannels, type CacheEventTypes } from '../../events/cache-channels
 import { listenAll, type Listeners } from '../event-stream.js';
 import {
   ExportedMetric,
-  type MetricType,
-  type Sample,
   SeriesByTemplate,
   Distribution,
   Series,
+  type MetricSet,
+  type MetricType,
+  type Sample,
 } from './metric-family.js';
 
 type Counts = CacheSeries['counts'];
 
 /** Counts the events of caches, by template. */
-export class CacheMetrics {
+export class CacheMetrics implements MetricSet {
   readonly all: readonly ExportedMetric[];
   private readonly series: SeriesByTemplate<CacheSeries>;
   private totals = new CacheTotals();
@@ -53,7 +54,6 @@ export class CacheMetrics {
     ];
   }
 
-  /** Returns the function that stops the count. */
   listen(): () => void {
     const listeners: Listeners<CacheEventTypes> = {
       hit: ({ template, level, stale }) => void (this.counts(template).hits[stale ? 'stale' : level] += 1),
@@ -116,7 +116,7 @@ function loading(series: CacheSeries, template: string): Sample[] {
 }
 
 /** The numbers of the cached values of one template. */
-export class CacheSeries extends Series<CacheCounts> {
+class CacheSeries extends Series<CacheCounts> {
   /** Loads that run. */
   loading = 0;
 

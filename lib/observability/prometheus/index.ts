@@ -1,2 +1,1 @@
-export type { MetricsOptions } from './metrics-options.js';
-export { RedisLockMetricsModule } from './redis-lock-metrics.module.js';
+export { RedisLockMetricsModule, type MetricsOptions } from './redis-lock-metrics.module.js';

@@ -1,6 +1,13 @@
 type Counted = number | Readonly<Record<string, number>>;
 type Labels = { readonly template: string; readonly backend: string };
 
+/** The metrics of one subject, such as locks. */
+export interface MetricSet {
+  readonly all: readonly ExportedMetric[];
+  /** Returns the function that stops the count. */
+  listen(): () => void;
+}
+
 /** Metrics with the labels `template` and `backend`, all made from the same series of numbers. */
 export class MetricFamily<Of extends Series<Of['counts']>> {
   readonly all: ExportedMetric[] = [];
@@ -59,7 +66,7 @@ export class MetricFamily<Of extends Series<Of['counts']>> {
 }
 
 /** The numbers of one template: what was counted, and in other fields what is the case now. */
-export abstract class Series<Counts> {
+export class Series<Counts> {
   counts: Counts;
 
   constructor(private readonly zero: () => Counts) {

@@ -1,10 +1,8 @@
-import { type ExportedMetric, Distribution, MetricFamily, Series, zeros } from './metric-family.js';
 import {
   idempotencyChannels,
   type IdempotencyEventTypes,
   type IdempotencyRan,
 } from '../../events/idempotency-channels.js';
-import { listenAll, type Listeners } from '../event-stream.js';
 import { latchChannels, type LatchEvent, type LatchEventTypes, type LatchFailed } from '../../events/latch-channels.js';
 import {
   leaderChannels,
@@ -19,17 +17,16 @@ import {
   type RateLimitEventTypes,
 } from '../../events/rate-limit-channels.js';
 import { scheduleChannels, type ScheduleEvent, type ScheduleEventTypes } from '../../events/schedule-channels.js';
-
-/** The metrics of one primitive. */
-export interface PrimitiveMetrics {
-  readonly all: readonly ExportedMetric[];
-  /** Returns the function that stops the count. */
-  listen(): () => void;
-}
+import { listenAll, type Listeners } from '../event-stream.js';
+import { Distribution, MetricFamily, Series, zeros, type MetricSet } from './metric-family.js';
 
 /** Counts the events of idempotent methods. */
-export function idempotencyMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): PrimitiveMetrics {
-  const family = new MetricFamily(`${prefix}idempotency_`, maxTemplates, () => new IdempotencySeries(buckets));
+export function idempotencyMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): MetricSet {
+  const family = new MetricFamily(
+    `${prefix}idempotency_`,
+    maxTemplates,
+    () => new Series(() => new IdempotencyCounts(buckets)),
+  );
   family.counter('calls', 'Calls with an idempotency key that have ended', (of) => of.calls, 'outcome');
   family.counter('reattempts', 'Attempts that followed one without a kept result', (of) => of.reattempts);
   family.histogram('attempt', 'Time from the begin of an attempt until its result was kept', (of) => of.attempt);
@@ -50,12 +47,6 @@ export function idempotencyMetrics(prefix: string, maxTemplates: number, buckets
   return { all: family.all, listen: () => listenAll(idempotencyChannels, listeners) };
 }
 
-class IdempotencySeries extends Series<IdempotencyCounts> {
-  constructor(buckets: readonly number[]) {
-    super(() => new IdempotencyCounts(buckets));
-  }
-}
-
 class IdempotencyCounts {
   readonly calls = zeros<keyof IdempotencyEventTypes>('ran', 'failed', 'repeated', 'conflict', 'busy', 'unavailable');
   reattempts = 0;
@@ -67,8 +58,8 @@ class IdempotencyCounts {
 }
 
 /** Counts the events of latches. No decorator waits for one, so all count as `none`. */
-export function latchMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): PrimitiveMetrics {
-  const family = new MetricFamily(`${prefix}latch_`, maxTemplates, () => new LatchSeries(buckets));
+export function latchMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): MetricSet {
+  const family = new MetricFamily(`${prefix}latch_`, maxTemplates, () => new Series(() => new LatchCounts(buckets)));
   family.counter('arrivals', 'Arrivals that reached the store', (of) => of.arrivals);
   family.counter('opened', 'Waits that ended because the latch was open', (of) => of.opened);
   family.counter('failed', 'Waits that ended before the latch was open', (of) => of.failed, 'reason');
@@ -87,12 +78,6 @@ export function latchMetrics(prefix: string, maxTemplates: number, buckets: read
   return { all: family.all, listen: () => listenAll(latchChannels, listeners) };
 }
 
-class LatchSeries extends Series<LatchCounts> {
-  constructor(buckets: readonly number[]) {
-    super(() => new LatchCounts(buckets));
-  }
-}
-
 class LatchCounts {
   arrivals = 0;
   opened = 0;
@@ -105,7 +90,7 @@ class LatchCounts {
 }
 
 /** Counts the events of candidates. The template of one is the name of its leadership: a process stands for a few. */
-export function leaderMetrics(prefix: string, maxTemplates: number): PrimitiveMetrics {
+export function leaderMetrics(prefix: string, maxTemplates: number): MetricSet {
   const family = new MetricFamily(`${prefix}leader_`, maxTemplates, () => new LeaderSeries());
   family.counter('elected', 'Terms of this process that began', (of) => of.elected);
   family.counter('lost', 'Terms that ended because the lease was lost', (of) => of.lost, 'reason');
@@ -163,8 +148,8 @@ class LeaderCounts {
 type DecidedBy = RateLimitDecided['decidedBy'];
 
 /** Counts the events of rate limits. */
-export function rateLimitMetrics(prefix: string, maxTemplates: number): PrimitiveMetrics {
-  const family = new MetricFamily(`${prefix}rate_limit_`, maxTemplates, () => new RateLimitSeries());
+export function rateLimitMetrics(prefix: string, maxTemplates: number): MetricSet {
+  const family = new MetricFamily(`${prefix}rate_limit_`, maxTemplates, () => new Series(() => new RateLimitCounts()));
   family.counter('allowed', 'Calls that were allowed', (of) => of.allowed, 'decided_by');
   family.counter('refused', 'Calls that were refused', (of) => of.refused, 'decided_by');
   family.counter('failed', 'Calls that rejected, because the store failed', (of) => of.failed);
@@ -176,12 +161,6 @@ export function rateLimitMetrics(prefix: string, maxTemplates: number): Primitiv
   return { all: family.all, listen: () => listenAll(rateLimitChannels, listeners) };
 }
 
-class RateLimitSeries extends Series<RateLimitCounts> {
-  constructor() {
-    super(() => new RateLimitCounts());
-  }
-}
-
 class RateLimitCounts {
   readonly allowed = zeros<DecidedBy>('store', 'process', 'nobody');
   readonly refused = zeros<DecidedBy>('store', 'process', 'nobody');
@@ -189,7 +168,7 @@ class RateLimitCounts {
 }
 
 /** Counts the events of scheduled jobs; the template of one is its name in `@ScheduledLock`. */
-export function scheduleMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): PrimitiveMetrics {
+export function scheduleMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): MetricSet {
   const family = new MetricFamily(`${prefix}schedule_`, maxTemplates, () => new ScheduleSeries(buckets));
   family.counter('runs', 'Runs of this process that have ended', (of) => of.runs, 'outcome');
   family.counter('skipped', 'Calls that found the name taken, and did not run', (of) => of.skipped);

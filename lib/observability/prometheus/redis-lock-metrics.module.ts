@@ -5,9 +5,12 @@ import {
   type DynamicModule,
   type OnApplicationShutdown,
 } from '@nestjs/common';
-import type { Metric } from 'prom-client';
+import type { Metric, Registry } from 'prom-client';
+import { instance, wholeNumber } from '../../options/checks.js';
+import { lockOption } from '../../options/option-checks.js';
+import { OptionTable, settingOf } from '../../options/option-table.js';
 import { CacheMetrics } from './cache-metrics.js';
-import { LockMetrics } from './lock-metrics.js';
+import { lockMetrics } from './lock-metrics.js';
 import {
   idempotencyMetrics,
   latchMetrics,
@@ -16,7 +19,22 @@ import {
   scheduleMetrics,
 } from './primitive-metrics.js';
 import { semaphoreMetrics } from './semaphore-metrics.js';
-import { resolveMetricsOptions, type MetricsOptions } from './metrics-options.js';
+
+/** The options of `RedisLockMetricsModule.forRoot`. Unknown options are refused. */
+export interface MetricsOptions {
+  /** The registry of prom-client that your `/metrics` shows. */
+  registry: Registry;
+  /** What the names of the metrics begin with. @default 'nest_redis_' */
+  prefix?: string;
+  /**
+   * How many templates have series of their own, for each backend and for the cache; the others are counted together as
+   * `other`. What no decorator did is counted as `none`.
+   * @default 100
+   */
+  maxTemplates?: number;
+  /** The upper bounds of the histograms, in seconds and rising. @default 1 ms to 30 s, in 13 steps */
+  buckets?: readonly number[];
+}
 
 const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
   new ConfigurableModuleBuilder<MetricsOptions>({ moduleName: 'RedisLockMetrics' })
@@ -37,7 +55,7 @@ export class RedisLockMetricsModule extends ConfigurableModuleClass implements O
     super();
     const { registry, prefix, maxTemplates, buckets } = resolveMetricsOptions(options);
     const sets = [
-      new LockMetrics(prefix, maxTemplates, buckets),
+      lockMetrics(prefix, maxTemplates, buckets),
       new CacheMetrics(prefix, maxTemplates, buckets),
       semaphoreMetrics(prefix, maxTemplates, buckets),
       latchMetrics(prefix, maxTemplates, buckets),
@@ -71,4 +89,55 @@ export class RedisLockMetricsModule extends ConfigurableModuleClass implements O
   onApplicationShutdown(): void {
     this.stop();
   }
+}
+
+/** `MetricsOptions` checked and complete. */
+interface MetricsSettings {
+  readonly registry: Pick<Registry, 'registerMetric' | 'removeSingleMetric'> | undefined;
+  readonly prefix: string;
+  readonly maxTemplates: number;
+  readonly buckets: readonly number[];
+}
+
+const setting = settingOf<MetricsSettings>();
+
+const METRICS_OPTIONS = new OptionTable<MetricsOptions, MetricsSettings>(
+  lockOption,
+  'option of metrics',
+  '',
+  {
+    registry: undefined,
+    prefix: 'nest_redis_',
+    maxTemplates: 100,
+    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30],
+  },
+  {
+    registry: setting('registry', instance(isRegistry, 'a Registry of prom-client')),
+    prefix: setting('prefix', instance(isPrefix, 'letters, digits and underscores, the first of them no digit')),
+    maxTemplates: setting('maxTemplates', wholeNumber),
+    buckets: setting('buckets', instance(areBounds, 'rising numbers of seconds above 0')),
+  },
+);
+
+/** @throws LockConfigError with the option, the value and the remedy */
+function resolveMetricsOptions(
+  options: MetricsOptions,
+): MetricsSettings & { readonly registry: NonNullable<MetricsSettings['registry']> } {
+  lockOption.object('options', options, 'an object of options with a registry');
+  const { registry, ...settings } = METRICS_OPTIONS.settings(options);
+  if (!registry) throw lockOption.refused('registry', registry, 'a Registry of prom-client');
+  return { ...settings, registry };
+}
+
+function isRegistry(value: unknown): value is Registry {
+  return typeof (value as Partial<Registry> | null)?.registerMetric === 'function';
+}
+
+function isPrefix(value: unknown): value is string {
+  return typeof value === 'string' && /^([A-Za-z_]\w*)?$/.test(value);
+}
+
+function areBounds(value: unknown): value is readonly number[] {
+  if (!Array.isArray(value) || value.length === 0) return false;
+  return value.every((bound, index) => Number.isFinite(bound) && bound > (index === 0 ? 0 : value[index - 1]));
 }

@@ -6,11 +6,10 @@ import {
   type SemaphoreLost,
 } from '../../events/semaphore-channels.js';
 import { listenAll, type Listeners } from '../event-stream.js';
-import { Distribution, MetricFamily, Series, zeros } from './metric-family.js';
-import type { PrimitiveMetrics } from './primitive-metrics.js';
+import { Distribution, MetricFamily, Series, zeros, type MetricSet } from './metric-family.js';
 
 /** Counts the events of semaphores. */
-export function semaphoreMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): PrimitiveMetrics {
+export function semaphoreMetrics(prefix: string, maxTemplates: number, buckets: readonly number[]): MetricSet {
   const family = new MetricFamily(`${prefix}semaphore_`, maxTemplates, () => new SemaphoreSeries(buckets));
   family.counter('attempts', 'Calls that asked for permits', (of) => of.attempts);
   family.counter('acquired', 'Calls that got their permits', (of) => of.acquired);

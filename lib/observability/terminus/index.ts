@@ -1,2 +1,1 @@
-export type { HealthOptions } from './redis-lock.health.js';
-export { RedisLockHealthIndicator } from './redis-lock.health.js';
+export { RedisLockHealthIndicator, type HealthOptions } from './redis-lock.health.js';

@@ -6,6 +6,18 @@ import { duration, instance, timer, type Duration } from '../../options/checks.j
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 
+/** What `RedisLockHealthIndicator.check` looks at, and from when on it reports `degraded`. */
+export interface HealthOptions {
+  /** The name of one of the module's `backends`. @default the one that calls use by default */
+  backend?: string;
+  /** How long each request may take until it counts as unanswered, and the backend as `down`. @default '2s' */
+  timeout?: Duration;
+  /** A request that takes longer is reported as `degraded`. @default '250ms' */
+  slow?: Duration;
+  /** A renewal that is due for longer is reported as `degraded`: the process is busy. @default '1s' */
+  maxLag?: Duration;
+}
+
 /** A name that no application locks: only asked for, never taken. */
 const PROBE = 'nest-redis-lock:health';
 
@@ -76,20 +88,8 @@ async function hazardsOf(calls: BackendCalls, timeout: number): Promise<readonly
   }
 }
 
-/** What `RedisLockHealthIndicator.check` looks at, and from when on it reports `degraded`. */
-export interface HealthOptions {
-  /** The name of one of the module's `backends`. @default the one that calls use by default */
-  backend?: string;
-  /** How long each request may take until it counts as unanswered, and the backend as `down`. @default '2s' */
-  timeout?: Duration;
-  /** A request that takes longer is reported as `degraded`. @default '250ms' */
-  slow?: Duration;
-  /** A renewal that is due for longer is reported as `degraded`: the process is busy. @default '1s' */
-  maxLag?: Duration;
-}
-
 /** `HealthOptions` checked and in ms. */
-export interface HealthSettings {
+interface HealthSettings {
   readonly backend: string | undefined;
   readonly timeout: number;
   readonly slow: number;
@@ -115,6 +115,6 @@ const HEALTH_OPTIONS = new OptionTable<HealthOptions, HealthSettings>(
 );
 
 /** @throws LockConfigError with the option, the value and the remedy */
-export function resolveHealthOptions(options: HealthOptions): HealthSettings {
+function resolveHealthOptions(options: HealthOptions): HealthSettings {
   return HEALTH_OPTIONS.settings(lockOption.object('options', options, 'an object of options'));
 }
