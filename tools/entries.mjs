@@ -1,4 +1,4 @@
-/** The entry points of the package, each with its module in `lib`: `index` is `nest-redis-lock`, the others are its subpaths. */
+/** The entry points of the package with their modules in `lib`: `index` is the main one, the others are subpaths. */
 export const ENTRIES = {
   index: 'index',
   testing: 'testing/index',

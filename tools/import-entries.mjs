@@ -1,6 +1,6 @@
 // The entry points for `import`. They pass on those for `require`, so that there is one copy of the package. Nest 12 is
-// made of ES modules, which some loaders cannot require: jest before Node.js 24.9. So these entry points import Nest, give
-// it to the code for `require`, and only then load that.
+// made of ES modules, which some loaders cannot require: jest before Node.js 24.9. So these entry points import Nest,
+// give it to the code for `require`, and only then load that.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { ENTRIES } from './entries.mjs';

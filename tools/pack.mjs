@@ -1,7 +1,7 @@
-// Packs the build: node tools/pack.mjs <folder for the tarball> [URL of the repository]. Prints the path of the tarball.
+// Packs the build: node tools/pack.mjs <folder for the tarball> [URL of the repository]. Prints the path.
 //
-// It differs from `npm pack` in this: pages link by URL to what is not packed, or not at all where the repository has no
-// URL, and no file names a source map.
+// It does more than `npm pack`: pages link by URL to what is not packed, or have no such links where the repository has
+// no URL, and no file names a source map.
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

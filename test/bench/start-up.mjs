@@ -1,4 +1,5 @@
-// How long it takes until so many processes of a small Nest application all serve, here and in another built checkout:
+// Measures how long many processes of a small Nest application take until all of them serve, with this checkout and
+// with another one that is built, in turns:
 //   node test/bench/start-up.mjs <other checkout> [processes] [rounds]
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

@@ -8,7 +8,9 @@ const BUILD = new URL('../../../dist/', import.meta.url).href;
 const LIB = fileURLToPath(new URL('../../../lib', import.meta.url));
 
 /**
- * The functions of the library that one call runs, by their file in lib: `Map { 'lock/lock.service.ts' => ['withLock'] }`.
+ * The functions of the library that one call runs, by their file in lib:
+ * `Map { 'lock/lock.service.ts' => ['withLock', ...] }`.
+ *
  * What `prepare` does is not counted; its result is given to the call.
  *
  * Timers and messages may come in between: of `calls` calls, the one that ran the fewest functions counts.

@@ -1,5 +1,5 @@
-// A Nest application that tells its parent when it serves, and what processor time (ms) it took until then: with Nest and the library of the checkout that its first
-// argument names, and with locks on the backend of its second one.
+// A Nest application that tells its parent when it serves, and what processor time (ms) it took until then. Nest and
+// the library are those of the checkout that its first argument names; its second one names the backend of the locks.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
