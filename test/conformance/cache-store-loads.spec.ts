@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LeaseAnswer } from '../../lib/contracts/cache-store.js';
+import type { LeaseAnswer } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import {
   eachCacheStore,

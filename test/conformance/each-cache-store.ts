@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { createClient, createCluster } from '@redis/client';
+import type { CacheStore, LeaseRequest, RedisConnection } from 'nest-redis-lock';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
-import type { CacheStore, LeaseRequest } from '../../lib/contracts/cache-store.js';
-import type { RedisConnection } from '../../lib/options/redis-connection.js';
 import { eventually } from '../support/eventually.js';
 import { RecordingCacheListener } from '../support/recording-cache-listener.js';
 import { startRedisCluster } from '../support/servers/redis-cluster.js';

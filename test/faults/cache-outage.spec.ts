@@ -1,9 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { CacheBackendError, type CacheService } from 'nest-redis-lock';
+import { CacheBackendError, type CacheOptions, type CacheService, type CacheStore } from 'nest-redis-lock';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
-import type { CacheOptions } from '../../lib/cache/options/cache-options.js';
-import type { CacheStore } from '../../lib/contracts/cache-store.js';
 import { type CacheInstance, openCache } from '../support/cache-instance.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';

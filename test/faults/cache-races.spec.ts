@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { CacheService } from 'nest-redis-lock';
-import type { CacheEntryOptions } from '../../lib/cache/options/cache-options.js';
+import type { CacheEntryOptions, CacheService } from 'nest-redis-lock';
 import {
   type CacheInstance,
   clientWithBusThrough,

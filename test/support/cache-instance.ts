@@ -2,10 +2,9 @@ import 'reflect-metadata';
 import type { INestApplicationContext } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Redis, type RedisOptions } from 'ioredis';
-import { CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
+import { type CacheOptions, CacheService, RedisLockModule, type RedisLockModuleOptions } from 'nest-redis-lock';
 import type { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheRuntime } from '../../lib/cache/cache-runtime.js';
-import type { CacheOptions } from '../../lib/cache/options/cache-options.js';
 import { eventually } from './eventually.js';
 import { RecordingLogger } from './recording-logger.js';
 

@@ -1,4 +1,4 @@
-import type { LockBackend, LockQueue, Pending } from '../../lib/contracts/lock-backend.js';
+import type { LockBackend, LockQueue, Pending } from 'nest-redis-lock';
 
 /** `lost`: carried out, and answered with an error. `refused`: not carried out. */
 export type Fault = 'lost' | 'refused';

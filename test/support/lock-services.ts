@@ -1,7 +1,6 @@
 import { Logger } from '@nestjs/common';
-import type { LockService, RedisLockModuleOptions } from 'nest-redis-lock';
-import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
-import type { LockBackend } from '../../lib/contracts/lock-backend.js';
+import type { LockBackend, LockService, RedisLockModuleOptions } from 'nest-redis-lock';
+import { memory } from 'nest-redis-lock/memory';
 import type { PrimitiveStoreProvider, SemaphoreStore } from '../../lib/contracts/primitive-stores.js';
 import { LockBackends } from '../../lib/lock/line/lock-backends.js';
 import { LockService as Locks } from '../../lib/lock/lock.service.js';

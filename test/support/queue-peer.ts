@@ -1,14 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import {
-  redis,
   type Busy,
   type Granted,
   type LockBackend,
+  type LockQueue,
+  type QueueAnswer,
+  type QueueMessage,
+  redis,
   type ReleaseAnswer,
   type RenewAnswer,
+  type TokenRange,
 } from 'nest-redis-lock';
-import type { LockQueue, QueueAnswer, QueueMessage, TokenRange } from '../../lib/contracts/lock-backend.js';
 import { eventually } from './eventually.js';
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;

@@ -1,4 +1,4 @@
-import type { CacheListener } from '../../lib/contracts/cache-store.js';
+import type { CacheListener } from 'nest-redis-lock';
 
 /** Records messages in the order of their arrival. */
 export class RecordingCacheListener implements CacheListener {

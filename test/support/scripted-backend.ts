@@ -18,7 +18,7 @@ import type {
   RequeueRequest,
   TicketRequest,
   WaiterRequest,
-} from '../../lib/contracts/lock-backend.js';
+} from 'nest-redis-lock';
 import { eventually } from './eventually.js';
 
 interface Commands {

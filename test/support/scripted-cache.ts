@@ -1,5 +1,4 @@
-import type { CacheOptions } from 'nest-redis-lock';
-import type { CacheStore } from '../../lib/contracts/cache-store.js';
+import type { CacheOptions, CacheStore } from 'nest-redis-lock';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheRuntime } from '../../lib/cache/cache-runtime.js';

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CacheOperations } from 'nest-redis-lock';
-import type { CacheStore } from '../../lib/contracts/cache-store.js';
+import type { CacheOperations, CacheStore } from 'nest-redis-lock';
 import { CacheBackendError } from '../../lib/errors/cache-errors.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';

@@ -1,5 +1,5 @@
 import type { Duration, LockOptions, RedisLockModuleOptions } from 'nest-redis-lock';
-import { memory } from '../../lib/backends/memory/memory-lock-backend.js';
+import { memory } from 'nest-redis-lock/memory';
 import { cacheSettings } from '../../lib/cache/options/cache-options.js';
 import { entrySettings } from '../../lib/cache/options/entry-settings.js';
 import { CacheConfigError } from '../../lib/errors/cache-errors.js';

@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { type CacheService, CacheTimeoutError } from 'nest-redis-lock';
-import type { CacheEntryOptions } from '../../../lib/cache/options/cache-options.js';
+import { type CacheEntryOptions, type CacheService, CacheTimeoutError } from 'nest-redis-lock';
 import { type CacheInstance, clientWithBusThrough, closeCaches, openCache } from '../../support/cache-instance.js';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';

@@ -17,7 +17,6 @@ import {
 import { RedisLockTestingModule } from 'nest-redis-lock/testing';
 import { lockKey } from '../../../lib/backends/redis/locks/redis-lock-keys.js';
 import { compileKeyTemplate } from '../../../lib/decorators/key-template.js';
-import { resolveModuleOptions } from '../../../lib/redis-lock.options.js';
 import { cacheApp, type CacheApp } from '../../support/cache-app.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
@@ -359,9 +358,9 @@ describe('a method that reads', () => {
     await app.close();
   });
 
-  it('refuses to read by default: locks that say nothing are held alone', () => {
+  it('refuses to read by default: locks that say nothing are held alone', async () => {
     const options = { backend: memory(), defaults: { mode: 'read' } } as const;
-    expect(() => resolveModuleOptions(options)).toThrow(LockConfigError);
-    expect(() => resolveModuleOptions(options)).toThrow(/defaults\.mode/);
+    await expect(startLockApp(options)).rejects.toThrow(LockConfigError);
+    await expect(startLockApp(options)).rejects.toThrow(/defaults\.mode/);
   });
 });

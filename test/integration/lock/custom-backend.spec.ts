@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type {
-  AcquireAnswer,
-  CacheStoreProvider,
-  LockBackend,
-  LockOptions,
-  Pending,
-  ReleaseAnswer,
-  RenewAnswer,
+import {
+  type AcquireAnswer,
+  type CacheStoreProvider,
+  type LockBackend,
+  LockBackendError,
+  type LockOptions,
+  memory,
+  type Pending,
+  type ReleaseAnswer,
+  type RenewAnswer,
 } from 'nest-redis-lock';
-import { memory } from '../../../lib/backends/memory/memory-lock-backend.js';
-import { LockBackendError } from '../../../lib/errors/lock-errors.js';
-import { testServices } from '../../../lib/testing/wire.js';
+import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { startLockServices } from '../../support/lock-services.js';

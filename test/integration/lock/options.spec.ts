@@ -16,7 +16,6 @@ import {
   type RedisLockModuleOptions,
   type RetryStrategy,
 } from 'nest-redis-lock';
-import { resolveModuleOptions } from '../../../lib/redis-lock.options.js';
 import { eventually } from '../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
@@ -278,14 +277,14 @@ describe('fenceTtl', () => {
     expect(tokens[1]).toBeGreaterThan(tokens[0] as number);
   });
 
-  it.each([10, '10ms', 0, -1, NaN, '1 hour'])('refuses %j', (fenceTtl) => {
+  it.each([10, '10ms', 0, -1, NaN, '1 hour'])('refuses %j', async (fenceTtl) => {
     const options = { redis: 'redis://127.0.0.1', fenceTtl } as RedisLockModuleOptions;
-    expect(() => resolveModuleOptions(options)).toThrow(LockConfigError);
-    expect(() => resolveModuleOptions(options)).toThrow(/fenceTtl/);
+    await expect(startLockApp(options)).rejects.toThrow(LockConfigError);
+    await expect(startLockApp(options)).rejects.toThrow(/fenceTtl/);
   });
 
-  it('belongs to the backend if one is given', () => {
-    expect(() => resolveModuleOptions({ backend: memory(), fenceTtl: '1m' })).toThrow(
+  it('belongs to the backend if one is given', async () => {
+    await expect(startLockApp({ backend: memory(), fenceTtl: '1m' })).rejects.toThrow(
       /redis\(connection, \{ fenceTtl \}\)/,
     );
   });

@@ -2,6 +2,7 @@ import { jest } from '@jest/globals';
 import { createClient } from '@redis/client';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { redlock } from 'nest-redis-lock/redlock';
+import type { Notice } from 'nest-redis-lock';
 import { RedisCacheBus } from '../../../lib/backends/redis/cache/redis-cache-bus.js';
 import { EncodedCall } from '../../../lib/backends/redis/connection/encoded-call.js';
 import { redisScript } from '../../../lib/backends/redis/connection/redis-script.js';
@@ -9,7 +10,6 @@ import { ScriptRunner } from '../../../lib/backends/redis/connection/script-runn
 import { VersionsInUse } from '../../../lib/backends/redis/connection/versions-in-use.js';
 import { LockInspection } from '../../../lib/backends/redis/locks/lock-inspection.js';
 import { RENEW } from '../../../lib/backends/redis/locks/release.lua.js';
-import type { Notice } from '../../../lib/contracts/store.js';
 
 const SCRIPT = redisScript('return 1');
 const IGNORED = { settle: () => {}, fail: () => {} };

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { jest } from '@jest/globals';
-import { memory } from '../../../lib/backends/memory/memory-lock-backend.js';
+import { memory } from 'nest-redis-lock/memory';
 import { LockKeyError } from '../../../lib/errors/lock-errors.js';
 import { Gate } from '../../support/gate.js';
 import { type LockServices, startLockServices } from '../../support/lock-services.js';

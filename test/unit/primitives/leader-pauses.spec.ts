@@ -1,6 +1,5 @@
 import { jest } from '@jest/globals';
-import type { Lock } from '../../../lib/lock/hold/lock.js';
-import type { LockService } from '../../../lib/lock/lock.service.js';
+import type { Lock, LockService } from 'nest-redis-lock';
 import { Gate } from '../../support/gate.js';
 
 const pauses: number[] = [];

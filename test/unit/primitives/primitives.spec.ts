@@ -1,10 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LockBackend } from 'nest-redis-lock';
-import { memory } from '../../../lib/backends/memory/memory-lock-backend.js';
+import type { Lock, LockBackend, LockService } from 'nest-redis-lock';
+import { memory } from 'nest-redis-lock/memory';
 import { MemoryRateLimitStore } from '../../../lib/backends/memory/memory-primitives.js';
 import type { LatchListener, PrimitiveStoreProvider } from '../../../lib/contracts/primitive-stores.js';
-import type { Lock } from '../../../lib/lock/hold/lock.js';
-import type { LockService } from '../../../lib/lock/lock.service.js';
 import { IdempotencyService } from '../../../lib/primitives/idempotency/idempotency.service.js';
 import { CountDownLatch } from '../../../lib/primitives/latch/count-down-latch.js';
 import { StandingCandidacy } from '../../../lib/primitives/leader/standing-candidacy.js';

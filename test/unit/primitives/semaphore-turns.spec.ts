@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
-import type { Permit, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock';
+import type { Permit, SemaphoreContended, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock';
 import type { SemaphoreStore } from '../../../lib/contracts/primitive-stores.js';
-import { semaphoreChannels, type SemaphoreContended } from '../../../lib/events/semaphore-channels.js';
+import { semaphoreChannels } from '../../../lib/events/semaphore-channels.js';
 import { BriefMap } from '../../../lib/timing/brief-map.js';
 import { DrivenClock } from '../../support/driven-clock.js';
 import { Gate } from '../../support/gate.js';

@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
+import { redis } from 'nest-redis-lock';
 import { RedisLink } from '../../../../lib/backends/redis/connection/redis-link.js';
 import { RedisPrimitiveChannel } from '../../../../lib/backends/redis/primitives/redis-primitive-channel.js';
-import { redis } from '../../../../lib/backends/redis/redis-backend.js';
 import type {
   AcquirePermitsAnswer,
   PermitReleaseAnswer,

@@ -1,12 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { type Notice, LockConfigError } from 'nest-redis-lock';
 import { RedisLink } from '../../../../lib/backends/redis/connection/redis-link.js';
 import { EARLIEST_VERSION, PROTOCOL_VERSION } from '../../../../lib/backends/redis/connection/redis-script.js';
 import { VersionsInUse } from '../../../../lib/backends/redis/connection/versions-in-use.js';
 import { withFenceTtl } from '../../../../lib/backends/redis/locks/queue.lua.js';
 import { RELEASE } from '../../../../lib/backends/redis/locks/release.lua.js';
-import type { Notice } from '../../../../lib/contracts/store.js';
-import { LockConfigError } from '../../../../lib/errors/lock-errors.js';
 import { openCache } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';

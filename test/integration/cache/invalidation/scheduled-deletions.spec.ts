@@ -1,9 +1,9 @@
 import { Redis } from 'ioredis';
+import type { CacheStore, ScheduledDeletions } from 'nest-redis-lock';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisScheduledDeletions } from '../../../../lib/backends/redis/cache/redis-deletions.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
 import { nameOfPrefix, ScheduledDeletionsRunner } from '../../../../lib/cache/invalidation/double-deletions.js';
-import type { CacheStore, ScheduledDeletions } from '../../../../lib/contracts/cache-store.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
 import { quietTimeSince } from '../../../support/quiet-time.js';

@@ -1,8 +1,6 @@
 import { Redis } from 'ioredis';
-import type { CacheService } from 'nest-redis-lock';
+import type { CacheService, LoaderContext, ReadOptions } from 'nest-redis-lock';
 import type { CacheEngine } from '../../../../lib/cache/cache-engine.js';
-import type { LoaderContext } from '../../../../lib/cache/load/cache-loader.js';
-import type { ReadOptions } from '../../../../lib/cache/options/cache-options.js';
 import { type CacheInstance, closeCaches, openCaches } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';

@@ -2,9 +2,15 @@ import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Injectable } from '@nestjs/common';
 import { Redis } from 'ioredis';
-import { CacheEvict, CacheKeyError, CachePut, CacheService, CacheTimeoutError } from 'nest-redis-lock';
+import {
+  type CacheEntryOptions,
+  CacheEvict,
+  CacheKeyError,
+  CachePut,
+  CacheService,
+  CacheTimeoutError,
+} from 'nest-redis-lock';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
-import type { CacheEntryOptions } from '../../../../lib/cache/options/cache-options.js';
 import { cacheApp } from '../../../support/cache-app.js';
 import {
   type CacheInstance,

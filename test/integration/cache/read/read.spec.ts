@@ -1,7 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Redis } from 'ioredis';
-import { CacheService } from 'nest-redis-lock';
-import type { CacheEntryOptions } from '../../../../lib/cache/options/cache-options.js';
+import { type CacheEntryOptions, CacheService } from 'nest-redis-lock';
 import { BloomFilter } from '../../../../lib/cache/store/bloom-filter.js';
 import { type CacheInstance, closeCaches, openCaches } from '../../../support/cache-instance.js';
 import { eventually } from '../../../support/eventually.js';

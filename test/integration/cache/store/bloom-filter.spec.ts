@@ -1,11 +1,10 @@
 import { Redis } from 'ioredis';
+import { type BloomFilterOptions, type CacheStore, CacheBackendError, CacheConfigError } from 'nest-redis-lock';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisCacheBits } from '../../../../lib/backends/redis/cache/redis-collections.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';
-import { BloomFilter, type BloomFilterOptions, BloomShape } from '../../../../lib/cache/store/bloom-filter.js';
+import { BloomFilter, BloomShape } from '../../../../lib/cache/store/bloom-filter.js';
 import { StoreCalls } from '../../../../lib/cache/store/store-calls.js';
-import type { CacheStore } from '../../../../lib/contracts/cache-store.js';
-import { CacheBackendError, CacheConfigError } from '../../../../lib/errors/cache-errors.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
 import { RecordingLogger } from '../../../support/recording-logger.js';

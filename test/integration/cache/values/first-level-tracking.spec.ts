@@ -2,7 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import { CacheConfigError, type CacheOptions, type CacheStore, type CacheTracker, memory } from 'nest-redis-lock';
+import {
+  CacheConfigError,
+  type CacheOptions,
+  type CacheStore,
+  type CacheTracker,
+  memory,
+  type RedisConnection,
+} from 'nest-redis-lock';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
@@ -10,7 +17,6 @@ import { CacheEngine } from '../../../../lib/cache/cache-engine.js';
 import { cacheSettings } from '../../../../lib/cache/options/cache-options.js';
 import { FirstLevel } from '../../../../lib/cache/values/first-level.js';
 import { LimitedLog } from '../../../../lib/errors/limited-log.js';
-import type { RedisConnection } from '../../../../lib/options/redis-connection.js';
 import { cacheApp } from '../../../support/cache-app.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';

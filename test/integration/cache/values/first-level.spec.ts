@@ -1,9 +1,8 @@
 import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { CacheService } from 'nest-redis-lock';
+import type { CacheService, FirstLevelOptions } from 'nest-redis-lock';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
-import type { FirstLevelOptions } from '../../../../lib/cache/options/cache-options.js';
 import { FirstLevel } from '../../../../lib/cache/values/first-level.js';
 import {
   type CacheInstance,

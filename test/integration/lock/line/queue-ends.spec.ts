@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { TokenRange } from '../../../../lib/contracts/lock-backend.js';
+import type { TokenRange } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
 import { startLockApp } from '../../../support/lock-app.js';

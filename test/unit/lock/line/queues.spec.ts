@@ -1,4 +1,4 @@
-import type { AcquireAnswer, LockBackend } from '../../../../lib/contracts/lock-backend.js';
+import type { AcquireAnswer, LockBackend } from 'nest-redis-lock';
 import { QueueingBackend } from '../../../../lib/lock/line/named-backend.js';
 import { PolledQueue } from '../../../../lib/lock/line/polled-queue.js';
 import { DrivenClock } from '../../../support/driven-clock.js';

@@ -1,4 +1,4 @@
-import type { NameRequest } from '../../../../lib/contracts/lock-backend.js';
+import type { NameRequest } from 'nest-redis-lock';
 import { LockTimeoutError } from '../../../../lib/errors/lock-errors.js';
 import {
   app,
