@@ -1,4 +1,16 @@
-import { BadRequestException, Delete, Get, Header, Inject, NotFoundException, Query, Controller, Module, UseGuards, type DynamicModule } from '@nestjs/common';
+import {
+  BadRequestException,
+  Delete,
+  Get,
+  Header,
+  Inject,
+  NotFoundException,
+  Query,
+  Controller,
+  Module,
+  UseGuards,
+  type DynamicModule,
+} from '@nestjs/common';
 import { CacheService } from '../cache/cache.service.js';
 import type { CacheKeyInfo } from '../cache/operations.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';

@@ -1,5 +1,15 @@
 import { randomUUID } from 'node:crypto';
-import type { AcquireAnswer, LockBackend, LockQueue, Pending, QueueAnswer, QueueMessage, ReleaseAnswer, RenewAnswer, TokenRange } from '../contracts/lock-backend.js';
+import type {
+  AcquireAnswer,
+  LockBackend,
+  LockQueue,
+  Pending,
+  QueueAnswer,
+  QueueMessage,
+  ReleaseAnswer,
+  RenewAnswer,
+  TokenRange,
+} from '../contracts/lock-backend.js';
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 

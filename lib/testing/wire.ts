@@ -18,7 +18,16 @@ import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
 import { RedisLockModule } from '../redis-lock.module.js';
 import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
-import { CACHE, IDEMPOTENCY, JOBS, LEADERS, LOCKS, SEMAPHORES, RATE_LIMITS, type InjectedService } from '../wiring/injected-services.js';
+import {
+  CACHE,
+  IDEMPOTENCY,
+  JOBS,
+  LEADERS,
+  LOCKS,
+  SEMAPHORES,
+  RATE_LIMITS,
+  type InjectedService,
+} from '../wiring/injected-services.js';
 import { foreignDecoration, twoCopies } from '../wiring/instance-adopter.js';
 
 /** The services that decorated methods need, and those that a test gives to constructors, without an application. */
