@@ -29,7 +29,8 @@ export type * from './store.js';
  * above waits, renews, keeps the deadlines and time-outs, and handles re-entry for all backends.
  *
  * Every call may be sent twice (a client library may resend after a reconnect) and must then do no harm. A call that
- * could not be carried out rejects with the error of the client library; "busy" and "not the owner" are answers.
+ * could not be carried out rejects with the error of the client library; "busy" and "not the owner" are answers. A call
+ * that the store will go on to refuse rejects with a `BackendRefusal`.
  */
 export interface LockBackend {
   /** Its name in log lines and errors: `redis`, `memory`, ... */
@@ -110,7 +111,8 @@ export interface LockBackend {
 
   /**
    * Called once by each module at start-up, even if the backend cannot be reached. Rejects if it cannot serve, with one
-   * line that names the server, the cause and the remedy; reports what limits it without stopping it.
+   * line that names the server, the cause and the remedy: with a `BackendRefusal` if that lasts until somebody mends the
+   * cause. Reports what limits it without stopping it.
    */
   start?(request: StartRequest): Promise<void>;
 
