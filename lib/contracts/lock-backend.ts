@@ -98,14 +98,16 @@ export interface LockBackend {
 
   /**
    * Calls `listener` from now until `close` when the store says that tickets no longer own their names, as when
-   * their session has ended. Returns a function that removes the listener, for a module that stops before the others.
+   * their session has ended; with the reason `taken`, when they were released by force. Returns a function that removes
+   * the listener, for a module that stops before the others.
    */
-  onLost?(listener: (tickets: readonly string[], why: Error) => void): (() => void) | void;
+  onLost?(listener: (tickets: readonly string[], why: Error, reason?: 'expired' | 'taken') => void): (() => void) | void;
 
   /**
    * Calls `listener` from now until `close` whenever a connection opens, the first time or again: the store may have
-   * restarted and lost its data. Returns a function that removes the listener, for a module that stops before the
-   * others.
+   * restarted and lost its data, so that every lock and permit that it granted is asked for at once. Every backend
+   * whose grants are rows or keys must have it; one whose grants end with a session reports that by `onLost`. Returns a
+   * function that removes the listener, for a module that stops before the others.
    */
   whenConnected?(listener: () => void): (() => void) | void;
 
@@ -154,4 +156,9 @@ export interface LockTraits {
   readonly severalKeys: boolean;
   /** The shortest lease (ms) that the store can grant; a shorter `ttl` is refused. */
   readonly leastLease: number;
+  /**
+   * Whether a renewal is on its way to the store when `renew` returns. Where it is not, as with a pool that opens a
+   * connection first, the renewal of a short lease is answered before the holder runs: it may block the event loop.
+   */
+  readonly writesAtOnce?: boolean;
 }

@@ -171,7 +171,7 @@ export class QueueChannel {
 
   private async tryToOpen(): Promise<void> {
     try {
-      await this.calls.bounded('acquire', [], this.queue.listen(this.listener));
+      await this.calls.bounded('acquire', [], () => this.queue.listen(this.listener));
       this.isOpen = true;
     } catch {
       this.failedAt = performance.now();
