@@ -80,8 +80,8 @@ export interface LockBackend {
   forceRelease?(request: NameRequest): Pending<string | readonly string[] | null>;
 
   /**
-   * Makes a ticket that owns the names a reader of them, with the same lease, so that other readers come in. `ttl` is
-   * that of the lease. Does nothing for a ticket that no longer owns them.
+   * Makes a ticket that owns the names a reader of them, so that other readers come in. Its lease ends `ttl` ms from now,
+   * whatever was left of that of the owner. Does nothing for a ticket that no longer owns them.
    *
    * A backend with this method keeps read locks. A ticket whose number begins with 0 (`process:012`) asks to read: the
    * name is granted to it beside others that read, never beside an owner, and every request about it is answered as for
@@ -101,7 +101,9 @@ export interface LockBackend {
    * their session has ended; with the reason `taken`, when they were released by force. Returns a function that removes
    * the listener, for a module that stops before the others.
    */
-  onLost?(listener: (tickets: readonly string[], why: Error, reason?: 'expired' | 'taken') => void): (() => void) | void;
+  onLost?(
+    listener: (tickets: readonly string[], why: Error, reason?: 'expired' | 'taken') => void,
+  ): (() => void) | void;
 
   /**
    * Calls `listener` from now until `close` whenever a connection opens, the first time or again: the store may have

@@ -73,7 +73,13 @@ export class Command<K extends Kind> {
 /** A backend with a queue whose every answer and message comes from the test, when the test says so. */
 export class ScriptedBackend implements LockBackend {
   readonly name = 'scripted';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1, writesAtOnce: true };
+  readonly traits: LockTraits = {
+    lease: 'ttl',
+    fencing: 'strict',
+    severalKeys: true,
+    leastLease: 1,
+    writesAtOnce: true,
+  };
   readonly sent: Command<Kind>[] = [];
   /** What is answered at once, because the test is not about it. */
   atOnce: { [K in Kind]?: () => Commands[K]['answer'] | Error } = {

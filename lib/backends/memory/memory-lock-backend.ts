@@ -43,7 +43,13 @@ const TOKENS = 128;
 
 class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'memory';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1, writesAtOnce: true };
+  readonly traits: LockTraits = {
+    lease: 'ttl',
+    fencing: 'strict',
+    severalKeys: true,
+    leastLease: 1,
+    writesAtOnce: true,
+  };
   private readonly grants = new ExpiringMap<Grant>();
   private readonly readers = new ReadersByKey();
   private readonly labels = new ExpiringMap<string>();
@@ -122,12 +128,12 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return { status: taken ? 'taken' : 'gone', resent: false };
   }
 
-  async downgrade({ prefix, names, ticket }: RenewRequest): Promise<void> {
+  async downgrade({ prefix, names, ticket, ttl }: RenewRequest): Promise<void> {
     for (const name of names) {
       const key = keyOf(prefix, name);
       if (this.grants.get(key)?.owner !== ticket) continue;
       const readers = this.readers.of(key);
-      readers.add(ticket, this.remaining(key, ticket));
+      readers.add(ticket, ttl);
       readers.token = this.reserve(1).first;
       this.grants.delete(key);
     }

@@ -1,7 +1,7 @@
 import type { TokenRange } from '../../contracts/lock-requests.js';
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
-import { elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
+import { currentInstant, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 
@@ -151,6 +151,15 @@ export class Grant {
     }
     this.onRenewed?.();
     this.onRenewed = undefined;
+  }
+
+  /** The backend is told now that the lease ends `ttl` ms after the request. */
+  endAfter(ttl: number): void {
+    const span = ttl - driftOf(ttl);
+    if (span >= this.remaining()) return;
+    this.base = this.confirmedAt = currentInstant();
+    this.ttl = this.trusted = ttl;
+    this.span = span;
   }
 
   /** Fencing tokens left for further holders. */

@@ -153,7 +153,7 @@ export class HoldTaker implements LossObserver {
           const parts: HeldPart[] = [];
           try {
             this.receive(wait, [lease], parts);
-            resolve(this.hold(wait, parts));
+            resolve(this.hold(wait, parts, options));
           } catch (error) {
             publishRefusal(caller, error, this.closing);
             void lease.source.takeBack(lease, true);
@@ -166,11 +166,7 @@ export class HoldTaker implements LossObserver {
   }
 
   /** `granted`: what it was granted already, which is not yet ready for a holder. */
-  private async takeParts(
-    wait: Wait,
-    options: ResolvedLockOptions,
-    granted?: readonly Lease[],
-  ): Promise<HeldLock> {
+  private async takeParts(wait: Wait, options: ResolvedLockOptions, granted?: readonly Lease[]): Promise<HeldLock> {
     const { backend, names, inside, caller } = wait;
     const parts: HeldPart[] = [];
     try {
@@ -192,7 +188,7 @@ export class HoldTaker implements LossObserver {
         if (!lease.lost) continue;
         throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);
       }
-      return this.hold(wait, parts);
+      return this.hold(wait, parts, options);
     } catch (error) {
       publishRefusal(caller, error, this.closing);
       for (const { lease, endTurn } of parts) {
@@ -268,9 +264,8 @@ export class HoldTaker implements LossObserver {
     if (this.refuses(inside)) throw shuttingDown(names);
   }
 
-  private hold({ names, caller }: Wait, parts: readonly HeldPart[]): HeldLock {
-    const { mode, template } = caller.options;
-    const hold = new HeldLock(names, parts, this, mode, template, caller.recorded);
+  private hold({ names, caller }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): HeldLock {
+    const hold = new HeldLock(names, parts, this, options, options.template, caller.recorded);
     hold.place = this.live.push(hold);
     if (holdsAreObserved()) publishAcquired(hold, caller);
     return hold;

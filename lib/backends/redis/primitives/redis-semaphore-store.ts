@@ -65,6 +65,13 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     });
   }
 
+  /** The server is to know the script before the first claim: the process may have no time to send it again. */
+  private prepareRenewals(): void {
+    const { scripts, client } = this.link;
+    if (client.isCluster) return;
+    scripts.command((each) => each.eval(RENEW_PERMITS.lua, 0, this.publishing)).catch(() => {});
+  }
+
   /** Not at the end of this turn of the event loop: what the caller runs next may block it. */
   private sendRenewalsNow(): void {
     if (this.renewing) return;
@@ -108,6 +115,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
 
   listen(listener: SemaphoreListener): void {
     this.listeners.set(listener.process, listener);
+    this.prepareRenewals();
     this.channel.listen('semaphore', listener.process, {
       onMessage: (text) => {
         // Earlier versions reserve one token, and do not say so.
