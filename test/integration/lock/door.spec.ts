@@ -7,8 +7,12 @@ import type {
 import { eventually } from '../../support/eventually.js';
 import { startLockApp } from '../../support/lock-app.js';
 
+type Lies = { readonly [Name in keyof LockBackend]?: LockBackend[Name] | undefined } & {
+  readonly openPrimitiveStores?: PrimitiveStoreProvider['openPrimitiveStores'];
+};
+
 /** A store that lies: `memory()`, of which some calls are replaced. */
-function lying(replace: (honest: LockBackend) => Partial<LockBackend>): LockBackend {
+function lying(replace: (honest: LockBackend) => Lies): LockBackend {
   const honest = memory();
   const replaced = replace(honest) as Record<string | symbol, unknown>;
   return new Proxy(honest, {
@@ -33,7 +37,7 @@ function lyingSemaphores(replace: (honest: SemaphoreStore) => Partial<SemaphoreS
           return typeof value === 'function' ? (value.bind(target) as unknown) : value;
         },
       });
-      return { ...stores, semaphores: both, close: () => stores.close() };
+      return Object.assign(Object.create(stores) as PrimitiveStores, { semaphores: both });
     },
   }));
 }
@@ -118,7 +122,8 @@ describe('a fencing token', () => {
       await lock.release();
       store.lose();
     }
-    expect(app.logger.lines.filter(({ text }) => /has lost data/.test(text)).length).toBeGreaterThan(0);
+    // All lines go to the logger of the application that was made last.
+    expect(other.logger.lines.filter(({ text }) => /has lost data/.test(text))).not.toHaveLength(0);
   });
 
   it('never falls for several names', async () => {
