@@ -147,7 +147,8 @@ export class HoldTaker implements LossObserver {
         caller,
         (lease) => {
           if (!lease.held || backend.watchdog.awaitsRenewal(lease.grant)) {
-            return void this.takeParts(wait, options, [lease]).then(resolve, reject);
+            this.takeParts(wait, options, [lease]).then(resolve, reject);
+            return;
           }
           this.settled(wait);
           const parts: HeldPart[] = [];
