@@ -216,3 +216,4 @@ export type {
   WaiterRequest,
   WaitingTicket,
 } from './contracts/lock-backend.js';
+export { BackendRefusal } from './contracts/store.js';

@@ -1,3 +1,4 @@
+import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
 import type { Place } from '../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
 import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
@@ -11,6 +12,8 @@ export interface CallRules<Subject, Failure extends Error> {
   explain(operation: string, subject: Subject, error: unknown): Failure;
   /** The error for a call that was given up. */
   gaveUp(operation: string, subject: Subject, why: string): Failure;
+  /** Keeps the refusal that `error` is, if it is one. */
+  heed(error: unknown): void;
 }
 
 /**
@@ -47,7 +50,7 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
   };
 
   readonly onError = (error: unknown): void => {
-    if (this.over) return;
+    if (this.over) return this.rules.heed(error);
     this.end();
     const { breaker } = this.rules;
     if (breaker) {
@@ -99,16 +102,48 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
 
   constructor(private readonly diagnosable: Diagnosable) {}
 
+  /** Why the backend or store refuses for good, once it has said so to any caller in this process. */
+  get refusal(): BackendRefusal | undefined {
+    return refusals.get(this.diagnosable);
+  }
+
+  heed(error: unknown): void {
+    const refusal = refusalIn(error);
+    if (refusal && !this.refusal) refusals.set(this.diagnosable, refusal);
+  }
+
+  /**
+   * Makes a call, unless the backend refuses for good: what passes by chance the next time is no safer. A call that
+   * throws fails a little later, as one that rejects.
+   */
+  begin<T>(call: () => Pending<T>): Pending<T> {
+    return this.refusal ? Promise.reject(this.refusal) : begun(call);
+  }
+
   /** Names the operation, what it was about, and why it failed. */
   abstract failure(operation: string, subject: Subject, why: string, cause?: unknown): Failure;
 
   explain(operation: string, subject: Subject, error: unknown): Failure {
-    const cause = this.diagnosable.diagnose?.(error) ?? error;
+    this.heed(error);
+    const cause = refusalIn(error) ?? this.diagnosable.diagnose?.(error) ?? error;
+    this.heed(cause);
     return this.failure(operation, subject, cause instanceof Error ? cause.message : String(cause), cause);
   }
 
   gaveUp(operation: string, subject: Subject, why: string): Failure {
     const cause = this.diagnosable.diagnose?.();
     return this.failure(operation, subject, cause ? `${why}: ${cause.message}` : why, cause);
+  }
+}
+
+/** What each backend and store has refused, for as long as the process uses it. */
+const refusals = new WeakMap<Diagnosable, BackendRefusal>();
+
+/** A backend of the application's may throw instead of rejecting. */
+export function begun<T>(call: () => Pending<T>): Pending<T> {
+  try {
+    return call();
+  } catch (error) {
+    return Promise.reject<T>(error);
   }
 }

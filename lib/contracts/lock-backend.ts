@@ -29,7 +29,8 @@ export type * from './store.js';
  * above waits, renews, keeps the deadlines and time-outs, and handles re-entry for all backends.
  *
  * Every call may be sent twice (a client library may resend after a reconnect) and must then do no harm. A call that
- * could not be carried out rejects with the error of the client library; "busy" and "not the owner" are answers.
+ * could not be carried out rejects with the error of the client library; "busy" and "not the owner" are answers. A call
+ * that the store will go on to refuse rejects with a `BackendRefusal`.
  */
 export interface LockBackend {
   /** Its name in log lines and errors: `redis`, `memory`, ... */
@@ -79,8 +80,8 @@ export interface LockBackend {
   forceRelease?(request: NameRequest): Pending<string | readonly string[] | null>;
 
   /**
-   * Makes a ticket that owns the names a reader of them, with the same lease, so that other readers come in. `ttl` is
-   * that of the lease. Does nothing for a ticket that no longer owns them.
+   * Makes a ticket that owns the names a reader of them, so that other readers come in. Its lease ends `ttl` ms from now,
+   * whatever was left of that of the owner. Does nothing for a ticket that no longer owns them.
    *
    * A backend with this method keeps read locks. A ticket whose number begins with 0 (`process:012`) asks to read: the
    * name is granted to it beside others that read, never beside an owner, and every request about it is answered as for
@@ -97,20 +98,25 @@ export interface LockBackend {
 
   /**
    * Calls `listener` from now until `close` when the store says that tickets no longer own their names, as when
-   * their session has ended. Returns a function that removes the listener, for a module that stops before the others.
+   * their session has ended; with the reason `taken`, when they were released by force. Returns a function that removes
+   * the listener, for a module that stops before the others.
    */
-  onLost?(listener: (tickets: readonly string[], why: Error) => void): (() => void) | void;
+  onLost?(
+    listener: (tickets: readonly string[], why: Error, reason?: 'expired' | 'taken') => void,
+  ): (() => void) | void;
 
   /**
    * Calls `listener` from now until `close` whenever a connection opens, the first time or again: the store may have
-   * restarted and lost its data. Returns a function that removes the listener, for a module that stops before the
-   * others.
+   * restarted and lost its data, so that every lock and permit that it granted is asked for at once. Every backend
+   * whose grants are rows or keys must have it; one whose grants end with a session reports that by `onLost`. Returns a
+   * function that removes the listener, for a module that stops before the others.
    */
   whenConnected?(listener: () => void): (() => void) | void;
 
   /**
    * Called once by each module at start-up, even if the backend cannot be reached. Rejects if it cannot serve, with one
-   * line that names the server, the cause and the remedy; reports what limits it without stopping it.
+   * line that names the server, the cause and the remedy: with a `BackendRefusal` if that lasts until somebody mends the
+   * cause. Reports what limits it without stopping it.
    */
   start?(request: StartRequest): Promise<void>;
 
@@ -152,4 +158,9 @@ export interface LockTraits {
   readonly severalKeys: boolean;
   /** The shortest lease (ms) that the store can grant; a shorter `ttl` is refused. */
   readonly leastLease: number;
+  /**
+   * Whether a renewal is on its way to the store when `renew` returns. Where it is not, as with a pool that opens a
+   * connection first, the renewal of a short lease is answered before the holder runs: it may block the event loop.
+   */
+  readonly writesAtOnce?: boolean;
 }

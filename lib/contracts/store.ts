@@ -22,3 +22,28 @@ export interface StartRequest {
   /** Aborts when the module stops: from then on nothing is reported to it. Absent: until the backend is closed. */
   readonly stopped?: AbortSignal | undefined;
 }
+
+/** Marks refusals: a second installed copy of the package has a class of its own. */
+const REFUSAL = Symbol.for('nest-redis-lock.refusal');
+
+/**
+ * The store, a pool or a permission refuses to serve, and goes on refusing until somebody mends the cause: connections
+ * that share sessions, an isolation level that breaks the statements, a missing right. A backend throws it from `start`
+ * or from any call. From then on every call but a release fails with it for as long as the process uses the backend,
+ * and none asks the store again: what passes by chance the next time is as unsafe as before. Its message is one line that
+ * names the server, the cause and the remedy.
+ */
+export class BackendRefusal extends Error {
+  override readonly name = 'BackendRefusal';
+  readonly [REFUSAL] = true;
+}
+
+/** The refusal that `error` is, or that caused it. */
+export function refusalIn(error: unknown): BackendRefusal | undefined {
+  let each = error;
+  for (let depth = 0; depth < 5 && each instanceof Error; depth++) {
+    if (REFUSAL in each) return each as BackendRefusal;
+    each = each.cause;
+  }
+  return undefined;
+}

@@ -1,5 +1,6 @@
 import { BoundedCall, BoundedCalls, type Diagnosable } from '../calls/bounded-call.js';
 import type { CircuitBreaker } from '../calls/circuit-breaker.js';
+import type { LockBackend } from '../contracts/lock-backend.js';
 import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
 import type { Pending } from '../contracts/store.js';
 import { PrimitiveConfigError, PrimitiveBackendError, PrimitiveKeyError } from '../errors/primitive-errors.js';
@@ -12,6 +13,8 @@ import { Timeouts } from '../timing/timeouts.js';
 export interface PrimitiveHome {
   readonly stores: PrimitiveStores;
   readonly calls: PrimitiveCalls;
+  readonly backend: LockBackend;
+  readonly prefix: string | undefined;
   /** Where its events come from. */
   readonly source: LockSource;
 }
@@ -51,6 +54,8 @@ export class PrimitiveRuntime {
     const home = {
       stores: calls.backend.openPrimitiveStores(prefix),
       calls: new PrimitiveCalls(calls.backend, commandTimeout),
+      backend: calls.backend,
+      prefix,
       source: calls.source,
     };
     this.homes.set(backend, home);
@@ -102,21 +107,13 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     { late, limit = this.commandTimeout }: CallOptions<T> = {},
   ): void {
     // The call first: the backend is at work while this process notes the time limit.
-    const pending = begun(call);
+    const pending = this.begin(call);
     const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);
     pending.then(bounded.onAnswer, bounded.onError);
   }
 
   failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {
     return new PrimitiveBackendError(`The ${operation} "${key}" failed: ${why}`, [key], cause);
-  }
-}
-
-function begun<T>(call: () => Pending<T>): Pending<T> {
-  try {
-    return call();
-  } catch (error) {
-    return Promise.reject<T>(error);
   }
 }
 

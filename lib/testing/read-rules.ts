@@ -101,6 +101,15 @@ export const READ_RULES: readonly Rule[] = [
     await downgrade();
     assert.equal(await one.ownerOf(stage.name), writer);
   }),
+
+  readRule('gives a reader that was the owner the lease that it asks for', async (stage, one) => {
+    const owner = one.ticket();
+    await granted(one, stage.name, owner);
+    await promiseOf(one.backend.downgrade!({ names: [stage.name], ticket: owner, ttl: one.short }));
+    const state = await promiseOf(one.backend.inspect({ name: stage.name }));
+    assert.equal(state?.readers, 1);
+    assert(state.ttl <= one.short, `${state.ttl}`);
+  }),
 ];
 
 function readRule(name: string, body: (stage: Stage, one: StoreClient, two: StoreClient) => Promise<void>): Rule {

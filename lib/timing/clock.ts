@@ -16,15 +16,21 @@ export function elapsedSince(instant: Instant): number {
   return Math.max(performance.now() - instant.monotonic, Date.now() - instant.wall);
 }
 
+/** Milliseconds from one instant to another, by the clock that moved further. */
+export function elapsedBetween(from: Instant, to: Instant): number {
+  return Math.max(to.monotonic - from.monotonic, to.wall - from.wall);
+}
+
 /** A timer that fires more than this (ms) late shows that the event loop stood still. */
 const LATE = 10;
 
 /**
  * Runs `late` after the sockets have been read once. When the event loop stood still, it runs timers before it reads
- * sockets: the answer that a time-out would give up may have arrived.
+ * sockets: the answer that a time-out would give up may have arrived. Called from an answer that was read, the first
+ * `setImmediate` comes before the loop reads again; a read lies between the two, whatever the loop does now.
  */
 export function onceRead(late: () => void): void {
-  setImmediate(late);
+  setImmediate(() => setImmediate(late));
 }
 
 /** Runs at once, unless the timer that was due at `at` (ms of the monotonic clock) fires late. */

@@ -73,7 +73,13 @@ export class Command<K extends Kind> {
 /** A backend with a queue whose every answer and message comes from the test, when the test says so. */
 export class ScriptedBackend implements LockBackend {
   readonly name = 'scripted';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly traits: LockTraits = {
+    lease: 'ttl',
+    fencing: 'strict',
+    severalKeys: true,
+    leastLease: 1,
+    writesAtOnce: true,
+  };
   readonly sent: Command<Kind>[] = [];
   /** What is answered at once, because the test is not about it. */
   atOnce: { [K in Kind]?: () => Commands[K]['answer'] | Error } = {
@@ -87,6 +93,7 @@ export class ScriptedBackend implements LockBackend {
   /** `eventually` of a driven clock, where the test drives one. */
   constructor(clock: { eventually: typeof eventually } = { eventually }) {
     this.eventually = clock.eventually;
+    next = 1_000;
   }
 
   readonly queue: LockQueue = {
@@ -190,8 +197,17 @@ export class ScriptedBackend implements LockBackend {
   }
 }
 
+/** Where the tokens of the next grant begin: as of any store, they rise. A new backend begins anew. */
+let next = 1_000;
+
+function rising(): number {
+  const first = next;
+  next += 3_000;
+  return first;
+}
+
 export function granted({
-  first = 1_000,
+  first = rising(),
   count = 1_000,
   remaining = 30_000,
   waiting = 0,
@@ -214,7 +230,7 @@ export function grantMessage(
   ticket: string,
   name: string,
   {
-    first = 1_000,
+    first = rising(),
     count = 1_000,
     claim = 5_000,
     waiting = 0,

@@ -43,11 +43,18 @@ const TOKENS = 128;
 
 class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'memory';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly traits: LockTraits = {
+    lease: 'ttl',
+    fencing: 'strict',
+    severalKeys: true,
+    leastLease: 1,
+    writesAtOnce: true,
+  };
   private readonly grants = new ExpiringMap<Grant>();
   private readonly readers = new ReadersByKey();
   private readonly labels = new ExpiringMap<string>();
   private readonly primitives = new MemoryPrimitives();
+  private readonly lossListeners = new Set<LossListener>();
   private lastToken = 0;
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
@@ -121,12 +128,12 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return { status: taken ? 'taken' : 'gone', resent: false };
   }
 
-  async downgrade({ prefix, names, ticket }: RenewRequest): Promise<void> {
+  async downgrade({ prefix, names, ticket, ttl }: RenewRequest): Promise<void> {
     for (const name of names) {
       const key = keyOf(prefix, name);
       if (this.grants.get(key)?.owner !== ticket) continue;
       const readers = this.readers.of(key);
-      readers.add(ticket, this.remaining(key, ticket));
+      readers.add(ticket, ttl);
       readers.token = this.reserve(1).first;
       this.grants.delete(key);
     }
@@ -162,10 +169,17 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     const readers = this.readers.get(key);
     const reading = readers?.tickets ?? [];
     for (const ticket of reading) readers?.remove(ticket);
-    if (reading.length > 0) return reading;
     const grant = this.grants.get(key);
-    this.grants.delete(key);
-    return grant?.owner ?? null;
+    if (reading.length === 0) this.grants.delete(key);
+    const freed = reading.length > 0 ? reading : grant ? [grant.owner] : [];
+    const why = new Error(`"${name}" was released by force`);
+    if (freed.length > 0) for (const listener of this.lossListeners) listener(freed, why, 'taken');
+    return reading.length > 0 ? reading : (grant?.owner ?? null);
+  }
+
+  onLost(listener: LossListener): () => void {
+    this.lossListeners.add(listener);
+    return () => this.lossListeners.delete(listener);
   }
 
   openCacheStore(): CacheStore {
@@ -238,6 +252,8 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return names.map((name) => keyOf(prefix, name)).filter(has);
   }
 }
+
+type LossListener = Parameters<NonNullable<LockBackend['onLost']>>[0];
 
 interface Grant {
   readonly owner: string;

@@ -85,7 +85,13 @@ export interface RedisBackendOptions {
 /** Composes the parts of `connection/`, `locks/`, `cache/` and `primitives/`; of a lock, it decides what goes where. */
 class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'redis';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly traits: LockTraits = {
+    lease: 'ttl',
+    fencing: 'strict',
+    severalKeys: true,
+    leastLease: 1,
+    writesAtOnce: true,
+  };
   readonly queue: LockQueue;
   private readonly scripts: ScriptRunner;
   private readonly releases: ScriptBatch;

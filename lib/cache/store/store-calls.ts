@@ -69,6 +69,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     if (this.breaker.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
     const { commandTimeout } = this.options;
     const bounded = new BoundedCall(this, operation, key, commandTimeout, answered, failed, late);
+    if (this.refusal) return bounded.onError(this.refusal);
     try {
       call().then(bounded.onAnswer, bounded.onError);
     } catch (error) {

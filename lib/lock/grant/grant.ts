@@ -1,7 +1,7 @@
 import type { TokenRange } from '../../contracts/lock-requests.js';
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
-import { elapsedSince, type Instant } from '../../timing/clock.js';
+import { currentInstant, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 
@@ -33,6 +33,8 @@ export interface GrantListener {
 interface RenewalSchedule {
   /** Position in the watchdog's list. */
   readonly place: Place<Grant>;
+  /** Since when (monotonic, ms) it is watched. */
+  readonly since: number;
   /** When the next renewal is due, on the monotonic clock (ms); `Infinity` without renewal. */
   dueAt: number;
   /** While a renewal is under way, no other one is sent. */
@@ -53,11 +55,17 @@ export class Grant {
   /** Present while a caller holds this grant. */
   holder: GrantHolder | undefined;
   listener: GrantListener | undefined;
+  /** Called once when the next renewal was confirmed. */
+  onRenewed: (() => void) | undefined;
+  /** How much lease (ms) the last renewal gave that was for more: a store may grant less than the `ttl`. */
+  most = Infinity;
   /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
   longest: number;
   /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
   minHoldUntil = 0;
   private confirmedAt: Instant;
+  /** The lease (ms) from `base` that set the current deadline, and what is left of it after the drift of the clocks. */
+  private trusted: number;
   private span: number;
   /** How many tokens the backend reserved with its last answer. */
   reserved: number;
@@ -72,8 +80,11 @@ export class Grant {
     /** Milliseconds that the backend granted from then. */
     private ttl: number,
     tokens: TokenRange,
+    /** Milliseconds that were asked for. */
+    asked = ttl,
   ) {
-    this.longest = ttl;
+    this.longest = asked;
+    this.trusted = ttl;
     this.confirmedAt = base;
     this.span = ttl - driftOf(ttl);
     this.reserved = tokens.count;
@@ -118,16 +129,36 @@ export class Grant {
    * When (monotonic, ms) `interval` of `ttl` has passed; for a shorter lease, such as a claim, the same share of it.
    */
   dueAfter(interval: number, ttl: number): number {
-    return this.confirmedAt.monotonic + interval * Math.min(1, this.ttl / ttl);
+    const share = Math.min(1, this.ttl / ttl);
+    return this.confirmedAt.monotonic + Math.max(interval * share, Math.min(interval, SHORTEST_PAUSE));
   }
 
-  /** Called when the backend answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
-  renewed(sentAt: Instant, remaining: number): void {
+  /**
+   * Called when the backend answered `answered` ms to a request for `asked` ms that was sent at `sentAt`. No more counts
+   * than was asked for, then or earlier; a check asks for no longer lease. The deadline never moves back.
+   */
+  renewed(sentAt: Instant, answered: number, asked: number): void {
+    const left = this.trusted - elapsedBetween(this.base, sentAt);
+    const remaining = trustedLease(answered, Math.max(asked, left));
     this.confirmedAt = sentAt;
     this.ttl = remaining;
+    this.most = remaining < asked ? remaining : Infinity;
     const span = remaining - driftOf(remaining);
-    if (span - elapsedSince(sentAt) <= this.remaining()) return;
-    this.base = sentAt;
+    if (span - elapsedSince(sentAt) > this.remaining()) {
+      this.base = sentAt;
+      this.trusted = remaining;
+      this.span = span;
+    }
+    this.onRenewed?.();
+    this.onRenewed = undefined;
+  }
+
+  /** The backend is told now that the lease ends `ttl` ms after the request. */
+  endAfter(ttl: number): void {
+    const span = ttl - driftOf(ttl);
+    if (span >= this.remaining()) return;
+    this.base = this.confirmedAt = currentInstant();
+    this.ttl = this.trusted = ttl;
     this.span = span;
   }
 
@@ -162,6 +193,23 @@ export class Grant {
   lose(reason: LockLostReason): void {
     this.holder?.lose(reason);
   }
+}
+
+/** The shortest pause (ms) between two renewals: a store may answer that nothing is left. */
+const SHORTEST_PAUSE = 10;
+
+/**
+ * How much (ms) of the lease that a store says it granted is believed: never more than was asked for. A clock of the
+ * store that stepped back, or an expiry that somebody else set, would keep a lock held here long after it has ended
+ * there.
+ */
+export function trustedLease(answered: number, asked: number): number {
+  return answered > 0 ? Math.min(answered, asked) : 0;
+}
+
+/** Whether a store says that more of a lease is left than was asked for, by more than clocks differ. */
+export function exceedsLease(remaining: number, asked: number): boolean {
+  return remaining > asked + driftOf(asked);
 }
 
 /** How far two clocks may drift apart over `lease` ms: 1 % + 2 ms, as in the Redlock specification of redis.io. */

@@ -15,6 +15,10 @@ export interface LeaseHolder {
   /** The call in events. */
   readonly call: LockCall;
   readonly mode: LockMode;
+  /** The options of its own call, which count from when it stands alone. */
+  readonly options: ResolvedLockOptions;
+  /** When it began to read; absent for one that writes. */
+  readonly startedAt: Instant | undefined;
   leaseLost(): void;
   /** Raises the fencing token of the hold to at least `token`. */
   raiseToken(token: number): void;
@@ -205,11 +209,29 @@ export class Lease implements GrantHolder {
     return this.allHolders().every(({ mode }) => mode === 'read');
   }
 
-  /** Leaves the lease to the holds that read, under a source of its own. */
+  /**
+   * Leaves the lease to the holds that read, under a source of its own. From now on their own options count, from when
+   * each of them began, and no longer those of the hold that wrote; the most demanding of each.
+   */
   becomeShared(source: LeaseSource): void {
     this.source.leaveToReaders?.(this);
     this.source = source;
-    this.options = { ...this.options, mode: 'read' };
+    let [ttl, ceiling] = [0, 0];
+    let maxHold: number | undefined = 0;
+    let renewal: ResolvedLockOptions['renewal'];
+    for (const { options, startedAt } of this.allHolders()) {
+      const since = startedAt ? elapsedSince(startedAt) : 0;
+      ttl = Math.max(ttl, options.ttl);
+      if (options.renewal && options.renewal.interval < (renewal?.interval ?? Infinity)) renewal = options.renewal;
+      ceiling = Math.max(ceiling, ceilingOf(options) - since);
+      if (maxHold !== undefined) {
+        maxHold = options.maxHold === undefined ? undefined : Math.max(maxHold, options.maxHold - since);
+      }
+    }
+    this.options = { ...this.options, mode: 'read', ttl, renewal, maxHold, minHold: 0 };
+    this.startedAt = currentInstant();
+    this.ceiling = ceiling;
+    this.grant.endAfter(ttl);
   }
 
   /** Removes a hold whose `Lock` was garbage-collected. Returns whether it was the last one; renewal then stops. */

@@ -36,7 +36,7 @@ export class Releaser {
     const send = (release: Ticketed, limit: number) => calls.release(release, limit);
     const subjectOf = ({ names }: Ticketed) => quoted(names);
     this.retries = new ReleaseRetries<UnansweredRelease & Ticketed>(
-      { commandTimeout, label: source.label, send, subjectOf },
+      { commandTimeout, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
       logger,
     );
   }
@@ -169,6 +169,8 @@ interface ReleaseCalls<Release> {
   readonly label: string;
   send(release: Release, limit: number): Promise<unknown>;
   subjectOf(release: Release): string;
+  /** Whether the backend refuses for good. */
+  refuses?(): boolean;
 }
 
 /** Repeats releases that the backend did not answer, a few at a time, until each is answered or its lease has ended. */
@@ -224,8 +226,11 @@ export class ReleaseRetries<Release extends UnansweredRelease> {
     try {
       await this.calls.send(entry.release, Math.max(1, Math.min(this.calls.commandTimeout, left)));
     } catch {
-      this.entries.push(entry);
-      return false;
+      // A backend that refuses for good has nothing that a repetition could free.
+      if (!this.calls.refuses?.()) {
+        this.entries.push(entry);
+        return false;
+      }
     }
     entry.settled();
     return true;

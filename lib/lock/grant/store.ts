@@ -1,7 +1,8 @@
-import { BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
+import { begun, BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
   AcquireAnswer,
+  Granted,
   ListedNames,
   ListRequest,
   LockState,
@@ -9,12 +10,16 @@ import type {
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
+  TokenRange,
 } from '../../contracts/lock-requests.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
 import { LockBackendError, LockConfigError, LockError } from '../../errors/lock-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
+import type { Instant } from '../../timing/clock.js';
 import { Timeouts } from '../../timing/timeouts.js';
+import { exceedsLease, trustedLease, type Grant } from './grant.js';
 
 /** Names, and the ticket that owns them or may own them. */
 export interface Ticketed {
@@ -24,18 +29,24 @@ export interface Ticketed {
   readonly minHoldUntil?: number;
 }
 
+/** What a grant contains, whether an answer or a message reported it. */
+export type GrantedLease = Omit<Granted, 'status'>;
+
 /** The start of a backend may take as long as this number of calls, one after the other. */
 const START_CALLS = 5;
 
 /**
- * The calls to one backend. Each fails with a `LockBackendError` after its time limit, whatever the client library
- * does. The backend may still carry out a call that has failed here.
+ * The door to one backend: all calls to it, and all that it answers, pass here, so that what no backend may have to
+ * remember stands once. Each call fails with a `LockBackendError` after its time limit, whatever the client library
+ * does; the backend may still carry it out. A lease counts for no longer than was asked for (`believed`, `renewed`), no
+ * fencing token falls (`TokenFloor`), and what the backend refuses for good is not asked again (`begin`).
  */
 export class BackendCalls extends BoundedCalls<readonly string[], LockBackendError> {
   readonly timeouts = new Timeouts();
   readonly limits = this.timeouts;
   /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
+  private readonly floor: TokenFloor;
 
   constructor(
     readonly backend: LockBackend,
@@ -43,8 +54,34 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     readonly commandTimeout: number,
     /** Where its locks come from, for events. */
     readonly source: LockSource = { backend: backend.name, label: '' },
+    private readonly logger?: Warnings,
   ) {
     super(backend);
+    this.floor = floorOf(backend, prefix);
+  }
+
+  /**
+   * As much of a grant as is believed, of names that were asked for `asked` ms: no longer lease, and no token that this
+   * process has seen. Where no token is left, others are to be minted before the names have a holder. Those that read
+   * (`reads`) share a token, which must not be below what was seen.
+   */
+  believed(
+    names: readonly string[],
+    { tokens, remaining, waiting }: GrantedLease,
+    asked: number,
+    reads = false,
+  ): GrantedLease {
+    if (exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
+    const fresh = this.floor.admit(names, tokens, reads);
+    if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
+    return { tokens: fresh, remaining: trustedLease(remaining, asked), waiting };
+  }
+
+  /** The backend answered `remaining` ms to a request for `asked` ms that was sent at `sentAt`. */
+  renewed(grant: Grant, sentAt: Instant, remaining: number, asked: number): void {
+    const longest = Math.max(asked, grant.longest);
+    if (exceedsLease(remaining, longest)) this.warnOfLease(grant.names, remaining, longest);
+    grant.renewed(sentAt, remaining, asked);
   }
 
   /** Without a time limit: the caller that gives up must release what is granted later. */
@@ -69,10 +106,13 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     failed: (error: LockBackendError) => void,
   ): void {
     const [call] = this.renew([{ names, ticket, ttl }]);
-    this.send('renew', names, call as Pending<RenewAnswer>, answered, failed);
+    this.send('renew', names, () => call as Pending<RenewAnswer>, answered, failed);
   }
 
-  /** Reserves further tokens, of `leastToken` and above. */
+  /**
+   * Reserves further tokens, of `leastToken` and above, and above all that this process has seen. The backend that
+   * offers lower ones has broken the contract: the call fails.
+   */
   mint(
     names: readonly [string],
     ticket: string,
@@ -80,10 +120,25 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (tokens: Minted | null) => void,
     failed: (error: LockBackendError) => void,
     limit?: number,
+    reads = false,
   ): void {
-    // A backend that throws fails the call a little later, as one that rejects: the caller that the grant admits comes first.
-    const call = asked(() => this.backend.mint({ prefix: this.prefix, name: names[0], ticket, leastToken }));
-    this.send('acquire', names, call, answered, failed, limit);
+    const [name] = names;
+    const least = Math.max(leastToken, this.floor.of(name) + (reads ? 0 : 1));
+    let over = false;
+    const fail = (error: LockBackendError) => {
+      over = true;
+      failed(error);
+    };
+    const minted = (answer: Minted | null) => {
+      if (!answer) return answered(null);
+      const tokens = this.floor.admit(names, from(least, answer), reads);
+      if (tokens.count > 0) return answered({ ...answer, ...tokens });
+      this.warnOfTokens(names, answer.first);
+      const why = `it offered fencing token ${answer.first}, though ${least} or more was asked for`;
+      if (!over) fail(this.failure('acquire', names, why));
+    };
+    const call = () => this.backend.mint({ prefix: this.prefix, name, ticket, leastToken: least });
+    this.send('acquire', names, call, minted, fail, limit);
   }
 
   /** Frees those of the names that the ticket owns, or makes their lease end with their minimum hold. */
@@ -102,44 +157,45 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   ): void {
     const { backend, prefix } = this;
     const rest = minHoldUntil === 0 ? 0 : Math.ceil(minHoldUntil - performance.now());
-    let call: Pending<ReleaseAnswer>;
-    try {
-      call =
-        rest > 0 && backend.keep
-          ? backend.keep({ prefix, names, ticket, rest })
-          : backend.release({ prefix, names, ticket });
-    } catch (error) {
-      return failed(this.explain('release', names, error));
-    }
-    this.send('release', names, call, answered, failed, limit);
+    // Also to a backend that refuses by now: what it granted before is given back.
+    const call = begun(() =>
+      rest > 0 && backend.keep
+        ? backend.keep({ prefix, names, ticket, rest })
+        : backend.release({ prefix, names, ticket }),
+    );
+    const pending = new BoundedCall(this, 'release', names, limit, answered, failed, answered);
+    call.then(pending.onAnswer, pending.onError);
   }
 
   /** Unless it is answered, the lock stays that of its owner until the readers of this process have ended. */
   downgrade({ names, ticket }: Ticketed, ttl: number): void {
-    const call = this.backend.downgrade?.({ prefix: this.prefix, names, ticket, ttl });
-    if (call) this.bounded('downgrade', names, call).catch(() => {});
+    const { backend, prefix } = this;
+    const call = () => backend.downgrade?.({ prefix, names, ticket, ttl }) ?? Promise.resolve();
+    if (backend.downgrade) this.bounded('downgrade', names, call).catch(() => {});
   }
 
-  inspect(name: string): Promise<LockState | null> {
-    return this.bounded('inspect', [name], this.backend.inspect({ prefix: this.prefix, name }));
+  inspect(name: string, limit?: number): Promise<LockState | null> {
+    return this.bounded('inspect', [name], () => this.backend.inspect({ prefix: this.prefix, name }), limit);
   }
 
   /** @throws LockConfigError where the backend cannot do it */
   async list(request: Omit<ListRequest, 'prefix'>): Promise<ListedNames> {
-    const call = this.backend.list?.({ prefix: this.prefix, ...request });
-    if (call) return this.bounded('list', [], call);
+    const { backend, prefix } = this;
+    if (backend.list) return this.bounded('list', [], () => backend.list!({ prefix, ...request }));
     throw new LockConfigError(`Backend "${this.backend.name}" cannot list its locks; inspect them by name`);
   }
 
   async label(process: string, label: string, ttl: number): Promise<void> {
-    const call = this.backend.label?.({ prefix: this.prefix, process, label, ttl });
-    if (call) await this.bounded('label', [], call);
+    const { backend, prefix } = this;
+    if (backend.label) await this.bounded('label', [], () => backend.label!({ prefix, process, label, ttl }));
   }
 
   /** @throws LockConfigError where the backend cannot do it */
   async forceRelease(name: string): Promise<string | readonly string[] | null> {
-    const call = this.backend.forceRelease?.({ prefix: this.prefix, name });
-    if (call) return this.bounded('forceRelease', [name], call);
+    const { backend, prefix } = this;
+    if (backend.forceRelease) {
+      return this.bounded('forceRelease', [name], () => backend.forceRelease!({ prefix, name }));
+    }
     throw new LockConfigError(
       `Backend "${this.backend.name}" cannot free a name that another process holds; end the process of its holder`,
     );
@@ -148,13 +204,22 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** Rejects when the backend cannot serve; `report` logs everything else about it, until the module has `stopped`. */
   async start({ report, stopped }: Pick<StartRequest, 'report' | 'stopped'>): Promise<void> {
     const { backend, prefix, commandTimeout } = this;
-    const started = backend.start?.({ prefix, commandTimeout, report, stopped });
-    const pinged = this.bounded('ping', [], backend.ping());
-    await Promise.all([pinged, started && this.bounded('start', [], started, START_CALLS * commandTimeout)]);
+    const start = () => backend.start?.({ prefix, commandTimeout, report, stopped }) ?? Promise.resolve();
+    const started = backend.start && this.bounded('start', [], start, START_CALLS * commandTimeout);
+    await Promise.all([this.ping(), started]);
+  }
+
+  ping(limit?: number): Promise<void> {
+    return this.bounded('ping', [], () => this.backend.ping(), limit);
   }
 
   /** Rejects after `limit` ms; a later answer is dropped. */
-  bounded<T>(operation: string, names: readonly string[], call: Pending<T>, limit = this.commandTimeout): Promise<T> {
+  bounded<T>(
+    operation: string,
+    names: readonly string[],
+    call: () => Pending<T>,
+    limit = this.commandTimeout,
+  ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       this.send(operation, names, call, resolve, reject, limit);
     });
@@ -164,13 +229,14 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   send<T>(
     operation: string,
     names: readonly string[],
-    call: Pending<T>,
+    call: () => Pending<T>,
     answered: (answer: T) => void,
     failed: (error: LockBackendError) => void,
     limit = this.commandTimeout,
   ): void {
+    const sent = this.begin(call);
     const pending = new BoundedCall(this, operation, names, limit, answered, failed, answered);
-    call.then(pending.onAnswer, pending.onError);
+    sent.then(pending.onAnswer, pending.onError);
   }
 
   unanswered(operation: string, names: readonly string[], limit: number): LockBackendError {
@@ -178,7 +244,9 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   override explain(operation: string, names: readonly string[], error: unknown): LockBackendError {
-    return error instanceof LockError ? error : super.explain(operation, names, error);
+    if (!(error instanceof LockError)) return super.explain(operation, names, error);
+    this.heed(error);
+    return error;
   }
 
   failure(operation: string, names: readonly string[], why: string, cause?: unknown): LockBackendError {
@@ -192,14 +260,34 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
 
   private async explained<T>(operation: string, names: readonly string[], call: () => Pending<T>): Promise<T> {
     try {
-      return await call();
+      return await this.begin(call);
     } catch (error) {
       throw this.explain(operation, names, error);
     }
   }
 
+  private warnOfLease(names: readonly string[], remaining: number, asked: number): void {
+    this.logger?.warn(
+      `Lock backend "${this.backend.name}" says that ${quoted(names)} is held for another ${remaining} ms, though ` +
+        `${Math.round(asked)} ms was asked for. The lease counts for no longer than was asked; did the clock of the store ` +
+        'step back, or did somebody else set an expiry?',
+      `lease of ${this.backend.name}`,
+    );
+  }
+
+  private warnOfTokens(names: readonly string[], offered: number): void {
+    const seen = Math.max(...names.map((name) => this.floor.of(name)));
+    this.logger?.warn(
+      `Lock backend "${this.backend.name}" offers fencing token ${offered} for ${quoted(names)}, but this process has ` +
+        `seen ${seen}: the store has lost data. It is asked for tokens above that before anybody gets the lock`,
+      `tokens of ${this.backend.name}`,
+    );
+  }
+
   /** A backend that throws instead of rejecting must not stop the watchdog. */
   private sentRenewals(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
+    const { refusal } = this;
+    if (refusal) return requests.map(() => Promise.reject(refusal));
     try {
       return this.backend.renew(requests);
     } catch (error) {
@@ -208,11 +296,64 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 }
 
-/** The answer that the request returns. A backend of the application's may throw instead of rejecting. */
-export function asked<Answer>(request: () => Pending<Answer>): Pending<Answer> {
-  try {
-    return request();
-  } catch (error) {
-    return Promise.reject(error);
+/** Those of the tokens that are not below `least`. */
+function from(least: number, { first, count }: TokenRange): TokenRange {
+  return first >= least ? { first, count } : { first: least, count: first + count - least };
+}
+
+/** How many names a floor remembers one by one. */
+const MOST_NAMES = 10_000;
+
+/**
+ * The largest fencing token of each name that this process has seen. A store that lost its data may count from below:
+ * such tokens have no holder. Names that no longer fit raise the floor of all that are not remembered, so that memory
+ * is bounded and no token falls.
+ */
+export class TokenFloor {
+  private readonly seen = new Map<string, number>();
+  private forgotten = 0;
+
+  of(name: string): number {
+    return this.seen.get(name) ?? this.forgotten;
   }
+
+  /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
+  admit(names: readonly string[], { first, count }: TokenRange, reads: boolean): TokenRange {
+    let least = first;
+    for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));
+    const left = first + count - least;
+    // Not a number counts as none, too.
+    if (!(left > 0)) return { first: least, count: 0 };
+    const last = reads ? least : least + left - 1;
+    for (const name of names) this.note(name, last);
+    return { first: least, count: left };
+  }
+
+  /** A token of the name was handed on; another may have been issued after it, and have arrived before. */
+  saw(name: string, token: number): void {
+    if (token > this.of(name)) this.note(name, token);
+  }
+
+  private note(name: string, token: number): void {
+    if (token === this.seen.get(name)) return;
+    this.seen.delete(name);
+    this.seen.set(name, token);
+    if (this.seen.size <= MOST_NAMES) return;
+    for (const [oldest, last] of this.seen) {
+      this.seen.delete(oldest);
+      this.forgotten = Math.max(this.forgotten, last);
+      return;
+    }
+  }
+}
+
+/** By backend and prefix: the modules of a process that share a backend share what was seen. */
+const floors = new WeakMap<LockBackend, Map<string | undefined, TokenFloor>>();
+
+export function floorOf(backend: LockBackend, prefix: string | undefined): TokenFloor {
+  let ofBackend = floors.get(backend);
+  if (!ofBackend) floors.set(backend, (ofBackend = new Map<string | undefined, TokenFloor>()));
+  let floor = ofBackend.get(prefix);
+  if (!floor) ofBackend.set(prefix, (floor = new TokenFloor()));
+  return floor;
 }

@@ -15,6 +15,12 @@ const LONGEST_NAP = 1_000;
  * How many names are renewed in one call (those of one grant stay together), as in Redisson's `lockWatchdogBatchSize`.
  */
 const BATCH = 100;
+/** With less than this share of its `ttl`, no holder begins before the renewal is on its way. */
+const ENOUGH = 0.6;
+/** A hold is looked at after this time (ms) at the latest, renewed or not, and after a third of its `ttl`. */
+const LONGEST_UNCHECKED = 5_000;
+/** A hold that has lasted so long (ms) may go on: messages that it was released by force are to arrive. */
+const LONG_HOLD = 1_000;
 
 /**
  * Renews the grants of one backend for their holders, many in one round trip, and ends each lease at its local deadline
@@ -28,6 +34,8 @@ export class Watchdog {
   constructor(
     private readonly calls: BackendCalls,
     private readonly logger: Warnings,
+    /** Called again and again while there are holds that have lasted for a while. */
+    private readonly onLongHold = () => {},
   ) {}
 
   /** How many grants it watches. */
@@ -45,15 +53,48 @@ export class Watchdog {
     return lag;
   }
 
-  /** Starts to renew the grant as its holder's options say. Call it again when the holder changes. */
+  /**
+   * Starts to renew the grant as its holder's options say. Call it again when the holder changes, before the holder
+   * runs: it may block the event loop from its first line, so the renewal of a short lease is sent now.
+   */
   watch(grant: Grant): void {
     const due = dueAt(grant);
-    if (grant.schedule) {
-      grant.schedule.dueAt = due;
-      // The end of the grant is already watched.
-      if (grant.holder?.limited === false) return this.wakeNoLaterThan(due);
-    } else grant.schedule = { place: this.grants.push(grant), dueAt: due, underWay: false, failures: 0 };
-    this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
+    const { holder, schedule } = grant;
+    if (schedule) schedule.dueAt = due;
+    else {
+      const place = this.grants.push(grant);
+      grant.schedule = { place, since: performance.now(), dueAt: due, underWay: false, failures: 0 };
+    }
+    // The end of a grant that had a schedule is already watched.
+    if (schedule && holder?.limited === false) this.wakeNoLaterThan(due);
+    else this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
+    if (holder) this.renewIfShort(grant, holder);
+  }
+
+  /** Sends the renewal now if the holder, which begins, has little of its `ttl` left. */
+  renewIfShort(grant: Grant, holder: GrantHolder): void {
+    if (this.isShort(grant, holder) && !grant.renewing) this.renew([grant]);
+  }
+
+  /** Whether the holder has little of its `ttl` left, and the renewal may still be on this side. */
+  awaitsRenewal(grant: Grant): boolean {
+    const { traits } = this.calls.backend;
+    return !traits.writesAtOnce && grant.holder !== undefined && this.isShort(grant, grant.holder);
+  }
+
+  /** Resolves when the lease has been renewed, or has ended. */
+  async renewedOrOver(grant: Grant): Promise<void> {
+    while (grant.holder?.held && this.awaitsRenewal(grant)) {
+      await new Promise<void>((resolve) => {
+        grant.onRenewed = resolve;
+        setTimeout(resolve, Math.min(LONGEST_NAP, Math.max(1, remainingOf(grant)))).unref();
+      });
+    }
+  }
+
+  private isShort(grant: Grant, { options, outlastsGrant }: GrantHolder): boolean {
+    if (this.calls.backend.traits.lease === 'session' || !(options.renewal || outlastsGrant)) return false;
+    return grant.remaining() < ENOUGH * Math.min(options.ttl, grant.most);
   }
 
   /** Never renews the grant again. */
@@ -95,9 +136,11 @@ export class Watchdog {
     const now = performance.now();
     const due: Grant[] = [];
     let next = Infinity;
+    let lasts = false;
     for (const grant of this.grants.toArray()) {
       const { schedule } = grant;
       if (!schedule) continue;
+      lasts ||= now - schedule.since >= LONG_HOLD;
       const remaining = remainingOf(grant);
       if (remaining === 0) {
         if (grant.renewing && grant.holder) onceRead(() => this.settle(grant));
@@ -110,6 +153,7 @@ export class Watchdog {
       next = Math.min(next, now + remaining);
     }
     this.renewInBatches(due);
+    if (lasts) this.onLongHold();
     if (this.grants.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   }
 
@@ -138,7 +182,8 @@ export class Watchdog {
       const grant = grants[index] as Grant;
       try {
         const answer = await pending;
-        if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+        const { ttl } = requests[index] as (typeof requests)[number];
+        if (answer.status === 'renewed') this.calls.renewed(grant, sentAt, answer.remaining, ttl);
         else grant.lose('taken');
         if (lockChannels.renewed.hasSubscribers && answer.status === 'renewed') publishRenewed(grant, sentAt);
         if (answer.status === 'renewed' && answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
@@ -216,17 +261,17 @@ function dueAt(grant: Grant): number {
   const { holder } = grant;
   if (!holder) return Infinity;
   const { renewal, ttl } = holder.options;
-  if (renewal) return grant.dueAfter(renewal.interval, ttl);
-  return holder.outlastsGrant ? performance.now() : Infinity;
+  const checked = Math.min(ttl / 3, LONGEST_UNCHECKED);
+  if (renewal) return grant.dueAfter(Math.min(renewal.interval, checked), ttl);
+  return holder.outlastsGrant ? performance.now() : grant.dueAfter(checked, ttl);
 }
 
-/**
- * When the next renewal is due after one that succeeded: without `renewal`, only where the store granted too little.
- */
+/** When the next renewal, or check, is due after one that succeeded. */
 function dueAgain(grant: Grant): number {
   const { holder } = grant;
-  if (!holder?.outlastsGrant || holder.options.renewal) return holder?.options.renewal ? dueAt(grant) : Infinity;
-  return grant.dueAfter(holder.options.ttl / 3, holder.options.ttl);
+  if (!holder || holder.options.renewal) return dueAt(grant);
+  const { ttl } = holder.options;
+  return grant.dueAfter(Math.min(ttl / 3, LONGEST_UNCHECKED), ttl);
 }
 
 /** The `ttl` (ms) to request: 1 for a lease without renewal, which lasts long enough already and is only checked. */

@@ -2,11 +2,11 @@ import { LockLostError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
-import { onceRead } from '../../timing/clock.js';
+import { currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import { RELEASED, worseOf, type Lease, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
 import type { QueueingBackend } from '../line/named-backend.js';
-import type { LockMode } from '../options/lock-options.js';
+import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import type { BareAcquisition } from './bare-acquisition.js';
 import type { HoldScope } from './hold-context.js';
 import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
@@ -27,6 +27,7 @@ export interface HeldPart {
  */
 export class HeldLock implements Lock, LeaseHolder {
   readonly owner: string;
+  readonly startedAt: Instant | undefined;
   /** Its position in the list of live holds. */
   place: Place<HeldLock> | undefined;
   /** Its scope or its acquisition; both drop their references to each other when the hold ends. */
@@ -45,11 +46,12 @@ export class HeldLock implements Lock, LeaseHolder {
     readonly keys: readonly string[],
     private readonly parts: readonly HeldPart[],
     private readonly taker: HoldTaker,
-    readonly mode: LockMode,
+    readonly options: ResolvedLockOptions,
     private readonly template: string | undefined,
     /** The call in its events; `undefined` while there was none. */
     private recorded: LockCall | undefined,
   ) {
+    this.startedAt = options.mode === 'read' ? currentInstant() : undefined;
     const [first] = parts as readonly [HeldPart, ...HeldPart[]];
     const own = parts.find((part) => !part.endTurn) ?? first;
     this.owner = own.lease.grant.ticket;
@@ -62,6 +64,10 @@ export class HeldLock implements Lock, LeaseHolder {
   get call(): LockCall {
     const { template, keys } = this;
     return (this.recorded ??= { keys, template, ...(this.parts[0] as HeldPart).backend.calls.source });
+  }
+
+  get mode(): LockMode {
+    return this.options.mode;
   }
 
   get reentrant(): boolean {

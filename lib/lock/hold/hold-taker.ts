@@ -146,11 +146,15 @@ export class HoldTaker implements LossObserver {
         options,
         caller,
         (lease) => {
+          if (!lease.held || backend.watchdog.awaitsRenewal(lease.grant)) {
+            this.takeParts(wait, options, [lease]).then(resolve, reject);
+            return;
+          }
           this.settled(wait);
           const parts: HeldPart[] = [];
           try {
             this.receive(wait, [lease], parts);
-            resolve(this.hold(wait, parts));
+            resolve(this.hold(wait, parts, options));
           } catch (error) {
             publishRefusal(caller, error, this.closing);
             void lease.source.takeBack(lease, true);
@@ -162,14 +166,15 @@ export class HoldTaker implements LossObserver {
     });
   }
 
-  private async takeParts(wait: Wait, options: ResolvedLockOptions): Promise<HeldLock> {
+  /** `granted`: what it was granted already, which is not yet ready for a holder. */
+  private async takeParts(wait: Wait, options: ResolvedLockOptions, granted?: readonly Lease[]): Promise<HeldLock> {
     const { backend, names, inside, caller } = wait;
     const parts: HeldPart[] = [];
     try {
-      caller.throwIfCancelled();
+      if (!granted) caller.throwIfCancelled();
       const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
       if (parts.length > 0) await extendForNested(parts, options);
-      if (missing.length > 0) this.receive(wait, await this.leases(wait, missing, options), parts);
+      if (missing.length > 0) this.receive(wait, await this.usable(wait, missing, options, granted), parts);
       if (parts.length > 1 && missing.length < names.length) {
         const limit = caller.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
         await shareOneToken(
@@ -179,9 +184,12 @@ export class HoldTaker implements LossObserver {
         );
       }
       if (options.minHold > 0) await this.startMinHold(wait, parts, options);
-      // The hold around the caller may have been lost while it waited.
-      for (const { lease } of parts) if (lease.lost) throw lease.lost;
-      return this.hold(wait, parts);
+      // The hold around the caller may have been lost while it waited. What it was granted now nobody has held.
+      for (const { lease, endTurn } of parts) {
+        if (!lease.lost) continue;
+        throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);
+      }
+      return this.hold(wait, parts, options);
     } catch (error) {
       publishRefusal(caller, error, this.closing);
       for (const { lease, endTurn } of parts) {
@@ -191,6 +199,29 @@ export class HoldTaker implements LossObserver {
       throw error;
     } finally {
       this.settled(wait);
+    }
+  }
+
+  /**
+   * Takes the names until each lease is still held when the caller gets it: the process may have stood still since the
+   * grant. A short lease is renewed first, where the renewal that was sent may not have left this process.
+   */
+  private async usable(
+    wait: Wait,
+    names: readonly string[],
+    options: ResolvedLockOptions,
+    granted?: readonly Lease[],
+  ): Promise<readonly Lease[]> {
+    const { backend, caller } = wait;
+    const { watchdog } = backend;
+    let leases = granted ?? (await this.leases(wait, names, options));
+    for (;;) {
+      for (const { grant } of leases) if (watchdog.awaitsRenewal(grant)) await watchdog.renewedOrOver(grant);
+      const lost = leases.find((lease) => !lease.held);
+      if (!lost) return leases;
+      for (const lease of leases) void lease.source.takeBack(lease, true);
+      if (caller.remaining() === 0) throw grantedTooLate(backend, names, options, lost.lost);
+      leases = await this.leases(wait, names, { ...options, wait: Math.ceil(caller.remaining()) });
     }
   }
 
@@ -234,9 +265,8 @@ export class HoldTaker implements LossObserver {
     if (this.refuses(inside)) throw shuttingDown(names);
   }
 
-  private hold({ names, caller }: Wait, parts: readonly HeldPart[]): HeldLock {
-    const { mode, template } = caller.options;
-    const hold = new HeldLock(names, parts, this, mode, template, caller.recorded);
+  private hold({ names, caller }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): HeldLock {
+    const hold = new HeldLock(names, parts, this, options, options.template, caller.recorded);
     hold.place = this.live.push(hold);
     if (holdsAreObserved()) publishAcquired(hold, caller);
     return hold;

@@ -2,11 +2,11 @@ import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
-import { requestedTtl, type Grant } from '../grant/grant.js';
+import { Grant, requestedTtl } from '../grant/grant.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
-import { asked } from '../grant/store.js';
+import type { GrantedLease } from '../grant/store.js';
 import type { Caller } from './caller.js';
-import type { Contender, GrantedLease, LastOwner } from './line.js';
+import type { Contender, LastOwner } from './line.js';
 
 /** The longest claim (ms): what a dead process at the head of the queue costs the others. */
 export const LONGEST_CLAIM = 1_000;
@@ -28,6 +28,8 @@ interface Attempt {
   readonly queues: boolean;
   /** The longest lease (ms) that the backend may grant it. */
   readonly ttl: number;
+  /** The lease (ms) that was asked for in case that it has to wait. */
+  readonly claim: number;
   /** Whether the backend has answered that the ticket waits. */
   answered: boolean;
   /** When the last request was sent to which the backend answered that the ticket waits: every grant is later. */
@@ -65,14 +67,14 @@ export class Attempts {
     const { calls } = backend;
     const { options } = caller;
     const queues = contenders.channel.tried && !caller.triesOnce;
-    const attempt = this.begin(queues, requestedTtl(options));
-    const { ticket, ttl } = attempt;
     const claim = queues ? claimOf(options.ttl) : undefined;
+    const attempt = this.begin(queues, requestedTtl(options), claim);
+    const { ticket, ttl } = attempt;
     const patient = caller.remaining() > PATIENT;
     calls.send(
       'acquire',
       names,
-      asked(() => contenders.queue.enqueue({ prefix: calls.prefix, name, ticket, ttl, claim, patient })),
+      () => contenders.queue.enqueue({ prefix: calls.prefix, name, ticket, ttl, claim, patient }),
       (answer) => this.answered(attempt, attempt.base, answer),
       (error) => this.failed(attempt, error),
       options.commandTimeout,
@@ -90,7 +92,7 @@ export class Attempts {
       calls.send(
         'release',
         names,
-        asked(() => contenders.queue.requeue(request)),
+        () => contenders.queue.requeue(request),
         (answer) => {
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
@@ -123,7 +125,7 @@ export class Attempts {
     const { current } = this;
     if (current?.ticket !== ticket) return;
     if (tokens.first < current.unissued) return;
-    this.begun(current, current.base, { tokens, remaining: claim, waiting });
+    this.begun(current, current.base, { tokens, remaining: claim, waiting }, current.claim);
   }
 
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
@@ -151,11 +153,12 @@ export class Attempts {
   }
 
   /** Begins an attempt, whose first request is sent now. */
-  private begin(queues: boolean, ttl: number): Attempt {
+  private begin(queues: boolean, ttl: number, claim = ttl): Attempt {
     return (this.current = {
       ticket: this.contender.nextTicket(),
       queues,
       ttl,
+      claim,
       answered: false,
       base: currentInstant(),
       unissued: 0,
@@ -185,7 +188,7 @@ export class Attempts {
       return;
     }
     this.contender.succeeded();
-    if (answer.status === 'granted') this.begun(attempt, sentAt, answer, sentAt);
+    if (answer.status === 'granted') this.begun(attempt, sentAt, answer, attempt.ttl, sentAt);
     else if (attempt.queues) this.wait(attempt, sentAt, answer);
     else this.refused(attempt, answer);
   }
@@ -195,10 +198,12 @@ export class Attempts {
     const { contender } = this;
     // The backend carried it out, and the message of the grant has arrived.
     if (this.owns(attempt)) return;
-    this.abandon(attempt);
+    const { refusal } = contender.backend.calls;
+    if (!refusal) this.abandon(attempt);
     if (this.current !== attempt) return;
     this.end(attempt);
     contender.error = error;
+    if (refusal) contender.refuseAll(error);
     contender.refuseOverdue();
     if (!contender.callers.first) return contender.forgetIfIdle();
     this.pause = setTimeout(() => {
@@ -212,11 +217,15 @@ export class Attempts {
     return attempt.leftToReaders || this.contender.owns(attempt.ticket);
   }
 
-  private begun(attempt: Attempt, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
+  private begun(attempt: Attempt, base: Instant, answer: GrantedLease, asked: number, startedAt?: Instant): void {
+    const { contender } = this;
     clearTimeout(attempt.heartbeat);
     this.current = undefined;
     this.granted = attempt;
-    this.contender.granted(attempt.ticket, base, answer, startedAt);
+    const { calls } = contender.backend;
+    const { tokens, remaining, waiting } = calls.believed(contender.names, answer, asked, contender.reads);
+    const grant = new Grant(contender.names, attempt.ticket, base, remaining, tokens, asked);
+    contender.granted(grant, waiting, startedAt);
   }
 
   private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {
@@ -259,7 +268,7 @@ export class Attempts {
     calls.send(
       'acquire',
       names,
-      asked(() => contenders.queue.beat({ prefix: calls.prefix, name, ticket, ttl })),
+      () => contenders.queue.beat({ prefix: calls.prefix, name, ticket, ttl }),
       (answer) => {
         if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
         else if (this.current === attempt) {
@@ -269,6 +278,7 @@ export class Attempts {
       },
       (error) => {
         if (this.current !== attempt) return;
+        if (calls.refusal) return this.failed(attempt, error);
         contender.error = error;
         this.beatAfter(attempt, contender.backOff());
       },

@@ -1,8 +1,9 @@
-import type { Busy, Granted } from '../../contracts/lock-requests.js';
+import type { Busy } from '../../contracts/lock-requests.js';
 import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { backoff, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
+import type { Grant } from '../grant/grant.js';
 import type { Lease } from '../grant/lease.js';
 import { Attempts, type GrantMessage } from './attempts.js';
 import type { Caller } from './caller.js';
@@ -41,7 +42,7 @@ export class Contender {
     /** Whether it serves one caller only, and so has no next caller to wait for. */
     readonly single: boolean,
     /** Whether its callers read, and so share what it is granted. */
-    private readonly reads = false,
+    readonly reads = false,
   ) {
     this.names = [name];
     this.backend = contenders.backend;
@@ -155,10 +156,10 @@ export class Contender {
     if (this.idle && this.turn.empty) this.contenders.remove(this);
   }
 
-  /** The ticket was granted the name; `base`: when the request was sent from which its lease is counted. */
-  granted(ticket: string, base: Instant, answer: GrantedLease, startedAt?: Instant): void {
+  /** A ticket was granted the name; `waiting`: how many of other processes wait for it. */
+  granted(grant: Grant, waiting: number | undefined, startedAt?: Instant): void {
     this.succeeded();
-    this.turn.begin(ticket, base, answer, startedAt);
+    this.turn.begin(grant, waiting, startedAt);
   }
 
   /** The backend answered that the name is taken. Returns by whom. */
@@ -188,6 +189,11 @@ export class Contender {
     }
   }
 
+  /** The backend refuses for good: nobody waits for it to change its mind. */
+  refuseAll(error: LockBackendError): void {
+    for (const caller of this.callers.toArray()) caller.refuse(error);
+  }
+
   refuseIfOverdue(): void {
     if (this.overdue) this.refuseOverdue();
   }
@@ -215,9 +221,6 @@ export class Contender {
     return grant !== undefined && !grant.holder && !this.error;
   }
 }
-
-/** What a grant contains, whether an answer or a message reported it. */
-export type GrantedLease = Omit<Granted, 'status'>;
 
 /** The owner of a name in an answer of the backend. */
 export interface LastOwner {

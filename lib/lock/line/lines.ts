@@ -88,9 +88,10 @@ export class Contenders {
 
   /** Only holds that read are left of a lease that was taken to write: lets other readers in. */
   downgrade(lease: Lease): void {
-    const { names, ticket, longest } = lease.grant;
+    const { names, ticket } = lease.grant;
     this.readersOf(names[0] as string).adopt(lease);
-    this.backend.calls.downgrade({ names, ticket }, longest);
+    this.backend.calls.downgrade({ names, ticket }, lease.options.ttl);
+    this.backend.watchdog.watch(lease.grant);
   }
 
   /**
@@ -171,7 +172,7 @@ export class QueueChannel {
 
   private async tryToOpen(): Promise<void> {
     try {
-      await this.calls.bounded('acquire', [], this.queue.listen(this.listener));
+      await this.calls.bounded('acquire', [], () => this.queue.listen(this.listener));
       this.isOpen = true;
     } catch {
       this.failedAt = performance.now();

@@ -41,13 +41,13 @@ export class QueueingBackend implements LeaseSource {
     logger: Warnings,
   ) {
     const source = { backend: name || backend.name, label: options.label };
-    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout, source);
+    this.calls = new BackendCalls(backend, options.prefix, options.commandTimeout, source, logger);
     this.label = new ProcessLabel(this.calls, this.instance, options.label);
-    this.watchdog = new Watchdog(this.calls, logger);
+    this.watchdog = new Watchdog(this.calls, logger, () => void this.contenders.channel.open());
     this.releaser = new Releaser(this.calls, this.watchdog, logger);
     this.subscriptions = [
       backend.whenConnected?.(() => this.watchdog.renewAll()),
-      backend.onLost?.((tickets) => this.watchdog.lose(tickets, 'expired')),
+      backend.onLost?.((tickets, _why, reason = 'expired') => this.watchdog.lose(tickets, reason)),
     ];
     this.contenders = new Contenders(this, backend.queue ?? new PolledQueue(backend));
   }
@@ -129,7 +129,7 @@ export class QueueingBackend implements LeaseSource {
     const answer = await new Promise<RenewAnswer>((resolve, reject) => {
       this.calls.sendRenewal({ names, ticket, ttl }, resolve, reject);
     });
-    if (answer.status === 'renewed') grant.renewed(sentAt, answer.remaining);
+    if (answer.status === 'renewed') this.calls.renewed(grant, sentAt, answer.remaining, ttl);
     else lease.lose('taken');
     return answer.status === 'renewed';
   }

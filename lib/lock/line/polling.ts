@@ -1,8 +1,9 @@
-import type { AcquireAnswer, Busy } from '../../contracts/lock-requests.js';
+import type { AcquireAnswer, Busy, TokenRange } from '../../contracts/lock-requests.js';
 import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import { Grant, requestedTtl } from '../grant/grant.js';
 import { Lease } from '../grant/lease.js';
+import type { BackendCalls } from '../grant/store.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
 import type { Caller } from './caller.js';
@@ -38,6 +39,7 @@ export async function acquireLease(
     });
     if (outcome instanceof Lease) return outcome;
     const failed = outcome instanceof LockBackendError;
+    if (failed && contenders.backend.calls.refusal) throw outcome;
     const state = { attempt, ...(failed ? { error: outcome } : { remaining: outcome.remaining }) };
     const delay = nextDelay(delays, state);
     if (delay !== undefined) await sleepBeforeRetry(caller, delay, failed ? Infinity : outcome.remaining);
@@ -83,7 +85,10 @@ export async function tryOnce(
     caller.meetContention(answer.owner);
     return answer;
   }
-  const grant = new Grant(names, attempt.ticket, sentAt, answer.remaining, answer.tokens);
+  const reads = options.mode === 'read';
+  const { tokens, remaining } = calls.believed(names, answer, ttl, reads);
+  const grant = new Grant(names, attempt.ticket, sentAt, remaining, tokens, ttl);
+  if (grant.tokens === 0) await mintTokens(calls, grant, reads, limit).catch(refuse);
   const granted = new Lease(grant, backend, options, sentAt);
   if (granted.held) {
     backend.watchdog.watch(granted.grant);
@@ -91,6 +96,11 @@ export async function tryOnce(
   }
   releaser.abandon(attempt, ttl);
   throw grantedTooLate(backend, names, options, granted.lost);
+
+  function refuse(error: unknown): never {
+    giveBack();
+    throw error;
+  }
 
   /** The backend may have granted it: releases it at once, and again if the grant arrives later. */
   function giveBack(): void {
@@ -100,6 +110,29 @@ export async function tryOnce(
       () => {},
     );
   }
+}
+
+/**
+ * Gets tokens for a grant of names whose own tokens this process has seen before. Of several names each has a counter;
+ * the hold gets the largest token, and the others are raised above it.
+ *
+ * @throws LockBackendError when the backend does not confirm it
+ */
+async function mintTokens(calls: BackendCalls, grant: Grant, reads: boolean, limit: number): Promise<void> {
+  const { names, ticket } = grant;
+  const mint = (name: string, least: number) =>
+    new Promise<TokenRange>((resolve, reject) => {
+      const answered = (tokens: TokenRange | null) => {
+        if (tokens) resolve(tokens);
+        else reject(calls.failure('acquire', names, 'the names were lost before they had a fencing token'));
+      };
+      calls.mint([name], ticket, least, answered, reject, limit, reads);
+    });
+  const minted = await Promise.all(names.map((name) => mint(name, 0)));
+  const first = Math.max(...minted.map((tokens) => tokens.first));
+  const behind = names.filter((_, index) => (minted[index] as TokenRange).first < first);
+  await Promise.all(behind.map((name) => mint(name, first + (reads ? 0 : 1))));
+  grant.addTokens({ first, count: 1 });
 }
 
 async function sleepBeforeRetry(caller: Caller, delay: number, lease: number): Promise<void> {

@@ -27,6 +27,8 @@ export class Preparation {
       0,
       (tokens) => this.minted(grant, tokens),
       (error) => this.failed(grant, error),
+      undefined,
+      this.contender.reads,
     );
   }
 
@@ -45,13 +47,14 @@ export class Preparation {
     const { turn } = this;
     const sentAt = currentInstant();
     const { names, ticket } = grant;
-    this.contender.backend.calls.sendRenewal(
+    const { calls } = this.contender.backend;
+    calls.sendRenewal(
       { names, ticket, ttl },
       (answer) => {
         if (turn.grant !== grant || grant.holder) return;
         if (answer.status !== 'renewed') return turn.disowned(grant);
-        grant.renewed(sentAt, answer.remaining);
-        this.renewedFor = answer.remaining;
+        calls.renewed(grant, sentAt, answer.remaining, ttl);
+        this.renewedFor = grant.granted;
         turn.serve(grant);
       },
       (error) => this.failed(grant, error),

@@ -41,7 +41,9 @@ export class SeveralNames {
         first = taken;
         refusals += 1;
       } catch (error) {
-        const again = error instanceof LockBackendError && this.caller.remaining() > 0 && !this.caller.cancelled;
+        const { refusal } = this.backend.calls;
+        const fails = error instanceof LockBackendError && !refusal;
+        const again = fails && this.caller.remaining() > 0 && !this.caller.cancelled;
         if (!again) throw error;
         await this.caller.sleep(PAUSE_AFTER_ERROR);
         first = undefined;

@@ -1,14 +1,14 @@
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
 import type { Instant } from '../../timing/clock.js';
-import { Grant, type GrantHolder, type GrantListener } from '../grant/grant.js';
+import type { Grant, GrantHolder, GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import type { Releaser } from '../grant/releaser.js';
 import type { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { LONGEST_CLAIM } from './attempts.js';
 import type { Caller } from './caller.js';
-import type { Contender, GrantedLease } from './line.js';
+import type { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
 import { Preparation } from './preparation.js';
 import { LEAST_SHARE, LONGEST_TURN } from './turn.js';
@@ -67,8 +67,7 @@ export class SharedTurn implements GrantListener {
     if (this.current?.grant.ticket === ticket) this.wanted = true;
   }
 
-  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
-    const grant = new Grant(this.contender.names, ticket, base, remaining, tokens);
+  begin(grant: Grant, waiting: number | undefined, startedAt?: Instant): void {
     this.current = this.keep(grant);
     this.wanted = waiting !== 0;
     this.informed = waiting !== undefined;
@@ -86,11 +85,16 @@ export class SharedTurn implements GrantListener {
     const shared = this.current as SharedGrant;
     this.prepared = undefined;
     for (let caller = callers.first; caller; caller = callers.first) {
+      if (grant.tokens === 0) {
+        this.prepared = grant;
+        this.preparations.mint(grant);
+        return;
+      }
       if (caller.triesOnce && grant.remaining() <= 0) {
         caller.refuse(grantedTooLate(backend, grant.names, caller.options));
       } else if (!caller.triesOnce && !shared.used && this.isTooShort(grant)) {
         this.prepared = grant;
-        (this.preparation ??= new Preparation(this, this.contender)).renew(grant, caller.options.ttl);
+        this.preparations.renew(grant, caller.options.ttl);
         return;
       } else this.admit(shared, caller, startedAt);
     }
@@ -147,6 +151,10 @@ export class SharedTurn implements GrantListener {
 
   private isTooShort(grant: Grant): boolean {
     return grant.remaining() < LEAST_SHARE * Math.min(LONGEST_CLAIM, grant.granted);
+  }
+
+  private get preparations(): Preparation {
+    return (this.preparation ??= new Preparation(this, this.contender));
   }
 
   private endTurn(shared: SharedGrant): void {
@@ -213,8 +221,9 @@ class SharedGrant implements LeaseSource, GrantHolder {
     const interval = lease.options.renewal?.interval ?? Infinity;
     const sooner = interval < this.shortest;
     if (sooner) this.shortest = interval;
-    if (sooner || lease.outlastsGrant || !this.grant.schedule) watchdog.watch(this.grant);
-    else if (lease.limited) watchdog.wakeNoLaterThan(performance.now() + lease.remaining());
+    if (sooner || lease.outlastsGrant || !this.grant.schedule) return watchdog.watch(this.grant);
+    if (lease.limited) watchdog.wakeNoLaterThan(performance.now() + lease.remaining());
+    watchdog.renewIfShort(this.grant, lease);
   }
 
   /** A lease that its owner took to write is held by readers from now on. */

@@ -1,12 +1,12 @@
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
-import { Grant, type GrantListener } from '../grant/grant.js';
+import type { Grant, GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import type { Releaser } from '../grant/releaser.js';
 import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
-import type { Contender, GrantedLease } from './line.js';
+import type { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
 import { Preparation } from './preparation.js';
 
@@ -55,8 +55,7 @@ export class Turn implements LeaseSource, GrantListener {
     return this.grant?.ticket === ticket;
   }
 
-  begin(ticket: string, base: Instant, { tokens, remaining, waiting }: GrantedLease, startedAt?: Instant): void {
-    const grant = new Grant(this.contender.names, ticket, base, remaining, tokens);
+  begin(grant: Grant, waiting: number | undefined, startedAt?: Instant): void {
     grant.listener = this;
     this.grant = grant;
     this.grantedAt = performance.now();
@@ -301,13 +300,15 @@ class HolderCheck {
     const { contender, turn } = this;
     const { names, ticket, holder } = grant;
     const sentAt = currentInstant();
-    contender.backend.calls.sendRenewal(
-      { names, ticket, ttl: holder?.options.renewal ? holder.options.ttl : 1 },
+    const { calls } = contender.backend;
+    const ttl = holder?.options.renewal ? holder.options.ttl : 1;
+    calls.sendRenewal(
+      { names, ticket, ttl },
       (answer) => {
         if (turn.grant !== grant) return;
         contender.error = undefined;
         if (answer.status !== 'renewed') return turn.disowned(grant);
-        grant.renewed(sentAt, answer.remaining);
+        calls.renewed(grant, sentAt, answer.remaining, ttl);
         if (answer.waiting) turn.wantedElsewhere(ticket);
       },
       (error) => {

@@ -52,9 +52,8 @@ export class RedisLockHealthIndicator {
     const problems: string[] = [];
     let measured: { pingMs: number; scriptMs: number };
     try {
-      const pingMs = await roundTrip(() => calls.bounded('ping', [], calls.backend.ping(), timeout));
-      const probe = { prefix: calls.prefix, name: PROBE };
-      const scriptMs = await roundTrip(() => calls.bounded('inspect', [PROBE], calls.backend.inspect(probe), timeout));
+      const pingMs = await roundTrip(() => calls.ping(timeout));
+      const scriptMs = await roundTrip(() => calls.inspect(PROBE, timeout));
       measured = { pingMs, scriptMs };
       problems.push(...(await hazardsOf(calls, timeout)));
     } catch (error) {
@@ -82,7 +81,7 @@ async function roundTrip(send: () => Promise<unknown>): Promise<number> {
 /** A server that may not be asked for its settings has no known hazard. */
 async function hazardsOf(calls: BackendCalls, timeout: number): Promise<readonly string[]> {
   try {
-    return await calls.bounded('hazards', [], calls.backend.hazards?.() ?? Promise.resolve([]), timeout);
+    return await calls.bounded('hazards', [], () => calls.backend.hazards?.() ?? Promise.resolve([]), timeout);
   } catch {
     return [];
   }

@@ -62,8 +62,6 @@ export class HeldPermit implements Permit {
   place: Place<HeldPermit> | undefined;
   /** When (monotonic, ms) the next renewal is due. */
   dueAt: number;
-  /** Whether a renewal is under way, whose answer may have arrived without having been read. */
-  renewing = false;
   /** Failed renewals since the last confirmed one. */
   failures = 0;
   /** When (monotonic, ms) it was granted, for its events; `undefined` if nobody listened then. */
@@ -83,11 +81,17 @@ export class HeldPermit implements Permit {
     private recorded: SemaphoreCall | undefined,
   ) {
     this.fencingToken = turn.takeToken();
+    turn.holder = this;
     this.dueAt = this.dueAfterGrant();
   }
 
   get key(): string {
     return this.turn.request.name;
+  }
+
+  /** Whether a renewal is under way, whose answer may have arrived without having been read. */
+  get renewing(): boolean {
+    return this.turn.renewing;
   }
 
   get ttl(): number {
@@ -160,7 +164,7 @@ export class HeldPermit implements Permit {
 
   /** Called when the store answered `remaining` ms to a request sent at `sentAt`. */
   renewed(sentAt: Instant, remaining: number): void {
-    this.turn.renewed(sentAt, remaining);
+    this.turn.renewed(sentAt, this.source.trusted(this.key, remaining, this.ttl), this.ttl);
     this.dueAt = this.dueAfterGrant();
   }
 
@@ -212,7 +216,8 @@ export class HeldPermit implements Permit {
   /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */
   private dueAfterGrant(): number {
     const { sentAt, remaining } = this.turn.lease;
-    return sentAt.monotonic + (remaining < this.ttl ? Math.min(remaining / 2, this.ttl / 3) : this.ttl / 3);
+    const usual = Math.min(this.ttl / 3, LONGEST_UNCHECKED);
+    return sentAt.monotonic + (remaining < this.ttl ? Math.min(remaining / 2, usual) : usual);
   }
 
   private lossOf(reason: PermitLostReason): PermitLostError {
@@ -221,6 +226,8 @@ export class HeldPermit implements Permit {
   }
 }
 
+/** A permit is asked for after this time (ms) at the latest: somebody may have taken it away. */
+const LONGEST_UNCHECKED = 5_000;
 /** How long (ms) a turn lasts at most: then the store decides again who is next, over all processes. */
 const LONGEST_TURN = 10;
 /** With less than this share of a grant left, nobody enters before it is renewed. */
@@ -234,6 +241,12 @@ export class PermitTurn {
   /** Whether the permits were given back, or lost. */
   over = false;
   lease: PermitLease;
+  /** Who has it now, or had it last. */
+  holder: HeldPermit | undefined;
+  /** Whether a renewal is under way. */
+  renewing = false;
+  /** How much lease (ms) the last renewal gave that was for more. */
+  most = Infinity;
   private nextToken: number;
   private readonly endOfTokens: number;
   private readonly endsAt = performance.now() + LONGEST_TURN;
@@ -261,8 +274,9 @@ export class PermitTurn {
   }
 
   /** The store answered `remaining` ms to a request sent at `sentAt`. The deadline never moves back. */
-  renewed(sentAt: Instant, remaining: number): void {
+  renewed(sentAt: Instant, remaining: number, asked: number): void {
     const lease = { sentAt, remaining };
+    this.most = remaining < asked ? remaining : Infinity;
     if (trustedOf(lease) > trustedOf(this.lease)) this.lease = lease;
   }
 }
@@ -282,7 +296,8 @@ export interface PermitGrant extends PermitLease {
 /** A new object is written field by field on the path of every permit: V8 takes 2 µs to spread one into another. */
 export function grantOf(
   sentAt: Instant,
-  { remaining, fencingToken, tokens }: Omit<PermitGrant, 'sentAt'>,
+  { fencingToken, tokens }: Pick<PermitGrant, 'fencingToken' | 'tokens'>,
+  remaining: number,
 ): PermitGrant {
   return { sentAt, remaining, fencingToken, tokens };
 }

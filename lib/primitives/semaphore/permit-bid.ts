@@ -26,7 +26,9 @@ export class PermitBid {
   /** When the last request was sent that was answered with "waiting"; before that, when the ticket was first sent. */
   private base: Instant = currentInstant();
   /** The last fencing token of the semaphore by that answer. */
-  private lastToken = 0;
+  private lastToken: number;
+  /** The newest token that the process had seen before the ticket was first sent: every grant of it is above. */
+  private seen: number;
   private asking = false;
   private over = false;
   private failures = 0;
@@ -46,6 +48,7 @@ export class PermitBid {
     readonly call?: PermitCall,
   ) {
     this.ticket = source.newTicket();
+    this.lastToken = this.seen = source.floor.of(line.name);
   }
 
   get name(): string {
@@ -74,16 +77,16 @@ export class PermitBid {
 
   /** A message said that the ticket was granted its permits. */
   grantedByMessage(grant: Omit<PermitsGranted, 'status'>): void {
-    if (grant.fencingToken > this.lastToken) this.granted(grantOf(this.base, grant));
+    if (grant.fencingToken > this.lastToken) this.granted(this.grantOf(this.base, grant));
   }
 
   /** The answer to a heartbeat that was sent at `sentAt`. */
   told(sentAt: Instant, state: WaiterState, lastToken: number): void {
     if (this.over || this.asking) return;
-    if (state.status === 'granted') this.granted(grantOf(sentAt, state));
+    if (state.status === 'granted') this.granted(this.grantOf(sentAt, state));
     else if (state.status === 'gone') this.askAnew();
     else {
-      [this.base, this.lastToken] = [sentAt, lastToken];
+      [this.base, this.lastToken] = [sentAt, Math.max(lastToken, this.seen)];
       this.line.busy(this);
     }
   }
@@ -113,8 +116,8 @@ export class PermitBid {
     if (this.over) return this.answeredLate(request, answer);
     this.setAsking(false);
     this.failures = 0;
-    if (answer.status === 'granted') return this.granted(grantOf(sentAt, answer));
-    [this.base, this.lastToken] = [sentAt, answer.lastToken];
+    if (answer.status === 'granted') return this.granted(this.grantOf(sentAt, answer));
+    [this.base, this.lastToken] = [sentAt, Math.max(answer.lastToken, this.seen)];
     if (!this.call) this.source.queues.wait(this, answer.nextEnd);
     this.line.busy(this);
   }
@@ -133,13 +136,45 @@ export class PermitBid {
   /** `confirmed`: renewed just now, so that a caller enters with whatever is left. */
   private granted(grant: PermitGrant, confirmed = false): void {
     if (this.over) return;
-    if (!isEnough(grant)) {
+    if (!(grant.fencingToken > this.seen)) return this.refuseToken(grant.fencingToken);
+    const { source, line } = this;
+    if (!isEnough(grant) || source.awaitsRenewal(trustedOf(grant), line.settings.ttl)) {
       if (!confirmed) return this.confirm(grant);
       if (trustedOf(grant) <= 0) return this.failed(this.tooLate());
     }
     this.end();
-    this.turn = this.line.granted(this, grant);
-    if (!this.turn) this.source.giveBack(this.request, this.line.settings.ttl);
+    source.floor.saw(this.name, grant.fencingToken + grant.tokens - 1);
+    this.turn = line.granted(this, grant);
+    if (!this.turn) source.giveBack(this.request, line.settings.ttl);
+  }
+
+  private grantOf(sentAt: Instant, granted: Omit<PermitsGranted, 'status'>): PermitGrant {
+    const { source, name, line } = this;
+    return grantOf(sentAt, granted, source.trusted(name, granted.remaining, line.settings.ttl));
+  }
+
+  /** Gives a grant back whose fencing token this process has seen already, and asks with another ticket. */
+  private refuseToken(token: number): void {
+    const { source, line, call } = this;
+    source.giveBack(this.request, line.settings.ttl);
+    const error = source.refusalOf(this.name, token);
+    if (call) {
+      this.end();
+      return line.failed(this, error);
+    }
+    this.takeAnotherTicket();
+    this.failed(error);
+  }
+
+  /** Takes another ticket, which has not been sent yet. */
+  private takeAnotherTicket(): void {
+    const { source } = this;
+    source.queues.leave(this);
+    this.ticket = source.newTicket();
+    this.base = currentInstant();
+    this.lastToken = this.seen = source.floor.of(this.name);
+    this.line.asksAnew(this);
+    if (!this.over) source.queues.enter(this);
   }
 
   /** Renews a grant of which little is left. */
@@ -155,7 +190,7 @@ export class PermitBid {
           if (this.over) return;
           this.setAsking(false);
           if (remaining === undefined) this.askAnew();
-          else this.granted({ sentAt, remaining, fencingToken, tokens }, true);
+          else this.granted(this.grantOf(sentAt, { remaining, fencingToken, tokens }), true);
         },
         (error: PrimitiveBackendError) => this.failed(error),
       );
@@ -180,11 +215,8 @@ export class PermitBid {
 
   /** Asks with another ticket, because the store has forgotten this one. */
   private askAnew(): void {
-    this.source.queues.leave(this);
-    this.ticket = this.source.newTicket();
-    [this.base, this.lastToken] = [currentInstant(), 0];
-    this.line.asksAnew(this);
-    if (!this.over) this.begin();
+    this.takeAnotherTicket();
+    if (!this.over) this.ask();
   }
 
   private setAsking(asking: boolean): void {

@@ -4,7 +4,7 @@ import { listenToAbort } from '../../timing/abort-listeners.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
 import type { Expiring, Timeout } from '../../timing/timeouts.js';
-import { PermitTurn, type HeldPermit, type PermitGrant } from './held-permit.js';
+import { PermitTurn, trustedOf, type HeldPermit, type PermitGrant } from './held-permit.js';
 import { PermitBid } from './permit-bid.js';
 import { callOf, permitsAreObserved, publishAcquired, publishRefusal } from './permit-events.js';
 import type { PermitSource } from './permit-source.js';
@@ -127,6 +127,8 @@ export class PermitLine {
   failed(bid: PermitBid, error: Error): void {
     if (bid.call) return bid.call.refuse(error, 'backend');
     this.failure = error;
+    // It refuses for good: nobody waits for it to change its mind.
+    if (this.source.calls.refusal) for (const call of this.calls.toArray()) call.refuse(error, 'backend');
     this.refuseOverdue();
   }
 
@@ -137,7 +139,7 @@ export class PermitLine {
 
   /** Whether the permits stay with this process: for a call that waits or, with `mayStay`, for one that may come. */
   keeps(turn: PermitTurn, mayStay: boolean): boolean {
-    if (!turn.goesOn) return false;
+    if (!turn.goesOn || this.source.awaitsRenewal(trustedOf(turn.lease), this.settings.ttl)) return false;
     // After a grant out of the queue, calls of other processes may be next.
     return this.isCrowd || (mayStay && !turn.fromQueue && this.waiting === 0 && this.holders > 0);
   }

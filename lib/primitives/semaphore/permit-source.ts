@@ -7,14 +7,17 @@ import type {
   SemaphoreUse,
 } from '../../contracts/primitive-stores.js';
 import type { Warnings } from '../../errors/limited-log.js';
+import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
+import { exceedsLease, trustedLease } from '../../lock/grant/grant.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
+import { floorOf, type TokenFloor } from '../../lock/grant/store.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
 import { HeldPermit, type PermitTurn } from './held-permit.js';
 import { PermitCall, PermitLine } from './permit-line.js';
-import { PermitWatchdog } from './permit-watchdog.js';
+import { ENOUGH_TO_START, PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 
@@ -36,6 +39,10 @@ export class PermitSource {
   readonly process = randomUUID();
   readonly queues = new SemaphoreQueues(this);
   readonly timeouts = new Timeouts();
+  /** The fencing tokens that this process has seen. */
+  readonly floor: TokenFloor;
+  private readonly writesAtOnce: boolean;
+  private readonly unsubscribe: (() => void) | void;
   private readonly lines = new BriefMap<string, PermitLine[]>();
   private readonly watchdog: PermitWatchdog;
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
@@ -46,21 +53,24 @@ export class PermitSource {
   private released: (() => void) | undefined;
 
   constructor(
-    { stores, calls, source }: PrimitiveHome,
-    logger: Warnings,
+    { stores, calls, backend, prefix, source }: PrimitiveHome,
+    private readonly logger: Warnings,
     /** Whether the application is shutting down: no call gets permits any more. */
     private stopping: boolean,
   ) {
     this.store = stores.semaphores;
     this.calls = calls;
     this.eventSource = source;
+    this.floor = floorOf(backend, `${prefix ?? ''} semaphores`);
+    this.writesAtOnce = backend.traits.writesAtOnce === true;
     this.watchdog = new PermitWatchdog(this.store, calls, logger);
+    this.unsubscribe = backend.whenConnected?.(() => this.watchdog.renewAll());
     const send = (request: PermitRequest, limit: number) =>
       calls.run(RELEASE, request.name, () => this.store.release(request), { limit });
     const subjectOf = ({ name }: PermitRequest) => `a permit of semaphore "${name}"`;
     const { commandTimeout } = calls;
     this.retries = new ReleaseRetries<PermitRequest & UnansweredRelease>(
-      { commandTimeout, label: source.label, send, subjectOf },
+      { commandTimeout, label: source.label, send, subjectOf, refuses: () => calls.refusal !== undefined },
       logger,
     );
   }
@@ -85,6 +95,31 @@ export class PermitSource {
   newTicket(): string {
     this.lastTicket += 1;
     return `${this.process}:${this.lastTicket}`;
+  }
+
+  /** How much (ms) of the lease that the store says it granted is believed: no more than was asked for. */
+  trusted(name: string, answered: number, asked: number): number {
+    if (exceedsLease(answered, asked)) {
+      this.logger.warn(
+        `A permit of semaphore "${name}" is said to be held for another ${answered} ms, though ${asked} ms was asked for. ` +
+          'The lease counts for no longer than was asked; did the clock of the store step back?',
+        'lease of a permit',
+      );
+    }
+    return trustedLease(answered, asked);
+  }
+
+  /** The store offers a fencing token that is not above those that this process has seen: it has lost data. */
+  refusalOf(name: string, token: number): PrimitiveBackendError {
+    const why = `it offered fencing token ${token}, but this process has seen ${this.floor.of(name)}: the store has lost data`;
+    const error = this.calls.failure('acquisition of a permit of semaphore', name, why);
+    this.logger.warn(error.message, 'tokens of a permit');
+    return error;
+  }
+
+  /** Whether a holder is to wait for a longer lease: the renewal that its start sends may not leave this process. */
+  awaitsRenewal(remaining: number, ttl: number): boolean {
+    return !this.writesAtOnce && remaining < ENOUGH_TO_START * ttl;
   }
 
   /** How many permits of the semaphore are taken, without those that nobody of this process holds any more. */
@@ -187,6 +222,7 @@ export class PermitSource {
     }
     if (this.releasing > 0) await new Promise<void>((resolve) => (this.released = resolve));
     this.retries.stop();
+    this.unsubscribe?.();
   }
 
   private drop(permit: HeldPermit): void {

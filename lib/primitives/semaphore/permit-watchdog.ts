@@ -9,6 +9,8 @@ import { trustedOf, type HeldPermit } from './held-permit.js';
 const COALESCE = 0.02;
 /** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
+/** With less than this share of its `ttl`, no holder begins before the renewal is on its way. */
+export const ENOUGH_TO_START = 0.6;
 
 /**
  * Renews the permits of one backend, all that are due in one round trip, and ends each at its local deadline whether or
@@ -35,9 +37,20 @@ export class PermitWatchdog {
     return this.permits.first !== undefined;
   }
 
+  /**
+   * Starts to renew the permit, before its holder runs: that may block the event loop from its first line, so the
+   * renewal of a short lease, such as a claim, is sent now.
+   */
   watch(permit: HeldPermit): void {
     permit.place = this.permits.push(permit);
-    this.wakeNoLaterThan(Math.min(permit.dueAt, performance.now() + trustedOf(permit.turn.lease)));
+    const left = trustedOf(permit.turn.lease);
+    this.wakeNoLaterThan(Math.min(permit.dueAt, performance.now() + left));
+    if (left < ENOUGH_TO_START * Math.min(permit.ttl, permit.turn.most) && !permit.renewing) this.renew(permit);
+  }
+
+  /** Asks for all permits at once: the store was unreachable and may have lost its data. */
+  renewAll(): void {
+    for (const permit of this.permits.toArray()) if (permit.remaining() > 0 && !permit.renewing) this.renew(permit);
   }
 
   /** Never renews the permit again. */
@@ -80,15 +93,16 @@ export class PermitWatchdog {
   }
 
   private renew(permit: HeldPermit): void {
-    const { ttl, key } = permit;
-    const { request } = permit.turn;
+    const { ttl, key, turn } = permit;
+    const { request } = turn;
     const sentAt = currentInstant();
     const limit = Math.min(this.calls.commandTimeout, ttl / 4, Math.max(1, permit.remaining() / 2));
+    // The permit may have passed to another holder since.
     const answered = (remaining: number | undefined) => {
-      if (remaining === undefined) permit.lose('taken');
-      else permit.renewed(sentAt, remaining);
+      if (remaining === undefined) turn.holder?.lose('taken');
+      else turn.holder?.renewed(sentAt, remaining);
     };
-    permit.renewing = true;
+    turn.renewing = true;
     this.calls
       .run('renewal of a permit of semaphore', key, () => this.store.renew({ ...request, ttl }), {
         limit,
@@ -98,13 +112,13 @@ export class PermitWatchdog {
       .then(
         (remaining) => {
           permit.failures = 0;
-          permit.renewing = false;
+          turn.renewing = false;
           answered(remaining);
-          this.reschedule(permit);
+          if (turn.holder) this.reschedule(turn.holder);
         },
         (error: Error) => {
-          permit.renewing = false;
-          this.failed(permit, error);
+          turn.renewing = false;
+          this.failed(turn.holder ?? permit, error);
         },
       );
   }

@@ -437,7 +437,7 @@ it('decides by an answer under way on the calls whose wait is over meanwhile', a
       answers.asked += 1;
       if (answers.gone) {
         await arrive.opened;
-        return { status: 'granted', fencingToken: 7, tokens: 1, remaining: 30_000 };
+        return { status: 'granted', fencingToken: 9e15, tokens: 1, remaining: 30_000 };
       }
       return inner.acquire(request);
     },
@@ -459,7 +459,7 @@ it('decides by an answer under way on the calls whose wait is over meanwhile', a
   expect(settled).toEqual([false, false, false]);
   arrive.open();
   const permit = await waiting[0];
-  expect(permit?.fencingToken).toBe(7);
+  expect(permit?.fencingToken).toBe(9e15);
   for (const call of waiting.slice(1)) await expect(call).rejects.toMatchObject({ code: 'SEMAPHORE_TIMEOUT' });
   await permit?.release().catch(() => {});
   await held.release();

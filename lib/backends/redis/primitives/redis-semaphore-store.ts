@@ -29,6 +29,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   private readonly listeners = new Map<string, SemaphoreListener>();
   /** See `publishArgument`. */
   private readonly publishing: string;
+  private renewing = false;
   private lastName: string | undefined;
   private lastKeys: readonly string[] = [];
 
@@ -57,9 +58,27 @@ export class RedisSemaphoreStore implements SemaphoreStore {
 
   renew(request: RenewPermitsRequest): Pending<number | undefined> {
     const args = [memberOf(request), request.ttl];
+    this.sendRenewalsNow();
     return this.renewals.run(this.publishing, this.keysOf(request.name), args, (reply) => {
       const remaining = Number(reply);
       return remaining < 0 ? undefined : remaining;
+    });
+  }
+
+  /** The server is to know the script before the first claim: the process may have no time to send it again. */
+  private prepareRenewals(): void {
+    const { scripts, client } = this.link;
+    if (client.isCluster) return;
+    scripts.command((each) => each.eval(RENEW_PERMITS.lua, 0, this.publishing)).catch(() => {});
+  }
+
+  /** Not at the end of this turn of the event loop: what the caller runs next may block it. */
+  private sendRenewalsNow(): void {
+    if (this.renewing) return;
+    this.renewing = true;
+    queueMicrotask(() => {
+      this.renewing = false;
+      this.renewals.sendGathered();
     });
   }
 
@@ -96,6 +115,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
 
   listen(listener: SemaphoreListener): void {
     this.listeners.set(listener.process, listener);
+    this.prepareRenewals();
     this.channel.listen('semaphore', listener.process, {
       onMessage: (text) => {
         // Earlier versions reserve one token, and do not say so.

@@ -249,19 +249,19 @@ describe('a ticket that is queued with a release', () => {
     await clock.pass(60);
     await backend.tell(grantMessage(again, NAME, { first: 2_999 }));
     expect(next.lock).toBeUndefined();
-    await backend.tell(grantMessage(again, NAME, { first: 3_000, claim: 5_000 }));
+    await backend.tell(grantMessage(again, NAME, { first: 3_000, claim: 1_000 }));
     const lock = await next.held();
     expect(lock).toMatchObject({ owner: again, fencingToken: 3_000 });
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 5_000));
-    expect(trustedUntil(lock)).toBeGreaterThan(until(requeue, 5_000) - 20);
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 1_000));
+    expect(trustedUntil(lock)).toBeGreaterThan(until(requeue, 1_000) - 20);
   });
 
   it('is trusted from the send of that release: a message before the answer (R14)', async () => {
     const { requeue, again, next } = await requeueing();
     await clock.pass(60);
-    await backend.tell(grantMessage(again, NAME, { claim: 5_000 }));
+    await backend.tell(grantMessage(again, NAME, { claim: 1_000 }));
     const lock = await next.held();
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 5_000));
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 1_000));
     await requeue.answer(busy({ unissued: 90_000, first: true, remaining: 1 }));
     await quiet();
     expect(lock.held).toBe(true);
@@ -274,7 +274,7 @@ describe('a ticket that is queued with a release', () => {
     await requeue.answer(granted({ first: 8_000, remaining: 5_000 }));
     const lock = await next.held();
     expect(lock).toMatchObject({ owner: again, fencingToken: 8_000 });
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 5_000));
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(requeue, 1_000));
   });
 
   it('is not queued if the lock was no longer ours: a new one asks, and the holder loses the lock', async () => {

@@ -87,8 +87,10 @@ describe('a holder', () => {
   it('renews a lease that is too short before it passes it on (R15)', async () => {
     const { lock, ticket, others } = await holding(
       { remaining: 500 },
-      { options: { ttl: 2_000, renew: { interval: 1_300 } }, behind: 1 },
+      { options: { ttl: 2_000, renew: { interval: 1_300, timeout: 1_000 } }, behind: 1 },
     );
+    // Sent when the holder began, and not answered.
+    await backend.take('renew');
     await clock.pass(270);
     await lock.release();
     const renew = await backend.take('renew');
@@ -278,7 +280,7 @@ async function readingOn() {
   });
   const enqueue = await backend.take('enqueue');
   const { ticket } = enqueue;
-  await backend.tell(grantMessage(ticket, NAME, { claim: 5_000 }));
+  await backend.tell(grantMessage(ticket, NAME, { claim: 1_000 }));
   await written;
   await backend.take('downgrade');
   return { lock: lock as Lock, ticket, enqueue };

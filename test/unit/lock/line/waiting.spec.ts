@@ -41,10 +41,10 @@ describe('a ticket that joins', () => {
   it('is granted by a message before the answer: from the send of the request; the answer is ignored', async () => {
     const { call, enqueue, ticket } = await joining();
     await clock.pass(120);
-    await backend.tell(grantMessage(ticket, NAME, { claim: 5_000, first: 7 }));
+    await backend.tell(grantMessage(ticket, NAME, { claim: 1_000, first: 7 }));
     const lock = await call.held();
     expect(lock).toMatchObject({ fencingToken: 7, owner: ticket });
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 5_000));
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 1_000));
     await enqueue.answer(busy({ unissued: 900, first: true, remaining: 1 }));
     await quiet();
     expect(lock.held).toBe(true);
@@ -68,13 +68,13 @@ describe('a ticket that joins', () => {
   it('granted twice, by a message and by its answer, is entered once', async () => {
     const { call, enqueue, ticket } = await joining();
     const second = new Call();
-    await backend.tell(grantMessage(ticket, NAME, { claim: 5_000, first: 7, count: 500 }));
+    await backend.tell(grantMessage(ticket, NAME, { claim: 1_000, first: 7, count: 500 }));
     const lock = await call.held();
     await enqueue.answer(granted({ remaining: 60_000, first: 9_000 }));
     await backend.tell(grantMessage(ticket, NAME, { claim: 60_000, first: 9_000 }));
     await quiet();
     expect(second.lock).toBeUndefined();
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 5_000));
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 1_000));
     expect(backend.releases).toEqual([]);
     await lock.release();
     expect((await second.held()).fencingToken).toBe(8);
@@ -127,18 +127,18 @@ describe('a ticket that waits', () => {
     await clock.pass(60);
     await beat.answer(busy());
     await clock.pass(60);
-    await backend.tell(grantMessage(ticket, NAME, { claim: 5_000 }));
+    await backend.tell(grantMessage(ticket, NAME, { claim: 1_000 }));
     const lock = await call.held();
     expect(beat.sentAt).toBeGreaterThan(enqueue.sentAt + 50);
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(beat, 5_000));
-    expect(trustedUntil(lock)).toBeGreaterThan(until(beat, 5_000) - 20);
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(beat, 1_000));
+    expect(trustedUntil(lock)).toBeGreaterThan(until(beat, 1_000) - 20);
   });
 
   it('does not count a message from a heartbeat that is not answered (R5)', async () => {
     const { call, beat, ticket, enqueue } = await beating({}, { remaining: 60 });
-    await backend.tell(grantMessage(ticket, NAME, { claim: 5_000 }));
+    await backend.tell(grantMessage(ticket, NAME, { claim: 1_000 }));
     const lock = await call.held();
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 5_000));
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 1_000));
     expect(beat.sentAt).toBeGreaterThan(enqueue.sentAt + 50);
   });
 
@@ -148,19 +148,19 @@ describe('a ticket that waits', () => {
     await beat.answer(granted({ remaining: 4_000 }));
     const lock = await call.held();
     expect(trustedUntil(lock)).toBeLessThanOrEqual(until(beat, 4_000));
-    await backend.tell(grantMessage(ticket, NAME, { claim: 5_000 }));
+    await backend.tell(grantMessage(ticket, NAME, { claim: 1_000 }));
     expect(trustedUntil(lock)).toBeLessThanOrEqual(until(beat, 4_000));
   });
 
   it('granted by a message and by the answer to a heartbeat is entered once', async () => {
     const { call, beat, ticket, enqueue } = await beating();
     const second = new Call();
-    await backend.tell(grantMessage(ticket, NAME, { first: 7, claim: 5_000 }));
+    await backend.tell(grantMessage(ticket, NAME, { first: 7, claim: 1_000 }));
     const lock = await call.held();
     await beat.answer(granted({ remaining: 60_000, first: 9_000 }));
     await quiet();
     expect(second.lock).toBeUndefined();
-    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 5_000));
+    expect(trustedUntil(lock)).toBeLessThanOrEqual(until(enqueue, 1_000));
     expect(backend.releases).toEqual([]);
     await lock.release();
     expect((await second.held()).fencingToken).toBe(8);

@@ -1,0 +1,252 @@
+import { BackendRefusal, memory, SemaphoreService, type LockBackend } from 'nest-redis-lock';
+import type {
+  PrimitiveStoreProvider,
+  PrimitiveStores,
+  SemaphoreStore,
+} from '../../../lib/contracts/primitive-stores.js';
+import { eventually } from '../../support/eventually.js';
+import { startLockApp } from '../../support/lock-app.js';
+
+type Lies = { readonly [Name in keyof LockBackend]?: LockBackend[Name] | undefined } & {
+  readonly openPrimitiveStores?: PrimitiveStoreProvider['openPrimitiveStores'];
+};
+
+/** A store that lies: `memory()`, of which some calls are replaced. */
+function lying(replace: (honest: LockBackend) => Lies): LockBackend {
+  const honest = memory();
+  const replaced = replace(honest) as Record<string | symbol, unknown>;
+  return new Proxy(honest, {
+    get: (target, name) => {
+      if (name in replaced) return replaced[name];
+      const value = Reflect.get(target, name) as unknown;
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+/** `memory()`, of whose semaphores some calls are replaced. */
+function lyingSemaphores(replace: (honest: SemaphoreStore) => Partial<SemaphoreStore>): LockBackend {
+  return lying((honest) => ({
+    openPrimitiveStores: (prefix: string | undefined): PrimitiveStores => {
+      const stores = (honest as LockBackend & PrimitiveStoreProvider).openPrimitiveStores(prefix);
+      const { semaphores } = stores;
+      const lies = replace(semaphores) as Record<string | symbol, unknown>;
+      const both = new Proxy(semaphores, {
+        get: (target, name) => {
+          const value = name in lies ? lies[name] : (Reflect.get(target, name) as unknown);
+          return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+        },
+      });
+      return Object.assign(Object.create(stores) as PrimitiveStores, { semaphores: both });
+    },
+  }));
+}
+
+const REMAINING = [3_600_000, Infinity];
+
+describe('a lease', () => {
+  const saying = (remaining: number) =>
+    lying((honest) => ({
+      acquire: async (request) => {
+        const answer = await honest.acquire(request);
+        return answer.status === 'granted' ? { ...answer, remaining } : answer;
+      },
+      renew: (requests) =>
+        honest.renew(requests).map(async (pending) => {
+          const answer = await pending;
+          return answer.status === 'renewed' ? { ...answer, remaining } : answer;
+        }),
+    }));
+
+  it.each(REMAINING)('counts for no longer than was asked, though the store says %s ms', async (remaining) => {
+    await using app = await startLockApp({ backend: saying(remaining) });
+    for (const options of [{ ttl: 1_000 }, { ttl: 1_000, mode: 'read' }, { ttl: 1_000, renew: false }] as const) {
+      const lock = await app.locks.acquire('one', options);
+      expect(lock.remaining()).toBeLessThanOrEqual(1_000);
+      await lock.extend();
+      expect(lock.remaining()).toBeLessThanOrEqual(1_000);
+      await lock.release();
+    }
+    const several = await app.locks.acquire(['a', 'b'], { ttl: 1_000 });
+    expect(several.remaining()).toBeLessThanOrEqual(1_000);
+    await several.release();
+    expect(app.logger.lines.filter(({ text }) => /was asked for/.test(text))).toHaveLength(1);
+  });
+
+  it.each([Number.NaN, -5])('is never trusted where the store says %s ms', async (remaining) => {
+    await using app = await startLockApp({ backend: saying(remaining) });
+    await expect(app.locks.tryAcquire('one', { ttl: 1_000 })).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  });
+
+  it('of a permit counts for no longer than was asked', async () => {
+    const backend = lyingSemaphores((honest) => ({
+      acquire: async (request) => {
+        const answer = await honest.acquire(request);
+        return answer.status === 'granted' ? { ...answer, remaining: 3_600_000 } : answer;
+      },
+      renew: async () => 3_600_000,
+    }));
+    await using app = await startLockApp({ backend });
+    const permit = await app.app.get(SemaphoreService).acquire('three', { permits: 3, ttl: 1_000 });
+    expect(permit.remaining()).toBeLessThanOrEqual(1_000);
+    await permit.release();
+  });
+});
+
+describe('a fencing token', () => {
+  /** After `lose()`, counts from below; obeys the least token of a mint only where `obeys`. */
+  function forgetful(obeys: boolean): { backend: LockBackend; lose(): void } {
+    let lost = 0;
+    const backend = lying((honest) => ({
+      acquire: async (request) => {
+        const answer = await honest.acquire(request);
+        return answer.status === 'granted' && lost > 0 ? { ...answer, tokens: { first: lost++, count: 1 } } : answer;
+      },
+      mint: async (request) => {
+        const minted = await honest.mint(request);
+        return minted && lost > 0 ? { first: Math.max(lost++, obeys ? request.leastToken : 0), count: 1 } : minted;
+      },
+    }));
+    return { backend, lose: () => void (lost = 5) };
+  }
+
+  it.each(['write', 'read'] as const)('never falls in a process that lives, mode %s', async (mode) => {
+    const store = forgetful(true);
+    await using app = await startLockApp({ backend: store.backend });
+    await using other = await startLockApp({ backend: store.backend });
+    let before = 0;
+    for (const locks of [app.locks, other.locks, app.locks]) {
+      const lock = await locks.acquire('one', { mode });
+      expect(lock.fencingToken).toBeGreaterThanOrEqual(mode === 'read' ? before : before + 1);
+      before = lock.fencingToken;
+      await lock.release();
+      store.lose();
+    }
+    // All lines go to the logger of the application that was made last.
+    expect(other.logger.lines.filter(({ text }) => /has lost data/.test(text))).not.toHaveLength(0);
+  });
+
+  it('never falls for several names', async () => {
+    const store = forgetful(true);
+    await using app = await startLockApp({ backend: store.backend });
+    const one = await app.locks.acquire(['a', 'b']);
+    await one.release();
+    store.lose();
+    const two = await app.locks.acquire(['a', 'b']);
+    expect(two.fencingToken).toBeGreaterThan(one.fencingToken);
+    await two.release();
+  });
+
+  it('below those seen is an error where the store does not mint others', async () => {
+    const store = forgetful(false);
+    await using app = await startLockApp({ backend: store.backend });
+    await (await app.locks.acquire('one')).release();
+    store.lose();
+    await expect(app.locks.acquire('one', { wait: 100 })).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    await expect(app.locks.acquire(['one', 'two'], { wait: 100 })).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  });
+
+  it('of a permit is not handed on below those seen', async () => {
+    let lost = false;
+    const backend = lyingSemaphores((honest) => ({
+      acquire: async (request) => {
+        const answer = await honest.acquire(request);
+        return answer.status === 'granted' && lost ? { ...answer, fencingToken: 5 } : answer;
+      },
+    }));
+    await using app = await startLockApp({ backend });
+    const semaphores = app.app.get(SemaphoreService);
+    await (await semaphores.acquire('three', { permits: 3 })).release();
+    lost = true;
+    await expect(semaphores.acquire('three', { permits: 3, wait: 100 })).rejects.toMatchObject({
+      message: expect.stringMatching(/has lost data/) as string,
+    });
+    lost = false;
+    await (await semaphores.acquire('three', { permits: 3 })).release();
+  });
+});
+
+describe('a refusal', () => {
+  const refusal = new BackendRefusal('The pooler shares sessions; connect without it');
+
+  it.each(['start', 'acquire'] as const)('by %s lasts, and is not asked again', async (where) => {
+    let asked = 0;
+    const refuses = async (): Promise<never> => {
+      asked += 1;
+      throw refusal;
+    };
+    await using app = await startLockApp({ backend: lying(() => ({ [where]: refuses })) });
+    if (where === 'acquire')
+      await expect(app.locks.acquire('one', { wait: 60_000 })).rejects.toThrow(/shares sessions/);
+    else await eventually(() => asked > 0);
+    const before = asked;
+    const calls = [
+      () => app.locks.acquire('one', { wait: 60_000 }),
+      () => app.locks.acquire('one', { wait: 60_000, retry: () => [10, 10].values() }),
+      () => app.locks.acquire(['a', 'b'], { wait: 60_000 }),
+      () => app.locks.tryAcquire('one', { mode: 'read' }),
+      () => app.locks.inspect('one'),
+      () => app.locks.isLocked('one'),
+      () => app.locks.forceRelease('one'),
+      () => app.locks.list('*'),
+      () => app.app.get(SemaphoreService).acquire('three', { permits: 3, wait: 60_000 }),
+    ];
+    for (const call of calls) await expect(call()).rejects.toThrow(/shares sessions/);
+    expect(asked).toBe(before);
+  });
+});
+
+describe('a hold that another module frees by force', () => {
+  it.each([{}, { renew: false }])('is lost at once, in memory, with %j', async (options) => {
+    const backend = memory();
+    await using one = await startLockApp({ backend });
+    await using two = await startLockApp({ backend });
+    const lock = await one.locks.acquire('one', options);
+    expect(await two.locks.forceRelease('one')).toBe(true);
+    expect(lock.signal.reason).toMatchObject({ code: 'LOCK_LOST', reason: 'taken' });
+  });
+
+  it('is noticed although it is not renewed and no message comes', async () => {
+    const backend = lying(() => ({ onLost: undefined }));
+    await using one = await startLockApp({ backend });
+    const lock = await one.locks.acquire('one', { ttl: 3_000, renew: false });
+    await backend.forceRelease?.({ name: 'one' });
+    await eventually(() => lock.signal.aborted, { within: 2_500 });
+    expect(lock.signal.reason).toMatchObject({ reason: 'taken' });
+  });
+});
+
+describe('a short lease', () => {
+  it.each([true, undefined])('is renewed before its holder runs (writesAtOnce: %s)', async (writesAtOnce) => {
+    const renewals: number[] = [];
+    const backend = lying((honest) => ({
+      traits: { ...honest.traits, writesAtOnce: writesAtOnce === true },
+      renew: (requests) => {
+        renewals.push(...requests.map(({ ttl }) => ttl));
+        return honest.renew(requests);
+      },
+    }));
+    await using app = await startLockApp({ backend });
+    const first = await app.locks.acquire('one', { ttl: 1_000, renew: false });
+    const second = app.locks.withLock('one', { ttl: 20_000 }, async (lock) => ({
+      sent: renewals.includes(20_000),
+      left: lock.remaining(),
+    }));
+    await first.release();
+    const seen = await second;
+    expect(seen.sent).toBe(true);
+    if (!writesAtOnce) expect(seen.left).toBeGreaterThan(15_000);
+  });
+});
+
+it('lets a reader that is left of a write hold keep its own limits', async () => {
+  await using app = await startLockApp({ backend: memory() });
+  let reader: Awaited<ReturnType<typeof app.locks.acquire>> | undefined;
+  await app.locks.withLock('one', async () => {
+    reader = await app.locks.acquire('one', { mode: 'read', maxHold: 500 });
+  });
+  expect(reader?.held).toBe(true);
+  expect(reader?.remaining()).toBeLessThanOrEqual(500);
+  await eventually(() => reader?.signal.aborted, { within: 2_000 });
+  expect(reader?.signal.reason).toMatchObject({ reason: 'maxHold' });
+});
