@@ -1,3 +1,4 @@
+import { messageOf } from '../errors/limited-log.js';
 import type { Place } from '../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
 import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
@@ -104,7 +105,7 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
 
   explain(operation: string, subject: Subject, error: unknown): Failure {
     const cause = this.diagnosable.diagnose?.(error) ?? error;
-    return this.failure(operation, subject, cause instanceof Error ? cause.message : String(cause), cause);
+    return this.failure(operation, subject, messageOf(cause), cause);
   }
 
   gaveUp(operation: string, subject: Subject, why: string): Failure {

@@ -1,7 +1,10 @@
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
-import { cacheKeys } from '../cache/key-scope.js';
+import { about, cacheKeys } from '../cache/key-scope.js';
+import { CacheService } from '../cache/cache.service.js';
+import type { CacheEntryOptions } from '../cache/options/cache-options.js';
+import { entrySettings } from '../cache/options/entry-settings.js';
 import { cacheOption } from '../options/option-checks.js';
-import { type MethodInterceptor, CACHE } from '../wiring/injected-services.js';
+import { type MethodCall, type MethodInterceptor, CACHE } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { keyFunction, type AnyKey } from './key-template.js';
 import { wrapMethod } from './method-wrapping.js';
@@ -26,6 +29,16 @@ export function namesFunction(
   if (names === undefined || (Array.isArray(names) && names.length === 0)) return undefined;
   const made = keyFunction(names, CacheKeyError);
   return (args) => cacheKeys(made(args));
+}
+
+/** As `CacheService.onceCommitted`; a mock of the service knows no transactions. */
+export function onceCommitted(cache: CacheService, { name }: MethodCall, run: () => Promise<void>): Promise<void> {
+  return cache instanceof CacheService ? cache.onceCommitted(name, run) : run();
+}
+
+/** Checks the options of a decorator, whose errors name it. @throws CacheConfigError */
+export function decoratorSettings(decorator: string, key: unknown, options: CacheEntryOptions): void {
+  about(`@${decorator}`, typeof key === 'string' ? [key] : [], () => entrySettings(options));
 }
 
 /** Refuses options that are given but are not functions. @throws CacheConfigError */

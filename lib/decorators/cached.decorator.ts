@@ -1,8 +1,7 @@
 import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
-import { entrySettings } from '../cache/options/entry-settings.js';
 import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions } from './cache-decoration.js';
+import { cacheDecoration, decoratorSettings, namesFunction, requireFunctions } from './cache-decoration.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { FitsKeyTemplate, YieldsOneKey } from './key-template.types.js';
@@ -89,7 +88,7 @@ export function Cached(
 ): (target: object, propertyKey: string | symbol, descriptor: PropertyDescriptor) => void {
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
-  entrySettings(entry);
+  decoratorSettings('Cached', key, entry);
   const method = {
     keyOf: singleKeyFunction(key, CacheKeyError),
     tagsOf: namesFunction(tags),

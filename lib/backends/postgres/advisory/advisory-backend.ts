@@ -3,7 +3,13 @@ import type { LockBackend, LockState, NameRequest, StartRequest } from '../../..
 import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
 import { Migration } from '../connection/migration.js';
-import { isPool, optionsOf, requirePostgresConnection, type PostgresConnection, PostgresFailure } from '../connection/postgres-connection.js';
+import {
+  isPool,
+  optionsOf,
+  requirePostgresConnection,
+  type PostgresConnection,
+  PostgresFailure,
+} from '../connection/postgres-connection.js';
 import { PostgresLink, statementOf } from '../connection/postgres-link.js';
 import { type AdvisoryOptions, type AdvisorySettings, advisorySettings } from './advisory-options.js';
 import { advisoryStatements, sequenceSql, type AdvisoryStatements } from './advisory-sequence.js';

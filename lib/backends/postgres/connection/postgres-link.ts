@@ -4,7 +4,14 @@ import pg from 'pg';
 import type { PoolClient, Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
 import { Timeouts } from '../../../timing/timeouts.js';
 import { Reporters } from '../../reporters.js';
-import { codeOf, failureOf, PostgresFailure, isPool, optionsOf, type PostgresConnection } from './postgres-connection.js';
+import {
+  codeOf,
+  failureOf,
+  PostgresFailure,
+  isPool,
+  optionsOf,
+  type PostgresConnection,
+} from './postgres-connection.js';
 
 /** A row: the values of its columns. */
 export type Row = readonly unknown[];

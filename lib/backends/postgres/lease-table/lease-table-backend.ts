@@ -1,6 +1,33 @@
-import type { AcquireAnswer, AcquireRequest, KeepRequest, LabelRequest, LockBackend, LockState, LockTraits, MintRequest, NameRequest, Pending, ReleaseAnswer, RenewAnswer, RenewRequest, StartRequest, TicketRequest, TokenRange, BeatRequest, EnqueueRequest, LockQueue, QueueAnswer, QueueListener, RequeueRequest } from '../../../contracts/lock-backend.js';
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  KeepRequest,
+  LabelRequest,
+  LockBackend,
+  LockState,
+  LockTraits,
+  MintRequest,
+  NameRequest,
+  Pending,
+  ReleaseAnswer,
+  RenewAnswer,
+  RenewRequest,
+  StartRequest,
+  TicketRequest,
+  TokenRange,
+  BeatRequest,
+  EnqueueRequest,
+  LockQueue,
+  QueueAnswer,
+  QueueListener,
+  RequeueRequest,
+} from '../../../contracts/lock-backend.js';
 import type { Notice } from '../../../contracts/store.js';
-import { type PostgresConnection, requirePostgresConnection, PostgresFailure } from '../connection/postgres-connection.js';
+import {
+  type PostgresConnection,
+  requirePostgresConnection,
+  PostgresFailure,
+} from '../connection/postgres-connection.js';
 import { PostgresLink, statementOf, type Row } from '../connection/postgres-link.js';
 import { ContendedNames, LeaseChannel, nameInMessages } from './lease-channel.js';
 import { LeaseReleases, LeaseRenewals, releaseStatus } from './lease-releases.js';
