@@ -246,7 +246,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
       accepted = false;
       engine.warn(`Option "cache.afterCommit" threw, so ${name} does not wait for a commit: ${textOf(error)}`);
     }
-    if (accepted !== true) await run();
+    if (!accepted) await run();
   }
 
   /** @internal What the health check looks at; `undefined` if the application does not use the cache. */

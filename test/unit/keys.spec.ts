@@ -121,7 +121,7 @@ describe('hashKey', () => {
   });
 
   describe('refuses what it cannot see', () => {
-    class Money {
+    class Amount {
       readonly #cents: number;
       constructor(cents: number) {
         this.#cents = cents;
@@ -130,10 +130,10 @@ describe('hashKey', () => {
         return this.#cents;
       }
     }
-    class Price extends Money {
+    class Price extends Amount {
       currency = 'EUR';
     }
-    class Told extends Money {
+    class Told extends Amount {
       toJSON() {
         return { cents: this.shown };
       }
@@ -156,7 +156,7 @@ describe('hashKey', () => {
       unit = 'cm';
     }
     it.each<[string, unknown, RegExp]>([
-      ['private fields', new Money(1), /Money, which has private fields/],
+      ['private fields', new Amount(1), /Amount, which has private fields/],
       ['private fields of a base class', { price: new Price(1) }, /\.price is an instance of Price/],
       ['a symbol as a name', { [Symbol('tenant')]: 1 }, /Symbol\(tenant\)/],
       ['a property that is not enumerable', Object.defineProperty({ a: 1 }, 'b', { value: 2 }), /not shown \(b\)/],

@@ -93,12 +93,12 @@ export class RedisLockHealthIndicator {
 
 /** Rejects after `limit` ms without an answer. */
 async function answerWithin(limit: number, answer: Pending<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
+  let limiting: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${limit} ms`)), limit);
+    limiting = setTimeout(() => reject(new Error(`no answer within ${limit} ms`)), limit);
   });
   const answered = new Promise((resolve, reject) => void answer.then(resolve, reject));
-  await Promise.race([answered, late]).finally(() => clearTimeout(timer));
+  await Promise.race([answered, late]).finally(() => clearTimeout(limiting));
 }
 
 /** Milliseconds until it answers. */
