@@ -103,7 +103,17 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
         Object.entries(given).map(([name, each]) => [name, lockBackend(each, `${option}.${name}`, checks)]),
       );
     }),
-    prefix: setting('prefix', instance(isPrefix, 'a string without braces, which would change the Cluster slot')),
+    prefix: setting('prefix', (value, option, checks) => {
+      const prefix = instance(isPrefix, 'a string without braces, which would change the Cluster slot')(
+        value,
+        option,
+        checks,
+      );
+      const family = prefix.split(':').find((part) => KEY_FAMILIES.has(part));
+      const remedy = `a prefix without "${family}" between colons: keys of applications with another prefix begin so`;
+      checks.require(family === undefined, option, value, remedy);
+      return prefix;
+    }),
     defaults: setting('defaults', (value, option, checks) =>
       resolveLockOptions(checks.object(option, value, 'an object of lock options')),
     ),
@@ -149,6 +159,25 @@ function requireDefaultBackend({ defaults, backends }: ResolvedModuleOptions): v
 function isLockBackend(value: unknown): value is LockBackend {
   return typeof value === 'object' && value !== null && 'acquire' in value;
 }
+
+/**
+ * How the keys of the library go on after a prefix. None may be a part of a prefix: the locks of `shop:cache` would be
+ * values of the cache of `shop`.
+ */
+const KEY_FAMILIES = new Set([
+  'lock',
+  'lease',
+  'barrier',
+  'rate',
+  'cache',
+  'cache-set',
+  'cache-expiring-set',
+  'cache-tag',
+  'cache-tags',
+  'cache-bits',
+  'cache-versions',
+  'cache-scheduled',
+]);
 
 function isText(value: unknown): value is string {
   return typeof value === 'string' && value !== '';

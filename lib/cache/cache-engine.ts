@@ -44,6 +44,9 @@ export class CacheEngine implements CacheListener {
   readonly values: StoredValues;
   /** Through the first level, where there is one. */
   readonly reads: FirstLevelReads | SingleFlight;
+  readonly refresher: Refresher;
+  /** Whether messages of other processes have arrived at some time. */
+  wasConnected = false;
   private readonly singleFlight: SingleFlight;
   private readonly flights: Flights;
   private readonly waiters = new LoadWaiters();
@@ -82,11 +85,15 @@ export class CacheEngine implements CacheListener {
     const leases = new LoadLeases(calls, tagStamps, invalidatedTags, nextToken);
     const loadScopes = new LoadScopes(calls.timeouts);
     const hasFirstLevel = firstLevel !== undefined;
-    const commits = new LoadCommits(calls, envelopes, tagStamps, unkeptClasses, counters, warnings, hasFirstLevel);
+    const commits = new LoadCommits(calls, envelopes, tagStamps, unkeptClasses, counters, warnings, hasFirstLevel, {
+      forget: (key) => firstLevel?.delete(key),
+      deleteLater: (key) => invalidations.deleteLater(key),
+    });
     const loads = new Loads(calls.timeouts, loadScopes, counters, commits);
 
     const values = new StoredValues(calls, stepOrder, unconfirmed, envelopes, warnings);
-    const refresher = new Refresher(leases, loads, resting, firstLevel, envelopes, warnings);
+    const refresher = new Refresher(leases, loads, resting, firstLevel, envelopes, warnings, settings.refreshContext);
+    this.refresher = refresher;
     const otherLoads = new OtherLoads(leases, waiters, values, counters);
     const singleFlight = new SingleFlight(flights, invalidatedTags, {
       values,
@@ -118,6 +125,10 @@ export class CacheEngine implements CacheListener {
     this.flights = flights;
     this.singleFlight = singleFlight;
     this.reads = firstLevel ? new FirstLevelReads(firstLevel, singleFlight, values, refresher, counters) : singleFlight;
+  }
+
+  warn(line: string): void {
+    this.warnings.warn(line);
   }
 
   /** Whether messages of other processes arrive. */
@@ -185,6 +196,7 @@ export class CacheEngine implements CacheListener {
     // Reads that started before may have missed a message.
     this.flights.detachMatching(() => true);
     this.firstLevel?.trust('messages');
+    this.wasConnected = true;
     this.singleFlight.busConnected = true;
     this.scheduled.start();
   }

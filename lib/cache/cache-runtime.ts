@@ -39,6 +39,11 @@ export class CacheRuntime {
     if (this.given !== undefined) this.start();
   }
 
+  /** The engine, once it listens to messages. */
+  get inUse(): CacheEngine | undefined {
+    return this.started ? this.present : undefined;
+  }
+
   get isStopped(): boolean {
     return this.stopped;
   }

@@ -1,9 +1,12 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
+import { textOf } from '../errors/limited-log.js';
+import { encodeKeyPart } from '../keys/key-part.js';
 import type { Duration } from '../options/checks.js';
 import { cacheOption } from '../options/option-checks.js';
 import { listenToAbort } from '../timing/abort-listeners.js';
+import type { CacheEngine } from './cache-engine.js';
 import type { CacheRuntime } from './cache-runtime.js';
-import { cacheKey, composedKey, KeyScope } from './key-scope.js';
+import { about, cacheKey, composedKey, KeyScope } from './key-scope.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
 import type {
   CacheKeyInfo,
@@ -17,7 +20,7 @@ import type {
   SoftExpiryOptions,
 } from './operations.js';
 import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import { withTagsOf } from './options/entry-settings.js';
+import { lifetime, withTagsOf } from './options/entry-settings.js';
 import { CachePipeline } from './pipeline.js';
 import { CacheExpiringSetOperations, CacheSetOperations } from './sets.js';
 import { BloomFilter, type BloomFilterOptions } from './store/bloom-filter.js';
@@ -60,7 +63,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   namespace(name: string): CacheOperations {
-    return new CacheService(this.runtime, `${this.scope.key(name)}:`);
+    // Escaped, so that no name reaches into the namespace of another: 'a:b' is not 'b' in 'a'.
+    return new CacheService(this.runtime, `${this.keyPrefix}${encodeKeyPart(cacheKey(name))}:`);
   }
 
   key(...parts: readonly (string | number | bigint | boolean)[]): string {
@@ -70,10 +74,11 @@ export class CacheService implements CacheOperations, OnModuleInit {
   getOrSet<T>(key: string, loader: Loader<T>, options?: ReadOptions): Promise<T> {
     try {
       const { engine } = this.scope;
-      const settings = this.scope.readSettings(options);
+      const settings = about('getOrSet', [key], () => this.scope.readSettings(options));
       const full = this.scope.key(key);
       if (!options?.signal) return engine.reads.read(full, loader, settings) as Promise<T>;
-      return abandonable(options.signal, () => engine.reads.read(full, loader, settings) as Promise<T>);
+      const { signal } = options;
+      return abandonable(signal, () => engine.reads.read(full, loader, { ...settings, signal }) as Promise<T>);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -81,9 +86,10 @@ export class CacheService implements CacheOperations, OnModuleInit {
 
   async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]> {
     const { engine } = this.scope;
-    const settings = this.scope.readSettings(options);
+    const settings = about('getOrSetMany', keys, () => this.scope.readSettings(options));
     if (!options?.signal) return loadValues(engine, this.keyPrefix, keys, loader, settings);
-    return abandonable(options.signal, () => loadValues(engine, this.keyPrefix, keys, loader, settings));
+    const { signal } = options;
+    return abandonable(signal, () => loadValues(engine, this.keyPrefix, keys, loader, { ...settings, signal }));
   }
 
   async get<T = unknown>(key: string, options?: OnRedisError): Promise<T | undefined> {
@@ -108,11 +114,11 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async set(key: string, value: unknown, options?: SetOptions): Promise<void> {
-    await this.store(key, value, options, false);
+    await this.store('set', key, value, options, false);
   }
 
   async setIfAbsent(key: string, value: unknown, options?: SetOptions): Promise<boolean> {
-    return this.store(key, value, options, true);
+    return this.store('setIfAbsent', key, value, options, true);
   }
 
   async mset(
@@ -120,7 +126,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     options?: SetOptions,
   ): Promise<void> {
     const entries: [string, unknown][] = values instanceof Map ? [...values] : Object.entries(values);
-    valuesOf(await inBatches(entries, ([key, value], go) => this.store(key, value, options, false, go)));
+    valuesOf(await inBatches(entries, ([key, value], go) => this.store('mset', key, value, options, false, go)));
   }
 
   async incr(key: string, options: CountOptions): Promise<number>;
@@ -143,7 +149,9 @@ export class CacheService implements CacheOperations, OnModuleInit {
   async expire(keys: Keys, options: SoftExpiryOptions): Promise<number>;
   async expire(keys: Keys, how: Duration | SoftExpiryOptions): Promise<boolean | number> {
     if (typeof how !== 'object' || how === null) {
-      return expireValue(this.scope.engine, this.scope.key(keys as string), cacheOption.milliseconds('ttl', how, 1));
+      const key = this.scope.key(keys as string);
+      const ttl = about('expire', [keys as string], () => lifetime(how, 'ttl', cacheOption));
+      return expireValue(this.scope.engine, key, ttl);
     }
     const { soft, ...options } = how;
     if (!soft) throw cacheOption.refused('soft', soft, 'true; a hard expiry is del');
@@ -224,6 +232,30 @@ export class CacheService implements CacheOperations, OnModuleInit {
     return this.scope.engine.stats();
   }
 
+  /**
+   * @internal Does what a decorated method has made necessary: now, or by `cache.afterCommit` once the transaction of
+   * its caller has committed.
+   */
+  async onceCommitted(name: string, run: () => Promise<void>): Promise<void> {
+    const { engine } = this.scope;
+    const { afterCommit } = engine.settings;
+    if (!afterCommit) return run();
+    const later = () => run().catch((error: unknown) => engine.warn(`${name}, after the commit: ${textOf(error)}`));
+    let accepted: boolean;
+    try {
+      accepted = afterCommit(later);
+    } catch (error) {
+      accepted = false;
+      engine.warn(`Option "cache.afterCommit" threw, so ${name} does not wait for a commit: ${textOf(error)}`);
+    }
+    if (!accepted) await run();
+  }
+
+  /** @internal What the health check looks at; `undefined` if the application does not use the cache. */
+  get engineInUse(): CacheEngine | undefined {
+    return this.runtime.inUse;
+  }
+
   /** @internal Whether the application has ended. */
   get closed(): boolean {
     return this.runtime.isStopped;
@@ -235,6 +267,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   private async store(
+    method: string,
     key: string,
     value: unknown,
     options: SetOptions | undefined,
@@ -242,7 +275,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
     go?: Promise<unknown>,
   ): Promise<boolean> {
     const full = this.scope.key(key);
-    const settings = withTagsOf(this.keyPrefix, this.scope.settings(options));
+    const given = about(method, [key], () => this.scope.settings(options));
+    const settings = withTagsOf(this.keyPrefix, given);
     return storeValue(this.scope.engine, full, value, settings, ifAbsent, go);
   }
 
@@ -250,7 +284,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     const [first, second] = given;
     const { by = 1, options } = typeof first === 'object' ? { options: first } : { by: first, options: second };
     if (!Number.isSafeInteger(by)) throw cacheOption.refused('by', by, 'a whole number');
-    const ttl = cacheOption.endlessMilliseconds('ttl', options?.ttl);
+    const ttl = about(sign === 1 ? 'incr' : 'decr', [key], () => cacheOption.endlessMilliseconds('ttl', options?.ttl));
     return addToNumber(this.scope.engine, this.scope.key(key), sign * by, ttl);
   }
 }

@@ -1,5 +1,5 @@
-import { CacheKeyError } from '../errors/cache-errors.js';
-import { encodeKeyPart, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
+import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
+import { encodeKeyPart, quoted, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
 import { OptionResolver } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
 import type { CacheEngine } from './cache-engine.js';
@@ -86,4 +86,15 @@ export function composedKey(parts: readonly unknown[]): string {
       throw new CacheKeyError(`Part ${index + 1} of a cache key is ${why}; give a string, number, bigint or boolean`);
     })
     .join(':');
+}
+
+/** Lets an error of `check` name the method and the keys of the call. @throws CacheConfigError */
+export function about<T>(method: string, keys: readonly string[], check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!(error instanceof CacheConfigError)) throw error;
+    const of = Array.isArray(keys) && keys.length > 0 ? ` of ${quoted(keys.slice(0, 3))}` : '';
+    throw new CacheConfigError(`"${method}"${of}: ${error.message}`, keys);
+  }
 }

@@ -1,5 +1,6 @@
 /* What the operations of the cache change. Keys, prefixes and patterns are full, with the prefix of their namespace. */
 
+import { textOf } from '../errors/limited-log.js';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StoredData, DeleteMatchingRequest } from '../contracts/cache-store.js';
 import { CacheBackendError, CacheConfigError } from '../errors/cache-errors.js';
@@ -29,10 +30,14 @@ export async function storeValue(
     if (!ifAbsent) await engine.invalidations.invalidate([key], settings);
     return !ifAbsent;
   }
-  const write = new ValueWrite(engine, key, value, ttl, staleTtlOf(value, settings), settings);
   try {
+    const write = new ValueWrite(engine, key, value, ttl, staleTtlOf(value, settings), settings);
     return await write.store(ifAbsent, go);
   } catch (error) {
+    // A refused value: the stored one is out of date all the same.
+    if (error instanceof CacheConfigError && !ifAbsent) {
+      await engine.invalidations.invalidate([key], settings).catch(() => {});
+    }
     return withoutRedis(engine, error, settings) ?? false;
   }
 }
@@ -47,9 +52,9 @@ export async function addToNumber(engine: CacheEngine, key: string, by: number, 
       return calls.run('increment', key, () => calls.store.increment({ key, by, ttl }));
     });
   } catch (error) {
-    if (!/not an integer|overflow|out of range/.test(String(error))) throw error;
+    if (!/not an integer|overflow|out of range/.test(textOf(error))) throw error;
     throw new CacheConfigError(
-      `The value of "${key}" is not a whole number to which ${by} can be added: ${String(error)}; delete it, or set a number`,
+      `The value of "${key}" is not a whole number to which ${by} can be added: ${textOf(error)}; delete it, or set a number`,
       [key],
     );
   } finally {
@@ -222,7 +227,7 @@ class ValueWrite {
 }
 
 function unstorable(key: string, error: unknown): CacheConfigError {
-  return new CacheConfigError(`The value of "${key}" cannot be stored: ${String(error)}`, [key]);
+  return new CacheConfigError(`The value of "${key}" cannot be stored: ${textOf(error)}`, [key]);
 }
 
 /** Whether it is a reply of Redis. */

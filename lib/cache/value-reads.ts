@@ -11,7 +11,7 @@ import { keyResource } from './invalidation/step-order.js';
 import { cacheKeys } from './key-scope.js';
 import type { BatchLoader } from './load/cache-loader.js';
 import type { CacheKeyInfo } from './operations.js';
-import type { EntrySettings } from './options/entry-settings.js';
+import { lifetimeLeft, type EntrySettings } from './options/entry-settings.js';
 import { BatchLoad } from './read/batch-load.js';
 import { isFresh, type FoundValue, withTagStates } from './read/stored-values.js';
 import { publishHit, publishRead } from './store/cache-stats.js';
@@ -47,7 +47,7 @@ export async function loadValues<T>(
   settings: EntrySettings,
 ): Promise<T[]> {
   const unique = cacheKeys(keys);
-  const batch = new BatchLoad(unique, loader, engine.loadScopes, keyPrefix);
+  const batch = new BatchLoad(unique, loader, engine.loadScopes, engine.refresher, keyPrefix);
   const readOrLoad: Parameters<BatchLoad['run']>[0] = (key, loading, participant) =>
     engine.reads.read(keyPrefix + key, loading, settings, participant);
   const values = valuesOf(await batch.run(readOrLoad));
@@ -61,7 +61,8 @@ export async function remainingTime(engine: CacheEngine, key: string): Promise<n
   // Sends in this turn if no change is under way, otherwise in the next step, before any change that is called later.
   if (changes) await changes;
   if (engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
-  return engine.calls.run('ttl', key, () => engine.calls.store.ttl(key));
+  const left = await engine.calls.run('ttl', key, () => engine.calls.store.ttl(key));
+  return left === null ? null : lifetimeLeft(left);
 }
 
 export async function hasValue(engine: CacheEngine, key: string): Promise<boolean> {
@@ -163,7 +164,7 @@ type ValueInfo = Omit<CacheKeyInfo, 'loading' | 'barrier'>;
 const NO_VALUE: ValueInfo = { state: 'absent', freshFor: 0, keptFor: 0, bytes: 0, tags: [], invalidatedTags: [] };
 
 async function valueInfo(engine: CacheEngine, key: string, { head, bytes, ttl }: StoredValueState): Promise<ValueInfo> {
-  const info = { ...NO_VALUE, keptFor: ttl, bytes };
+  const info = { ...NO_VALUE, keptFor: lifetimeLeft(ttl), bytes };
   const entry = openHead(head);
   if (!entry) return countedNumber(head) === undefined ? { ...info, state: 'unreadable' } : fresh(info, ttl);
   const tags = Object.keys(entry.tags ?? {});
@@ -177,7 +178,7 @@ async function valueInfo(engine: CacheEngine, key: string, { head, bytes, ttl }:
 }
 
 function fresh(info: ValueInfo, freshFor: number): ValueInfo {
-  return { ...info, state: 'fresh', freshFor };
+  return { ...info, state: 'fresh', freshFor: lifetimeLeft(freshFor) };
 }
 
 function withTag(entry: Entry, tag: string, state: TagState) {

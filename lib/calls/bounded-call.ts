@@ -1,4 +1,5 @@
 import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
+import { messageOf } from '../errors/limited-log.js';
 import type { Place } from '../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
 import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
@@ -127,7 +128,7 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
     this.heed(error);
     const cause = refusalIn(error) ?? this.diagnosable.diagnose?.(error) ?? error;
     this.heed(cause);
-    return this.failure(operation, subject, cause instanceof Error ? cause.message : String(cause), cause);
+    return this.failure(operation, subject, messageOf(cause), cause);
   }
 
   gaveUp(operation: string, subject: Subject, why: string): Failure {

@@ -1,4 +1,5 @@
 import { Option, InvalidArgumentError, CommanderError, type Command } from 'commander';
+import { messageOf } from '../errors/limited-log.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { LockConfigError, LockKeyError } from '../errors/lock-errors.js';
 
@@ -54,5 +55,5 @@ export function exitCodeOf(error: unknown): number {
 
 /** The message without a stack trace, in one line. */
 export function lineOf(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).split('\n').join(' ');
+  return messageOf(error).split('\n').join(' ');
 }

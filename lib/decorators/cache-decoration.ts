@@ -1,4 +1,7 @@
-import { cacheKeys } from '../cache/key-scope.js';
+import { CacheService } from '../cache/cache.service.js';
+import { about, cacheKeys } from '../cache/key-scope.js';
+import type { CacheEntryOptions } from '../cache/options/cache-options.js';
+import { entrySettings } from '../cache/options/entry-settings.js';
 import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheOption } from '../options/option-checks.js';
@@ -25,6 +28,16 @@ export function namesFunction(
   if (names === undefined || (Array.isArray(names) && names.length === 0)) return undefined;
   const made = keyFunction(names, CacheKeyError);
   return (args) => cacheKeys(made(args));
+}
+
+/** As `CacheService.onceCommitted`; a mock of the service knows no transactions. */
+export function onceCommitted(cache: CacheService, { name }: MethodCall, run: () => Promise<void>): Promise<void> {
+  return cache instanceof CacheService ? cache.onceCommitted(name, run) : run();
+}
+
+/** Checks the options of a decorator, whose errors name it. @throws CacheConfigError */
+export function decoratorSettings(decorator: string, key: unknown, options: CacheEntryOptions): void {
+  about(`@${decorator}`, typeof key === 'string' ? [key] : [], () => entrySettings(options));
 }
 
 /** Refuses options that are given but are not functions. @throws CacheConfigError */

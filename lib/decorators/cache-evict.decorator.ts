@@ -2,14 +2,13 @@ import { Logger } from '@nestjs/common';
 import { isObservable } from 'rxjs';
 import type { CacheService } from '../cache/cache.service.js';
 import type { InvalidateOptions } from '../cache/operations.js';
-import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheKeyError, CacheConfigError } from '../errors/cache-errors.js';
-import { LimitedLog } from '../errors/limited-log.js';
+import { LimitedLog, textOf } from '../errors/limited-log.js';
 import { oneOf, trueOrFalse } from '../options/checks.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
 import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
-import { cacheDecoration, namesFunction, requireOnly } from './cache-decoration.js';
+import { cacheDecoration, decoratorSettings, namesFunction, onceCommitted, requireOnly } from './cache-decoration.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, type AnyKey } from './key-template.js';
 import type { MethodDecoration } from './method-wrapping.js';
@@ -18,7 +17,7 @@ import type { Inferred, OfArguments } from './method.types.js';
 /** What is deleted in addition to the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
   /**
-   * `'after'`: once the method has succeeded. `'before'`: before it runs. `'both'`: before it runs, and again when it
+   * `'after'`: once the method has succeeded, or by `cache.afterCommit` once its transaction has committed. `'before'`: before it runs. `'both'`: before it runs, and again when it
    * has ended, even if it failed: a write whose answer was lost fails although it may have been carried out.
    * @default 'after'
    */
@@ -74,7 +73,7 @@ export function CacheEvict(
   if (soft && prefix !== undefined)
     throw cacheOption.refused('prefix', prefix, 'no prefix with soft: it takes keys and tags');
   requireOnly('CacheEvict', options, ['barrier', 'onRedisError']);
-  entrySettings(options);
+  decoratorSettings('CacheEvict', keys, options);
   const keysOf = namesFunction(keys);
   const tagsOf = namesFunction(tags);
   const prefixOf = prefix === undefined ? undefined : singleKeyFunction(prefix, CacheKeyError);
@@ -117,12 +116,13 @@ class CacheEvictInterceptor implements MethodInterceptor {
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { when } = this.method;
-    const evict = this.evictionOf(serviceOf(CACHE, call), call.args);
+    const cache = serviceOf(CACHE, call);
+    const evict = this.evictionOf(cache, call.args);
     if (when !== 'after') await evict();
     try {
       const result = await call.proceed();
       if (isObservable(result)) throw notBegun(call);
-      if (when !== 'before') await evict();
+      if (when !== 'before') await onceCommitted(cache, call, evict);
       return result;
     } catch (error) {
       // If the eviction itself failed, a second one does no harm.
@@ -147,7 +147,7 @@ class CacheEvictInterceptor implements MethodInterceptor {
   }
 
   private warn({ name }: MethodCall, reason: unknown): void {
-    this.logger.warn(`${name} failed, and what it may have changed was not evicted: ${String(reason)}`);
+    this.logger.warn(`${name} failed, and what it may have changed was not evicted: ${textOf(reason)}`);
   }
 }
 

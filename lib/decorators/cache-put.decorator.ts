@@ -1,12 +1,20 @@
 import type { SetOptions } from '../cache/operations.js';
-import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions, requireOnly, requireStorable } from './cache-decoration.js';
+import {
+  cacheDecoration,
+  decoratorSettings,
+  namesFunction,
+  onceCommitted,
+  requireFunctions,
+  requireOnly,
+  requireStorable,
+} from './cache-decoration.js';
 import type { CachedOptions } from './cached.decorator.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
+import type { CacheService } from '../cache/cache.service.js';
 import { singleKeyFunction } from './key-template.js';
 import type { MethodDecoration } from './method-wrapping.js';
 import type { Inferred, OfResult } from './method.types.js';
@@ -19,7 +27,8 @@ export interface CachePutOptions
 }
 
 /**
- * Runs the method every time, and stores its result once it has succeeded: `CacheService.set`.
+ * Runs the method every time, and stores its result once it has succeeded: `CacheService.set`. Where it stores nothing
+ * (`condition`, `unless`, a result that cannot be stored), it deletes the value from before.
  *
  * `@CacheEvict` is the safer choice: if two calls write at the same time, their values may be stored in another order
  * than their rows, and the older value then stays for its `ttl`. Use `@CachePut` if only one writer runs at a time
@@ -46,7 +55,7 @@ export function CachePut(
 ): MethodDecoration {
   requireFunctions({ value, condition, unless });
   requireOnly('CachePut', options, ['ttl', 'jitter', 'nullTtl', 'staleTtl', 'onRedisError']);
-  entrySettings(options);
+  decoratorSettings('CachePut', key, options);
   const interceptor = new CachePutInterceptor({
     keyOf: singleKeyFunction(key, CacheKeyError),
     tagsOf: namesFunction(tags),
@@ -78,17 +87,45 @@ class CachePutInterceptor implements MethodInterceptor {
   constructor(private readonly method: PuttingMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
-    const { keyOf, tagsOf, options, value, condition, unless } = this.method;
+    const { tagsOf, options, value, condition, unless } = this.method;
     const cache = serviceOf(CACHE, call);
-    if (condition && !condition(...call.args)) return call.proceed();
+    const puts = !condition || condition(...call.args);
     // Made before the method runs, because it may change its arguments.
-    const key = keyOf(call.args);
-    const tags = tagsOf?.(call.args);
+    const key = puts ? this.method.keyOf(call.args) : this.keyIfAny(call.args);
+    const tags = puts ? tagsOf?.(call.args) : undefined;
     const result = await call.proceed();
-    if (unless?.(result, ...call.args)) return result;
-    const stored = value ? await value(result, ...call.args) : result;
-    requireStorable(call, stored);
-    await cache.set(key, stored, tags ? { ...options, tags } : options);
+    if (key === undefined) return result;
+    let toStore: { readonly value: unknown } | undefined;
+    try {
+      if (puts && !unless?.(result, ...call.args)) {
+        const stored = value ? await value(result, ...call.args) : result;
+        requireStorable(call, stored);
+        toStore = { value: stored };
+      }
+    } finally {
+      if (!toStore) await onceCommitted(cache, call, () => this.evict(cache, key));
+    }
+    if (toStore) {
+      const { value: stored } = toStore;
+      const put = () => cache.set(key, stored, tags ? { ...options, tags } : options);
+      await onceCommitted(cache, call, put);
+    }
     return result;
+  }
+
+  /** The value from before the method ran is out of date. */
+  private evict(cache: CacheService, key: string): Promise<void> {
+    const { onRedisError } = this.method.options;
+    return cache.invalidate(key, onRedisError === undefined ? undefined : { onRedisError });
+  }
+
+  /** The key, which `condition` may have found out to be impossible. */
+  private keyIfAny(args: readonly unknown[]): string | undefined {
+    try {
+      return this.method.keyOf(args);
+    } catch (error) {
+      if (error instanceof CacheKeyError) return undefined;
+      throw error;
+    }
   }
 }

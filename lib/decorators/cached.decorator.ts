@@ -1,6 +1,5 @@
 import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
-import { entrySettings } from '../cache/options/entry-settings.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import {
@@ -11,7 +10,13 @@ import {
   type MethodInterceptor,
 } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
-import { cacheDecoration, namesFunction, requireFunctions, requireStorable } from './cache-decoration.js';
+import {
+  cacheDecoration,
+  decoratorSettings,
+  namesFunction,
+  requireFunctions,
+  requireStorable,
+} from './cache-decoration.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import type { MethodDecoration } from './method-wrapping.js';
@@ -64,7 +69,7 @@ export function Cached<
 export function Cached(key: string | ((...args: never[]) => string), options: CachedOptions = {}): MethodDecoration {
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
-  entrySettings(entry);
+  decoratorSettings('Cached', key, entry);
   const method = {
     keyOf: singleKeyFunction(key, CacheKeyError),
     tagsOf: namesFunction(tags),

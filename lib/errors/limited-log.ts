@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import type { Logger } from '@nestjs/common';
 
 /** How long (ms) after a line further ones of its kind are counted instead of written. */
@@ -86,6 +87,45 @@ export class LimitedLog {
     this.logger[level](last + leftOut);
     return true;
   }
+}
+
+/**
+ * The text of anything that was thrown, for lines and messages: never throws, whatever it is. An object without a
+ * prototype, a revoked proxy, or an error with a getter that throws would otherwise turn the telling into an error.
+ */
+export function textOf(thrown: unknown): string {
+  return firstText(
+    () => String(thrown),
+    () => inspect(thrown, { depth: 0, customInspect: false, getters: false }),
+  );
+}
+
+/** As `textOf`, but of an error only its message. */
+export function messageOf(thrown: unknown): string {
+  return firstText(
+    () => (thrown instanceof Error ? thrown.message : String(thrown)),
+    () => textOf(thrown),
+  );
+}
+
+/** As `textOf`, but of an error with its stack. */
+export function stackOf(thrown: unknown): string {
+  return firstText(
+    () => (thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown)),
+    () => textOf(thrown),
+  );
+}
+
+function firstText(...makers: (() => unknown)[]): string {
+  for (const make of makers) {
+    try {
+      const text = make();
+      if (typeof text === 'string') return text;
+    } catch {
+      // The next one may.
+    }
+  }
+  return 'something without a text';
 }
 
 function kindOf(message: string): string {

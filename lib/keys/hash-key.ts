@@ -8,10 +8,12 @@ import { types } from 'node:util';
  *
  * Data is what JSON can express, and `Date`, `Map`, `Set`, `bigint` and bytes. `1`, `'1'` and `1n` differ, and so do a
  * `Date` and its text. An instance of a class counts as its own enumerable properties, or as the result of its
- * `toJSON`. A property that is `undefined` counts as absent; `null` does not.
+ * `toJSON`. A property that is `undefined` counts as absent; `null` does not. The class does not count: where two classes
+ * with equal properties mean different things, put the kind into the key.
  *
  * @throws TypeError with the path, for `undefined`, functions, symbols, `NaN`, `Infinity`, cycles, and objects whose
- * content is not in their properties
+ * content is not in their enumerable properties: private fields, symbols as names, properties that are not enumerable,
+ * own properties of a list, Date, Map or Set
  */
 export function hashKey(value: unknown): string {
   return createHash('sha256')
@@ -62,6 +64,16 @@ function textWithin(value: object, path: string, ancestors: Ancestors): string {
 }
 
 function textOfObject(value: object, path: string, ancestors: Ancestors): string {
+  const hasOwnText = 'toJSON' in value && typeof value.toJSON === 'function';
+  if (hasOwnText && !types.isDate(value) && !ArrayBuffer.isView(value)) {
+    return textOf((value.toJSON as () => unknown)(), path, ancestors);
+  }
+  const isContainer = Array.isArray(value) || types.isDate(value) || types.isMap(value) || types.isSet(value);
+  // For example a Promise, a RegExp, an Error or URLSearchParams: their content is not in their properties.
+  if (!isContainer && !ArrayBuffer.isView(value) && kindOf(value) !== 'Object') {
+    throw refused(path, `a ${kindOf(value)}`);
+  }
+  requireNothingHidden(value, path);
   if (Array.isArray(value)) {
     // Array.from turns a hole into undefined.
     return `[${Array.from(value, (each, index) => textOf(each, `${path}[${index}]`, ancestors)).join()}]`;
@@ -85,14 +97,80 @@ function textOfObject(value: object, path: string, ancestors: Ancestors): string
     const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
     return `${kindOf(value)}(${bytes.toString('hex')})`;
   }
-  if ('toJSON' in value && typeof value.toJSON === 'function') return textOf(value.toJSON(), path, ancestors);
-  // For example a Promise, a RegExp, an Error or URLSearchParams: their content is not in their properties.
-  if (kindOf(value) !== 'Object') throw refused(path, `a ${kindOf(value)}`);
   const properties = Object.entries(value).filter(([, each]) => each !== undefined);
   const texts = properties.map(
     ([name, each]) => `${JSON.stringify(name)}:${textOf(each, `${path}.${name}`, ancestors)}`,
   );
   return `{${texts.toSorted().join()}}`;
+}
+
+/**
+ * Two values that differ in what the text does not show would share a key, so such values are refused.
+ *
+ * @throws TypeError
+ */
+function requireNothingHidden(value: object, path: string): void {
+  const prototype = Object.getPrototypeOf(value) as object | null;
+  const { privateFields, accessors } = prototype === null ? NOTHING_HIDDEN : classOf(prototype);
+  const shown = () => `an instance of ${String(value.constructor?.name)}`;
+  if (privateFields) throw refused(path, `${shown()}, which has private fields (give it a toJSON)`);
+  // The names of a large buffer's elements would cost a string for each byte.
+  if (ArrayBuffer.isView(value)) return;
+  const names = Reflect.ownKeys(value);
+  const isList = Array.isArray(value);
+  const inText = Object.keys(value).length;
+  if (isList || types.isDate(value) || types.isMap(value) || types.isSet(value)) {
+    if (names.length > (isList ? value.length + 1 : 0)) {
+      throw refused(path, `${isList ? 'a list' : `a ${kindOf(value)}`} with properties of its own beside its content`);
+    }
+    return;
+  }
+  if (names.length > inText) {
+    const hidden = names.find(
+      (name) => typeof name === 'symbol' || !Object.prototype.propertyIsEnumerable.call(value, name),
+    );
+    throw refused(path, `an object with a property that is not shown (${String(hidden)})`);
+  }
+  if (names.length === 0 && accessors) {
+    throw refused(path, `${shown()}, which keeps its content elsewhere (give it a toJSON)`);
+  }
+}
+
+/** What the instances of a class, and of the classes that it extends, may have beside their properties. */
+interface ClassContent {
+  readonly privateFields: boolean;
+  readonly accessors: boolean;
+}
+
+const NOTHING_HIDDEN: ClassContent = { privateFields: false, accessors: false };
+const classes = new WeakMap<object, ClassContent>();
+
+/** By the prototype of the instances. */
+function classOf(prototype: object): ClassContent {
+  const known = classes.get(prototype);
+  if (known) return known;
+  const next = Object.getPrototypeOf(prototype) as object | null;
+  // The last one is that of plain objects, in any realm.
+  if (next === null) return NOTHING_HIDDEN;
+  const inherited = classOf(next);
+  const members = new Map(Object.entries(Object.getOwnPropertyDescriptors(prototype)));
+  const type: unknown = members.get('constructor')?.value;
+  const content = {
+    privateFields: inherited.privateFields || (typeof type === 'function' && declaresPrivateFields(type)),
+    accessors: inherited.accessors || [...members.values()].some(({ get }) => get !== undefined),
+  };
+  classes.set(prototype, content);
+  return content;
+}
+
+const TEXTS_AND_COMMENTS = /\/\*[\s\S]*?\*\/|\/\/.*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`/g;
+/** `#name`, unless it is used (`this.#name`), a method (`#name()`) or a member of the class itself (`static #name`). */
+const PRIVATE_FIELD =
+  /(?<![.\w$]|\bstatic\s+|\bstatic\s+accessor\s+)#[\p{ID_Start}$_][\p{ID_Continue}$]*(?!\s*\(|\s+in\b|[\p{ID_Continue}$])/u;
+
+function declaresPrivateFields(type: object): boolean {
+  const text = Function.prototype.toString.call(type);
+  return text.includes('#') && PRIVATE_FIELD.test(text.replace(TEXTS_AND_COMMENTS, "''"));
 }
 
 /** `Object` for instances of classes, too. */

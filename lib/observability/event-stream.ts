@@ -1,5 +1,5 @@
 import { map, merge, Observable } from 'rxjs';
-import type { Warnings } from '../errors/limited-log.js';
+import { textOf, type Warnings } from '../errors/limited-log.js';
 import type { EventChannels } from '../events/event-channel.js';
 
 /** An event with its name. */
@@ -38,7 +38,7 @@ export class EventStream<Types extends object> {
   on<Name extends keyof Types>(name: Name, listener: (event: Types[Name]) => unknown): () => void {
     const channel = this.channels[name];
     const failed = (error: unknown) =>
-      this.warnings.warn(`A listener of the event ${String(name)} failed: "${String(error)}"`);
+      this.warnings.warn(`A listener of the event ${String(name)} failed: "${textOf(error)}"`);
     const guarded = (event: Types[Name]) => {
       try {
         const result = listener(event);

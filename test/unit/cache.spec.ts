@@ -151,3 +151,99 @@ it.each(['throw', 'open'] as const)(
     expect(await store.lease(wish)).toMatchObject({ status: 'leased' });
   },
 );
+
+describe('what a caller learns to be out of date', () => {
+  const refresh: Record<string, (cache: CacheOperations) => Promise<unknown>> = {
+    'skip()': (cache) => cache.getOrSet('k', (context) => (context.skip(), 'new'), { forceFresh: true }),
+    'setTtl(0)': (cache) => cache.getOrSet('k', (context) => (context.setTtl(0), 'new'), { forceFresh: true }),
+    'null that is not kept': (cache) => cache.getOrSet('k', () => null, { forceFresh: true, nullTtl: 0 }),
+    'a function': (cache) => cache.getOrSet('k', () => () => 1, { forceFresh: true }),
+    'a batch loader that skips': (cache) =>
+      cache.getOrSetMany(['k'], async (_, context) => (context.skip(), ['new']), { forceFresh: true }),
+    'a refused value': (cache) => cache.set('k', Promise.resolve(1)).catch(() => {}),
+    'a refused value among others': (cache) => cache.mset({ a: 1, k: () => 1 }).catch(() => {}),
+  };
+
+  it.each(Object.keys(refresh))('is deleted: %s', async (name) => {
+    using scripted = scriptedCache();
+    const { cache } = scripted;
+    await cache.set('k', 'old');
+    await refresh[name]!(cache);
+    expect(await cache.get('k')).toBeUndefined();
+  });
+
+  it('stays if the loader failed, or the value is only stored where there is none', async () => {
+    using scripted = scriptedCache();
+    const { cache } = scripted;
+    await cache.set('k', 'old');
+    await cache.getOrSet('k', () => Promise.reject(new Error('away')), { forceFresh: true }).catch(() => {});
+    await cache.setIfAbsent('k', Promise.resolve(1)).catch(() => {});
+    expect(await cache.get('k')).toBe('old');
+  });
+});
+
+describe('a caller who leaves', () => {
+  it('does not take those who joined its load with it', async () => {
+    using scripted = scriptedCache();
+    const { cache } = scripted;
+    const leaving = new AbortController();
+    const ofTheFirst = () =>
+      new Promise<string>((_, reject) => {
+        leaving.signal.addEventListener('abort', () => reject(leaving.signal.reason as Error));
+      });
+    const first = cache.getOrSet('k', ofTheFirst, { signal: leaving.signal });
+    const others = [
+      cache.getOrSet('k', () => 'loaded', { signal: new AbortController().signal }),
+      cache.getOrSet('k', () => 'loaded'),
+      cache.getOrSetMany(['k'], async () => ['loaded']).then(([value]) => value),
+    ];
+    await Promise.resolve();
+    leaving.abort(new Error('left'));
+    await expect(first).rejects.toThrow('left');
+    expect(await Promise.all(others)).toEqual(['loaded', 'loaded', 'loaded']);
+  });
+});
+
+describe('a batch loader', () => {
+  it.each([
+    ['ids', [1, 2], /"?1"? \(number\).*without "row:1"/],
+    ['keys without their beginning', ['1', '2'], /the key "1".*without "row:1"/],
+  ])('is told that its Map goes by other keys: %s', async (_, keys, message) => {
+    using scripted = scriptedCache();
+    const map = new Map<unknown, string>(keys.map((key) => [key, 'row'])) as Map<string, string>;
+    await expect(scripted.cache.getOrSetMany(['row:1', 'row:2'], async () => map)).rejects.toThrow(message);
+    expect(await scripted.cache.getOrSet('row:1', () => 'there')).toBe('there');
+  });
+});
+
+describe('namespaces', () => {
+  it('have no name that reaches into another', async () => {
+    using scripted = scriptedCache();
+    const { cache } = scripted;
+    await cache.namespace('a').set('b:x', 1);
+    await cache.namespace('a').namespace('b').set('x', 2);
+    await cache.namespace('a:b').set('x', 3);
+    await cache.namespace('a%3Ab').set('x', 4);
+    await cache.namespace('a').deleteByPrefix('');
+    expect(await cache.namespace('a:b').get('x')).toBe(3);
+    expect(await cache.namespace('a%3Ab').get('x')).toBe(4);
+  });
+});
+
+describe('ttl: Infinity', () => {
+  it('keeps a value for ever', async () => {
+    using scripted = scriptedCache();
+    const { cache } = scripted;
+    await cache.set('a', { x: 1 }, { ttl: Infinity, tags: ['t'] });
+    await cache.getOrSet('b', () => ({ x: 2 }), { ttl: Infinity, staleTtl: '1m', refreshAhead: true });
+    await cache.getOrSet('c', (context) => (context.setTtl(Infinity), 'c'));
+    expect(await Promise.all(['a', 'b', 'c'].map((key) => cache.ttl(key)))).toEqual([Infinity, Infinity, Infinity]);
+    expect(await cache.get('a')).toEqual({ x: 1 });
+    expect(await cache.inspect('a')).toMatchObject({ state: 'fresh', freshFor: Infinity, keptFor: Infinity });
+  });
+
+  it('is the remedy for 0, in an error that names the call and its key', async () => {
+    using scripted = scriptedCache();
+    await expect(scripted.cache.set('k', 1, { ttl: 0 })).rejects.toThrow(/^"set" of "k": .*Infinity/);
+  });
+});

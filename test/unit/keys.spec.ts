@@ -120,6 +120,60 @@ describe('hashKey', () => {
     expect(() => hashKey(value)).toThrow(message);
   });
 
+  describe('refuses what it cannot see', () => {
+    class Amount {
+      readonly #cents: number;
+      constructor(cents: number) {
+        this.#cents = cents;
+      }
+      get shown(): number {
+        return this.#cents;
+      }
+    }
+    class Price extends Amount {
+      currency = 'EUR';
+    }
+    class Told extends Amount {
+      toJSON() {
+        return { cents: this.shown };
+      }
+    }
+    class Colours {
+      // Not a #private field.
+      main = '#fff';
+      static #made = 0;
+      constructor() {
+        Colours.#made += 1;
+      }
+      #twice() {
+        return this.main + this.main;
+      }
+      both() {
+        return this.#twice();
+      }
+    }
+    class Tagged extends Array<number> {
+      unit = 'cm';
+    }
+    it.each<[string, unknown, RegExp]>([
+      ['private fields', new Amount(1), /Amount, which has private fields/],
+      ['private fields of a base class', { price: new Price(1) }, /\.price is an instance of Price/],
+      ['a symbol as a name', { [Symbol('tenant')]: 1 }, /Symbol\(tenant\)/],
+      ['a property that is not enumerable', Object.defineProperty({ a: 1 }, 'b', { value: 2 }), /not shown \(b\)/],
+      ['a property of a list', Object.assign([1], { page: 2 }), /a list with properties/],
+      ['a property of a subclass of a list', Tagged.from([1, 2]), /a list with properties/],
+      ['a property of a Map', Object.assign(new Map(), { page: 2 }), /a Map with properties/],
+      ['a property of a Date', Object.assign(new Date(0), { zone: 'CET' }), /a Date with properties/],
+    ])('%s', (_, value, message) => {
+      expect(() => hashKey(value)).toThrow(message);
+    });
+
+    it('but takes toJSON, and classes whose fields are all seen', () => {
+      expect(hashKey(new Told(1))).toBe(hashKey({ cents: 1 }));
+      expect(hashKey(new Colours())).toBe(hashKey({ main: '#fff' }));
+    });
+  });
+
   it('refuses cycles, through lists and maps too', () => {
     const object: Record<string, unknown> = { list: [] };
     (object['list'] as unknown[]).push(object);

@@ -1,3 +1,4 @@
+import { messageOf, stackOf, textOf } from '../../lib/errors/limited-log.js';
 import { jest } from '@jest/globals';
 import { LimitedLog } from '../../lib/errors/limited-log.js';
 import { RecordingLogger } from '../support/recording-logger.js';
@@ -103,4 +104,20 @@ it('writes the counts when the application ends', () => {
   expect(lines().slice(1)).toEqual(['The refresh failed (and 1 more of this kind, left out in the last minute)']);
   jest.advanceTimersByTime(10 * MINUTE);
   expect(lines()).toHaveLength(2);
+});
+
+describe('the text of what was thrown', () => {
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  const throwing = Object.defineProperty(new Error('x'), 'message', {
+    get() {
+      throw new Error('no message');
+    },
+  });
+  it.each([[Object.create(null)], [proxy], [throwing], [{ toString: 1 }], [undefined], [Symbol('s')]])(
+    'is there, whatever it is (%#)',
+    (thrown: unknown) => {
+      for (const text of [textOf, messageOf, stackOf]) expect(typeof text(thrown)).toBe('string');
+    },
+  );
 });

@@ -95,9 +95,12 @@ class MemoryCacheStore implements CacheStore {
     return this.connection.run(() => this.leases.get(key)?.token === token && this.leases.prolong(key, lease));
   }
 
-  release({ key, token }: LoadRequest): Promise<void> {
+  release({ key, token, outdated }: LoadRequest & { readonly outdated?: boolean }): Promise<void> {
     return this.connection.run(() => {
-      if (this.leases.get(key)?.token === token) this.endLoad(key);
+      if (this.leases.get(key)?.token !== token) return;
+      if (!outdated) return this.endLoad(key);
+      this.values.delete(key);
+      this.changed(key);
     });
   }
 

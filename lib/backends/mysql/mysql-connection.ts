@@ -1,3 +1,4 @@
+import { textOf } from '../../errors/limited-log.js';
 import { createConnection, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
 import { LockConfigError } from '../../errors/lock-errors.js';
@@ -74,7 +75,7 @@ export class MysqlFailure extends Error {
 /** One line that names the server, the cause and the remedy. */
 export function failureOf(server: string, error: unknown): MysqlFailure {
   if (error instanceof MysqlFailure) return error;
-  const cause = error instanceof Error ? error : new Error(String(error));
+  const cause = error instanceof Error ? error : new Error(textOf(error));
   const code = codeOf(cause);
   const text = (cause.message || String(code)).split('\n', 1)[0] as string;
   const shown = code === undefined || text.includes(code) ? text : `${text} (${code})`;

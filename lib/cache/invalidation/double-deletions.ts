@@ -1,5 +1,5 @@
 import type { CacheStore } from '../../contracts/cache-store.js';
-import type { Warnings } from '../../errors/limited-log.js';
+import { messageOf, textOf, type Warnings } from '../../errors/limited-log.js';
 import { backoff, LONGEST_DELAY } from '../../timing/clock.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
@@ -48,7 +48,7 @@ export class DoubleDeletions {
       if (!failOpen) throw error;
       const shown = 'keys' in target ? `"${target.keys.join('", "')}"` : `prefix "${target.prefix}"`;
       this.warnings.warn(
-        `Redis did not schedule the second deletion of ${shown}, which this process carries out while it lives: ${String(error)}`,
+        `Redis did not schedule the second deletion of ${shown}, which this process carries out while it lives: ${textOf(error)}`,
       );
       setTimeout(() => void this.delete(target, true), delay).unref();
     }
@@ -195,7 +195,7 @@ export class ScheduledDeletionsRunner {
     if (this.stopped) return;
     this.failures += 1;
     if (this.failures === 1) {
-      const why = error instanceof Error ? error.message : String(error);
+      const why = messageOf(error);
       this.logger.warn(`Scheduled deletions failed: ${why}; repeated until they succeed`);
     }
     this.wakeNoLaterThan(performance.now() + backoff(this.failures - 1, FIRST_BACKOFF, LONGEST_BACKOFF));

@@ -1,7 +1,7 @@
 import type { InvalidateRequest, DeleteMatchingRequest } from '../../contracts/cache-store.js';
 import type { Pending } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import type { Warnings } from '../../errors/limited-log.js';
+import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 import { publishInvalidate, type CacheCounters } from '../store/cache-stats.js';
@@ -234,7 +234,7 @@ export class MatchingDeletions {
       const send = () => store.deleteMatching(request);
       this.unconfirmed.add({ what, operation: what, name: `p${shown}`, matches, send });
       if (failOpen) return 0;
-      throw new CacheBackendError(`Cache: ${what} failed and is repeated: ${String(error)}`, [], error);
+      throw new CacheBackendError(`Cache: ${what} failed and is repeated: ${textOf(error)}`, [], error);
     } finally {
       this.storedMeanwhile.delete(stored);
       this.local.forgetMatching(matches);

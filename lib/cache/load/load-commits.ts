@@ -1,6 +1,6 @@
 import type { StoredData, TagVersion } from '../../contracts/cache-store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import type { Warnings } from '../../errors/limited-log.js';
+import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
 import { type EntrySettings, staleTtlOf, timeToLive, tagMemory } from '../options/entry-settings.js';
@@ -22,6 +22,14 @@ export interface LoadResult {
   readonly freshUntil?: number;
 }
 
+/** Removes what a load has found out of date, where the store alone does not. */
+export interface OutdatedValues {
+  /** Drops the value from the first level. */
+  forget(key: string): void;
+  /** Deletes the value once the store answers again. */
+  deleteLater(key: string): void;
+}
+
 /** Stores loaded values under their leases: the last step of a miss (the whole way stands in `read/read.ts`). */
 export class LoadCommits {
   constructor(
@@ -33,6 +41,7 @@ export class LoadCommits {
     private readonly warnings: Warnings,
     /** Whether there is a first level for stored entries. */
     private readonly hasFirstLevel: boolean,
+    private readonly outdated: OutdatedValues,
   ) {}
 
   /**
@@ -49,17 +58,18 @@ export class LoadCommits {
   ): void {
     const { value, tags } = loaded;
     const ttl = loaded.skipped ? 0 : timeToLive(value, settings, loaded.ttl);
-    if (ttl === 0) {
-      lease.release();
-      return done({ value, tags });
-    }
+    if (ttl === 0) return this.endWithout(lease, loaded, done);
     const giveUp = (error: unknown) => {
       const isBackendError = error instanceof CacheBackendError;
-      if (isBackendError) this.counters.redisErrors += 1;
-      else this.warnings.warn(`The loaded value of "${lease.key}" cannot be stored: ${String(error)}`, 'unstorable');
+      if (!isBackendError) {
+        this.endWithout(lease, loaded, done);
+        this.warnings.warn(`The loaded value of "${lease.key}" cannot be stored: ${textOf(error)}`, 'unstorable');
+        return;
+      }
+      this.counters.redisErrors += 1;
       lease.release();
-      if (isBackendError && !settings.failOpen) failed(error);
-      else done({ value, tags });
+      if (settings.failOpen) done({ value, tags });
+      else failed(error);
     };
     try {
       this.unkeptClasses.look(lease.key, value, settings.revive);
@@ -74,7 +84,7 @@ export class LoadCommits {
   private commit(
     lease: LoadLease,
     settings: EntrySettings,
-    { value, tags }: Loaded,
+    loaded: Loaded,
     data: StoredData | undefined,
     ttl: number,
     done: (result: LoadResult) => void,
@@ -82,10 +92,10 @@ export class LoadCommits {
   ): void {
     const { calls } = this;
     const { key, token } = lease;
+    const { value, tags } = loaded;
     if (data === undefined) {
       this.refused(key, settings);
-      lease.release();
-      return done({ value, tags });
+      return this.endWithout(lease, loaded, done);
     }
     const request = { key, token, data, ttl: ttl + staleTtlOf(value, settings) };
     const answered = (stored: boolean) => {
@@ -97,6 +107,23 @@ export class LoadCommits {
       done({ value, tags, freshUntil: Date.now() + ttl, entry });
     };
     calls.send('storing', key, () => calls.store.commit(request), answered, failed);
+  }
+
+  /**
+   * Ends the load without a value to store: the stored one, if there is one, is older than what the loader has said, so
+   * it is deleted before the callers go on. A loader that wants to keep it returns `context.stale`.
+   */
+  private endWithout(lease: LoadLease, { value, tags }: Loaded, done: (result: LoadResult) => void): void {
+    const { key } = lease;
+    const ended = () => {
+      this.outdated.forget(key);
+      done({ value, tags });
+    };
+    this.outdated.forget(key);
+    lease.releaseOutdated(ended, () => {
+      this.outdated.deleteLater(key);
+      ended();
+    });
   }
 
   private refused(key: string, { template }: EntrySettings): void {

@@ -137,6 +137,15 @@ export class LoadLease implements Expiring {
   release(): void {
     releaseLease(this.calls, this.key, this.token);
   }
+
+  /**
+   * Gives the lease back and deletes the stored value, which the load has found out of date: unless the lease was taken
+   * away, because then the value is gone, or is newer. Calls `done` once that is done, or `failed`.
+   */
+  releaseOutdated(done: () => void, failed: () => void): void {
+    const { calls, key, token } = this;
+    calls.send('deletion', key, () => calls.store.release({ key, token, outdated: true }), done, failed);
+  }
 }
 
 /** The store's answer for a granted lease, and what was known at that time. */

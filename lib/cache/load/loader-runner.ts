@@ -3,7 +3,7 @@ import { cacheChannels } from '../../events/cache-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { cacheOption } from '../../options/option-checks.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
-import { requireTags, type EntrySettings } from '../options/entry-settings.js';
+import { lifetime, requireTags, type EntrySettings } from '../options/entry-settings.js';
 import {
   type CacheCounters,
   loadsAreObserved,
@@ -138,7 +138,7 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
 
   get setTtl() {
     return (ttl: Duration): void => {
-      this.ttl = cacheOption.milliseconds('ttl', ttl, 0);
+      this.ttl = lifetime(ttl, 'ttl', cacheOption, 0);
     };
   }
 

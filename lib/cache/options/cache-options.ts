@@ -1,4 +1,5 @@
 import {
+  callable,
   type Duration,
   duration,
   instance,
@@ -21,7 +22,7 @@ import { DEFAULT_ENTRY_SETTINGS, entrySettings, type EntrySettings } from './ent
  * How one value is loaded and kept. Given with a call or a decorator; the module's `cache.defaults` fill in the rest.
  */
 export interface CacheEntryOptions {
-  /** How long a value is fresh, from the moment it is stored. @default '5m' */
+  /** How long a value is fresh, from the moment it is stored. `Infinity`: for ever. @default '5m' */
   ttl?: Duration;
   /**
    * The part of `ttl` by which it is shortened at random, so that values stored together do not expire together. Also
@@ -176,6 +177,20 @@ export interface CacheOptions {
    * @default { errors: 5, open: '5s' }
    */
   breaker?: { errors?: number; open?: Duration };
+  /**
+   * For decorated methods that run inside of a transaction of their caller. `@CacheEvict` and `@CachePut` call it when
+   * the method has succeeded, with what they would do now. `true`: the application calls `run` once the outermost
+   * transaction has committed, and drops it at a rollback. `false`: there is no transaction, so it is done at once.
+   * `run` never rejects: what fails is logged. @default none: done at once
+   */
+  afterCommit?: (run: () => Promise<void>) => boolean;
+  /**
+   * Opens an async context for a load in the background (a refresh by `staleTtl` or `refreshAhead`), which runs outside
+   * of the context of the call that found the value due: `(run) => cls.run(run)`. It must call `run` once, before it
+   * returns or the promise that it returns resolves. `key` is the full key; the first one, if a batch loader refreshes
+   * several. @default the context in which the module was built
+   */
+  refreshContext?: (run: () => void, key: string) => unknown;
 }
 
 /** `memory` of `CacheOptions`. */
@@ -254,6 +269,8 @@ export interface CacheSettings {
   readonly maxValueBytes: number;
   readonly commandTimeout: number;
   readonly breaker: BreakerSettings;
+  readonly afterCommit: CacheOptions['afterCommit'];
+  readonly refreshContext: CacheOptions['refreshContext'];
 }
 
 const MIB = 1_024 * 1_024;
@@ -317,6 +334,8 @@ const CACHE_OPTIONS = new OptionTable<CacheOptions, CacheSettings>(
     maxValueBytes: 16 * MIB,
     commandTimeout: 250,
     breaker: BREAKER_OPTIONS.defaults,
+    afterCommit: undefined,
+    refreshContext: undefined,
   },
   {
     enabled: setting('enabled', trueOrFalse),
@@ -346,6 +365,8 @@ const CACHE_OPTIONS = new OptionTable<CacheOptions, CacheSettings>(
     maxValueBytes: setting('maxValueBytes', wholeNumber),
     commandTimeout: setting('commandTimeout', timer(1)),
     breaker: setting('breaker', nested(BREAKER_OPTIONS, '{ errors, open }')),
+    afterCommit: setting('afterCommit', callable<NonNullable<CacheOptions['afterCommit']>>()),
+    refreshContext: setting('refreshContext', callable<NonNullable<CacheOptions['refreshContext']>>()),
   },
 );
 

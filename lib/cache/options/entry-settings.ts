@@ -1,7 +1,7 @@
 import { whyNotAName } from '../../keys/key-part.js';
 import { abortSignal, callable, duration, instance, oneOf, timer, trueOrFalse } from '../../options/checks.js';
 import { templateOf } from '../../options/fixed-options.js';
-import { cacheOption } from '../../options/option-checks.js';
+import { cacheOption, type OptionChecks } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { CacheEntryOptions, CacheLockOptions, ReadOptions, CacheOptions } from './cache-options.js';
 
@@ -33,6 +33,8 @@ export interface EntrySettings extends LoadLockSettings {
   readonly bloom: CacheEntryOptions['bloom'];
   readonly revive: ((stored: unknown) => unknown) | undefined;
   readonly forceFresh: boolean;
+  /** The signal of the call: what fails after it was aborted is the error of that call alone. */
+  readonly signal?: AbortSignal | undefined;
   /** Precedes the tags that the loader names; `tags` have it already. */
   readonly tagPrefix: string;
   /** The key template of the decorator, for events. */
@@ -76,12 +78,35 @@ export const DEFAULT_ENTRY_SETTINGS: EntrySettings = {
   template: undefined,
 };
 
+/** What `ttl: Infinity` stands for, in ms: a hundred years, so that times stay numbers everywhere. */
+const FOR_EVER = 100 * 365 * 24 * 60 * 60 * 1_000;
+/** From here on, what is left of a time counts as without end. */
+const NEVER_ENDS = FOR_EVER / 2;
+
+/** A `ttl` in ms; `Infinity` is one. @throws CacheConfigError */
+export function lifetime(value: unknown, option: string, checks: OptionChecks, least = 1): number {
+  if (value === Infinity) return FOR_EVER;
+  if (value === 0 && least > 0) {
+    throw checks.refused(
+      option,
+      value,
+      "milliseconds (1 or more), a duration such as '5m', or Infinity for a value that never expires",
+    );
+  }
+  return checks.milliseconds(option, value, least);
+}
+
+/** What is left of a time, as callers get it. */
+export function lifetimeLeft(left: number): number {
+  return left >= NEVER_ENDS ? Infinity : left;
+}
+
 const consistency = oneOf('eventual', 'strong');
 const onRedisError = oneOf('open', 'throw');
 const setting = settingOf<EntrySettings>();
 
 const RULES = {
-  ttl: setting('ttl', duration(1)),
+  ttl: setting('ttl', lifetime),
   jitter: setting('jitter', instance(isJitter, 'a part of ttl from 0 to 0.5')),
   nullTtl: setting('nullTtl', duration(0)),
   staleTtl: setting('staleTtl', duration(0)),
@@ -163,7 +188,8 @@ const TAG_MARGIN = 60_000;
 
 /** Milliseconds for which a value counts as fresh, at most `ttl`; 0 for a value that must not be stored. */
 export function timeToLive(value: unknown, { ttl, nullTtl, jitter }: EntrySettings, ofLoader = ttl): number {
-  return jittered(isAbsent(value) ? Math.min(ofLoader, nullTtl) : ofLoader, jitter);
+  const given = isAbsent(value) ? Math.min(ofLoader, nullTtl) : ofLoader;
+  return given === FOR_EVER ? given : jittered(given, jitter);
 }
 
 /** Milliseconds for which a value is kept beyond its `ttl`; 0 for an absent value, which is never served stale. */

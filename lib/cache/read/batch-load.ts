@@ -1,9 +1,11 @@
 import { AsyncResource } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CacheConfigError } from '../../errors/cache-errors.js';
+import { textOf } from '../../errors/limited-log.js';
 import { onceRead } from '../../timing/clock.js';
 import type { BatchLoader, Loader, LoaderContext } from '../load/cache-loader.js';
 import type { LoadScopes } from '../load/load-scopes.js';
+import type { Refresher } from './fill.js';
 
 /** What a read reports to the batch load that it takes part in. */
 export interface BatchParticipant {
@@ -37,6 +39,8 @@ const RESUMING = 1_000;
 interface Asked {
   readonly key: string;
   readonly context: LoaderContext;
+  /** Whether it is loaded in the background, while its value is served. */
+  readonly refreshes: boolean;
   resolve(value: unknown): void;
   reject(error: unknown): void;
 }
@@ -70,6 +74,7 @@ export class BatchLoad {
     private readonly keys: readonly string[],
     private readonly loader: BatchLoader<unknown>,
     private readonly scopes: LoadScopes,
+    private readonly refresher: Pick<Refresher, 'inBackground'>,
     private readonly keyPrefix: string,
   ) {
     this.undecided = new Set(keys);
@@ -106,7 +111,7 @@ export class BatchLoad {
   private loaderOf(key: string): Loader<unknown> {
     return (context) =>
       new Promise((resolve, reject) => {
-        this.asked.push({ key, context, resolve, reject });
+        this.asked.push({ key, context, refreshes: this.refreshing.has(key), resolve, reject });
         this.urgent ||= this.undecided.has(key);
         this.refreshing.delete(key);
         this.resumed.delete(key);
@@ -181,7 +186,12 @@ export class BatchLoad {
     const keys = asked.map(({ key }) => key);
     const call = () => this.loader(keys, jointContext(asked));
     const full = keys.map((key) => this.keyPrefix + key);
-    const values = await this.caller.runInAsyncScope(() => this.scopes.within(full, call));
+    const load = async () => this.scopes.within(full, call);
+    // If nobody waits, the caller's context may have ended.
+    const background = asked.every(({ refreshes }) => refreshes);
+    const values = await (background
+      ? this.refresher.inBackground(full[0] as string, load)
+      : this.caller.runInAsyncScope(load));
     if (!Array.isArray(values) && !(values instanceof Map)) {
       throw new CacheConfigError(
         `The batch loader returned ${typeof values}; return a list of values in the order of the keys, or a Map by key`,
@@ -194,6 +204,7 @@ export class BatchLoad {
         keys,
       );
     }
+    if (values instanceof Map) requireAskedKeys(values, keys);
     for (let first = 0; first < asked.length; first += MOST_AT_ONCE) {
       const some = asked.slice(first, first + MOST_AT_ONCE);
       const last = first + MOST_AT_ONCE >= asked.length;
@@ -210,6 +221,25 @@ export class BatchLoad {
   private ended(key: string): void {
     this.onEnd.get(key)?.();
     this.onEnd.delete(key);
+  }
+}
+
+/**
+ * A Map that lacks keys and has others is not "there is none", but a Map by something else, such as the id of the rows.
+ *
+ * @throws CacheConfigError
+ */
+function requireAskedKeys(values: ReadonlyMap<unknown, unknown>, keys: readonly string[]): void {
+  const missing = keys.find((key) => !values.has(key));
+  if (missing === undefined) return;
+  const asked = new Set<unknown>(keys);
+  for (const key of values.keys()) {
+    if (asked.has(key)) continue;
+    const shown = typeof key === 'string' ? `"${key}"` : `${textOf(key)} (${typeof key})`;
+    throw new CacheConfigError(
+      `The batch loader returned a Map with the key ${shown}, for which it was not asked, and without "${missing}"; use the keys as they were given`,
+      keys,
+    );
   }
 }
 

@@ -4,15 +4,16 @@
  * and store under it (`load/loader-runner.ts`, `load/load-commits.ts`); `OtherLoads` waits where another caller has it.
  */
 
-import type { AsyncResource } from 'node:async_hooks';
-import { CacheBackendError, CacheTimeoutError } from '../../errors/cache-errors.js';
-import type { Warnings } from '../../errors/limited-log.js';
+import { AsyncLocalStorage, type AsyncResource } from 'node:async_hooks';
+import { CacheBackendError, CacheConfigError, CacheTimeoutError } from '../../errors/cache-errors.js';
+import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load-commits.js';
 import { LoadLease, type LeaseOutcome, type LoadLeases } from '../load/load-lease.js';
 import type { LoadWaiters } from '../load/load-scopes.js';
 import type { Loads } from '../load/loader-runner.js';
+import type { CacheSettings } from '../options/cache-options.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import { publishHit, type CacheCounters } from '../store/cache-stats.js';
 import type { Envelopes } from '../values/envelope.js';
@@ -132,7 +133,7 @@ export class Fill {
     const { context, flight, key, settings, stale } = this;
     if (stale) context.resting.begin(key, settings.restAfterError);
     if (flight.endedEarly) {
-      context.warnings.warn(`The loader of "${key}" failed in the background: ${String(error)}`, 'background');
+      context.warnings.warn(`The loader of "${key}" failed in the background: ${textOf(error)}`, 'background');
     } else if (stale && settings.staleIfError) this.landStale(stale);
     else flight.fail(error);
   };
@@ -258,6 +259,8 @@ export class OtherLoads {
 /** Loads values in the background while they are still served: one load at a time for each key, over all processes. */
 export class Refresher {
   private readonly running = new Set<string>();
+  /** The context in which the application was built. */
+  private readonly detached = AsyncLocalStorage.snapshot();
 
   constructor(
     private readonly leases: LoadLeases,
@@ -266,7 +269,33 @@ export class Refresher {
     private readonly firstLevel: FirstLevel | undefined,
     private readonly envelopes: Envelopes,
     private readonly warnings: Warnings,
+    /** Opens what a loader needs to find in its async context. */
+    private readonly refreshContext: CacheSettings['refreshContext'],
   ) {}
+
+  /**
+   * Runs work that nobody waits for: outside of the async context of the call that found the value due, which may have
+   * ended (its transaction, its request). Rejects as the work does, or if the application does not run it.
+   */
+  inBackground<T>(key: string, work: () => Promise<T>): Promise<T> {
+    return this.detached(() => {
+      const { refreshContext } = this;
+      if (!refreshContext) return work();
+      return new Promise<T>((resolve, reject) => {
+        let runs = false;
+        const run = () => {
+          if (runs) return;
+          runs = true;
+          work().then(resolve, reject);
+        };
+        const neverRan = () => {
+          if (!runs)
+            reject(new CacheConfigError('Option "cache.refreshContext" did not call "run"; call it once', [key]));
+        };
+        Promise.resolve(refreshContext(run, key)).then(neverRan, reject);
+      });
+    });
+  }
 
   refresh(
     key: string,
@@ -278,19 +307,19 @@ export class Refresher {
     if (this.running.has(key) || this.resting.has(key)) return;
     this.running.add(key);
     participant?.refreshes();
-    this.load(key, loader, settings, current).then(
+    this.inBackground(key, () => this.load(key, loader, settings, current)).then(
       () => {
         this.running.delete(key);
         participant?.refreshed();
       },
       (error: unknown) => {
+        this.running.delete(key);
+        this.resting.begin(key, settings.restAfterError);
         participant?.refreshed();
         if (cacheChannels.refreshFailed.hasSubscribers) {
           cacheChannels.refreshFailed.publish({ key, template: settings.template, error });
         }
-        this.warnings.warn(`The refresh of "${key}" failed: ${String(error)}`, 'refresh');
-        this.running.delete(key);
-        this.resting.begin(key, settings.restAfterError);
+        this.warnings.warn(`The refresh of "${key}" failed: ${textOf(error)}`, 'refresh');
       },
     );
   }

@@ -190,7 +190,7 @@ export class Read {
 
   private refresh(found: FoundValue): void {
     const { context, key, loader, settings, participant } = this;
-    this.caller.runInAsyncScope(() => context.refresher.refresh(key, loader, settings, found, participant));
+    context.refresher.refresh(key, loader, settings, found, participant);
   }
 
   private fill(stale?: FoundValue): Fill {

@@ -38,7 +38,7 @@ export class SingleFlight {
     if (!current) return reported(this.startShared(key, loader, settings, participant), report);
     const { scopes, counters } = this.context;
     if (scopes.wouldWaitForItself(key)) {
-      const flight = this.flights.startAlone(key, settings.forceFresh, settings.tags);
+      const flight = this.flights.startAlone(key, settings);
       return reported(this.start(flight, loader, settings, participant), report);
     }
     counters.sharedReads += 1;
@@ -54,17 +54,42 @@ export class SingleFlight {
     participant: BatchParticipant | undefined,
     report: ReadReport | undefined,
   ): Promise<unknown> {
+    const shared = (flight: Flight) => this.shared(flight, loader, settings, participant, report);
     if (!settings.strong && this.busConnected) {
       if (current.startedAt === this.invalidatedTags.count) {
-        participant?.decided();
-        return reported(current, report);
+        if (current.signal) participant?.waits();
+        else participant?.decided();
+        return shared(current);
       }
       return this.joinLate(current, loader, settings, participant, report);
     }
     // The value of the current flight may be older than an invalidation that completed before this call.
     participant?.waits();
-    const next = current.joinNext(settings.strong) ?? this.startNext(current, loader, settings, participant);
+    const joined = current.joinNext(settings.strong);
+    const next = joined ?? this.startNext(current, loader, settings, participant);
+    if (joined?.abortable) return next.flight.then(shared);
     return report ? next.flight.then((flight) => reported(flight, report)) : next.value;
+  }
+
+  /**
+   * The value of a flight of another caller. If it fails after the signal of that caller was aborted, the error is that
+   * caller's own, and this one reads again.
+   */
+  private shared(
+    flight: Flight,
+    loader: Loader<unknown>,
+    settings: EntrySettings,
+    participant: BatchParticipant | undefined,
+    report: ReadReport | undefined,
+  ): Promise<unknown> {
+    const answer = reported(flight, report);
+    const { signal } = flight;
+    if (!signal) return answer;
+    return answer.catch((error: unknown) => {
+      if (!signal.aborted || settings.signal === signal || settings.signal?.aborted) throw error;
+      participant?.resumes();
+      return this.read(flight.key, loader, settings, participant);
+    });
   }
 
   /** The flight after the current one, with the loader and in the async context of this caller. */
@@ -79,7 +104,10 @@ export class SingleFlight {
       participant?.resumes();
       return this.startShared(current.key, loader, { ...settings, strong }, participant);
     };
-    return current.startNext((strong) => caller.runInAsyncScope(start, undefined, strong));
+    return current.startNext(
+      (strong) => caller.runInAsyncScope(start, undefined, strong),
+      settings.signal !== undefined,
+    );
   }
 
   /** The flight to join, unless a tag of the options was invalidated since it started. */
@@ -113,7 +141,7 @@ export class SingleFlight {
     if (!outdated) return reported(current, report);
     const { key } = current;
     const next = this.flights.get(key, settings.forceFresh);
-    if (next) return reported(next, report);
+    if (next) return this.shared(next, loader, settings, participant, report);
     participant?.resumes();
     return reported(this.startShared(key, loader, settings, participant), report);
   }
@@ -124,7 +152,7 @@ export class SingleFlight {
     settings: EntrySettings,
     participant: BatchParticipant | undefined,
   ): Flight {
-    const flight = this.flights.start(key, settings.forceFresh, settings.tags);
+    const flight = this.flights.start(key, settings);
     return this.start(flight, loader, settings, participant);
   }
 
@@ -150,6 +178,8 @@ function reported(flight: Flight, report: ReadReport | undefined): Promise<unkno
   });
 }
 
+type FlightSettings = Pick<EntrySettings, 'forceFresh' | 'tags' | 'signal'>;
+
 /** The flights of this process. For each key, callers can join at most one. */
 export class Flights {
   // Not a Map: V8 links each table that a Map has outgrown to the next one, and so keeps ended flights from the garbage
@@ -166,15 +196,15 @@ export class Flights {
     return this.of(forced)[key];
   }
 
-  start(key: string, forced: boolean, tags: readonly string[]): Flight {
-    const flight = new Flight(this, key, forced, tags);
-    this.of(forced)[key] = flight;
+  start(key: string, settings: FlightSettings): Flight {
+    const flight = this.startAlone(key, settings);
+    this.of(flight.forced)[key] = flight;
     return flight;
   }
 
   /** Starts a flight that no caller joins. */
-  startAlone(key: string, forced: boolean, tags: readonly string[]): Flight {
-    return new Flight(this, key, forced, tags);
+  startAlone(key: string, { forceFresh, tags, signal }: FlightSettings): Flight {
+    return new Flight(this, key, forceFresh, tags, signal);
   }
 
   /** @internal for `Flight` */
@@ -231,6 +261,8 @@ export class Flight {
     readonly forced: boolean,
     /** The tags of the value: until the flight ends, those that its options name. */
     public tags: readonly string[],
+    /** The signal of the caller who began it. */
+    readonly signal: AbortSignal | undefined,
   ) {
     this.startedAt = flights.invalidatedTags.count;
     this.generation = flights.firstLevel?.generation ?? 0;
@@ -295,11 +327,11 @@ export class Flight {
   }
 
   /** The flight that `start` begins once this one ends or is detached; `start` gets whether it must be strong. */
-  startNext(start: (strong: boolean) => Flight): NextFlight {
+  startNext(start: (strong: boolean) => Flight, abortable: boolean): NextFlight {
     const flight = new Promise<Flight>((resolve) => {
       (this.onEnd ??= []).push(() => resolve(start(this.nextIsStrong)));
     });
-    return (this.next = new NextFlight(flight));
+    return (this.next = new NextFlight(flight, abortable));
   }
 
   /** Lets no further caller join. */
@@ -332,7 +364,11 @@ export class Flight {
 class NextFlight {
   private shared: Promise<unknown> | undefined;
 
-  constructor(readonly flight: Promise<Flight>) {}
+  constructor(
+    readonly flight: Promise<Flight>,
+    /** Whether the caller who begins it has a signal. */
+    readonly abortable: boolean,
+  ) {}
 
   /** Its value: one promise for all callers. */
   get value(): Promise<unknown> {

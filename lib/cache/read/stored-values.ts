@@ -1,6 +1,6 @@
 import type { TagState } from '../../contracts/cache-store.js';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
-import type { Warnings } from '../../errors/limited-log.js';
+import { textOf, type Warnings } from '../../errors/limited-log.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
 import type { EntrySettings } from '../options/entry-settings.js';
@@ -100,7 +100,7 @@ export class StoredValues {
     stored: unknown,
   ): Revived | undefined | Promise<Revived | undefined> {
     const refuse = (error: unknown): undefined => {
-      const line = `revive threw for the stored value of "${key}", which counts as absent: ${String(error)}`;
+      const line = `revive threw for the stored value of "${key}", which counts as absent: ${textOf(error)}`;
       this.warnings.warn(line, 'revive');
     };
     try {
@@ -133,7 +133,7 @@ export class StoredValues {
 
 /** Without what is in the value, which the messages of `JSON.parse` quote. */
 function whyUnreadable(error: unknown): string {
-  return error instanceof Error && error.name === 'SyntaxError' ? 'it is not valid JSON' : String(error);
+  return error instanceof Error && error.name === 'SyntaxError' ? 'it is not valid JSON' : textOf(error);
 }
 
 /** The beginning of a stored value, by which the store recognises whether another one has replaced it. */

@@ -4,7 +4,7 @@ import { CircuitBreaker } from '../../calls/circuit-breaker.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import type { Warnings } from '../../errors/limited-log.js';
+import { messageOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import { publishBreaker } from './cache-stats.js';
@@ -130,11 +130,7 @@ export async function startCacheStore(store: CacheStore, request: StartRequest):
     await Promise.race([store.start?.(request) ?? store.ping(), tooLate]);
   } catch (error) {
     const cause = store.diagnose?.(error) ?? error;
-    throw new CacheBackendError(
-      `Cache: start failed: ${cause instanceof Error ? cause.message : String(cause)}`,
-      [],
-      cause,
-    );
+    throw new CacheBackendError(`Cache: start failed: ${messageOf(cause)}`, [], cause);
   }
 }
 

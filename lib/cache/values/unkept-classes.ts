@@ -6,25 +6,37 @@ import type { Warnings } from '../../errors/limited-log.js';
 
 /** How many objects of one value are checked: the elements of a list are mostly instances of one class. */
 const MOST = 500;
+/** How many places with functions are reported at most. */
+const MOST_PLACES = 100;
 
 type Class = abstract new (...args: never[]) => unknown;
 
 /**
- * Checks values before they are stored. Refuses promises, which cannot be stored, and warns of instances of classes,
+ * Checks values before they are stored. Refuses promises and functions, which cannot be stored, and warns of instances of classes,
  * which come back as plain objects: without their methods, and without decorators such as `@Exclude()`, which keeps a
  * password from being sent.
  */
 export class UnkeptClasses {
   private readonly reported = new WeakSet<Class>();
+  private readonly reportedPlaces = new Set<string>();
 
   constructor(private readonly logger: Warnings) {}
 
-  /** Warns once for each class, unless there is a `revive`. @throws TypeError for a promise inside the value */
+  /** Warns once for each class, unless there is a `revive`. @throws TypeError for a function, or a promise inside the value */
   look(key: string, value: unknown, revive: unknown): void {
+    if (typeof value === 'function') throw new TypeError('it is a function, which cannot be stored; cache data');
     if (!isObject(value)) return;
     const found = new Look();
     found.visit(value, '');
     if (revive !== undefined) return;
+    for (const path of found.functions) {
+      const place = path.replaceAll(/\[\d+\]/g, '[]');
+      if (this.reportedPlaces.has(place) || this.reportedPlaces.size >= MOST_PLACES) continue;
+      this.reportedPlaces.add(place);
+      this.logger.warn(
+        `The value of "${key}" holds a function (${path}), and comes back without it: cache plain data, or read it with "revive" and a function that makes it again`,
+      );
+    }
     for (const [type, path] of found.classes) {
       if (this.reported.has(type)) continue;
       this.reported.add(type);
@@ -41,6 +53,7 @@ export class UnkeptClasses {
 
 class Look {
   readonly classes = new Map<Class, string>();
+  readonly functions: string[] = [];
   private left = MOST;
 
   visit(value: object, path: string): void {
@@ -60,6 +73,7 @@ class Look {
     for (const name of Object.keys(value)) {
       const each = (value as Record<string, unknown>)[name];
       if (isObject(each)) this.visit(each, `${path}.${name}`);
+      else if (typeof each === 'function') this.functions.push(`${path}.${name}`);
     }
   }
 
@@ -68,6 +82,7 @@ class Look {
     for (const value of values) {
       if (index === MOST) return;
       if (isObject(value)) this.visit(value, `${path}[${index}]`);
+      else if (typeof value === 'function') this.functions.push(`${path}[${index}]`);
       index += 1;
     }
   }

@@ -1,7 +1,7 @@
 import { Logger } from '@nestjs/common';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { Notice } from '../../contracts/store.js';
-import { LimitedLog } from '../../errors/limited-log.js';
+import { LimitedLog, messageOf } from '../../errors/limited-log.js';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import { quoted } from '../../keys/key-part.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
@@ -125,7 +125,7 @@ export class LockBackends {
   private warnUnavailable(reason: unknown, locks: boolean): void {
     // What was under way when the application closed says nothing of the backend.
     if (this.stopped.aborted) return;
-    const why = reason instanceof Error ? reason.message : String(reason);
+    const why = messageOf(reason);
     const then = locks ? 'locks throw LockBackendError' : 'the cache loads every value';
     this.logger.warn(`${why}. The application starts without it; until that is mended, ${then}`);
   }

@@ -18,7 +18,8 @@ import { withTemplate } from '../../options/fixed-options.js';
 import { backoff } from '../../timing/clock.js';
 import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
-import { answerOf, errorResultOf, messageOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
+import { messageOf } from '../../errors/limited-log.js';
+import { answerOf, errorResultOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
 
 /** One run of an idempotent method. */
 export interface IdempotencyAttempt {

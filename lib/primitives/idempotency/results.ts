@@ -1,3 +1,4 @@
+import { messageOf } from '../../errors/limited-log.js';
 import * as nest from '@nestjs/common';
 import { HttpException } from '@nestjs/common';
 import { typedSerializer } from '../../cache/values/serializers.js';
@@ -91,10 +92,6 @@ function readable<T>(key: string, read: () => T): T {
     const why = `its kept result cannot be read (${messageOf(cause)})`;
     throw new IdempotencyResultError(key, { why, mayRunAgain: false, cause });
   }
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 interface KeptHttpError {

@@ -123,8 +123,8 @@ export class LeaderTerm {
     this.listeners.add(listener);
     this.call(listener, 'onElected', this.controller.signal, (error) => {
       if (this.reason !== undefined && this.isAbort(error)) return;
-      this.candidacy.callbackFailed('onElected', error);
       this.end('failed');
+      this.candidacy.callbackFailed('onElected', error);
     });
   }
 

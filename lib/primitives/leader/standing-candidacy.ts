@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BehaviorSubject, type Observable } from 'rxjs';
-import type { LimitedLog } from '../../errors/limited-log.js';
+import { type LimitedLog, stackOf } from '../../errors/limited-log.js';
 import { LockLostError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { NotLeaderError } from '../../errors/primitive-errors.js';
 import { leaderChannels, type LeaderEvent } from '../../events/leader-channels.js';
@@ -239,7 +239,7 @@ export class StandingCandidacy implements Candidacy {
 
   /** Called when a callback of the term threw. */
   callbackFailed(callback: 'onElected' | 'onLost', error: unknown): void {
-    const shown = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    const shown = stackOf(error);
     this.logger.error(`${callback} of the candidate for "${this.name}" failed: ${shown}`);
   }
 

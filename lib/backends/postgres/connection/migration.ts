@@ -1,3 +1,4 @@
+import { messageOf } from '../../../errors/limited-log.js';
 import { instance, type Check } from '../../../options/checks.js';
 import { codeOf, PostgresFailure } from './postgres-connection.js';
 import type { PostgresLink, Reply, Statement } from './postgres-link.js';
@@ -59,7 +60,7 @@ export class Migration {
       await this.link.run(`SELECT pg_advisory_xact_lock(hashtextextended('nest_redis_lock migration', 0));\n${sql}`);
     } catch (error) {
       if (codeOf(error) !== '42501') throw error;
-      const why = error instanceof Error ? error.message : String(error);
+      const why = messageOf(error);
       const remedy = 'run docs/postgres.sql as a user that may, or grant it CREATE on the database';
       throw new PostgresFailure(`${missing}, and the user may not create it (${why}); ${remedy}`, error);
     }

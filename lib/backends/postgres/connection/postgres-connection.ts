@@ -1,3 +1,4 @@
+import { messageOf } from '../../../errors/limited-log.js';
 import type { Pool, PoolConfig } from 'pg';
 import { LockConfigError } from '../../../errors/lock-errors.js';
 import { lockOption } from '../../../options/option-checks.js';
@@ -56,7 +57,7 @@ export class PostgresFailure extends Error {
 export function failureOf(server: string, error: unknown): PostgresFailure {
   if (error instanceof PostgresFailure) return error;
   const code = codeOf(error) ?? '';
-  const message = messageOf(error);
+  const message = failureText(error);
   const remedy = REMEDIES.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1];
   const shown = code === '' || message.includes(code) ? message : `${message} (${code})`;
   return new PostgresFailure(`${server}: ${shown}${remedy === undefined ? '' : `; ${remedy}`}`, error);
@@ -89,7 +90,7 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
 ];
 
 /** A host with several addresses has one error for each. */
-function messageOf(error: unknown): string {
+function failureText(error: unknown): string {
   if (error instanceof AggregateError) return (error.errors as Error[]).map(({ message }) => message).join(', ');
-  return (error instanceof Error ? error.message : String(error)).split('\n', 1)[0] as string;
+  return messageOf(error).split('\n', 1)[0] as string;
 }

@@ -51,16 +51,21 @@ return 1
 `);
 
 /**
- * Ends the lease of a load that stores nothing, if the load still has it.
+ * Ends the lease of a load that stores nothing, if the load still has it, and deletes the value if that is out of date.
  *
- * KEYS: lease.
- * ARGV: channel, token, the key's name in messages.
+ * KEYS: lease, value.
+ * ARGV: channel, token, the key's name in messages, and 1 if the value is out of date (else empty).
  */
 export const RELEASE_LEASE = redisScript(`
 local held = redis.call('GET', KEYS[1])
 if not held or string.sub(held, 2) ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1])
-if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[3]) end
+if ARGV[4] ~= '' then
+  redis.call('UNLINK', KEYS[2])
+  redis.call('PUBLISH', ARGV[1], 'i' .. ARGV[3])
+elseif string.sub(held, 1, 1) == '1' then
+  redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[3])
+end
 return 1
 `);
 

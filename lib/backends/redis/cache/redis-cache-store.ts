@@ -117,8 +117,10 @@ export class RedisCacheStore implements CacheStore {
     return isOne(await this.scripts.run(RENEW_LEASE, [this.keys.lease(key)], [token, lease]));
   }
 
-  async release({ key, token }: LoadRequest): Promise<void> {
-    await this.scripts.run(RELEASE_LEASE, [this.keys.lease(key)], [this.keys.channel, token, key]);
+  async release({ key, token, outdated }: LoadRequest & { outdated?: boolean }): Promise<void> {
+    const [value, lease] = this.keys.valueAndLease(key);
+    if (outdated) this.reads.sendThoseOf(value);
+    await this.scripts.run(RELEASE_LEASE, [lease, value], [this.keys.channel, token, key, outdated ? 1 : '']);
   }
 
   invalidate({ key, barrier, lift, staleSince }: InvalidateRequest): Pending<boolean> {

@@ -54,7 +54,9 @@ async function deleteOn(
     let cursor = '0';
     let stream: RedisNode['stream'];
     do {
-      const [next, found] = await scripts.command(() => node.scan(cursor, 'MATCH', glob, 'COUNT', batch));
+      const [next, found] = await scripts.command(() =>
+        node.scan(cursor, 'MATCH', glob, 'COUNT', batch, 'TYPE', 'string'),
+      );
       stream ??= node.stream;
       deleted += await unlink(scripts, spares ? found.filter((name) => !spares(name)) : found);
       cursor = next;

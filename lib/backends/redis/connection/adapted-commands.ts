@@ -88,8 +88,17 @@ export abstract class AdaptedCommands extends EventEmitter {
     return this.send(undefined, ['INFO', section]) as Promise<string>;
   }
 
-  scan(cursor: string, match: 'MATCH', glob: string, count: 'COUNT', batch: number): Promise<[string, string[]]> {
-    return this.send(undefined, ['SCAN', cursor, match, glob, count, String(batch)]) as Promise<[string, string[]]>;
+  scan(
+    cursor: string,
+    match: 'MATCH',
+    glob: string,
+    count: 'COUNT',
+    batch: number,
+    ...type: readonly ['TYPE', 'string'] | readonly []
+  ): Promise<[string, string[]]> {
+    return this.send(undefined, ['SCAN', cursor, match, glob, count, String(batch), ...type]) as Promise<
+      [string, string[]]
+    >;
   }
 
   private onKey(command: string, key: string, ...args: string[]): Promise<unknown> {

@@ -13,13 +13,16 @@ export interface RedisNode extends RedisCommands {
   /** Another object after each reconnect. */
   readonly stream?: RedisStream | undefined;
   time(): Promise<(number | string)[]>;
+  scan(cursor: string, match: 'MATCH', glob: string, count: 'COUNT', batch: number): Promise<Scanned>;
   scan(
     cursor: string,
     match: 'MATCH',
     glob: string,
     count: 'COUNT',
     batch: number,
-  ): Promise<[cursor: string, keys: string[]]>;
+    token: 'TYPE',
+    type: 'string',
+  ): Promise<Scanned>;
   call(command: string, ...args: string[]): Promise<unknown>;
   /** Makes another connection to the same server, for messages. */
   duplicate(options: SubscriberOptions): RedisSubscriber;
@@ -103,3 +106,5 @@ interface RedisCommands extends EventEmitter {
   /** With `true`, the client connects again. */
   disconnect(reconnect?: boolean): void;
 }
+
+type Scanned = [cursor: string, keys: string[]];

@@ -1,5 +1,6 @@
 // The check of a server at the start of the application: writes, eviction, and the rights of its user.
 
+import { messageOf } from '../../../errors/limited-log.js';
 import calculateSlot from 'cluster-key-slot';
 import type { Notice } from '../../../contracts/store.js';
 import { addressOf, serverOf } from './connection-options.js';
@@ -95,7 +96,7 @@ async function checkEviction(node: RedisNode, server: string, report: (notice: N
   try {
     memory = await node.info('memory');
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = messageOf(error);
     report({ level: 'debug', message: `${server} does not tell whether it may evict locks: INFO answers ${why}` });
     return;
   }
