@@ -112,7 +112,7 @@ function textOfObject(value: object, path: string, ancestors: Ancestors): string
 function requireNothingHidden(value: object, path: string): void {
   const prototype = Object.getPrototypeOf(value) as object | null;
   const { privateFields, accessors } = prototype === null ? NOTHING_HIDDEN : classOf(prototype);
-  const shown = () => `an instance of ${String(value.constructor?.name)}`;
+  const shown = () => `an instance of ${value.constructor.name}`;
   if (privateFields) throw refused(path, `${shown()}, which has private fields (give it a toJSON)`);
   // The names of a large buffer's elements would cost a string for each byte.
   if (ArrayBuffer.isView(value)) return;
@@ -157,7 +157,7 @@ function classOf(prototype: object): ClassContent {
   const type: unknown = members.get('constructor')?.value;
   const content = {
     privateFields: inherited.privateFields || (typeof type === 'function' && declaresPrivateFields(type)),
-    accessors: inherited.accessors || [...members.values()].some(({ get }) => get !== undefined),
+    accessors: inherited.accessors || [...members.values()].some((member) => typeof member.get === 'function'),
   };
   classes.set(prototype, content);
   return content;

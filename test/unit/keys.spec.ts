@@ -144,6 +144,7 @@ describe('hashKey', () => {
       static #made = 0;
       constructor() {
         Colours.#made += 1;
+        if (Colours.#made > 1_000) throw new Error('too many');
       }
       #twice() {
         return this.main + this.main;
