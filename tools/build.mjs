@@ -6,7 +6,7 @@ import { takeTurn } from './build-turn.mjs';
 
 const ROOT = new URL('../', import.meta.url);
 const BUILDERS = ['build-lib', 'entries', 'import-entries', 'notices'].map((name) => `tools/${name}.mjs`);
-const SETTINGS = ['package.json', 'package-lock.json', 'nest-cli.json', 'tsconfig.json'];
+const SETTINGS = ['package.json', 'package-lock.json', 'tsconfig.json'];
 
 /** Each with what it is made from, and the file that its build writes last. */
 const PARTS = [
