@@ -17,7 +17,9 @@ const LONGEST_NAP = 1_000;
 const BATCH = 100;
 /** With less than this share of its `ttl`, no holder begins before the renewal is on its way. */
 const ENOUGH = 0.6;
-/** A hold is looked at after this time (ms) at the latest, renewed or not, and after a third of its `ttl`. */
+/** A hold is renewed after this time (ms) at the latest: somebody may have taken the name away. */
+const LONGEST_UNRENEWED = 10_000;
+/** A hold without renewal is looked at after this time (ms) at the latest, and after a third of its `ttl`. */
 const LONGEST_UNCHECKED = 5_000;
 /** A hold that has lasted so long (ms) may go on: messages that it was released by force are to arrive. */
 const LONG_HOLD = 1_000;
@@ -261,16 +263,18 @@ function dueAt(grant: Grant): number {
   const { holder } = grant;
   if (!holder) return Infinity;
   const { renewal, ttl } = holder.options;
-  const checked = Math.min(ttl / 3, LONGEST_UNCHECKED);
-  if (renewal) return grant.dueAfter(Math.min(renewal.interval, checked), ttl);
-  return holder.outlastsGrant ? performance.now() : grant.dueAfter(checked, ttl);
+  if (renewal) return grant.dueAfter(Math.min(renewal.interval, LONGEST_UNRENEWED), ttl);
+  return holder.outlastsGrant ? performance.now() : checkDue(grant, ttl);
 }
 
 /** When the next renewal, or check, is due after one that succeeded. */
 function dueAgain(grant: Grant): number {
   const { holder } = grant;
   if (!holder || holder.options.renewal) return dueAt(grant);
-  const { ttl } = holder.options;
+  return checkDue(grant, holder.options.ttl);
+}
+
+function checkDue(grant: Grant, ttl: number): number {
   return grant.dueAfter(Math.min(ttl / 3, LONGEST_UNCHECKED), ttl);
 }
 

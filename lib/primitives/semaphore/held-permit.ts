@@ -216,7 +216,7 @@ export class HeldPermit implements Permit {
   /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */
   private dueAfterGrant(): number {
     const { sentAt, remaining } = this.turn.lease;
-    const usual = Math.min(this.ttl / 3, LONGEST_UNCHECKED);
+    const usual = Math.min(this.ttl / 3, LONGEST_UNRENEWED);
     return sentAt.monotonic + (remaining < this.ttl ? Math.min(remaining / 2, usual) : usual);
   }
 
@@ -226,8 +226,8 @@ export class HeldPermit implements Permit {
   }
 }
 
-/** A permit is asked for after this time (ms) at the latest: somebody may have taken it away. */
-const LONGEST_UNCHECKED = 5_000;
+/** A permit is renewed after this time (ms) at the latest: somebody may have taken it away. */
+const LONGEST_UNRENEWED = 10_000;
 /** How long (ms) a turn lasts at most: then the store decides again who is next, over all processes. */
 const LONGEST_TURN = 10;
 /** With less than this share of a grant left, nobody enters before it is renewed. */

@@ -177,6 +177,9 @@ describe('a server', () => {
       try {
         const names = Array.from({ length: 60 }, (_, index) => `many:${index}`);
         const held = await Promise.all(names.map((name) => locks.acquire(name, { ttl: 30_000 })));
+        // Holds that last for a second open the connection for messages, for which a script is loaded.
+        const taken = await commandCalls();
+        await clock.eventually(async () => (await commandCalls()) > taken, { within: 2_000, every: 50 });
         const before = await commandCalls();
         /** No time passes while a command waits for its answer, which would count as a failure. */
         const renewals = async () => {
@@ -184,9 +187,9 @@ describe('a server', () => {
           return (await commandCalls()) - before;
         };
         for (let third = 1; third <= 4; third++) {
-          await clock.pass(9_000);
+          await clock.pass(third === 1 ? 7_000 : 9_000);
           expect(await renewals()).toBe(third - 1);
-          await clock.eventually(async () => (await renewals()) === third, { within: 1_100, every: 50 });
+          await clock.eventually(async () => (await renewals()) === third, { within: 3_100, every: 50 });
         }
         expect(held.every((lock) => lock.remaining() > 20_000)).toBe(true);
         await Promise.all(held.map((lock) => lock.release()));

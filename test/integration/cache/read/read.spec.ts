@@ -358,7 +358,7 @@ describe('options that cannot be', () => {
   it.each([
     [{ ttl: 0 }, /"ttl" is 0; give milliseconds/],
     [{ ttl: '5 minutes' }, /"ttl" is "5 minutes"; give .*'5m'/],
-    [{ ttl: Infinity }, /"ttl" is Infinity/],
+    [{ nullTtl: Infinity }, /"nullTtl" is Infinity/],
     [{ jitter: 0.6 }, /"jitter" is 0.6; give a part of ttl from 0 to 0.5/],
     [{ nullTtl: -1 }, /"nullTtl" is -1/],
     [{ loaderTimeout: '30d' }, /"loaderTimeout" is "30d"; give milliseconds \(from 1 to 2147483647\)/],
