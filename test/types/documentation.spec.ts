@@ -259,7 +259,7 @@ it('names every code of an error', () => {
 });
 
 it('names every answer of Redis for which the library knows a remedy', () => {
-  const patterns = read('lib/backends/redis/connection/diagnosis.ts').match(/^ {2,4}\[?\/.*\/,/gm) ?? [];
+  const patterns = read('lib/backends/redis/connection/connection-state.ts').match(/^ {2,4}\[?\/.*\/,/gm) ?? [];
   const answers = namesIn(patterns.join('\n'), /\b([A-Z]{3,})\b/g).filter(
     (word) => !/^(ERR|CERT|SELF|TLS|UNABLE|ACL|E[A-Z]+)$/.test(word ?? ''),
   );
