@@ -30,8 +30,8 @@ export interface CacheStore {
   /** Makes the lease last for at least `lease` ms from now; `false` when this load does not have it. */
   renew(request: LoadRequest & { readonly lease: number }): Pending<boolean>;
   /**
-   * Ends the lease without a value, if this load has it. `outdated`: the load has found out that the stored value is out
-   * of date, so that is deleted in the same step, with the message of an invalidation.
+   * Ends the lease without a value, if this load has it. `outdated`: the load has found out that the stored value is
+   * out of date, so that is deleted in the same step, with the message of an invalidation.
    */
   release(request: LoadRequest & { readonly outdated?: boolean }): Pending<void>;
 

@@ -80,8 +80,8 @@ export interface LockBackend {
   forceRelease?(request: NameRequest): Pending<string | readonly string[] | null>;
 
   /**
-   * Makes a ticket that owns the names a reader of them, so that other readers come in. Its lease ends `ttl` ms from now,
-   * whatever was left of that of the owner. Does nothing for a ticket that no longer owns them.
+   * Makes a ticket that owns the names a reader of them, so that other readers come in. Its lease ends `ttl` ms from
+   * now, whatever was left of that of the owner. Does nothing for a ticket that no longer owns them.
    *
    * A backend with this method keeps read locks. A ticket whose number begins with 0 (`process:012`) asks to read: the
    * name is granted to it beside others that read, never beside an owner, and every request about it is answered as for
@@ -115,8 +115,8 @@ export interface LockBackend {
 
   /**
    * Called once by each module at start-up, even if the backend cannot be reached. Rejects if it cannot serve, with one
-   * line that names the server, the cause and the remedy: with a `BackendRefusal` if that lasts until somebody mends the
-   * cause. Reports what limits it without stopping it.
+   * line that names the server, the cause and the remedy: with a `BackendRefusal` if that lasts until somebody mends
+   * the cause. Reports what limits it without stopping it.
    */
   start?(request: StartRequest): Promise<void>;
 

@@ -30,8 +30,8 @@ const REFUSAL = Symbol.for('nest-redis-lock.refusal');
  * The store, a pool or a permission refuses to serve, and goes on refusing until somebody mends the cause: connections
  * that share sessions, an isolation level that breaks the statements, a missing right. A backend throws it from `start`
  * or from any call. From then on every call but a release fails with it for as long as the process uses the backend,
- * and none asks the store again: what passes by chance the next time is as unsafe as before. Its message is one line that
- * names the server, the cause and the remedy.
+ * and none asks the store again: what passes by chance the next time is as unsafe as before. Its message is one line
+ * that names the server, the cause and the remedy.
  */
 export class BackendRefusal extends Error {
   override readonly name = 'BackendRefusal';

@@ -17,8 +17,9 @@ import type { Inferred, OfArguments } from './method.types.js';
 /** What is deleted in addition to the keys, and when. */
 export interface CacheEvictOptions extends InvalidateOptions {
   /**
-   * `'after'`: once the method has succeeded, or by `cache.afterCommit` once its transaction has committed. `'before'`: before it runs. `'both'`: before it runs, and again when it
-   * has ended, even if it failed: a write whose answer was lost fails although it may have been carried out.
+   * `'after'`: once the method has succeeded, or by `cache.afterCommit` once its transaction has committed. `'before'`:
+   * before it runs. `'both'`: before it runs, and again when it has ended, even if it failed: a write whose answer was
+   * lost fails although it may have been carried out.
    * @default 'after'
    */
   when?: EvictMoment;

@@ -23,8 +23,8 @@ export interface CheckedMethodDecorator<
   Options,
 > {
   /**
-   * The descriptor is optional, so that it is a `PropertyDecorator`, too, and may be given to `applyDecorators` of Nest.
-   * On a property it throws.
+   * The descriptor is optional, so that it is a `PropertyDecorator`, too, and may be given to `applyDecorators` of
+   * Nest. On a property it throws.
    */
   <Method extends DecoratedMethod<Decorator>>(
     target: object,
@@ -37,7 +37,10 @@ type DecoratedMethod<Decorator> = Decorator extends 'DistributedLock' | 'Semapho
   ? HoldableMethod
   : PromiseMethod;
 
-/** What each decorator asks of its method: `unknown` where that fits, otherwise a type whose property states the problem. */
+/**
+ * What each decorator asks of its method: `unknown` where that fits, otherwise a type whose property states the
+ * problem.
+ */
 interface Checks<Method extends AnyMethod, Key, Arguments extends unknown[], Options> {
   DistributedLock: EndsWithItsResult<Method, { theLockCannotCoverWhatThisPromiseResolvesTo: never }> &
     FitsKeys<Method, Key, Arguments> &

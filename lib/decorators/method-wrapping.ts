@@ -81,7 +81,9 @@ export function refuseOwnAnswers(
   );
 }
 
-/** By their types, decorators may stand on a property, and by `applyDecorators` on a class: neither has a descriptor. */
+/**
+ * By their types, decorators may stand on a property, and by `applyDecorators` on a class: neither has a descriptor.
+ */
 function withoutDescriptor(
   { name, ConfigError }: DecoratorKind,
   target: object,

@@ -13,8 +13,8 @@ export type AnyMethod = (...args: never[]) => unknown;
 
 /**
  * Of the options that a decorator is given, those in `Names`, which its checks compare with the method. A parameter of
- * type `CachedOptions & Inferred<Options, ...>` infers the types of these alone from what is written. So an editor shows
- * the others with the comments of `CachedOptions`; of options that are inferred as a whole it shows none.
+ * type `CachedOptions & Inferred<Options, ...>` infers the types of these alone from what is written. So an editor
+ * shows the others with the comments of `CachedOptions`; of options that are inferred as a whole it shows none.
  */
 export type Inferred<Options, Names extends string> = { [Name in keyof Options & Names]?: Options[Name] };
 

@@ -8,8 +8,8 @@ import { types } from 'node:util';
  *
  * Data is what JSON can express, and `Date`, `Map`, `Set`, `bigint` and bytes. `1`, `'1'` and `1n` differ, and so do a
  * `Date` and its text. An instance of a class counts as its own enumerable properties, or as the result of its
- * `toJSON`. A property that is `undefined` counts as absent; `null` does not. The class does not count: where two classes
- * with equal properties mean different things, put the kind into the key.
+ * `toJSON`. A property that is `undefined` counts as absent; `null` does not. The class does not count: where two
+ * classes with equal properties mean different things, put the kind into the key.
  *
  * @throws TypeError with the path, for `undefined`, functions, symbols, `NaN`, `Infinity`, cycles, and objects whose
  * content is not in their enumerable properties: private fields, symbols as names, properties that are not enumerable,

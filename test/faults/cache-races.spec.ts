@@ -76,9 +76,9 @@ describe('races', () => {
   };
 
   /**
-   * Loaders of all keys read the database, and are held; then it is written, from this application or the other one; then
-   * they go on. Answers how many values were old, of those that are left in Redis and of those that were read after the
-   * write.
+   * Loaders of all keys read the database, and are held; then it is written, from this application or the other one;
+   * then they go on. Answers how many values were old, of those that are left in Redis and of those that were read
+   * after the write.
    */
   async function race(
     write: Write,
@@ -231,7 +231,8 @@ describe('stampedes', () => {
   });
 
   /**
-   * Reads once with `callers` callers in each of `apps` applications; returns how often the loader ran, and the results.
+   * Reads once with `callers` callers in each of `apps` applications; returns how often the loader ran, and the
+   * results.
    */
   async function stampede(apps: number, callers: number, time: number, options?: CacheEntryOptions) {
     let loads = 0;

@@ -208,7 +208,7 @@ describe('a batch loader', () => {
   it.each([
     ['ids', [1, 2], /"?1"? \(number\).*without "row:1"/],
     ['keys without their beginning', ['1', '2'], /the key "1".*without "row:1"/],
-  ])('is told that its Map goes by other keys: %s', async (_, keys, message) => {
+  ])('fails if its Map goes by other keys: %s', async (_, keys, message) => {
     using scripted = scriptedCache();
     const map = new Map<unknown, string>(keys.map((key) => [key, 'row'])) as Map<string, string>;
     await expect(scripted.cache.getOrSetMany(['row:1', 'row:2'], async () => map)).rejects.toThrow(message);

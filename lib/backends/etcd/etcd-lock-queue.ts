@@ -194,7 +194,10 @@ export class EtcdLockQueue implements LockQueue {
   }
 }
 
-/** A message in a mailbox, which has a list of them as JSON. The tokens of a grant are those of the revision at which it was written. */
+/**
+ * A message in a mailbox, which has a list of them as JSON. The tokens of a grant are those of the revision at which it
+ * was written.
+ */
 export type Mail =
   | {
       readonly kind: 'grant';

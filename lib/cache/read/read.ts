@@ -4,19 +4,19 @@
  * - `FirstLevelReads` here, if the cache has a first level: it has no value of the key.
  * - `SingleFlight` in `single-flight.ts`: no read of the key is under way that the call may share, so it begins one, a
  *   `Flight`.
- * - `Read` here: `start` waits for the changes that this process made before, and asks the store; `onData` finds no value
- *   that may be served.
- * - `Fill` in `fill.ts`: `start` counts the miss and asks the Bloom filter, if there is one; `requestLease` asks for the
- *   load lease of the key.
- * - `LoadLeases` in `load/load-lease.ts`: the store grants a `LoadLease` to one caller of all processes. It tells others
- *   that somebody loads or has loaded, and `OtherLoads` (`fill.ts`) waits for that value; or that a write is under way,
- *   and the load goes on without being stored.
- * - `Loads` in `load/loader-runner.ts`: `underLease` renews the lease while the loader runs, with its time limit, inside
- *   its `LoadScopes` (`load/load-scopes.ts`).
+ * - `Read` here: `start` waits for the changes that this process made before, and asks the store; `onData` finds no
+ *   value that may be served.
+ * - `Fill` in `fill.ts`: `start` counts the miss and asks the Bloom filter, if there is one; `requestLease` asks for
+ *   the load lease of the key.
+ * - `LoadLeases` in `load/load-lease.ts`: the store grants a `LoadLease` to one caller of all processes. It tells
+ *   others that somebody loads or has loaded, and `OtherLoads` (`fill.ts`) waits for that value; or that a write is
+ *   under way, and the load goes on without being stored.
+ * - `Loads` in `load/loader-runner.ts`: `underLease` renews the lease while the loader runs, with its time limit,
+ *   inside its `LoadScopes` (`load/load-scopes.ts`).
  * - `LoadCommits` in `load/load-commits.ts`: `store` seals the value and commits it with the token of the lease. The
  *   store refuses it if the key was invalidated meanwhile; the callers get it all the same.
- * - `Fill.load` gets the result back, and `Flight.landLoaded` (`single-flight.ts`) gives it to the first level and to all
- *   callers.
+ * - `Fill.load` gets the result back, and `Flight.landLoaded` (`single-flight.ts`) gives it to the first level and to
+ *   all callers.
  *
  * A hit ends in `Read.serve`. A value with tags passes `lookUpTagged` or `checkTags` as well; `onFailure` is the way
  * without the store.

@@ -12,9 +12,9 @@ const MOST_PLACES = 100;
 type Class = abstract new (...args: never[]) => unknown;
 
 /**
- * Checks values before they are stored. Refuses promises and functions, which cannot be stored, and warns of instances of classes,
- * which come back as plain objects: without their methods, and without decorators such as `@Exclude()`, which keeps a
- * password from being sent.
+ * Checks values before they are stored. Refuses promises and functions, which cannot be stored, and warns of instances
+ * of classes, which come back as plain objects: without their methods, and without decorators such as `@Exclude()`,
+ * which keeps a password from being sent.
  */
 export class UnkeptClasses {
   private readonly reported = new WeakSet<Class>();
@@ -22,7 +22,10 @@ export class UnkeptClasses {
 
   constructor(private readonly logger: Warnings) {}
 
-  /** Warns once for each class, unless there is a `revive`. @throws TypeError for a function, or a promise inside the value */
+  /**
+   * Warns once for each class, unless there is a `revive`. @throws TypeError for a function, or a promise inside the
+   * value
+   */
   look(key: string, value: unknown, revive: unknown): void {
     if (typeof value === 'function') throw new TypeError('it is a function, which cannot be stored; cache data');
     if (!isObject(value)) return;

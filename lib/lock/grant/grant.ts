@@ -134,8 +134,8 @@ export class Grant {
   }
 
   /**
-   * Called when the backend answered `answered` ms to a request for `asked` ms that was sent at `sentAt`. No more counts
-   * than was asked for, then or earlier; a check asks for no longer lease. The deadline never moves back.
+   * Called when the backend answered `answered` ms to a request for `asked` ms that was sent at `sentAt`. No more
+   * counts than was asked for, then or earlier; a check asks for no longer lease. The deadline never moves back.
    */
   renewed(sentAt: Instant, answered: number, asked: number): void {
     const left = this.trusted - elapsedBetween(this.base, sentAt);
@@ -153,7 +153,7 @@ export class Grant {
     this.onRenewed = undefined;
   }
 
-  /** The backend is told now that the lease ends `ttl` ms after the request. */
+  /** From now on the lease ends `ttl` ms after this moment, as the backend learns by a request. */
   endAfter(ttl: number): void {
     const span = ttl - driftOf(ttl);
     if (span >= this.remaining()) return;

@@ -21,7 +21,7 @@ const ENOUGH = 0.6;
 const LONGEST_UNRENEWED = 10_000;
 /** A hold without renewal is looked at after this time (ms) at the latest, and after a third of its `ttl`. */
 const LONGEST_UNCHECKED = 5_000;
-/** A hold that has lasted so long (ms) may go on: messages that it was released by force are to arrive. */
+/** After this time (ms) a hold may go on for long: the message of a forced release must reach it. */
 const LONG_HOLD = 1_000;
 
 /**

@@ -57,7 +57,9 @@ export class Caller implements Expiring {
     lockChannels.contended.publish({ call: this.call, owner: owner || undefined });
   }
 
-  /** Enters the queue of `contender`, for at most the `wait` of these options; then one of the two functions is called. */
+  /**
+   * Enters the queue of `contender`, for at most the `wait` of these options; then one of the two functions is called.
+   */
   enter(
     contender: Contender,
     options: ResolvedLockOptions,

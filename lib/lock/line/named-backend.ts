@@ -20,8 +20,8 @@ interface BackendOptions {
 }
 
 /**
- * A backend with the name by which `LockOptions.backend` chooses it, the contenders in which the callers of this process
- * wait for it, and the watchdog and releaser of its leases.
+ * A backend with the name by which `LockOptions.backend` chooses it, the contenders in which the callers of this
+ * process wait for it, and the watchdog and releaser of its leases.
  */
 export class QueueingBackend implements LeaseSource {
   readonly calls: BackendCalls;

@@ -14,9 +14,9 @@ import { Preparation } from './preparation.js';
 import { LEAST_SHARE, LONGEST_TURN } from './turn.js';
 
 /**
- * How long (ms) callers join a grant before the next one asks the backend under a new ticket: so a message that a writer
- * waits may be lost, and a process whose readers were deleted at the backend lets nobody in for longer. While another
- * process waits, callers join for the `LONGEST_TURN` of a writer only.
+ * How long (ms) callers join a grant before the next one asks the backend under a new ticket: so a message that a
+ * writer waits may be lost, and a process whose readers were deleted at the backend lets nobody in for longer. While
+ * another process waits, callers join for the `LONGEST_TURN` of a writer only.
  */
 const LONGEST_UNCONFIRMED = 500;
 

@@ -40,7 +40,9 @@ export class Turn implements LeaseSource, GrantListener {
     private readonly attempts: Attempts,
   ) {}
 
-  /** Whether a caller that comes now gets the grant at once: it has neither holder nor caller for the rest of a tick. */
+  /**
+   * Whether a caller that comes now gets the grant at once: it has neither holder nor caller for the rest of a tick.
+   */
   get available(): boolean {
     const { grant } = this;
     return grant !== undefined && !grant.holder && !this.contender.callers.first;

@@ -1,5 +1,5 @@
-// The scripts by which a load stores what it read, and a change keeps it from storing what is stale: the lease of a load,
-// the invalidation that cancels it, and the barrier of a write under way.
+// The scripts by which a load stores what it read, and a change keeps it from storing what is stale: the lease of a
+// load, the invalidation that cancels it, and the barrier of a write under way.
 
 import { HEADER } from '../../../contracts/cache-store.js';
 import { batchOf, redisScript } from '../connection/redis-script.js';

@@ -1,4 +1,5 @@
-// How a process learns of changes: from other processes (`RedisCacheBus`), and from Redis itself (`RedisCacheTracking`).
+// How a process learns of changes: from other processes (`RedisCacheBus`), and from Redis itself
+// (`RedisCacheTracking`).
 
 import type { RedisOptions } from 'ioredis';
 import type { CacheListener, CacheTracker } from '../../../contracts/cache-store.js';

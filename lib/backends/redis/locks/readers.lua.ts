@@ -88,8 +88,8 @@ return {1, whole(token)}
 `);
 
 /**
- * Makes the owner of a lock a reader of it, under the same ticket and with a lease of its own, and lets in the readers that wait before
- * the next writer.
+ * Makes the owner of a lock a reader of it, under the same ticket and with a lease of its own, and lets in the readers
+ * that wait before the next writer.
  *
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
  * ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 lease in ms.

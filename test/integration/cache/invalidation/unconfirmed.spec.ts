@@ -228,7 +228,8 @@ describe('a set that comes late', () => {
       proxy.hold();
       await writes[name]!(app.cache);
       await other.cache.invalidate('row', { onRedisError: 'throw' });
-      // What had been sent is delivered; what is said to it is lost, and nothing that the application does later arrives.
+      // What had been sent is delivered; what is said to it is lost, and nothing that the application does later
+      // arrives.
       proxy.heal();
       proxy.silence();
       const asked = async () => Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info('commandstats'))?.[1]);
