@@ -88,8 +88,11 @@ export class Watchdog {
   async renewedOrOver(grant: Grant): Promise<void> {
     while (grant.holder?.held && this.awaitsRenewal(grant)) {
       await new Promise<void>((resolve) => {
-        grant.onRenewed = resolve;
-        setTimeout(resolve, Math.min(LONGEST_NAP, Math.max(1, remainingOf(grant)))).unref();
+        const nap = setTimeout(resolve, Math.min(LONGEST_NAP, Math.max(1, remainingOf(grant)))).unref();
+        grant.onRenewed = () => {
+          clearTimeout(nap);
+          resolve();
+        };
       });
     }
   }
