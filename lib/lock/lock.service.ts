@@ -92,6 +92,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
     if (typeof body !== 'function') throw lockOption.refused('body', body, 'the function that runs inside the lock');
     const lock = await this.taker.take(namesOf(key), this.requestOf(options));
+    lock.keepAwake();
     let result: T;
     try {
       result = await this.context.run(lock, body);

@@ -195,6 +195,7 @@ export class Read {
 
   private fill(stale?: FoundValue): Fill {
     const { context, flight, loader, settings, participant, caller } = this;
+    flight.keepAwake();
     return new Fill(context, flight, loader, settings, participant, caller, stale);
   }
 

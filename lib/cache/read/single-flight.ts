@@ -9,6 +9,7 @@ import type { Loader } from '../load/cache-loader.js';
 import type { LoadResult } from '../load/load-commits.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import type { Entry } from '../values/envelope.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import { currentReport, type ReadOutcome, type ReadReport } from './read-report.js';
@@ -253,6 +254,8 @@ export class Flight {
   private reject!: (error: unknown) => void;
   private next: NextFlight | undefined;
   private nextIsStrong = false;
+  /** Whether it keeps the process alive. */
+  private awake = false;
 
   constructor(
     private readonly flights: Flights,
@@ -272,9 +275,16 @@ export class Flight {
     });
   }
 
+  /** Keeps the process alive until it ends: the loader, or the wait for another one, may do nothing for it. */
+  keepAwake(): void {
+    if (!this.awake) mustNotEnd();
+    this.awake = true;
+  }
+
   /** Ends with the value. */
   land(value: unknown): void {
     this.detach(false);
+    this.letEnd();
     this.resolve(value);
   }
 
@@ -312,6 +322,7 @@ export class Flight {
 
   fail(error: unknown): void {
     this.detach(false);
+    this.letEnd();
     this.reject(error);
   }
 
@@ -341,6 +352,11 @@ export class Flight {
     const { onEnd } = this;
     this.onEnd = undefined;
     if (onEnd) for (const listener of onEnd) listener();
+  }
+
+  private letEnd(): void {
+    if (this.awake) mayEnd();
+    this.awake = false;
   }
 
   private landFound({ entry, value, revived }: FoundValue): void {

@@ -2,6 +2,7 @@ import { LockLostError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import { RELEASED, worseOf, type Lease, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
@@ -40,6 +41,8 @@ export class HeldLock implements Lock, LeaseHolder {
   /** Set when the backend answered to the release that another ticket owned the name. */
   private taken: LockLostError | undefined;
   private ended = false;
+  /** Whether it keeps the process alive. */
+  private awake = false;
   private joinedSignal: AbortSignal | undefined;
 
   constructor(
@@ -195,9 +198,16 @@ export class HeldLock implements Lock, LeaseHolder {
     }
   }
 
+  /** Keeps the process alive until the hold is over: its end may be all that its body waits for. */
+  keepAwake(): void {
+    if (this.isLost) return;
+    this.awake = true;
+    mustNotEnd();
+  }
+
   leaseLost(): void {
     const { lost } = lockChannels;
-    if (this.taker.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
+    if (this.over() && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
   }
 
   runAsHolder(callback: () => void): void {
@@ -231,9 +241,16 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;
-    this.taker.holdOver(this);
+    this.over();
     if (endsAreObserved()) this.observedEnd = observeEnd(this, late);
     return outcome;
+  }
+
+  /** Returns whether it was over for the first time: a lost hold ends, too. */
+  private over(): boolean {
+    if (this.awake) mayEnd();
+    this.awake = false;
+    return this.taker.holdOver(this);
   }
 
   private lostAs(reason: 'taken'): LockLostError {

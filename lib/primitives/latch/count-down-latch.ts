@@ -13,6 +13,7 @@ import type { LockSource } from '../../events/lock-channels.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { Timeouts, type Timeout } from '../../timing/timeouts.js';
 import { PrimitiveRuntime } from '../runtime.js';
 import {
@@ -113,7 +114,9 @@ export class CountDownLatch {
       let remaining: number | undefined;
       let failure: PrimitiveBackendError | undefined;
       let timeout: Timeout | undefined;
+      mustNotEnd();
       const end = () => {
+        mayEnd();
         timeout?.leave();
         abortion?.leave();
         watch.remove(name, waiter);

@@ -3,6 +3,7 @@ import type { PermitRequest } from '../../contracts/primitive-stores.js';
 import { PermitLostError, type PermitLostReason } from '../../errors/primitive-errors.js';
 import type { SemaphoreCall } from '../../events/semaphore-channels.js';
 import { driftOf } from '../../lock/grant/grant.js';
+import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { elapsedSince, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import { callOf, heldFor, publishLost, publishReleased } from './permit-events.js';
@@ -71,6 +72,8 @@ export class HeldPermit implements Permit {
   /** The async context in which `signal` was first read, for its listeners. */
   private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined;
   private ended = false;
+  /** Whether it keeps the process alive. */
+  private awake = false;
   private releasing: Promise<void> | undefined;
 
   constructor(
@@ -168,8 +171,16 @@ export class HeldPermit implements Permit {
     this.dueAt = this.dueAfterGrant();
   }
 
+  /** Keeps the process alive until the permit is over: its end may be all that its body waits for. */
+  keepAwake(): void {
+    if (this.isOver) return;
+    this.awake = true;
+    mustNotEnd();
+  }
+
   lose(reason: PermitLostReason): void {
     if (this.isOver) return;
+    this.letEnd();
     this.lostError = this.lossOf(reason);
     this.source.permitLost(this);
     publishLost(this, reason);
@@ -198,6 +209,7 @@ export class HeldPermit implements Permit {
 
   private end(lost: PermitLostError | undefined, mayStay: boolean): Promise<void> {
     this.ended = true;
+    this.letEnd();
     this.context = undefined;
     const held = heldFor(this);
     return new Promise((resolve, reject) => {
@@ -211,6 +223,11 @@ export class HeldPermit implements Permit {
         else resolve();
       });
     });
+  }
+
+  private letEnd(): void {
+    if (this.awake) mayEnd();
+    this.awake = false;
   }
 
   /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */

@@ -99,6 +99,7 @@ export class SemaphoreService {
   async withPermit<T>(key: string, options: SemaphoreOptions, body: (permit: Permit) => Promise<T>): Promise<T> {
     if (typeof body !== 'function') throw primitiveOption.refused('body', body, 'the function that runs with a permit');
     const permit = await this.take(key, this.settings.settingsOf(options));
+    permit.keepAwake();
     let result: T;
     try {
       result = await frames.run({ service: this, permit, outer: openFrame(frames.getStore()) }, body, permit);

@@ -76,6 +76,9 @@ describe('the end of an application', () => {
     expect(await child.says('refused')).toBe('LOCK_TIMEOUT');
     expect(await child.says('also')).toBe('LOCK_TIMEOUT');
     expect(await child.says('permit')).toBe('SEMAPHORE_TIMEOUT');
+    expect(await child.says('latch')).toBe('LATCH_TIMEOUT');
+    expect(await child.says('loader')).toBe('CACHE_TIMEOUT');
+    for (const end of ['lease', 'longest', 'several', 'run']) expect(await child.says(end)).toBe('LOCK_LOST');
     await child.says('ended');
   });
 
