@@ -1,5 +1,5 @@
 import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
-import { messageOf } from '../errors/limited-log.js';
+import { messageOf, tellInOneLine } from '../errors/limited-log.js';
 import type { Place } from '../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
 import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
@@ -96,6 +96,12 @@ export interface Diagnosable {
   diagnose?(error?: unknown): Error | undefined;
 }
 
+/** What the backend or store says went wrong, shown in one line. */
+export function diagnosisOf(diagnosable: Diagnosable, error?: unknown): Error | undefined {
+  const diagnosis = diagnosable.diagnose?.(error);
+  return diagnosis && diagnosis !== error ? tellInOneLine(diagnosis) : diagnosis;
+}
+
 /** The errors and limits of the calls to one backend or store, with the cause that it diagnoses itself. */
 export abstract class BoundedCalls<Subject, Failure extends Error> implements CallRules<Subject, Failure> {
   abstract readonly limits: Timeouts;
@@ -126,13 +132,13 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
 
   explain(operation: string, subject: Subject, error: unknown): Failure {
     this.heed(error);
-    const cause = refusalIn(error) ?? this.diagnosable.diagnose?.(error) ?? error;
+    const cause = refusalIn(error) ?? diagnosisOf(this.diagnosable, error) ?? error;
     this.heed(cause);
     return this.failure(operation, subject, messageOf(cause), cause);
   }
 
   gaveUp(operation: string, subject: Subject, why: string): Failure {
-    const cause = this.diagnosable.diagnose?.();
+    const cause = diagnosisOf(this.diagnosable);
     return this.failure(operation, subject, cause ? `${why}: ${cause.message}` : why, cause);
   }
 }

@@ -17,6 +17,10 @@ export interface HttpErrorDetails<Code extends string> {
 /** The text for HTTP clients about an error that they can do nothing about. */
 export const INTERNAL = { status: 500, publicMessage: 'Internal server error' } as const;
 
+/** What Nest keeps in an `HttpException`. Loggers that print the properties of an error would show the cause twice. */
+const OF_NEST = ['options', 'response', 'status', 'cause', 'errorCode'];
+const NOT_SHOWN = { enumerable: false };
+
 /**
  * The base of the errors of locks and cache. An `HttpException`, because Nest 11, Nest 12 and the catch-all filters of
  * applications all answer an `HttpException` with its own status.
@@ -37,6 +41,7 @@ export abstract class HttpError<Code extends string> extends HttpException {
     this.code = code;
     this.keys = keys;
     this.message = message;
+    for (const name of OF_NEST) if (Object.hasOwn(this, name)) Object.defineProperty(this, name, NOT_SHOWN);
   }
 
   /** The HTTP status, for filters that look for this property; the same as `getStatus()`. */

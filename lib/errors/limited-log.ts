@@ -116,6 +116,18 @@ export function stackOf(thrown: unknown): string {
   );
 }
 
+/**
+ * Shows an error as its message, without frames and cause: its message tells all of it, and the error that it caused is
+ * printed with each. `cause` keeps what it had.
+ */
+export function tellInOneLine<T extends Error>(error: T): T {
+  const line = `${error.name}: ${error.message}`;
+  // Not by assignment: it throws where the error is frozen.
+  Reflect.defineProperty(error, 'stack', { configurable: true, writable: true, value: line });
+  Reflect.defineProperty(error, inspect.custom, { configurable: true, value: () => line });
+  return error;
+}
+
 function firstText(...makers: (() => unknown)[]): string {
   for (const make of makers) {
     try {

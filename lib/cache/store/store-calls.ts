@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
+import { BoundedCall, BoundedCalls, diagnosisOf } from '../../calls/bounded-call.js';
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
@@ -124,12 +124,12 @@ const START_CALLS = 5;
 export async function startCacheStore(store: CacheStore, request: StartRequest): Promise<void> {
   const limit = START_CALLS * request.commandTimeout;
   const tooLate = sleep(limit, undefined, { ref: false }).then(() => {
-    throw store.diagnose?.() ?? new Error(`no answer within ${limit} ms`);
+    throw diagnosisOf(store) ?? new Error(`no answer within ${limit} ms`);
   });
   try {
     await Promise.race([store.start?.(request) ?? store.ping(), tooLate]);
   } catch (error) {
-    const cause = store.diagnose?.(error) ?? error;
+    const cause = diagnosisOf(store, error) ?? error;
     throw new CacheBackendError(`Cache: start failed: ${messageOf(cause)}`, [], cause);
   }
 }

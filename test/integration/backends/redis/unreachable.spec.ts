@@ -1,15 +1,20 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
+import { inspect } from 'node:util';
 import { jest } from '@jest/globals';
 import getPort from 'get-port';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import {
   CacheService,
+  CountDownLatch,
   LockBackendError,
   LockConfigError,
   LockReplicationError,
   memory,
+  RateLimiter,
   redis,
+  ScheduledJobs,
+  SemaphoreService,
   type RedisConnection,
 } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
@@ -54,6 +59,25 @@ describe('a server that cannot be reached', () => {
     ],
     ['it does not speak TLS', () => ({ port: ports.guarded, tls: {} }), /TLS|SSL|ECONNRESET|EPROTO/, /TLS there/],
   ];
+
+  it('is told in a few lines, where the log prints the error of a call with its cause', async () => {
+    await using app = await startLockApp({ redis: { port: ports.nothing }, commandTimeout: 400 });
+    const calls: Record<string, () => Promise<unknown>> = {
+      lock: () => app.locks.acquire('name', { wait: 0 }),
+      job: () => app.app.get(ScheduledJobs).run('name', { atMostFor: '1m', atLeastFor: 0 }, async () => {}),
+      permit: () => app.app.get(SemaphoreService).acquire('name', { permits: 1, wait: 0 }),
+      limit: () => app.app.get(RateLimiter).take('name', { limit: 1, per: '1s', onFailure: 'closed' }),
+      latch: () => app.app.get(CountDownLatch).count('name'),
+    };
+    for (const call of Object.values(calls)) {
+      const error = await call().catch((caught: unknown) => caught as Error);
+      const printed = inspect(error);
+      expect(printed.split('\n').length).toBeLessThanOrEqual(18);
+      expect(printed.split('connect ECONNREFUSED')).toHaveLength(3);
+      expect(Object.keys(error as Error)).not.toEqual(expect.arrayContaining(['response']));
+      expect((error as Error).cause).toMatchObject({ code: 'ECONNREFUSED', cause: { syscall: 'connect' } });
+    }
+  });
 
   describe.each(CASES)('where %s', (_what, optionsOf, cause, remedy) => {
     const connections: [string, () => RedisConnection][] = [
