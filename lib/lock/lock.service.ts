@@ -193,7 +193,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
 
   /** @internal */
   async onApplicationShutdown(): Promise<void> {
-    await Promise.all([this.taker.shutDown(), this.backends.drain()]);
+    await Promise.all([this.taker.shutDown(this.backends.locksAround()), this.backends.drain()]);
     await this.backends.stop();
     this.stopped = true;
   }

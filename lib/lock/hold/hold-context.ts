@@ -43,6 +43,13 @@ export class HoldContext {
     return scopeIn(this.store);
   }
 
+  /** The holds of all open scopes around the running code. */
+  get holds(): readonly HeldLock[] {
+    const holds: HeldLock[] = [];
+    for (let { scope } = this; scope; scope = scope.parent) if (scope.hold) holds.push(scope.hold);
+    return holds;
+  }
+
   /** The innermost open scope that holds the name. */
   covering(backend: QueueingBackend, name: string): HoldScope | undefined {
     for (let { scope } = this; scope; scope = scope.parent) if (scope.hold?.partOf(backend, name)) return scope;

@@ -50,6 +50,8 @@ export class HoldTaker implements LossObserver {
   /** Without lost holds, so that a caller that never releases a lost lock leaks nothing. */
   private readonly live = new LinkedList<HeldLock>();
   private idle: (() => void)[] = [];
+  /** The holds that the shutdown does not wait for: their bodies wait for it. */
+  private asking: ReadonlySet<unknown> = new Set();
   /** Refuses calls outside of any hold; the present holds may end within the grace. */
   private closing = false;
   /** Refuses all calls. */
@@ -96,7 +98,7 @@ export class HoldTaker implements LossObserver {
   /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
   holdOver(hold: HeldLock): boolean {
     const first = hold.place?.leave() === true;
-    if (first && !this.live.first) for (const resolve of this.idle.splice(0)) resolve();
+    if (first && this.idle.length > 0 && this.isIdle) for (const resolve of this.idle.splice(0)) resolve();
     return first;
   }
 
@@ -118,9 +120,13 @@ export class HoldTaker implements LossObserver {
     return waiting;
   }
 
-  /** Refuses new holds, lets the present ones end within the grace, and takes away the rest. */
-  async shutDown(): Promise<void> {
+  /**
+   * Refuses new holds, lets the present ones end within the grace, and takes away the rest. A hold whose body called the
+   * shutdown, which `around` has or its async context tells, is not waited for: it waits for the shutdown.
+   */
+  async shutDown(around: readonly object[]): Promise<void> {
     this.closing = true;
+    this.asking = new Set<unknown>([...this.context.holds, ...around]);
     for (const { inside, names, caller } of this.waits.toArray()) if (!inside) caller.cancel(shuttingDown(names));
     const timeUp = new AbortController();
     const grace = setTimeout(() => timeUp.abort(), this.backends.options.shutdownGrace);
@@ -277,12 +283,16 @@ export class HoldTaker implements LossObserver {
     wait.caller.dispose();
   }
 
+  private get isIdle(): boolean {
+    return this.all().every((hold) => this.asking.has(hold));
+  }
+
   private refuses(inside: boolean): boolean {
     return this.closed || (this.closing && !inside);
   }
 
   private whenIdle(): Promise<void> {
-    if (!this.live.first) return Promise.resolve();
+    if (this.isIdle) return Promise.resolve();
     return new Promise((resolve) => this.idle.push(resolve));
   }
 }

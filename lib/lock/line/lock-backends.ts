@@ -28,6 +28,7 @@ export class LockBackends {
   readonly stopped: AbortSignal = this.stopper.signal;
   private readonly startListeners: (() => Promise<void>)[] = [];
   private readonly drainListeners: (() => Promise<void>)[] = [];
+  private readonly works: (() => readonly object[])[] = [];
   private readonly stopListeners: (() => Promise<void>)[] = [];
   private readonly named: ReadonlyMap<string, QueueingBackend>;
 
@@ -103,6 +104,16 @@ export class LockBackends {
   /** Adds a step for the shutdown: it runs while holders finish, for up to `shutdownGrace` ms. */
   whenDraining(listener: () => Promise<void>): void {
     this.drainListeners.push(listener);
+  }
+
+  /** Adds to the locks whose work the running code may be, though it is in none of their scopes. */
+  whenAround(locks: () => readonly object[]): void {
+    this.works.push(locks);
+  }
+
+  /** The locks whose work the running code is: a shutdown that it asks for must not wait for them. */
+  locksAround(): readonly object[] {
+    return this.works.flatMap((locks) => locks());
   }
 
   /** Settles when all that `whenDraining` added has ended. */

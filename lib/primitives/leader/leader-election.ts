@@ -4,7 +4,7 @@ import { PrimitiveConfigError } from '../../errors/primitive-errors.js';
 import { LockBackends } from '../../lock/line/lock-backends.js';
 import { LockService } from '../../lock/lock.service.js';
 import { resolveLockOptions } from '../../lock/options/lock-options.js';
-import type { Candidacy } from './leader-term.js';
+import { locksAround, type Candidacy } from './leader-term.js';
 import {
   candidateSettings,
   leaderLockName,
@@ -43,6 +43,7 @@ export class LeaderElection implements OnModuleDestroy {
   ) {
     // Where no application calls onModuleDestroy.
     backends.whenDraining(async () => this.onModuleDestroy());
+    backends.whenAround(locksAround);
   }
 
   /**

@@ -75,6 +75,12 @@ export interface LeaderCallbacks {
 /** The innermost term whose work the running code is. */
 const work = new AsyncLocalStorage<LeaderTerm>();
 
+/** The lock of the innermost term whose work the running code is. */
+export function locksAround(): readonly Lock[] {
+  const term = work.getStore();
+  return term ? [term.lock] : [];
+}
+
 /** One leadership of this process, from the grant of the lock until all of its work has stopped. */
 export class LeaderTerm {
   readonly number: number;
@@ -88,7 +94,7 @@ export class LeaderTerm {
   private reason: LeadershipEnd | undefined;
 
   constructor(
-    private readonly lock: Lock,
+    readonly lock: Lock,
     private readonly candidacy: StandingCandidacy,
   ) {
     this.number = lock.fencingToken;

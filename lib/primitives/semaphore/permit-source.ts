@@ -48,6 +48,8 @@ export class PermitSource {
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
   private lastTicket = 0;
   private emptied: (() => void) | undefined;
+  /** The permits that the shutdown does not wait for: their bodies wait for it. */
+  private asking: ReadonlySet<HeldPermit> = new Set();
   /** First attempts to give permits back that are under way; `released` is called after the last. */
   private releasing = 0;
   private released: (() => void) | undefined;
@@ -204,11 +206,15 @@ export class PermitSource {
     this.calls.ask(RELEASE, request.name, () => this.store.release(request), tried, failed, { limit });
   }
 
-  /** Lets holders finish for `grace` ms; then their permits are lost and given back. Waiting calls are refused. */
-  async drain(grace: number): Promise<void> {
+  /**
+   * Lets holders finish for `grace` ms, those apart whose bodies called the shutdown; then their permits are lost and
+   * given back. Waiting calls are refused.
+   */
+  async drain(grace: number, asking: ReadonlySet<HeldPermit>): Promise<void> {
     this.stopping = true;
+    this.asking = asking;
     for (const line of [...this.lines.values()].flat()) line.close((name) => this.shuttingDown(name));
-    if (this.watchdog.watches) {
+    if (this.awaitsHolders) {
       const empty = new Promise<void>((resolve) => (this.emptied = resolve));
       const over = new AbortController();
       await Promise.race([empty, sleep(grace, undefined, { signal: over.signal }).catch(() => {})]);
@@ -225,10 +231,14 @@ export class PermitSource {
     this.unsubscribe?.();
   }
 
+  private get awaitsHolders(): boolean {
+    return Array.from(this.watchdog.held).some((permit) => !this.asking.has(permit));
+  }
+
   private drop(permit: HeldPermit): void {
     if (permit.place) permit.turn.line.holderLeft();
     this.watchdog.unwatch(permit);
-    if (!this.watchdog.watches) this.emptied?.();
+    if (this.emptied && !this.awaitsHolders) this.emptied();
   }
 
   private shuttingDown(name: string): Error {

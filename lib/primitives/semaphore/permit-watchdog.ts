@@ -32,11 +32,6 @@ export class PermitWatchdog {
     return this.permits.toArray();
   }
 
-  /** Whether any permit is held. */
-  get watches(): boolean {
-    return this.permits.first !== undefined;
-  }
-
   /**
    * Starts to renew the permit, before its holder runs: that may block the event loop from its first line, so the
    * renewal of a short lease, such as a claim, is sent now.

@@ -54,7 +54,8 @@ export class SemaphoreService {
     const { backends } = runtime;
     backends.whenDraining(async () => {
       this.draining = true;
-      const all = Array.from(this.sources.values(), (source) => source.drain(backends.options.shutdownGrace));
+      const asking = this.permitsAround();
+      const all = Array.from(this.sources.values(), (source) => source.drain(backends.options.shutdownGrace, asking));
       await Promise.all(all);
     });
   }
@@ -138,6 +139,15 @@ export class SemaphoreService {
   /** Whether the application has ended, and its permits with it. */
   get closed(): boolean {
     return this.runtime.isStopped;
+  }
+
+  /** The permits of this service around the running code. */
+  private permitsAround(): ReadonlySet<HeldPermit> {
+    const permits = new Set<HeldPermit>();
+    for (let frame = openFrame(frames.getStore()); frame; frame = frame.outer) {
+      if (frame.service === this) permits.add(frame.permit);
+    }
+    return permits;
   }
 
   private take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {

@@ -1,9 +1,20 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { type BeforeApplicationShutdown, Inject, Injectable, Module, type OnApplicationShutdown } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
-import { type LockBackend, LockService, memory, RedisLockModule, type StartRequest } from 'nest-redis-lock';
+import {
+  type Candidacy,
+  IdempotencyService,
+  LeaderElection,
+  type LockBackend,
+  LockService,
+  memory,
+  RedisLockModule,
+  ScheduledJobs,
+  SemaphoreService,
+  type StartRequest,
+} from 'nest-redis-lock';
 import { Child } from '../../support/child.js';
-import { startLockApp } from '../../support/lock-app.js';
+import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
 
 describe('the end of an application', () => {
@@ -61,6 +72,66 @@ describe('the end of an application', () => {
       'the database closes; locks closed: false',
     ]);
     expect(service.closed).toBe(true);
+  });
+
+  describe('that the body of a hold asks for', () => {
+    type Body = (app: LockApp['app']) => Promise<unknown>;
+    const lead = async (app: LockApp['app'], work: (candidacy: Candidacy) => Promise<void>) => {
+      const candidacy = app.get(LeaderElection).join('name');
+      await candidacy.answered;
+      await work(candidacy);
+    };
+    const bodies: Record<string, Body> = {
+      'a lock': (app) => app.get(LockService).withLock('name', () => app.close()),
+      'a lock inside of a lock': (app) =>
+        app.get(LockService).withLock('outer', () => app.get(LockService).withLock('name', () => app.close())),
+      'a lock inside of itself': (app) =>
+        app.get(LockService).withLock('name', () => app.get(LockService).withLock('name', () => app.close())),
+      'a lock inside of a permit': (app) =>
+        app
+          .get(SemaphoreService)
+          .withPermit('outer', { permits: 1 }, () => app.get(LockService).withLock('name', () => app.close())),
+      'a permit': (app) => app.get(SemaphoreService).withPermit('name', { permits: 1 }, () => app.close()),
+      'a job': (app) => app.get(ScheduledJobs).run('name', { atMostFor: '1m', atLeastFor: 0 }, () => app.close()),
+      'an idempotent run': (app) => app.get(IdempotencyService).run('name', {}, async () => (await app.close(), 1)),
+      'a leader': (app) => lead(app, (candidacy) => candidacy.run(() => app.close())),
+      onElected: (app) =>
+        new Promise((resolve, reject) => {
+          app.get(LeaderElection).join('name', { onElected: () => app.close().then(resolve, reject) });
+        }),
+    };
+
+    it.each(Object.entries(bodies))('does not wait for itself: %s', async (_what, body) => {
+      // A shutdown that waited for its caller would take an hour.
+      const { app } = await startLockApp({ backend: memory(), shutdownGrace: '1h' });
+      const lock = await body(app).catch((error: unknown) => error);
+      expect(app.get(LockService).closed).toBe(true);
+      // What the body did after the shutdown was not protected.
+      if (lock instanceof Error) expect(lock).toMatchObject({ reason: 'shutdown' });
+    });
+
+    it('waits for the holds of others, and frees its own for other processes', async () => {
+      const backend = memory();
+      const one = await startLockApp({ backend, shutdownGrace: '1h' });
+      await using two = await startLockApp({ backend });
+      const other = await one.locks.acquire('other');
+      const permit = await one.app.get(SemaphoreService).acquire('other', { permits: 1 });
+      const ended: string[] = [];
+      const closing = one.locks
+        .withLock('name', async ({ signal }) => {
+          signal.addEventListener('abort', () => ended.push('own lock'));
+          await one.app.close();
+        })
+        .catch((error: { reason: string }) => ended.push(error.reason));
+      for (let turns = 0; turns < 100; turns++) await turn();
+      expect(other.held && permit.held).toBe(true);
+      expect(ended).toEqual([]);
+      await other.release();
+      await permit.release();
+      await closing;
+      expect(ended).toEqual(['own lock', 'shutdown']);
+      await (await two.locks.acquire('name', { wait: 0 })).release();
+    });
   });
 
   it('runs to its end where no answer to a release came, and nothing else keeps the process alive', async () => {
