@@ -1,4 +1,8 @@
-import { BackendRefusal, memory, SemaphoreService, type LockBackend } from 'nest-redis-lock';
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
+import { jest } from '@jest/globals';
+import { BackendRefusal, memory, SemaphoreService, type LockBackend, type RenewAnswer } from 'nest-redis-lock';
 import type {
   PrimitiveStoreProvider,
   PrimitiveStores,
@@ -237,6 +241,163 @@ describe('a short lease', () => {
     expect(seen.sent).toBe(true);
     if (!writesAtOnce) expect(seen.left).toBeGreaterThan(15_000);
   });
+});
+
+describe('a standstill', () => {
+  afterEach(() => void jest.restoreAllMocks());
+
+  /** Lets the monotonic clock jump, as for a process that stood still. Returns how to jump. */
+  function jumpingClock(): (ms: number) => void {
+    const now = performance.now.bind(performance);
+    let jumped = 0;
+    jest.spyOn(performance, 'now').mockImplementation(() => now() + jumped);
+    return (ms) => void (jumped += ms);
+  }
+
+  it.each([
+    ['one name', 'one', {}],
+    ['two names', ['one', 'two'], {}],
+    ['a reader', 'one', { mode: 'read' }],
+    ['minHold', 'one', { minHold: 10 }],
+    ['a retry', ['one', 'two'], { retry: () => [].values() }],
+  ] as const)('between the grant and its holder is no loss: %s', async (_what, names, options) => {
+    let ticks = 0;
+    const jump = jumpingClock();
+    const backend = lying((honest) => ({
+      acquire: (request) => {
+        const answer = Promise.resolve(honest.acquire(request));
+        void answer.then(async () => {
+          for (let tick = 0; tick < ticks; tick++) await undefined;
+          if (ticks < 24) jump(110);
+        });
+        return answer;
+      },
+    }));
+    await using app = await startLockApp({ backend });
+    const got = new Set<string>();
+    for (; ticks < 24; ticks++) {
+      const lock = await app.locks
+        .tryAcquire(names, { ttl: 100, renew: false, ...options })
+        .catch((error: Error) => error.constructor.name);
+      got.add(typeof lock === 'string' ? lock : lock === null ? 'null' : 'a lock');
+      if (typeof lock === 'object') await lock?.release().catch(() => {});
+    }
+    expect([...got].filter((each) => !['null', 'a lock', 'LockBackendError'].includes(each))).toEqual([]);
+  });
+
+  describe('of a body, right after the loop read a message', () => {
+    /** A socket and its other end. The kernel has what is written at once; the loop reads it in its next turn. */
+    async function socketPair(): Promise<[Socket, Socket]> {
+      const server = createServer().listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const near = connect((server.address() as { port: number }).port, '127.0.0.1');
+      const [far] = (await once(server, 'connection')) as [Socket];
+      server.close();
+      return [near, far];
+    }
+    let near: Socket;
+    let far: Socket;
+    beforeAll(async () => {
+      [near, far] = await socketPair();
+      far.setNoDelay(true);
+    });
+    afterAll(() => {
+      near.destroy();
+      far.destroy();
+    });
+
+    const TTL = 3_000;
+    /** Runs in the turn that reads a message: the answer to the renewal comes now, and is read in the next turn. */
+    const answerAndStandStill = async (left: number) => {
+      const jump = jumpingClock();
+      const read = new Promise<void>((resolve) => {
+        near.once('data', () => {
+          far.write('answer');
+          jump(left + 100);
+          resolve();
+        });
+      });
+      far.write('message');
+      await read;
+    };
+    /** After the message. */
+    const answered = async () => {
+      for (let read = ''; !read.endsWith('answer');) [read] = (await once(near, 'data')).map(String) as [string];
+    };
+
+    it('loses no lock whose renewal has been answered', async () => {
+      let renewing: (() => void) | undefined;
+      const underWay = new Promise<void>((resolve) => (renewing = resolve));
+      const backend = lying((honest) => ({
+        renew: (requests) =>
+          honest.renew(requests).map(async (pending) => {
+            renewing?.();
+            await answered();
+            return pending;
+          }),
+      }));
+      await using app = await startLockApp({ backend });
+      await app.locks.withLock('one', { ttl: TTL }, async (lock) => {
+        await underWay;
+        await answerAndStandStill(lock.remaining());
+      });
+    });
+
+    it('loses no permit whose renewal has been answered', async () => {
+      let renewing: (() => void) | undefined;
+      const underWay = new Promise<void>((resolve) => (renewing = resolve));
+      const backend = lyingSemaphores((honest) => ({
+        renew: async (request) => {
+          const answer = honest.renew(request);
+          renewing?.();
+          await answered();
+          return answer as Promise<number | undefined>;
+        },
+      }));
+      await using app = await startLockApp({ backend });
+      await app.app.get(SemaphoreService).withPermit('three', { permits: 3, ttl: TTL }, async (permit) => {
+        await underWay;
+        await answerAndStandStill(permit.remaining());
+      });
+    });
+  });
+});
+
+it('asks for every lock and permit at once when a connection came back without what it granted', async () => {
+  const listeners = new Set<() => void>();
+  const forgotten = { locks: false };
+  const backend = lying((honest) => ({
+    whenConnected: (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    renew: (requests) =>
+      forgotten.locks
+        ? requests.map(async (): Promise<RenewAnswer> => ({ status: 'not-owner' }))
+        : honest.renew(requests),
+    onLost: undefined,
+    openPrimitiveStores: (prefix: string | undefined): PrimitiveStores => {
+      const stores = (honest as LockBackend & PrimitiveStoreProvider).openPrimitiveStores(prefix);
+      const semaphores = Object.assign(Object.create(stores.semaphores) as SemaphoreStore, {
+        renew: async (request: Parameters<SemaphoreStore['renew']>[0]) =>
+          forgotten.locks ? undefined : stores.semaphores.renew(request),
+      });
+      return Object.assign(Object.create(stores) as PrimitiveStores, { semaphores });
+    },
+  }));
+  await using app = await startLockApp({ backend });
+  const semaphores = app.app.get(SemaphoreService);
+  const held = [
+    await app.locks.acquire('one', { ttl: '1h' }),
+    await app.locks.acquire('two', { ttl: '1h', renew: false }),
+    await app.locks.acquire('three', { ttl: '1h', mode: 'read' }),
+    await semaphores.acquire('four', { permits: 3, count: 2, ttl: '1h' }),
+  ];
+  forgotten.locks = true;
+  for (const listener of listeners) listener();
+  // Not by their renewals, which come seconds later.
+  for (let turns = 0; turns < 100; turns++) await turn();
+  for (const { signal } of held) expect(signal.aborted).toBe(true);
 });
 
 it('lets a reader that is left of a write hold keep its own limits', async () => {
