@@ -38,6 +38,14 @@ const FILES: ReadonlyMap<string, readonly Import[]> = new Map(
     .map((path) => [path, importsOf(path)]),
 );
 
+it('makes the text of what was thrown in one place, which never throws', () => {
+  const elsewhere = Array.from(FILES.keys()).filter((path) => {
+    const text = readFileSync(join(LIB, path), 'utf8');
+    return path !== 'errors/limited-log.ts' && /\bString\((?:error|cause|thrown|reason|problem)\)/.test(text);
+  });
+  expect(elsewhere).toEqual([]);
+});
+
 it('has files and folders that are read in one sitting', () => {
   expect(FILES.size).toBeGreaterThan(200);
   const long = [...FILES.keys()].filter((path) => linesOf(path) > MOST_LINES);

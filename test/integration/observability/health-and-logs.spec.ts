@@ -26,6 +26,7 @@ async function start(options: RedisLockModuleOptions) {
   const close = () => app.close();
   return {
     locks: app.get(LockService),
+    cache: app.get(CacheService),
     check: async (how?: HealthOptions) => (await indicator.check('locks', how))['locks'],
     overall: () => health.check([() => indicator.check()]),
     close,
@@ -112,6 +113,21 @@ describe('the health of the locks', () => {
     expect(degraded['problems']).toEqual([expect.stringContaining('The channel for messages is closed')]);
     await lock.release();
     await (await waiting).release();
+  });
+
+  it("is degraded, or down where you say so, while the cache's own Redis does not answer", async () => {
+    await using server = await withServer();
+    await using values = await withServer();
+    await using app = await start({ redis: server.url, cache: { redis: values.url, commandTimeout: 200 } });
+    await app.cache.set('key', 1, { ttl: '1m' });
+    expect(await app.check({ slow: '1m' })).toMatchObject(HEALTHY);
+    await values.stop();
+    const degraded = await app.check({ slow: '1m', timeout: 1_000 });
+    expect(degraded).toMatchObject({ status: 'degraded' });
+    expect(degraded?.['problems']).toContainEqual(
+      expect.stringMatching(/^The cache's Redis does not answer: .*Redis at /),
+    );
+    expect(await app.check({ timeout: 1_000, cache: 'down' })).toMatchObject({ status: 'down' });
   });
 
   it('is degraded when renewals are overdue because the process is busy', async () => {

@@ -106,6 +106,11 @@ describe('RedisLockModule', () => {
       [{ redis: 6379 }, /"redis" is 6379; give/],
       [{ redis: 'redis://x', prefix: '{shop}' }, /"prefix" is "{shop}"; give a string without braces/],
       [{ redis: 'redis://x', prefix: '' }, /"prefix" is ""/],
+      // The locks of one application would be values of the cache of another.
+      [{ redis: 'redis://x', prefix: 'cache' }, /"prefix" is "cache"; give a prefix without "cache" between colons/],
+      [{ redis: 'redis://x', prefix: 'shop:cache' }, /"prefix" is "shop:cache"/],
+      [{ redis: 'redis://x', prefix: 'shop:lock:eu' }, /a prefix without "lock" between colons/],
+      [{ redis: 'redis://x', prefix: 'cache-tag:shop' }, /a prefix without "cache-tag" between colons/],
       [{ redis: 'redis://x', commandTimeout: 0 }, /"commandTimeout" is 0; give/],
       [{ redis: 'redis://x', shutdownGrace: -1 }, /"shutdownGrace" is -1; give/],
       [{ redis: 'redis://x', failFast: 'yes' }, /"failFast" is "yes"; give/],
