@@ -63,7 +63,7 @@ function* methodsOf(controller: Place): Generator<[name: string, method: Place],
     if (prototype === Object.prototype) return;
     for (const name of Object.getOwnPropertyNames(prototype)) {
       const value: unknown = Object.getOwnPropertyDescriptor(prototype, name)?.value;
-      if (typeof value === 'function' && !seen.has(name)) yield [name, value as Place];
+      if (typeof value === 'function' && !seen.has(name)) yield [name, value];
       seen.add(name);
     }
   }

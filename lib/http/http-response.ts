@@ -51,7 +51,7 @@ export interface AnswerHead {
 /** Calls it when the answer is sent, by whomever, and what it is to be is known. */
 export function whenHeadIsSent(response: HttpResponse, tell: (head: AnswerHead) => void): void {
   const raw = rawOf(response);
-  const given = raw.writeHead as (this: ServerResponse, ...args: unknown[]) => ServerResponse;
+  const given = Reflect.get(raw, 'writeHead') as (this: ServerResponse, ...args: unknown[]) => ServerResponse;
   const writeHead = function (this: ServerResponse, status: number, ...rest: unknown[]) {
     const remove = (header: string) => {
       raw.removeHeader(header);
