@@ -17,6 +17,13 @@ export interface HttpErrorDetails<Code extends string> {
 /** The text for HTTP clients about an error that they can do nothing about. */
 export const INTERNAL = { status: 500, publicMessage: 'Internal server error' } as const;
 
+const ANSWERED_WITH = new WeakMap<object, HttpError<string>>();
+
+/** The error that is answered with this body, by the filter of Nest. */
+export function errorAnsweredWith(body: unknown): HttpError<string> | undefined {
+  return typeof body === 'object' && body !== null ? ANSWERED_WITH.get(body) : undefined;
+}
+
 /**
  * The base of the errors of locks and cache. An `HttpException`, because Nest 11, Nest 12 and the catch-all filters of
  * applications all answer an `HttpException` with its own status.
@@ -29,11 +36,9 @@ export abstract class HttpError<Code extends string> extends HttpException {
 
   /** @internal */
   protected constructor({ code, status, publicMessage, message, keys, cause }: HttpErrorDetails<Code>) {
-    super(
-      { statusCode: status, error: STATUS_CODES[status], message: publicMessage, code },
-      status,
-      cause === undefined ? {} : { cause },
-    );
+    const body = { statusCode: status, error: STATUS_CODES[status], message: publicMessage, code };
+    super(body, status, cause === undefined ? {} : { cause });
+    ANSWERED_WITH.set(body, this);
     this.code = code;
     this.keys = keys;
     this.message = message;
