@@ -39,6 +39,48 @@ export function answersItself(controller: object, handler: string | symbol): boo
   return Object.keys(parameters).some((key) => TAKES_RESPONSE.test(key));
 }
 
+/** They begin an answer, and may send it later: a Fastify reply when its hooks have run, Express when a file is read. */
+const SENDING = ['send', 'sendFile', 'render', 'view'];
+
+/** What a function does in the place of a handler that answers by `@Res()` or `@Next()`. */
+export class OwnAnswer {
+  /** The arguments of the handler, for the function. */
+  readonly args: readonly unknown[];
+  private begun = false;
+  private readonly response: HttpResponse | undefined;
+
+  constructor(controller: object, handler: string | symbol, args: readonly unknown[]) {
+    const given = [...args];
+    const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;
+    for (const key of Object.keys(parameters)) {
+      const [type, index] = key.split(':').map(Number) as [number, number];
+      const value = args[index];
+      if (type === (RouteParamtypes.RESPONSE as number)) this.response = value as HttpResponse;
+      if (type === (RouteParamtypes.NEXT as number)) given[index] = this.noting(value);
+    }
+    this.args = given;
+    for (const method of this.response ? SENDING : []) {
+      const sending: unknown = Reflect.get(this.response as object, method);
+      if (typeof sending !== 'function') continue;
+      Object.defineProperty(this.response, method, { configurable: true, writable: true, value: this.noting(sending) });
+    }
+  }
+
+  /** Whether the request is being answered, or was left to the next handler. */
+  get isGiven(): boolean {
+    return this.begun || (this.response !== undefined && isSent(this.response));
+  }
+
+  private noting(called: unknown): unknown {
+    if (typeof called !== 'function') return called;
+    const note = (): void => void (this.begun = true);
+    return function (this: unknown, ...args: unknown[]): unknown {
+      note();
+      return Reflect.apply(called, this, args);
+    };
+  }
+}
+
 /** The response of Node below it: that of Fastify is a reply. */
 export function rawOf(response: HttpResponse): ServerResponse {
   return (response as HttpResponse & { readonly raw?: ServerResponse }).raw ?? (response as unknown as ServerResponse);
