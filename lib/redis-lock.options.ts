@@ -2,7 +2,7 @@ import { fenceTtlOf } from './backends/redis/locks/queue.lua.js';
 import { cacheSettings, type CacheOptions, type CacheSettings } from './cache/options/cache-options.js';
 import type { LockBackend } from './contracts/lock-backend.js';
 import { unknownBackend } from './lock/line/lock-backends.js';
-import { defaultLabel } from './lock/line/process-label.js';
+import { defaultApplication, defaultLabel } from './lock/line/process-label.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
 import { instance, timer, trueOrFalse, type Duration } from './options/checks.js';
 import { lockOption } from './options/option-checks.js';
@@ -23,6 +23,13 @@ export interface RedisLockModuleOptions {
   backends?: Record<string, LockBackend>;
   /** Precedes every key: 'shop' gives `shop:lock:{...}`. Without braces. @default none */
   prefix?: string;
+  /**
+   * Names the application in the names that the library makes up, of `idempotencyKey`, `RateLimitGuard` and
+   * `throttlerStorage`: applications that share a store neither share answers nor limits. The same in each of its
+   * processes.
+   * @default the name in the package.json next to its main file, or of the working directory
+   */
+  application?: string;
   /** The defaults of the lock options, without `mode: 'read'`. */
   defaults?: LockOptions;
   /** How long one command may take, from when it is sent, even on a client that retries for ever. @default '1s' */
@@ -62,6 +69,7 @@ export interface ResolvedModuleOptions {
   readonly backend: LockBackend | undefined;
   readonly backends: Readonly<Record<string, LockBackend>>;
   readonly prefix: string | undefined;
+  readonly application: string | undefined;
   readonly defaults: ResolvedLockOptions;
   readonly commandTimeout: number;
   readonly label: string;
@@ -83,6 +91,7 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
     backend: undefined,
     backends: {},
     prefix: undefined,
+    application: defaultApplication(),
     defaults: resolveLockOptions({}),
     commandTimeout: 1_000,
     label: defaultLabel(),
@@ -114,6 +123,7 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
       checks.require(family === undefined, option, value, remedy);
       return prefix;
     }),
+    application: setting('application', instance(isText, 'a string of one character or more')),
     defaults: setting('defaults', (value, option, checks) =>
       resolveLockOptions(checks.object(option, value, 'an object of lock options')),
     ),

@@ -66,6 +66,12 @@ export interface KeepResultRequest {
   readonly evenIfForgotten: boolean;
 }
 
+/** The attempt with that token did nothing. */
+export interface ForgetAttemptRequest {
+  readonly key: string;
+  readonly token: number;
+}
+
 /** Keeps the results of idempotent methods. Every entry has an expiry. */
 export interface IdempotencyStore {
   read(key: string): Pending<IdempotencyRecord | null>;
@@ -82,6 +88,12 @@ export interface IdempotencyStore {
    * with a larger token has begun. A repeated request gets the same answer.
    */
   keep(request: KeepResultRequest): Pending<boolean>;
+
+  /**
+   * Takes back the begin of an attempt that did nothing: the key is as it was before it. Nothing changes unless the
+   * record is `running` and has the token of the request. Called once for each attempt.
+   */
+  forget(request: ForgetAttemptRequest): Pending<unknown>;
 }
 
 export interface DefineLatchRequest {

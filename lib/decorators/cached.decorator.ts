@@ -101,6 +101,8 @@ interface CachedMethod {
 
 /** Answers from the cache, or runs the method as the loader. */
 class CachedInterceptor implements MethodInterceptor {
+  readonly mayAnswer = 'a hit';
+
   constructor(private readonly method: CachedMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {

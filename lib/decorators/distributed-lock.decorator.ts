@@ -8,7 +8,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
 import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 import type { Inferred, HoldableMethod } from './method.types.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
@@ -62,7 +62,6 @@ export function DistributedLock(
   resolveLockOptions(options);
   const keysOf = keyFunction(key, LockKeyError);
   return (target, propertyKey, descriptor) => {
-    if (onBusy === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
     const named = fixedOptions(withTemplate(options, templateNamed(key, target, propertyKey)));
     const interceptor = new DistributedLockInterceptor(keysOf, named, onBusy);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);

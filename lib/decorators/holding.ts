@@ -42,6 +42,10 @@ export abstract class HoldingInterceptor<
     private readonly onBusy: BusyReaction<BusyError>,
   ) {}
 
+  get mayAnswer(): string | undefined {
+    return this.onBusy === 'skip' ? 'a skipped call' : undefined;
+  }
+
   /**
    * Takes what the call needs, runs `body`, gives back. `left` aborts when the caller is no longer interested.
    */
@@ -101,7 +105,8 @@ export abstract class HoldingInterceptor<
       return value;
     } catch (error) {
       if (began || !this.isBusy(error) || this.onBusy === 'throw') throw error;
-      return this.onBusy === 'skip' ? undefined : this.onBusy({ keys: error.keys, args: call.args, error });
+      const { onBusy } = this;
+      return onBusy === 'skip' ? undefined : call.answerBy((args) => onBusy({ keys: error.keys, args, error }));
     }
   }
 
@@ -110,7 +115,7 @@ export abstract class HoldingInterceptor<
     if (onBusy === 'skip') return EMPTY;
     return new Observable((subscriber) => {
       if (onBusy === 'throw') return subscriber.error(error);
-      const value = onBusy({ keys: error.keys, args: call.args, error });
+      const value = call.answerBy((args) => onBusy({ keys: error.keys, args, error }));
       (isObservable(value) ? value : of(value)).subscribe(subscriber);
     });
   }

@@ -15,7 +15,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 import type { Inferred, OfArguments } from './method.types.js';
 
 const DECORATOR = { name: 'Idempotent', ConfigError: PrimitiveConfigError } as const;
@@ -68,7 +68,6 @@ export function Idempotent(
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
   const fingerprintOf = fingerprintFunction(fingerprint);
   return (target, propertyKey, descriptor) => {
-    refuseOwnAnswers(DECORATOR, target, propertyKey, 'a repeat');
     const named = withTemplate(options, templateNamed(key, target, propertyKey));
     const interceptor = new IdempotentInterceptor({ keyOf, options: named, fingerprintOf, signal });
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
@@ -102,6 +101,8 @@ interface IdempotentMethod {
 
 /** Answers with the kept result, or runs the method and keeps its result. */
 class IdempotentInterceptor implements MethodInterceptor {
+  readonly mayAnswer = 'a repeat';
+
   constructor(private readonly method: IdempotentMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {

@@ -1,6 +1,6 @@
 import { Observable } from 'rxjs';
-import { answersItself } from '../http/http-response.js';
-import type { MethodInterceptor } from '../wiring/injected-services.js';
+import { answersItself, OwnAnswer } from '../http/http-response.js';
+import type { MethodCall, MethodInterceptor } from '../wiring/injected-services.js';
 import { noteNamedBackend } from '../wiring/start-checks.js';
 
 type Method = (this: object, ...args: unknown[]) => unknown;
@@ -23,7 +23,12 @@ export function methodName(target: object, key: string | symbol): string {
   return `${typeof target === 'function' ? target.name : target.constructor.name}.${String(key)}`;
 }
 
-/** Wraps the decorated method. @throws the decorator's ConfigError when it stands on anything else */
+/**
+ * Wraps the decorated method.
+ *
+ * @throws the decorator's ConfigError when it stands on anything else, or on a route handler that answers by `@Res()` or
+ *   `@Next()`, where the interceptor may answer a call with a value
+ */
 export function wrapMethod(
   decorator: DecoratorKind,
   target: object,
@@ -34,6 +39,8 @@ export function wrapMethod(
   const name = methodName(target, key);
   if (!descriptor) throw withoutDescriptor(decorator, target, key);
   const original = requireMethod(decorator, name, target, descriptor);
+  const isOwnAnswer = answersItself(target.constructor, key);
+  if (isOwnAnswer && interceptor.mayAnswer !== undefined) throw unanswered(decorator, name, interceptor.mayAnswer);
   const returnsObservable = isObservableType(Reflect.getMetadata('design:returntype', target, key));
   if (returnsObservable && !interceptor.interceptObservable) {
     throw new decorator.ConfigError(
@@ -41,7 +48,13 @@ export function wrapMethod(
     );
   }
   const wrapper: Method = function (...args) {
-    const call = { instance: this, name, args, proceed: () => original.apply(this, args) };
+    const answerBy: MethodCall['answerBy'] = (react) => {
+      if (!isOwnAnswer) return react(args);
+      return ownAnswerBy(react, new OwnAnswer(target.constructor, key, args), () =>
+        unanswered(decorator, name, 'a call that a function answers without the response'),
+      );
+    };
+    const call = { instance: this, name, args, proceed: () => original.apply(this, args), answerBy };
     return returnsObservable ? interceptor.interceptObservable?.(call) : interceptor.interceptPromise(call);
   };
   // The wrapper inherits from the method, so that metadata of decorators below and other own properties are found on
@@ -62,23 +75,26 @@ export function noteBackend(
   if (backend !== undefined) noteNamedBackend(target, { place: `@${name} of ${methodName(target, key)}`, backend });
 }
 
-/**
- * Refuses a route handler that answers by `@Res()` or `@Next()` where a call may not run it: its request would never be
- * answered. `unanswered` names such a call.
- *
- * @throws the decorator's ConfigError
- */
-export function refuseOwnAnswers(
-  decorator: DecoratorKind,
-  target: object,
-  key: string | symbol,
-  unanswered: string,
-): void {
-  if (!answersItself(target.constructor, key)) return;
-  throw new decorator.ConfigError(
-    `@${decorator.name} stands on ${methodName(target, key)}, which answers by @Res() or @Next(), so that ${unanswered} ` +
-      'would never be answered; return the body, and set headers by @Res({ passthrough: true })',
+/** `call` names the calls of a handler with `@Res()` or `@Next()` that nobody would answer. */
+function unanswered({ name, ConfigError }: DecoratorKind, method: string, call: string): Error {
+  return new ConfigError(
+    `@${name} stands on ${method}, which answers by @Res() or @Next(), so that ${call} would never be answered; ` +
+      'return the body, and set headers by @Res({ passthrough: true })',
   );
+}
+
+/** Throws when the function has ended, or its promise has, and nothing was answered. */
+function ownAnswerBy(
+  react: (args: readonly unknown[]) => unknown,
+  answer: OwnAnswer,
+  notAnswered: () => Error,
+): unknown {
+  const answered = (value: unknown) => {
+    if (answer.isGiven) return value;
+    throw notAnswered();
+  };
+  const value = react(answer.args);
+  return value instanceof Promise ? value.then(answered) : answered(value);
 }
 
 /**

@@ -8,7 +8,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteLeadership } from '../wiring/start-checks.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
-import { methodName, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { methodName, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 
 const DECORATOR = { name: 'OnlyLeader', ConfigError: PrimitiveConfigError };
 
@@ -67,7 +67,6 @@ export function OnlyLeader(name: string, options: OnlyLeaderOptions = {}): Metho
   const candidate = { ...(lease !== undefined && { lease }), ...(backend !== undefined && { backend }) };
   const interceptor = new OnlyLeaderInterceptor(name, candidate, elsewhere);
   return (target, propertyKey, descriptor) => {
-    if (elsewhere === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LEADERS);
     noteLeadership(target, { name, place: methodName(target, propertyKey), options: candidate });
@@ -81,6 +80,10 @@ class OnlyLeaderInterceptor implements MethodInterceptor {
     private readonly options: CandidateOptions,
     private readonly elsewhere: Elsewhere,
   ) {}
+
+  get mayAnswer(): string | undefined {
+    return this.elsewhere === 'skip' ? 'a skipped call' : undefined;
+  }
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const candidacy = serviceOf(LEADERS, call).candidacyFor(this.name, this.options);

@@ -14,7 +14,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 import type { Inferred, HoldableMethod } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
@@ -67,7 +67,6 @@ export function RateLimit(key: string | ((...args: never[]) => string), given: R
   rateLimitSettings(limits);
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
   return (target, propertyKey, descriptor) => {
-    if (onLimit === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
     const named = fixedOptions(withTemplate(limits, templateNamed(key, target, propertyKey)));
     const interceptor = new RateLimitInterceptor(keyOf, named, onLimit);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
@@ -84,11 +83,15 @@ class RateLimitInterceptor implements MethodInterceptor {
     private readonly onLimit: OnLimit,
   ) {}
 
+  get mayAnswer(): string | undefined {
+    return this.onLimit === 'skip' ? 'a skipped call' : undefined;
+  }
+
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const limited = await this.take(call);
     if (!limited) return this.result(call);
     if (this.onLimit === 'throw') throw limited.error;
-    return this.onLimit === 'skip' ? undefined : this.onLimit(limited);
+    return this.onLimit === 'skip' ? undefined : this.reaction(call, this.onLimit, limited);
   }
 
   interceptObservable(call: MethodCall): Observable<unknown> {
@@ -97,10 +100,14 @@ class RateLimitInterceptor implements MethodInterceptor {
         if (!limited) return call.proceed() as Observable<unknown>;
         if (this.onLimit === 'throw') throw limited.error;
         if (this.onLimit === 'skip') return EMPTY;
-        const value = this.onLimit(limited);
+        const value = this.reaction(call, this.onLimit, limited);
         return isObservable(value) ? value : of(value);
       }),
     );
+  }
+
+  private reaction(call: MethodCall, react: Exclude<OnLimit, string>, limited: LimitedCall): unknown {
+    return call.answerBy((args) => react({ ...limited, args }));
   }
 
   private async result(call: MethodCall): Promise<unknown> {

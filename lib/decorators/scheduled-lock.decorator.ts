@@ -5,7 +5,7 @@ import { JOBS, serviceOf, type MethodCall, type MethodInterceptor } from '../wir
 import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod } from './method-wrapping.js';
+import { noteBackend, wrapMethod } from './method-wrapping.js';
 
 const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
 
@@ -28,7 +28,6 @@ export function ScheduledLock<const Name extends string>(
   scheduleOf(name, options);
   const interceptor = new ScheduledLockInterceptor(name, withTemplate(options, name));
   return (target, propertyKey, descriptor) => {
-    refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, JOBS);
     noteBackend(DECORATOR, target, propertyKey, options.backend);
@@ -37,6 +36,8 @@ export function ScheduledLock<const Name extends string>(
 
 /** Runs the method where the name of the job is free, and resolves to `undefined` elsewhere. */
 class ScheduledLockInterceptor implements MethodInterceptor {
+  readonly mayAnswer = 'a skipped call';
+
   constructor(
     private readonly name: string,
     private readonly options: ScheduleOptions,

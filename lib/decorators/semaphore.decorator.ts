@@ -8,7 +8,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
-import { noteBackend, refuseOwnAnswers, wrapMethod, type MethodDecoration } from './method-wrapping.js';
+import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 import type { Inferred } from './method.types.js';
 
 const DECORATOR = { name: 'Semaphore', ConfigError: PrimitiveConfigError };
@@ -61,7 +61,6 @@ export function Semaphore(
   semaphoreSettings(semaphore);
   const keyOf = singleKeyFunction(key, PrimitiveKeyError);
   return (target, propertyKey, descriptor) => {
-    if (onBusy === 'skip') refuseOwnAnswers(DECORATOR, target, propertyKey, 'a skipped call');
     const named = fixedOptions(withTemplate(semaphore, templateNamed(key, target, propertyKey)));
     const interceptor = new SemaphoreInterceptor(keyOf, named, onBusy);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);

@@ -21,6 +21,13 @@ export const INTERNAL = { status: 500, publicMessage: 'Internal server error' } 
 const OF_NEST = ['options', 'response', 'status', 'cause', 'errorCode'];
 const NOT_SHOWN = { enumerable: false };
 
+const ANSWERED_WITH = new WeakMap<object, HttpError<string>>();
+
+/** The error that is answered with this body, by the filter of Nest. */
+export function errorAnsweredWith(body: unknown): HttpError<string> | undefined {
+  return typeof body === 'object' && body !== null ? ANSWERED_WITH.get(body) : undefined;
+}
+
 /**
  * The base of the errors of locks and cache. An `HttpException`, because Nest 11, Nest 12 and the catch-all filters of
  * applications all answer an `HttpException` with its own status.
@@ -33,11 +40,9 @@ export abstract class HttpError<Code extends string> extends HttpException {
 
   /** @internal */
   protected constructor({ code, status, publicMessage, message, keys, cause }: HttpErrorDetails<Code>) {
-    super(
-      { statusCode: status, error: STATUS_CODES[status], message: publicMessage, code },
-      status,
-      cause === undefined ? {} : { cause },
-    );
+    const body = { statusCode: status, error: STATUS_CODES[status], message: publicMessage, code };
+    super(body, status, cause === undefined ? {} : { cause });
+    ANSWERED_WITH.set(body, this);
     this.code = code;
     this.keys = keys;
     this.message = message;

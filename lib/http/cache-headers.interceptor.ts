@@ -6,7 +6,7 @@ import fresh from 'fresh';
 import { map, Observable, takeLast } from 'rxjs';
 import { ReadReport, withReadReport } from '../cache/read/read-report.js';
 import { streamKindOf } from '../cache/values/unkept-classes.js';
-import { isSent, type HttpResponse } from './http-response.js';
+import { isSent, type HttpResponse, whenHeadIsSent } from './http-response.js';
 
 /** Which headers describe the cache in a handler's response. */
 export interface CacheHeadersOptions {
@@ -71,20 +71,34 @@ export class CacheHeadersInterceptor implements NestInterceptor {
     const response = context.switchToHttp().getResponse<HttpResponse>();
     if (outcome === undefined || body === response || streamKindOf(body) || isSent(response)) return body;
     if (response.statusCode >= 400) return body;
-    if (this.xCache) response.header('X-Cache', outcome.toUpperCase());
+    const set: string[] = [];
+    // An interceptor above may yet make a failure of it, and so may a body that is no JSON.
+    whenHeadIsSent(response, (head) => {
+      if (head.status >= 400) for (const name of set) head.remove(name);
+    });
+    const describe = (name: string, value: string) => {
+      set.push(name);
+      response.header(name, value);
+    };
+    if (this.xCache) describe('X-Cache', outcome.toUpperCase());
     if (this.cacheControl !== false && response.getHeader('Cache-Control') === undefined) {
       const told = this.cacheControl === true ? `private, max-age=${Math.floor(remaining / 1_000)}` : this.cacheControl;
-      response.header('Cache-Control', told);
+      describe('Cache-Control', told);
     }
-    return this.etag && isBodyAsSent(context, body) ? this.answerUnlessFresh(context, response, body) : body;
+    return this.etag && isBodyAsSent(context, body) ? this.answerUnlessFresh(context, response, body, describe) : body;
   }
 
-  private answerUnlessFresh(context: ExecutionContext, response: HttpResponse, body: unknown): unknown {
+  private answerUnlessFresh(
+    context: ExecutionContext,
+    response: HttpResponse,
+    body: unknown,
+    describe: (name: string, value: string) => void,
+  ): unknown {
     const { headers } = context.switchToHttp().getRequest<HttpRequest>();
     const present = response.getHeader('ETag');
     const text = typeof body === 'string' ? body : JSON.stringify(body);
     const tag = typeof present === 'string' ? present : etag(text, { weak: true });
-    response.header('ETag', tag);
+    describe('ETag', tag);
     if (response.statusCode >= 300 || !fresh(headers, { etag: tag })) return body;
     response.status(304);
     return undefined;

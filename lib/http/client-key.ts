@@ -1,4 +1,4 @@
-import { isIPv6 } from 'node:net';
+import { isIPv4, isIPv6 } from 'node:net';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { hashKey } from '../keys/hash-key.js';
 
@@ -17,7 +17,8 @@ export interface LimitedRequest {
 /**
  * What tells clients apart: their address (`'ip'`), a header (`'header:x-api-key'`), a property of `request.user`
  * (`'user:id'`), or a function of the request. A request without such a header, property or result counts by its
- * address; one with an object or a promise there is refused with `PrimitiveConfigError`.
+ * address; one with an object or a promise there is refused with `PrimitiveConfigError`. A header is kept as a digest;
+ * what a property or a function gives stands in names at the store, in events and in the log: give no secret.
  */
 export type ClientKey =
   'ip' | `header:${string}` | `user:${string}` | ((request: LimitedRequest) => string | undefined);
@@ -26,14 +27,14 @@ export type ClientKey =
 export function clientOf(request: LimitedRequest, key: ClientKey): string {
   if (typeof key === 'function') return partOf('key', key(request)) ?? addressOf(request);
   const [kind, name = ''] = key.split(/:(.*)/s, 2);
-  if (kind === 'header') return partOf(key, request.headers[name.toLowerCase()]) ?? addressOf(request);
+  if (kind === 'header') return partOf(key, request.headers[name.toLowerCase()], secret) ?? addressOf(request);
   if (kind === 'user')
     return partOf(key, (request.user as Record<string, unknown> | undefined)?.[name]) ?? addressOf(request);
   return addressOf(request);
 }
 
 /** @throws PrimitiveConfigError for what is no text, such as an ObjectId: clients would count by address in silence */
-function partOf(kind: string, value: unknown): string | undefined {
+function partOf(kind: string, value: unknown, label = shortened): string | undefined {
   const text = typeof value === 'number' || typeof value === 'bigint' ? String(value) : value;
   if (text === undefined || text === null || text === '') return undefined;
   if (typeof text !== 'string') {
@@ -42,8 +43,17 @@ function partOf(kind: string, value: unknown): string | undefined {
         'give a function such as (request) => String(request.user._id)',
     );
   }
-  // The client chooses the header: it must not choose how much memory its key takes.
-  return `${kind}=${text.length > LONGEST ? hashKey(text.toWellFormed()) : text.toWellFormed()}`;
+  return `${kind}=${label(text.toWellFormed())}`;
+}
+
+/** A client may choose the text: it must not choose how much memory its key takes. */
+function shortened(text: string): string {
+  return text.length > LONGEST ? hashKey(text) : text;
+}
+
+/** What proves who a client is must not stand in names at the store, in events and in the log. */
+function secret(text: string): string {
+  return `#${hashKey(text).slice(0, 32)}`;
 }
 
 function kindOf(value: unknown): string {
@@ -51,26 +61,41 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }
 
+/** All requests whose address is none are one client: the text may be any that a client has sent. */
+export const INVALID_ADDRESS = 'ip=invalid';
+
 /**
- * A network of IPv6 counts as one client (its first 64 bits): a single host may use any address of it.
+ * The client with the address of the request, whether with a port, in brackets or not. A network of IPv6 counts as one
+ * client (its first 64 bits): a single host may use any address of it.
  */
-function addressOf({ ip = '' }: LimitedRequest): string {
-  // A proxy may be trusted to tell addresses, and yet pass on any text that the client sent.
-  const address = ip.replace(/%.*$/s, '').replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/i, '');
-  const part = partOf('ip', isIPv6(address) ? networkOf(address) : address);
-  if (part === undefined) {
+export function addressOf({ ip = '' }: LimitedRequest): string {
+  if (ip === '') {
     throw new PrimitiveConfigError(
       'The request has no address (request.ip), so that its client cannot be limited; give a "key" of another kind',
     );
   }
-  return part;
+  const text = ip.trim().replace(/^"(.*)"$/s, '$1');
+  const [, inBrackets, v4] = /^\[([^[\]]*)\](?::\d*)?$|^([\d.]+):\d*$/s.exec(text) ?? [];
+  const address = (inBrackets ?? v4 ?? text).replace(/%.*$/s, '');
+  if (isIPv4(address)) return `ip=${address}`;
+  return isIPv6(address) ? `ip=${networkOf(address)}` : INVALID_ADDRESS;
 }
 
+/** IPv4 in IPv6: mapped (RFC 4291), or behind a translator (RFC 6052). */
+const EMBEDDING = /^(?:0:0:0:0:0:ffff|64:ff9b:0:0:0:0)$/;
+
 function networkOf(address: string): string {
+  const groups = groupsOf(address);
+  if (!EMBEDDING.test(groups.slice(0, 6).join(':'))) return `${groups.slice(0, 4).join(':')}::/64`;
+  const [high = 0, low = 0] = groups.slice(6).map((group) => Number.parseInt(group, 16));
+  return [high >> 8, high & 0xff, low >> 8, low & 0xff].join('.');
+}
+
+/** Its eight groups, as the parser of URLs writes them: in lower case, without leading zeros. */
+function groupsOf(address: string): string[] {
   const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
   const first = head === '' ? [] : head.split(':');
-  if (tail === undefined) return `${first.slice(0, 4).join(':')}::/64`;
+  if (tail === undefined) return first;
   const last = tail === '' ? [] : tail.split(':');
-  const groups = [...first, ...Array.from({ length: 8 - first.length - last.length }, () => '0'), ...last];
-  return `${groups.slice(0, 4).join(':')}::/64`;
+  return [...first, ...Array.from({ length: 8 - first.length - last.length }, () => '0'), ...last];
 }

@@ -1,10 +1,5 @@
-import {
-  RESPONSE_PASSTHROUGH_METADATA,
-  ROUTE_ARGS_METADATA,
-  HOST_METADATA,
-  PATH_METADATA,
-  VERSION_METADATA,
-} from '@nestjs/common/constants.js';
+import type { ServerResponse } from 'node:http';
+import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 
 /** What the library has to know of a response and of the handler that answers: on Express and Fastify alike. */
@@ -44,31 +39,76 @@ export function answersItself(controller: object, handler: string | symbol): boo
   return Object.keys(parameters).some((key) => TAKES_RESPONSE.test(key));
 }
 
-type Place = object & { readonly name: string };
+/** They begin an answer, and may send it later: a Fastify reply when its hooks have run, Express when a file is read. */
+const SENDING = ['send', 'sendFile', 'render', 'view'];
 
-/**
- * Where the requests of a controller come from beside their path: its host, and the version of controller and handler.
- * `undefined` for a handler that its path alone determines.
- */
-export function hostAndVersion(controller: Place, handler: Place): string | undefined {
-  const parts = [metadata(HOST_METADATA, controller), version(handler) ?? version(controller)];
-  return parts.some((part) => part !== undefined) ? parts.map((part) => part ?? '').join('|') : undefined;
+/** What a function does in the place of a handler that answers by `@Res()` or `@Next()`. */
+export class OwnAnswer {
+  /** The arguments of the handler, for the function. */
+  readonly args: readonly unknown[];
+  private begun = false;
+  private readonly response: HttpResponse | undefined;
+
+  constructor(controller: object, handler: string | symbol, args: readonly unknown[]) {
+    const given = [...args];
+    const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;
+    for (const key of Object.keys(parameters)) {
+      const [type, index] = key.split(':').map(Number) as [number, number];
+      const value = args[index];
+      if (type === (RouteParamtypes.RESPONSE as number)) this.response = value as HttpResponse;
+      if (type === (RouteParamtypes.NEXT as number)) given[index] = this.noting(value);
+    }
+    this.args = given;
+    for (const method of this.response ? SENDING : []) {
+      const sending: unknown = Reflect.get(this.response as object, method);
+      if (typeof sending !== 'function') continue;
+      Object.defineProperty(this.response, method, { configurable: true, writable: true, value: this.noting(sending) });
+    }
+  }
+
+  /** Whether the request is being answered, or was left to the next handler. */
+  get isGiven(): boolean {
+    return this.begun || (this.response !== undefined && isSent(this.response));
+  }
+
+  private noting(called: unknown): unknown {
+    if (typeof called !== 'function') return called;
+    const note = (): void => void (this.begun = true);
+    return function (this: unknown, ...args: unknown[]): unknown {
+      note();
+      return Reflect.apply(called, this, args);
+    };
+  }
 }
 
-/** The place of a controller or of one of its handlers: two controllers may have classes of one name. */
-export function placeOf(controller: Place, handler?: Place): string {
-  const path = metadata(PATH_METADATA, controller);
-  const parts = [path, hostAndVersion(controller, handler ?? controller)].filter((part) => part !== undefined);
-  return [handler ? `${controller.name}.${handler.name}` : controller.name, ...parts].join('@');
+/** The response of Node below it: that of Fastify is a reply. */
+export function rawOf(response: HttpResponse): ServerResponse {
+  return (response as HttpResponse & { readonly raw?: ServerResponse }).raw ?? (response as unknown as ServerResponse);
 }
 
-function version(target: Place): string | undefined {
-  return metadata(VERSION_METADATA, target);
+/** The head of an answer, just before it is sent. */
+export interface AnswerHead {
+  readonly status: number;
+  remove(header: string): void;
 }
 
-/** Text, a list of texts, a pattern or a symbol. */
-function metadata(key: string, target: Place): string | undefined {
-  const value: unknown = Reflect.getMetadata(key, target);
-  if (value === undefined) return undefined;
-  return (Array.isArray(value) ? value : [value]).map(String).join(',');
+/** Calls it when the answer is sent, by whomever, and what it is to be is known. */
+export function whenHeadIsSent(response: HttpResponse, tell: (head: AnswerHead) => void): void {
+  const raw = rawOf(response);
+  const given = Reflect.get(raw, 'writeHead') as (this: ServerResponse, ...args: unknown[]) => ServerResponse;
+  const writeHead = function (this: ServerResponse, status: number, ...rest: unknown[]) {
+    const remove = (header: string) => {
+      raw.removeHeader(header);
+      // Fastify gives its headers here.
+      for (const headers of rest) {
+        if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) continue;
+        for (const name of Object.keys(headers)) {
+          if (name.toLowerCase() === header.toLowerCase()) Reflect.deleteProperty(headers, name);
+        }
+      }
+    };
+    if (!raw.headersSent) tell({ status, remove });
+    return given.call(this, status, ...rest);
+  };
+  Object.defineProperty(raw, 'writeHead', { configurable: true, writable: true, value: writeHead });
 }

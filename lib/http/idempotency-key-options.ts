@@ -1,6 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { HttpException } from '@nestjs/common';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { HttpError } from '../errors/http-error.js';
+import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { callable, instance, trueOrFalse } from '../options/checks.js';
 import { primitiveOption } from '../options/option-checks.js';
 import {
@@ -39,7 +41,8 @@ export interface IdempotencyKeyOptions extends Omit<IdempotencyOptions, 'seriali
   headers?: readonly string[];
   /**
    * What makes the request, besides its path: data of which a digest is compared.
-   * @default the query of the URL, and the parsed body
+   * @default the query of the URL, the media type and the parsed body; a body that no parser has read is refused, with
+   * `PrimitiveConfigError`, before the handler runs
    */
   fingerprint?: OfRequest<unknown>;
   /** As in `IdempotencyOptions`. @default 'throw': 409 with `Retry-After` */
@@ -100,9 +103,40 @@ export function idempotencyKeyRules(options: IdempotencyKeyOptions): Idempotency
   };
 }
 
-function queryAndBody({ originalUrl, body }: IdempotentRequest): unknown {
-  return { query: /\?.*$/s.exec(originalUrl)?.[0], body };
+function queryAndBody(request: IdempotentRequest): unknown {
+  const query = /\?.*$/s.exec(request.originalUrl)?.[0];
+  const type = mediaType(request.headers);
+  if (!hasBody(request.headers)) return { query, body: request.body };
+  const { rawBody } = request as IdempotentRequest & { readonly rawBody?: unknown };
+  if (!isUnread(request.body, type)) return { query, type, body: request.body };
+  // Of the option `rawBody` of Nest.
+  if (rawBody instanceof Uint8Array && rawBody.length > 0) return { query, type, rawBody };
+  throw new PrimitiveConfigError(
+    `The body of a request with an Idempotency-Key (${type ?? 'without a Content-Type'}) was read by no parser, so that ` +
+      'a repeat cannot be told from another request; give idempotencyKey a "fingerprint", such as of the header ' +
+      'Content-Digest, or the application a parser for it',
+  );
 }
+
+/** Without parameters: the boundary of a form is another one each time. */
+function mediaType({ 'content-type': type }: IncomingHttpHeaders): string | undefined {
+  return type?.split(';', 1)[0]?.trim().toLowerCase();
+}
+
+function hasBody(headers: IncomingHttpHeaders): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
+/** Whether no parser has made the body. Express may leave an empty object, which JSON and forms can be as well. */
+function isUnread(body: unknown, type: string | undefined): boolean {
+  if (body === undefined || body === null) return type === undefined || body === undefined || !IS_JSON.test(type);
+  if (typeof body !== 'object' || body instanceof Uint8Array) return false;
+  if (streamKindOf(body)) return true;
+  if (IS_JSON.test(type ?? '') || type === 'application/x-www-form-urlencoded') return false;
+  return !Array.isArray(body) && Object.keys(body).length === 0;
+}
+
+const IS_JSON = /[/+]json$/;
 
 /** Whether the answer is final: the client would get it again. */
 function isFinal(error: unknown): boolean {

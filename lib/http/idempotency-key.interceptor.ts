@@ -1,20 +1,25 @@
 import {
   Inject,
   mixin,
+  Optional,
   type CallHandler,
   type ExecutionContext,
   type NestInterceptor,
   type Type,
 } from '@nestjs/common';
+import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { SSE_METADATA } from '@nestjs/common/constants.js';
 import { defer, lastValueFrom, type Observable } from 'rxjs';
 import { streamKindOf } from '../cache/values/unkept-classes.js';
-import { HttpError } from '../errors/http-error.js';
+import { HttpError, logOnce } from '../errors/http-error.js';
 import { IdempotencyHeaderError } from '../errors/idempotency-errors.js';
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
-import { encodeKeyPart, whyNotAKeyPart } from '../keys/key-part.js';
+import { whyNotAKeyPart } from '../keys/key-part.js';
+import { NothingDone } from '../primitives/idempotency/idempotent-call.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
-import { answersItself, isSent, hostAndVersion, type HttpResponse } from './http-response.js';
+import { handlerName, httpName, pathOf, requireApplication, routeOfRequest } from './derived-names.js';
+import { HandlerRun, type HandlerEnd, watchHandlers } from './handler-run.js';
+import { answersItself, type HttpResponse } from './http-response.js';
 import {
   idempotencyKeyRules,
   type IdempotencyKeyOptions,
@@ -27,6 +32,7 @@ import {
   keptResponse,
   markAsRepeated,
   repeatResponse,
+  responseOf,
   type KeptResponse,
 } from './kept-response.js';
 
@@ -45,8 +51,14 @@ export function idempotencyKey(options: IdempotencyKeyOptions): Type<NestInterce
   const rules = idempotencyKeyRules(options);
 
   class Configured extends IdempotencyKeyInterceptor {
-    constructor(@Inject(IdempotencyService) service: IdempotencyService) {
-      super(service, rules);
+    constructor(
+      @Inject(IdempotencyService) service: IdempotencyService,
+      @Optional() @Inject(ModulesContainer) modules?: ModulesContainer,
+      @Optional() @Inject(ApplicationConfig) config?: ApplicationConfig,
+    ) {
+      super(service, rules, config);
+      requireApplication(service.backends, 'idempotencyKey');
+      if (modules) watchHandlers(modules);
     }
   }
   return mixin(Configured);
@@ -59,6 +71,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
   constructor(
     private readonly service: IdempotencyService,
     private readonly rules: IdempotencyKeyRules,
+    private readonly config: ApplicationConfig | undefined,
   ) {}
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
@@ -78,30 +91,73 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const around = this.service.current()?.key;
     if (around !== undefined && around === KEYS.get(request)) return bodyOf(next);
     KEYS.set(request, key);
-    if (answersItself(context.getClass(), context.getHandler().name)) {
+    if (answersItself(context.getClass(), handlerName(context.getClass(), context.getHandler()))) {
       throw notKept(context, 'did not run: it answers by @Res() or @Next()');
     }
-    const { headers, fingerprint, run } = this.rules;
+    const { fingerprint, run } = this.rules;
     // Kept results have a digest of this form.
     const identity = [pathOf(request), fingerprint(request)].filter((part) => part !== undefined);
-    const before = headersOf(response);
-    let ran = false;
-    try {
-      const answer = await this.service.run(key, { ...run, fingerprint: identity }, async () => {
+    const handlerRun = new HandlerRun(context.getHandler(), response);
+    return new Promise((resolve, reject) => {
+      const answer = new EarlyAnswer(resolve, reject);
+      let ran = false;
+      const attempt = () => {
         ran = true;
-        const body = await bodyOf(next);
-        if (isSent(response)) throw answered(context);
-        // What is no data stands for itself, so that the service refuses it.
-        if (streamKindOf(body) || typeof body === 'function') return body as KeptResponse;
-        return keptResponse(response, headers ?? headersSince(before, response), body);
-      });
-      if (!ran) repeatResponse(response, answer);
-      return answer.body;
-    } catch (error) {
-      // A kept error has no class of this library.
-      if (!ran && !(error instanceof HttpError)) markAsRepeated(response);
-      throw error;
-    }
+        return handlerRun.around(() => this.attempt(context, handlerRun, next, answer));
+      };
+      this.service.run(key, { ...run, fingerprint: identity }, attempt).then(
+        (kept) => {
+          if (!ran) repeatResponse(response, kept);
+          resolve(kept.body);
+        },
+        (error: unknown) => {
+          // A kept error has no class of this library.
+          if (!ran && !(error instanceof HttpError)) markAsRepeated(response);
+          // Nobody else tells of it once the answer is out.
+          const isOut = answer.given || handlerRun.isForeign;
+          if (isOut && error instanceof HttpError) logOnce(this.service.backends.logger, error);
+          reject(error);
+        },
+      );
+    });
+  }
+
+  /**
+   * What is kept of the run. It lasts until the handler itself has ended; where interceptors below answer before that,
+   * their answer goes out at once, and the value of the handler is kept.
+   */
+  private async attempt(
+    context: ExecutionContext,
+    run: HandlerRun,
+    next: CallHandler,
+    answer: EarlyAnswer,
+  ): Promise<KeptResponse> {
+    const before = headersOf(context.switchToHttp().getResponse<HttpResponse>());
+    const told = await endOf(bodyOf(next));
+    // The service takes it for what it is.
+    if (!run.begun) return new NothingDone(() => ({ body: outcomeOf(told) })) as unknown as KeptResponse;
+    if (!run.goesOn) return this.kept(context, run, before, outcomeOf(told));
+    answer.give(told);
+    run.leave();
+    const end = await run.ended;
+    // The Observable of the handler was left before its end.
+    return this.kept(context, run, before, outcomeOf(end === 'unsubscribed' ? told : end), true);
+  }
+
+  private kept(
+    context: ExecutionContext,
+    run: HandlerRun,
+    before: ReadonlyMap<string, string>,
+    body: unknown,
+    isApart = false,
+  ): KeptResponse {
+    const response = context.switchToHttp().getResponse<HttpResponse>();
+    if (!isApart && run.hasAnswered) throw answered(context);
+    // What is no data stands for itself, so that the service refuses it.
+    if (streamKindOf(body) || typeof body === 'function') return body as KeptResponse;
+    const { headers } = this.rules;
+    if (isApart || run.isForeign) return responseOf(run.given, headers, body);
+    return keptResponse(response, headers ?? headersSince(before, response), body);
   }
 
   private keyOf(context: ExecutionContext, header: string): string {
@@ -109,11 +165,39 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const scope = this.rules.scope(request);
     const why = whyNotAKeyPart(scope);
     if (why) throw new PrimitiveKeyError(`Option "scope" returned ${why}; return text that identifies the client`);
-    const elsewhere = hostAndVersion(context.getClass(), context.getHandler());
-    const route = elsewhere === undefined ? routeOf(request) : `${routeOf(request)}|${elsewhere}`;
-    const parts = [String(scope), request.method, route, header];
-    return `http:${parts.map(encodeKeyPart).join(':')}`;
+    const route = routeOfRequest(request, context.getClass(), context.getHandler(), this.config?.getVersioning());
+    return httpName(this.service.backends, [String(scope), request.method, route, header]);
   }
+}
+
+/** An answer that goes out before the attempt has ended. */
+class EarlyAnswer {
+  given = false;
+
+  constructor(
+    private readonly resolve: (body: unknown) => void,
+    private readonly reject: (error: unknown) => void,
+  ) {}
+
+  give(end: End): void {
+    this.given = true;
+    if ('error' in end) this.reject(end.error);
+    else this.resolve(end.value);
+  }
+}
+
+type End = Exclude<HandlerEnd, string>;
+
+function endOf(result: Promise<unknown>): Promise<End> {
+  return result.then(
+    (value) => ({ value }),
+    (error: unknown) => ({ error }),
+  );
+}
+
+function outcomeOf(end: End): unknown {
+  if ('error' in end) throw end.error;
+  return end.value;
 }
 
 /** A redirect, for instance: the headers of such an answer, without its body, would make no answer. */
@@ -123,7 +207,7 @@ function answered(context: ExecutionContext): PrimitiveConfigError {
 
 function notKept(context: ExecutionContext, why: string): PrimitiveConfigError {
   return new PrimitiveConfigError(
-    `${context.getClass().name}.${context.getHandler().name} ${why}, so that idempotencyKey cannot keep its answer; ` +
+    `${context.getClass().name}.${handlerName(context.getClass(), context.getHandler())} ${why}, so that idempotencyKey cannot keep its answer; ` +
       'return the body, and set headers by @Res({ passthrough: true })',
   );
 }
@@ -131,20 +215,6 @@ function notKept(context: ExecutionContext, why: string): PrimitiveConfigError {
 /** Nest answers with the last value of a handler's Observable. */
 function bodyOf(next: CallHandler): Promise<unknown> {
   return lastValueFrom(next.handle(), { defaultValue: undefined });
-}
-
-/** The route in Express or Fastify, such as `/orders/:id`; else the path. */
-function routeOf(request: IdempotentRequest): string {
-  const { route, routeOptions } = request as IdempotentRequest & {
-    route?: { path?: unknown };
-    routeOptions?: { url?: unknown };
-  };
-  const path = route?.path ?? routeOptions?.url;
-  return typeof path === 'string' ? path : pathOf(request);
-}
-
-function pathOf({ originalUrl }: IdempotentRequest): string {
-  return originalUrl.replace(/\?.*$/s, '');
 }
 
 const HEADER = 'idempotency-key';

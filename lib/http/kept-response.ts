@@ -1,5 +1,5 @@
-import { typedSerializer, type CacheSerializer } from '../cache/values/serializers.js';
-import type { HttpResponse } from './http-response.js';
+import { type CacheSerializer, typedSerializer } from '../cache/values/serializers.js';
+import { isSent, whenHeadIsSent, type HttpResponse } from './http-response.js';
 
 /** What is kept of an answer. */
 export interface KeptResponse {
@@ -14,6 +14,8 @@ type StoredBody = { readonly json: string } | { readonly written: unknown } | { 
 type StoredResponse = Omit<KeptResponse, 'body'> & StoredBody;
 
 const typed = typedSerializer();
+
+const REPLAYED = 'Idempotent-Replayed';
 
 /** They belong to one answer on one connection: the server sets them anew. */
 const OF_THE_CONNECTION = new Set([
@@ -74,16 +76,35 @@ export function keptResponse(response: HttpResponse, names: readonly string[], b
   return { status: response.statusCode, headers, body };
 }
 
-/** Sets status and headers again. The caller sends the body. */
+/** The same of what a handler has given where somebody else has answered, so that the response shows theirs. */
+export function responseOf(
+  { status, headers: given }: { readonly status: number; readonly headers: ReadonlyMap<string, string | string[]> },
+  names: readonly string[] | undefined,
+  body: unknown,
+): KeptResponse {
+  const chosen = names && new Set(names.map((name) => name.toLowerCase()));
+  const headers = [...given].filter(
+    ([name]) => !OF_THE_CONNECTION.has(name) && (chosen ? chosen.has(name) : name !== 'set-cookie'),
+  );
+  return { status, headers: Object.fromEntries(headers), body };
+}
+
+/** Sets status and headers again. The caller sends the body. An interceptor above may yet make a failure of it. */
 export function repeatResponse(response: HttpResponse, { status, headers }: KeptResponse): void {
+  if (isSent(response)) return;
   response.status(status);
   for (const [name, value] of Object.entries(headers)) response.header(name, value);
   markAsRepeated(response);
+  if (status >= 400) return;
+  whenHeadIsSent(response, (head) => {
+    if (head.status < 400) return;
+    for (const name of [...Object.keys(headers), REPLAYED]) head.remove(name);
+  });
 }
 
 /** Tells the client that the answer is a repeated one, as Stripe does. */
 export function markAsRepeated(response: HttpResponse): void {
-  response.header('Idempotent-Replayed', 'true');
+  if (!isSent(response)) response.header(REPLAYED, 'true');
 }
 
 function storedBody(body: unknown): StoredBody {

@@ -1,7 +1,14 @@
-import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
+import {
+  Inject,
+  Injectable,
+  type CallHandler,
+  type ExecutionContext,
+  type NestInterceptor,
+  type OnApplicationBootstrap,
+} from '@nestjs/common';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, type Observable } from 'rxjs';
-import { HttpError, logOnce } from '../errors/http-error.js';
+import { errorAnsweredWith, HttpError, logOnce } from '../errors/http-error.js';
 import { LockTimeoutError } from '../errors/lock-errors.js';
 import { PrimitiveError } from '../errors/primitive-errors.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
@@ -16,28 +23,46 @@ const LONGEST_RETRY_AFTER = 30;
  * An interceptor rather than a filter: it does not replace the application's own filter, which still answers the error.
  */
 @Injectable()
-export class LockErrorInterceptor implements NestInterceptor {
+export class LockErrorInterceptor implements NestInterceptor, OnApplicationBootstrap {
   constructor(
     @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
     @Inject(LockBackends) private readonly backends: LockBackends,
   ) {}
 
+  /**
+   * Guards and middleware run before interceptors. Their errors are known where the filter of Nest answers them. Another
+   * filter answers in its own way: then what this interceptor does in handlers remains.
+   */
+  onApplicationBootstrap(): void {
+    // An application context has no adapter.
+    const adapter = this.host.httpAdapter as HttpAdapterHost['httpAdapter'] | undefined;
+    if (typeof adapter?.reply !== 'function') return;
+    const reply = adapter.reply.bind(adapter);
+    adapter.reply = (response: unknown, body: unknown, status?: number) => {
+      const error = errorAnsweredWith(body);
+      if (error) this.tell(error, response);
+      return reply(response, body, status);
+    };
+  }
+
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
     return next.handle().pipe(
       catchError((error: unknown) => {
-        if (error instanceof HttpError && error.statusCode >= 500) logOnce(this.backends.logger, error);
-        const seconds = retryAfter(error);
-        if (seconds !== undefined && context.getType() === 'http') this.sayWhenToRetry(context, seconds);
+        const response: unknown = context.getType() === 'http' ? context.switchToHttp().getResponse() : undefined;
+        if (error instanceof HttpError) this.tell(error, response);
         throw error;
       }),
     );
   }
 
-  private sayWhenToRetry(context: ExecutionContext, seconds: number): void {
+  private tell(error: HttpError<string>, response: unknown): void {
+    if (error.statusCode >= 500) logOnce(this.backends.logger, error);
+    const seconds = retryAfter(error);
     const adapter = this.host.httpAdapter;
-    const response: unknown = context.switchToHttp().getResponse();
-    if (adapter.isHeadersSent(response)) return;
-    adapter.setHeader(response, 'Retry-After', String(seconds));
+    if (seconds === undefined || response === undefined || adapter.isHeadersSent(response)) return;
+    if (adapter.getHeader?.(response, 'Retry-After') === undefined) {
+      adapter.setHeader(response, 'Retry-After', String(seconds));
+    }
   }
 }
 

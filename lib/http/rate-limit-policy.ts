@@ -15,6 +15,13 @@ export type RateLimitPolicyOptions = RateLimitOptions & {
   name?: string;
   /** What tells clients apart. @default 'ip' */
   key?: ClientKey;
+  /**
+   * With `key: 'header:...'`, which any client can invent: how many requests of one address are allowed in `per`,
+   * whatever their headers say. `false` where the header was checked before the guard runs. Of several limits, this is
+   * for the first, and the others grow as it does.
+   * @default ten times the limit
+   */
+  perAddress?: number | false;
   /** Requests for which it answers `true` are not counted. @default none */
   skip?: (context: ExecutionContext) => boolean | Promise<boolean>;
   /** Whether to send `RateLimit` and `RateLimit-Policy`. `Retry-After` is always sent with a 429. @default true */
@@ -28,34 +35,61 @@ export interface RateLimitPolicySettings {
   readonly skip: ((context: ExecutionContext) => boolean | Promise<boolean>) | undefined;
   readonly headers: boolean;
   readonly limits: RateLimitOptions;
+  /** The limits of one address, where clients may invent what tells them apart. */
+  readonly ofAddress: RateLimitOptions | undefined;
 }
 
-type Own = Omit<RateLimitPolicySettings, 'limits'>;
+type Own = Omit<RateLimitPolicySettings, 'limits' | 'ofAddress'> & { readonly perAddress: number | false | undefined };
 
 const setting = settingOf<Own>();
 const POLICY = new OptionTable<Pick<RateLimitPolicyOptions, keyof Own>, Own>(
   primitiveOption,
   'rate limit option',
   '',
-  { name: undefined, key: 'ip', skip: undefined, headers: true },
+  { name: undefined, key: 'ip', skip: undefined, headers: true, perAddress: undefined },
   {
     name: setting('name', instance(isPolicyName, 'a name of printable ASCII characters')),
     key: setting('key', instance(isClientKey, "'ip', 'header:<name>', 'user:<property>' or a function of the request")),
     skip: setting('skip', callable<NonNullable<Own['skip']>>()),
     headers: setting('headers', trueOrFalse),
+    perAddress: setting('perAddress', instance(isPerAddress, 'a whole number from 1 on, or false')),
   },
 );
 
 /** @throws PrimitiveConfigError with the option, the value and the remedy */
 export function policySettings(options: RateLimitPolicyOptions): RateLimitPolicySettings {
-  const { name, key, skip, headers, ...limits } = primitiveOption.object(
+  const { name, key, skip, headers, perAddress, ...limits } = primitiveOption.object(
     'options',
     options,
     'a policy',
   ) as typeof options;
-  const own = POLICY.settings({ name, key, skip, headers });
+  const { perAddress: bound, ...own } = POLICY.settings({ name, key, skip, headers, perAddress });
   rateLimitSettings(limits);
-  return { ...own, limits: fixedOptions(limits) };
+  const isClaim = typeof own.key === 'string' && own.key.startsWith('header:');
+  if (bound !== undefined && !isClaim) {
+    throw primitiveOption.conflict(`Option "perAddress" is for the key 'header:<name>'; remove it`);
+  }
+  const ofAddress = isClaim && bound !== false ? limitsOfAddress(limits, bound) : undefined;
+  return { ...own, limits: fixedOptions(limits), ofAddress: ofAddress && fixedOptions(ofAddress) };
+}
+
+/** As wide as the one, in each of them. */
+function limitsOfAddress(limits: RateLimitOptions, bound: number | undefined): RateLimitOptions {
+  const rules = limits.limits ?? [limits];
+  const first = rules[0]?.limit ?? 1;
+  const times = (bound ?? 10 * first) / first;
+  const least = limits.cost ?? 1;
+  const wider = rules.map(({ limit, per, burst }) => ({
+    per,
+    limit: Math.max(1, Math.round(limit * times)),
+    burst: Math.max(least, Math.round((burst ?? limit) * times)),
+  }));
+  const { limits: _limits, limit: _limit, per: _per, burst: _burst, localShare: _share, ...take } = limits;
+  return { ...take, limits: wider };
+}
+
+function isPerAddress(value: unknown): value is number | false {
+  return value === false || (Number.isSafeInteger(value) && (value as number) >= 1);
 }
 
 /** @internal */

@@ -1,12 +1,12 @@
 import { Inject, Injectable, type CanActivate, type ExecutionContext, type Type } from '@nestjs/common';
-import { HttpAdapterHost } from '@nestjs/core';
+import { HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { logOnce } from '../errors/http-error.js';
 import { PrimitiveError, RateLimitExceededError } from '../errors/primitive-errors.js';
-import { encodeKeyPart } from '../keys/key-part.js';
+import { derivedName } from '../keys/key-part.js';
 import type { RateLimitDecision, RateLimitState } from '../primitives/rate-limit/rate-limit-decision.js';
 import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
-import { clientOf, type LimitedRequest } from './client-key.js';
-import { placeOf } from './http-response.js';
+import { addressOf, clientOf, INVALID_ADDRESS, type LimitedRequest } from './client-key.js';
+import { handlerName, placeOf, requireApplication } from './derived-names.js';
 import {
   policySettings,
   RATE_LIMIT_POLICY,
@@ -18,8 +18,8 @@ interface NamedPolicy {
   readonly policy: RateLimitPolicySettings;
   /** As clients see it. */
   readonly name: string;
-  /** What its requests are counted for. */
-  readonly place: string;
+  /** Begins the names of its counts. */
+  readonly count: string;
 }
 
 /** The policies that a request was counted by: a route may have a guard of its own besides a global one. */
@@ -43,7 +43,10 @@ export class RateLimitGuard implements CanActivate {
   constructor(
     @Inject(RateLimiter) private readonly limiter: RateLimiter,
     @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
-  ) {}
+    @Inject(ModulesContainer) private readonly modules: ModulesContainer,
+  ) {
+    requireApplication(limiter.backends, 'RateLimitGuard');
+  }
 
   /**
    * A guard with a policy for routes that have none.
@@ -75,30 +78,52 @@ export class RateLimitGuard implements CanActivate {
     throw new RateLimitExceededError(name, limit, retryAfter);
   }
 
-  /** Logs what our interceptor would log in a handler: it does not run before the guards. */
-  private async take(context: ExecutionContext, { policy, place }: NamedPolicy): Promise<RateLimitDecision> {
+  /** Logs at once: an exception filter of the application may answer in its own way. */
+  private async take(context: ExecutionContext, { policy, count }: NamedPolicy): Promise<RateLimitDecision> {
     try {
-      const client = clientOf(context.switchToHttp().getRequest<LimitedRequest>(), policy.key);
-      return await this.limiter.take(`http:${encodeKeyPart(place)}:${client}`, policy.limits);
+      const request = context.switchToHttp().getRequest<LimitedRequest>();
+      const client = clientOf(request, policy.key);
+      if (client === INVALID_ADDRESS) this.warnOfAddress();
+      if (policy.ofAddress && client.startsWith('header:')) {
+        const address = addressOf(request);
+        if (address === INVALID_ADDRESS) this.warnOfAddress();
+        const decision = await this.limiter.take(`${count}:address:${address}`, policy.ofAddress);
+        if (!decision.allowed) return decision;
+      }
+      return await this.limiter.take(`${count}:${client}`, policy.limits);
     } catch (error) {
       if (error instanceof PrimitiveError) logOnce(this.limiter.log, error);
       throw error;
     }
   }
 
+  private warnOfAddress(): void {
+    const line =
+      'A request has an address (request.ip) that is none, so that it is limited with all others of this kind, as one ' +
+      'client: let "trust proxy" (Express) or trustProxy (Fastify) trust only proxies that send addresses';
+    this.limiter.log.warn(line, line);
+  }
+
   private policyOf(context: ExecutionContext): NamedPolicy | undefined {
     const [handler, controller] = [context.getHandler(), context.getClass()];
     const places = [
-      { target: handler, name: `${controller.name}.${handler.name}`, place: placeOf(controller, handler) },
-      { target: controller, name: controller.name, place: placeOf(controller) },
+      { target: handler, name: () => `${controller.name}.${handlerName(controller, handler)}`, method: handler },
+      { target: controller, name: () => controller.name, method: undefined },
     ];
-    for (const { target, name, place } of places) {
+    for (const { target, name, method } of places) {
       const policy = Reflect.getMetadata(RATE_LIMIT_POLICY, target) as RateLimitPolicySettings | null | undefined;
       if (policy === null) return undefined;
-      if (policy) return { policy, name: policy.name ?? name, place: policy.name ?? place };
+      if (policy) return this.named(policy, name(), () => placeOf(this.modules, controller, method));
     }
-    const name = this.policy?.name ?? 'default';
-    return this.policy && { policy: this.policy, name, place: name };
+    return this.policy && this.named(this.policy, 'default', () => 'default');
+  }
+
+  /** A name that the developer gives is shared by all applications at the store; one that is made up is not. */
+  private named(policy: RateLimitPolicySettings, name: string, place: () => string): NamedPolicy {
+    if (policy.name !== undefined) {
+      return { policy, name: policy.name, count: derivedName('http', undefined, [policy.name]) };
+    }
+    return { policy, name, count: derivedName('http', this.limiter.backends.options.application, [place()]) };
   }
 
   private send(context: ExecutionContext, fields: Readonly<Record<string, string>>): void {

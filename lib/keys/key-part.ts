@@ -15,6 +15,15 @@ export function keyPartEncoder(separators: readonly string[] = []): (value: stri
 /** Encodes `%`, `:` and braces. */
 export const encodeKeyPart = keyPartEncoder();
 
+/**
+ * A name that the library makes up. Names that a developer writes are shared by all applications at a store, which is
+ * meant; a made-up name carries its application.
+ */
+export function derivedName(kind: string, application: string | undefined, parts: readonly string[]): string {
+  const all = application === undefined ? parts : [application, ...parts];
+  return [kind, ...all.map(encodeKeyPart)].join(':');
+}
+
 /** Why the value cannot be part of a key; `undefined` when it can. */
 export function whyNotAKeyPart(value: unknown): string | undefined {
   switch (typeof value) {

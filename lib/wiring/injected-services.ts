@@ -19,6 +19,13 @@ export interface MethodCall {
   readonly args: readonly unknown[];
   /** Runs the method. */
   proceed(): unknown;
+  /**
+   * Has a function of the arguments answer in the place of the method. Where the method is a route handler that answers
+   * by `@Res()` or `@Next()`, so must the function.
+   *
+   * @throws ConfigError when it has not
+   */
+  answerBy(react: (args: readonly unknown[]) => unknown): unknown;
 }
 
 /**
@@ -26,6 +33,11 @@ export interface MethodCall {
  * get the request and response instead of the arguments.
  */
 export interface MethodInterceptor {
+  /**
+   * Calls that the interceptor answers with a value in the place of the method, such as 'a repeat', if there are any. It
+   * cannot stand on a route handler that answers by `@Res()` or `@Next()`: nobody would send the value.
+   */
+  readonly mayAnswer?: string | undefined;
   /** For a method that returns a promise. */
   interceptPromise(call: MethodCall): Promise<unknown>;
   /** For a method that is declared to return an Observable. Absent if the decorator cannot stand on such a method. */

@@ -3,6 +3,7 @@ import {
   type EndRunRequest,
   type HitAnswer,
   type HitRequest,
+  type ForgetAttemptRequest,
   type IdempotencyRecord,
   type IdempotencyStore,
   type KeepResultRequest,
@@ -81,6 +82,16 @@ class MemoryIdempotencyStore implements IdempotencyStore {
     if (present && present.token > record.token) return false;
     this.records.set(this.before + key, { ...record, payload: Buffer.from(record.payload) }, ttl);
     return true;
+  }
+
+  async forget({ key, token }: ForgetAttemptRequest): Promise<void> {
+    const present = this.records.get(this.before + key);
+    if (present?.state !== 'running' || present.token !== token) return;
+    // Attempts before it, which may have done something, still count.
+    const left = this.records.remaining(this.before + key) ?? 0;
+    const earlier = { ...present, token: token - 1, attempt: present.attempt - 1 };
+    if (present.attempt > 1) this.records.set(this.before + key, earlier, left);
+    else this.records.delete(this.before + key);
   }
 }
 

@@ -11,6 +11,8 @@ interface LockBackendsOptions {
   readonly main: LockBackend;
   readonly backends: Readonly<Record<string, LockBackend>>;
   readonly prefix: string | undefined;
+  /** As in the options of the module. */
+  readonly application: string | undefined;
   /** The lock options of a call that gives none. */
   readonly defaults: ResolvedLockOptions;
   readonly commandTimeout: number;

@@ -1,4 +1,6 @@
+import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
 import type { BackendCalls } from '../grant/store.js';
 
 /** How long (ms) the label outlives its process: longer than most leases. */
@@ -8,6 +10,31 @@ const PERIOD = 60 * 1_000;
 
 export function defaultLabel(): string {
   return `${hostname()}:${process.pid}`;
+}
+
+/**
+ * The name in the package.json next to the main file, or above it; without one, and where the main file is of a package
+ * that runs applications, that of the working directory. `undefined` without any.
+ */
+export function defaultApplication(): string | undefined {
+  const main = process.argv[1];
+  const ofMain =
+    main === undefined || /[\\/]node_modules[\\/]/.test(main) ? undefined : nameAbove(dirname(resolve(main)));
+  return ofMain ?? nameAbove(process.cwd());
+}
+
+function nameAbove(folder: string): string | undefined {
+  const above = dirname(folder);
+  return packageName(join(folder, 'package.json')) ?? (above === folder ? undefined : nameAbove(above));
+}
+
+function packageName(file: string): string | undefined {
+  try {
+    const { name } = JSON.parse(readFileSync(file, 'utf8')) as { readonly name?: unknown };
+    return typeof name === 'string' && name.isWellFormed() && name !== '' ? name : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /**

@@ -3,6 +3,7 @@ import { UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
 import { hashKey } from '../../keys/hash-key.js';
 import { whyNotAName } from '../../keys/key-part.js';
+import type { LockBackends } from '../../lock/line/lock-backends.js';
 import { LockService } from '../../lock/lock.service.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { PrimitiveRuntime } from '../runtime.js';
@@ -59,6 +60,11 @@ export class IdempotencyService {
   /** The innermost attempt around the running code: of `run`, or of a method with `@Idempotent`. */
   current(): IdempotencyAttempt | undefined {
     return currentAttempt();
+  }
+
+  /** @internal */
+  get backends(): LockBackends {
+    return this.runtime.backends;
   }
 
   /** Whether the application has ended. */

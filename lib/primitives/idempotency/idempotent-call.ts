@@ -43,6 +43,17 @@ export function currentAttempt(): IdempotencyAttempt | undefined {
   return attempts.getStore();
 }
 
+/**
+ * @internal What a body returns whose work has not begun, such as that of a request which a pipe has refused: nothing is
+ * kept, and the next call with the key is a first one.
+ */
+export class NothingDone {
+  constructor(
+    /** What the caller gets: returns it or throws it. */
+    readonly outcome: () => unknown,
+  ) {}
+}
+
 /** What a call needs of its service. */
 interface CallSite {
   readonly home: PrimitiveHome;
@@ -176,6 +187,10 @@ export class IdempotentCall {
       if (!lossOf(lock)) await this.keepError(lock, begun, error);
       throw error;
     }
+    if (value instanceof NothingDone) {
+      await this.forget(begun);
+      return value.outcome();
+    }
     const result = resultOf(this.key, value, this.settings, this.site.classes);
     await this.keep(lock, begun, result);
     if (result.state === 'unkept') throw unkeptError(this.key, result.payload);
@@ -208,6 +223,17 @@ export class IdempotentCall {
       if (this.settings.keepErrors(error)) await this.keep(lock, begun, errorResultOf(error, this.settings));
     } catch (problem) {
       this.site.logger.warn(`The error of idempotency key "${this.key}" was not kept: ${messageOf(problem)}`);
+    }
+  }
+
+  /** Never throws: a record that stays makes the next call with the key a second attempt, which runs as well. */
+  private async forget({ token }: IdempotencyRecord): Promise<void> {
+    const { home, logger } = this.site;
+    try {
+      const request = { key: this.key, token };
+      await home.calls.run('taking back of the attempt for', this.key, () => home.stores.results.forget(request));
+    } catch (problem) {
+      logger.warn(`The attempt for idempotency key "${this.key}" was not taken back: ${messageOf(problem)}`);
     }
   }
 

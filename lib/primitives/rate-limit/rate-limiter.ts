@@ -3,6 +3,7 @@ import type { RateLimitStore } from '../../contracts/primitive-stores.js';
 import type { LimitedLog } from '../../errors/limited-log.js';
 import { PrimitiveKeyError, RateLimitExceededError } from '../../errors/primitive-errors.js';
 import { whyNotAName } from '../../keys/key-part.js';
+import type { LockBackends } from '../../lock/line/lock-backends.js';
 import { OptionResolver } from '../../options/fixed-options.js';
 import { PrimitiveRuntime } from '../runtime.js';
 import { LocalShares } from './local-shares.js';
@@ -36,6 +37,11 @@ export class RateLimiter {
     @Inject(PrimitiveRuntime) private readonly runtime: PrimitiveRuntime,
     @Inject(LOCAL_RATE_LIMITS) private readonly openLocal: () => RateLimitStore,
   ) {}
+
+  /** @internal */
+  get backends(): LockBackends {
+    return this.runtime.backends;
+  }
 
   /** @internal */
   get log(): LimitedLog {
@@ -108,7 +114,8 @@ export class RateLimiter {
    * its `forRootAsync({ inject: [RateLimiter], useFactory })`.
    */
   throttlerStorage(options: ThrottlerCountsOptions = {}): ThrottlerCounts {
-    return new ThrottlerCounts((backend) => this.keeperOf(backend).counts, options);
+    const { application } = this.backends.options;
+    return new ThrottlerCounts((backend) => this.keeperOf(backend).counts, options, application);
   }
 
   private settingsOf(key: string, options: RateLimitOptions): RateLimitSettings {

@@ -1,4 +1,5 @@
 import type { HitAnswer } from '../../contracts/primitive-stores.js';
+import { derivedName } from '../../keys/key-part.js';
 import { oneOf, instance } from '../../options/checks.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
@@ -49,6 +50,7 @@ export class ThrottlerCounts {
   constructor(
     private readonly countsOf: (backend: string | undefined) => RateLimitCounts,
     options: ThrottlerCountsOptions,
+    private readonly application: string | undefined,
   ) {
     this.settings = OPTIONS.settings(options);
   }
@@ -71,7 +73,8 @@ export class ThrottlerCounts {
       const window = milliseconds('ttl', ttl, 1);
       const block = milliseconds('blockDuration', blockDuration, 0);
       primitiveOption.require(limit >= 0, 'limit', limit, 'a number from 0 on');
-      const request = { key: `throttler:${throttlerName}:${key}`, window, limit, block };
+      const name = derivedName('throttler', this.application, [throttlerName, key]);
+      const request = { key: name, window, limit, block };
       const counts = this.countsOf(backend);
       const counted = (answer: HitAnswer | undefined, decidedBy: DecidedBy) => {
         const { hits, left, blocked } = answer ?? uncounted(window);

@@ -423,7 +423,9 @@ describe('a rate limit', () => {
       const policy = { limit: 1, per: '1h', onFailure: 'closed' } as const;
       await start([OrderController], policy, { redis: 'redis://127.0.0.1:1', commandTimeout: 500 }, logger);
       expect(await statuses('/orders', {}, {})).toEqual([503, 503]);
-      expect(logger.matching(/^The take of the rate limit "http:default:ip=127\.0\.0\.1" failed/)).toHaveLength(1);
+      expect(
+        logger.matching(/^The take of the rate limit "http:nest-redis-lock:default:ip=127\.0\.0\.1" failed/),
+      ).toHaveLength(1);
     });
 
     it('a decorated handler beyond its limit answers 429 with Retry-After', async () => {

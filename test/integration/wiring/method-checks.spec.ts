@@ -2,6 +2,7 @@ import 'reflect-metadata';
 import { Controller, Injectable, Next, Req, Res, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import {
+  CacheConfigError,
   Cached,
   CacheEvict,
   CachePut,
@@ -259,6 +260,7 @@ const hour = { limit: 1, per: '1h' } as const;
 
 describe.each<[name: string, decorator: unknown, call: string, error: new (message: string) => Error]>([
   ['Idempotent', Idempotent('order'), 'a repeat', PrimitiveConfigError],
+  ['Cached', Cached('order'), 'a hit', CacheConfigError],
   ['RateLimit', RateLimit('order', { ...hour, onLimit: 'skip' }), 'a skipped call', PrimitiveConfigError],
   ['Semaphore', Semaphore('order', { permits: 1, onBusy: 'skip' }), 'a skipped call', PrimitiveConfigError],
   ['DistributedLock', DistributedLock('order', { onBusy: 'skip' }), 'a skipped call', LockConfigError],

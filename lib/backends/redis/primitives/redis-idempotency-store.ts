@@ -1,5 +1,6 @@
 import type {
   BeginRequest,
+  ForgetAttemptRequest,
   IdempotencyRecord,
   IdempotencyState,
   IdempotencyStore,
@@ -39,6 +40,10 @@ export class RedisIdempotencyStore implements IdempotencyStore {
   async keep({ key, record, ttl, evenIfForgotten }: KeepResultRequest): Promise<boolean> {
     const args = [record.token, ttl, evenIfForgotten ? 1 : '', dataOf(record)];
     return isOne(await this.link.scripts.run(KEEP_RESULT, [this.keyOf(key)], args));
+  }
+
+  async forget({ key, token }: ForgetAttemptRequest): Promise<void> {
+    await this.link.scripts.run(FORGET_ATTEMPT, [this.keyOf(key)], [token]);
   }
 
   private keyOf(key: string): string {
@@ -112,5 +117,24 @@ if record then
   if tonumber(token) > tonumber(ARGV[1]) then return 0 end
 elseif ARGV[3] == '' then return 0 end
 redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[2])
+return 1
+`);
+
+/**
+ * Takes back the begin of an attempt that did nothing. Attempts before it, which may have done something, still count,
+ * and so does their fingerprint. The record then has a smaller token, so that a repeated request finds no more to do.
+ *
+ * KEYS: record, as in BEGIN.
+ * ARGV: token.
+ * Returns 1 if the record was of this attempt, else 0.
+ */
+export const FORGET_ATTEMPT = redisScript(`
+local record = redis.call('GET', KEYS[1])
+if not record then return 0 end
+local state, token, begun, fingerprint = string.match(record, '^(%a) (%d+) (%d+) (%x*)\\n')
+if state ~= 'r' or token ~= ARGV[1] then return 0 end
+local left = redis.call('PTTL', KEYS[1])
+if tonumber(begun) <= 1 or left <= 0 then redis.call('DEL', KEYS[1]) return 1 end
+redis.call('SET', KEYS[1], string.format('r %d %d %s\\n', token - 1, begun - 1, fingerprint), 'PX', left)
 return 1
 `);
