@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Connection, PoolOptions, ResultSetHeader } from 'mysql2';
 import type {
   AcquireAnswer,
@@ -46,6 +47,8 @@ class GetLockBackend extends SessionLockBackend implements LockBackend {
   protected readonly locks: SessionLocks;
   private readonly tokens: LockTable<TokenStatements>;
   private database: string | undefined;
+  /** A proxy that shares sessions: it lasts until the process starts again. */
+  private refused: Error | undefined;
 
   constructor(
     private readonly link: MysqlLink,
@@ -55,11 +58,12 @@ class GetLockBackend extends SessionLockBackend implements LockBackend {
     const { table, sessions } = settings;
     this.tokens = new LockTable(link, new TokenStatements(table), settings);
     const open = (ended: (why: Error) => void) =>
-      GetLockSession.open(link.options, this.tokens, (why) => ended(link.diagnose(why)));
+      GetLockSession.open(link.options, this.tokens, (why) => ended(link.diagnose(why)), (why) => (this.refused ??= why));
     this.locks = new SessionLocks({ open }, (request) => this.keyOf(request), sessions);
   }
 
   override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    if (this.refused) throw this.refused;
     this.tokens.startSweeping();
     return super.acquire(request);
   }
@@ -120,8 +124,11 @@ const WAIT_TIMEOUT = 30;
 
 const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = ${WAIT_TIMEOUT}`;
 
+/** The variable of a session that says whose it is. */
+const MARK = '@nest_redis_lock_session';
+
 interface Answer {
-  readonly connection: number;
+  readonly mark: Buffer | string | null;
   /** 1 where the function has done it. */
   readonly done: number | null;
 }
@@ -129,13 +136,15 @@ interface Answer {
 /** A connection of our own that has locks of `GET_LOCK`. */
 class GetLockSession implements StoreSession {
   private readonly timeouts = new Timeouts();
-  private id = 0;
+  /** Kept in the session itself: a proxy may lend one session to two connections, and its id would fit both. */
+  private readonly mark = randomUUID();
   private over = false;
 
   private constructor(
     private readonly connection: Connection,
     private readonly tokens: LockTable<TokenStatements>,
     private readonly ended: (why: Error) => void,
+    private readonly refuse: (why: Error) => void,
   ) {
     connection.on('error', (error: Error) => this.end(error));
     connection.on('end', () => this.end(new Error('the server closed the connection')));
@@ -145,11 +154,14 @@ class GetLockSession implements StoreSession {
     options: PoolOptions,
     tokens: LockTable<TokenStatements>,
     ended: (why: Error) => void,
+    refuse: (why: Error) => void,
   ): Promise<GetLockSession> {
-    const session = new GetLockSession(openConnection(options), tokens, ended);
+    const session = new GetLockSession(openConnection(options), tokens, ended, refuse);
     try {
+      // Where a mark is there already, somebody else uses this session.
+      await session.send(`SET ${MARK} = IF(${MARK} IS NULL, '${session.mark}', ${MARK})`);
+      await session.ask('1');
       await session.send(SETTINGS);
-      session.id = (await session.ask('1')).connection;
       return session;
     } catch (error) {
       await session.close();
@@ -201,9 +213,12 @@ class GetLockSession implements StoreSession {
 
   /** Evaluates an expression in the session, and ends it where a proxy has answered from another one. */
   private async ask(expression: string): Promise<Answer> {
-    const [answer] = await this.send<[Answer]>(`SELECT ${expression} AS done, CONNECTION_ID() AS connection`);
-    if (this.id === 0 || answer.connection === this.id) return answer;
+    const [answer] = await this.send<[Answer]>(
+      `SELECT IF(${MARK} = '${this.mark}', ${expression}, NULL) AS done, ${MARK} AS mark`,
+    );
+    if (String(answer.mark) === this.mark) return answer;
     const error = new Error(THROUGH_POOLER);
+    this.refuse(error);
     this.end(error);
     throw error;
   }

@@ -35,7 +35,7 @@ export function readConnection(connection: unknown): GivenConnection {
   if (isPool(pool)) return { pool, options: optionsOf(pool) };
   if ('getConnection' in connection || 'query' in connection) throw refused('a client that is no pool');
   // mysql2 passes over such an option, and would connect to its default server.
-  const notOfMysql = ['url', 'connectionString'].find((name) => name in connection);
+  const notOfMysql = ['url', 'connectionString', 'connection'].find((name) => name in connection);
   if (notOfMysql) throw refused(`options with "${notOfMysql}", which mysql2 calls "uri"`);
   return { pool: undefined, options: connection };
 }

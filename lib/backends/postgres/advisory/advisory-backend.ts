@@ -1,5 +1,5 @@
 import type { Client } from 'pg';
-import type { LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
+import type { AcquireAnswer, AcquireRequest, LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
 import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
 import { Migration } from '../connection/migration.js';
@@ -31,6 +31,8 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
   private readonly migration: Migration;
   private readonly statements: AdvisoryStatements;
   private prepared: Promise<void> | undefined;
+  /** A pooler that shares sessions: it lasts until the process starts again, whatever session a later call is lent. */
+  private refused: PostgresFailure | undefined;
 
   constructor(
     connection: PostgresConnection,
@@ -46,9 +48,14 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
     this.locks = new SessionLocks({ open }, advisoryKey, sessions);
   }
 
+  override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    if (this.refused) throw this.refused;
+    return super.acquire(request);
+  }
+
   async inspect(request: NameRequest): Promise<LockState | null> {
     await this.prepare();
-    const { rows } = await this.link.query(this.statements.holder, [advisoryKey(request)]);
+    const { rows } = await this.migration.query(this.statements.holder, [advisoryKey(request)]);
     const [row] = rows;
     if (!row) return null;
     const [pid, ticket, unissued] = row;
@@ -81,13 +88,18 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
 
   private async openSession(ended: (why: Error) => void): Promise<StoreSession> {
     await this.prepare();
-    return AdvisorySession.open(this.link, this.statements, ended);
+    const { statements } = this;
+    const make = () => this.migration.run();
+    return AdvisorySession.open(this.link, { statements, make, refuse: (why) => (this.refused ??= why) }, ended);
   }
 
   /** Refuses what cannot work, and creates the sequence; again at the next use if that fails. */
   private prepare(): Promise<void> {
+    if (this.refused) return Promise.reject(this.refused);
     this.prepared ??= (async () => {
-      await refuseSharedSessions(this.link);
+      if (await sharesSessions(this.link)) {
+        throw (this.refused = new PostgresFailure(`${this.link.server}: ${THROUGH_POOLER}`));
+      }
       await checkAdvisory(this.migration, this.link.server, this.settings.schema);
     })();
     this.prepared.catch(() => (this.prepared = undefined));
@@ -136,10 +148,8 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
 /**
  * Looks for a pooler that shares the sessions of the server between its connections: while one connection waits between
  * two statements, another gets its session, and it then finds itself in a different one.
- *
- * @throws PostgresFailure when there is one
  */
-async function refuseSharedSessions(link: PostgresLink): Promise<void> {
+async function sharesSessions(link: PostgresLink): Promise<boolean> {
   const options = { ...link.options, query_timeout: PATIENCE };
   const [one, two] = [link.connection(options), link.connection(options)];
   try {
@@ -152,8 +162,8 @@ async function refuseSharedSessions(link: PostgresLink): Promise<void> {
     // Where the pooler has one session alone, the transaction keeps it from answering the first connection.
     const shared = next !== before || other === before || (await pidOf(one)) !== before;
     await two.query('ROLLBACK');
-    if (shared) throw new PostgresFailure(`${link.server}: ${THROUGH_POOLER}`);
     for (const client of [one, two]) void client.end().catch(() => {});
+    return shared;
   } catch (error) {
     for (const client of [one, two]) client.connection.stream.destroy();
     throw error;
