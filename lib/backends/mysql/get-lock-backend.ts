@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Connection, PoolOptions, ResultSetHeader } from 'mysql2';
+import type { Connection, ResultSetHeader } from 'mysql2';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -9,6 +9,7 @@ import type {
   StartRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import { BackendRefusal } from '../../contracts/store.js';
 import { lockOption } from '../../options/option-checks.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import { SessionLockBackend, SessionLocks } from '../sessions/session-locks.js';
@@ -47,8 +48,6 @@ class GetLockBackend extends SessionLockBackend implements LockBackend {
   protected readonly locks: SessionLocks;
   private readonly tokens: LockTable<TokenStatements>;
   private database: string | undefined;
-  /** A proxy that shares sessions: it lasts until the process starts again. */
-  private refused: Error | undefined;
 
   constructor(
     private readonly link: MysqlLink,
@@ -58,12 +57,11 @@ class GetLockBackend extends SessionLockBackend implements LockBackend {
     const { table, sessions } = settings;
     this.tokens = new LockTable(link, new TokenStatements(table), settings);
     const open = (ended: (why: Error) => void) =>
-      GetLockSession.open(link.options, this.tokens, (why) => ended(link.diagnose(why)), (why) => (this.refused ??= why));
+      GetLockSession.open(link, this.tokens, (why) => ended(link.diagnose(why)));
     this.locks = new SessionLocks({ open }, (request) => this.keyOf(request), sessions);
   }
 
   override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    if (this.refused) throw this.refused;
     this.tokens.startSweeping();
     return super.acquire(request);
   }
@@ -144,19 +142,18 @@ class GetLockSession implements StoreSession {
     private readonly connection: Connection,
     private readonly tokens: LockTable<TokenStatements>,
     private readonly ended: (why: Error) => void,
-    private readonly refuse: (why: Error) => void,
+    private readonly server: string,
   ) {
     connection.on('error', (error: Error) => this.end(error));
     connection.on('end', () => this.end(new Error('the server closed the connection')));
   }
 
   static async open(
-    options: PoolOptions,
+    link: MysqlLink,
     tokens: LockTable<TokenStatements>,
     ended: (why: Error) => void,
-    refuse: (why: Error) => void,
   ): Promise<GetLockSession> {
-    const session = new GetLockSession(openConnection(options), tokens, ended, refuse);
+    const session = new GetLockSession(openConnection(link.options), tokens, ended, link.server);
     try {
       // Where a mark is there already, somebody else uses this session.
       await session.send(`SET ${MARK} = IF(${MARK} IS NULL, '${session.mark}', ${MARK})`);
@@ -217,8 +214,7 @@ class GetLockSession implements StoreSession {
       `SELECT IF(${MARK} = '${this.mark}', ${expression}, NULL) AS done, ${MARK} AS mark`,
     );
     if (String(answer.mark) === this.mark) return answer;
-    const error = new Error(THROUGH_POOLER);
-    this.refuse(error);
+    const error = new BackendRefusal(`${this.server}: ${THROUGH_POOLER}`);
     this.end(error);
     throw error;
   }
@@ -264,8 +260,8 @@ class GetLockSession implements StoreSession {
 }
 
 const THROUGH_POOLER =
-  'a proxy lets one connection run on several sessions of the server, in which locks are lost: give the address of ' +
-  'the server itself, or use leaseTable()';
+  'a proxy lets one connection run on several sessions of the server, or hands on a session that it did not reset, so ' +
+  'that locks are lost: give the address of the server itself, or use leaseTable()';
 
 /**
  * The statements on the table of fencing tokens: for each name one row, which the session that has the lock changes.

@@ -1,3 +1,4 @@
+import { refusalIn, type BackendRefusal } from '../../contracts/store.js';
 import { textOf } from '../../errors/limited-log.js';
 import { createConnection, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
@@ -73,8 +74,10 @@ export class MysqlFailure extends Error {
 }
 
 /** One line that names the server, the cause and the remedy. */
-export function failureOf(server: string, error: unknown): MysqlFailure {
+export function failureOf(server: string, error: unknown): MysqlFailure | BackendRefusal {
   if (error instanceof MysqlFailure) return error;
+  const refusal = refusalIn(error);
+  if (refusal) return refusal;
   const cause = error instanceof Error ? error : new Error(textOf(error));
   const code = codeOf(cause);
   const text = (cause.message || String(code)).split('\n', 1)[0] as string;

@@ -72,9 +72,14 @@ export class MysqlLink {
     return (await this.send(sql)) as RowDataPacket[] as Row[];
   }
 
+  /** The server as messages name it. */
+  get server(): string {
+    return serverOf(this.connections.pool);
+  }
+
   /** Says why a call failed with `error`, or got no answer. */
-  diagnose(error?: unknown): MysqlFailure {
-    const server = serverOf(this.connections.pool);
+  diagnose(error?: unknown): Error {
+    const { server } = this;
     if (error !== undefined) return failureOf(server, error);
     const why =
       this.connections.shortage(this.waiting) ??
