@@ -1,3 +1,4 @@
+import { refusalIn, type BackendRefusal } from '../../../contracts/store.js';
 import { messageOf } from '../../../errors/limited-log.js';
 import type { Pool, PoolConfig } from 'pg';
 import { LockConfigError } from '../../../errors/lock-errors.js';
@@ -54,8 +55,10 @@ export class PostgresFailure extends Error {
 }
 
 /** One line for an error. */
-export function failureOf(server: string, error: unknown): PostgresFailure {
+export function failureOf(server: string, error: unknown): PostgresFailure | BackendRefusal {
   if (error instanceof PostgresFailure) return error;
+  const refusal = refusalIn(error);
+  if (refusal) return refusal;
   const code = codeOf(error) ?? '';
   const message = failureText(error);
   const remedy = REMEDIES.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1];

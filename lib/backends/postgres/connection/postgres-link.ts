@@ -31,7 +31,7 @@ export interface Reply {
 /** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
 const PATIENCE = 5_000;
 /** What a pooler answers to prepared statements that it lets go to different connections of the server. */
-const NOT_PREPARED = new Set(['26000', '42P05']);
+export const NOT_PREPARED: ReadonlySet<string> = new Set(['26000', '42P05']);
 
 /**
  * A pool of the application, which stays open, or one of our own, which is closed. While all connections of the
@@ -118,7 +118,7 @@ export class PostgresLink {
   }
 
   /** Says why a call failed with `error`, or got no answer. */
-  diagnose(error?: unknown): PostgresFailure {
+  diagnose(error?: unknown): Error {
     if (error !== undefined) return failureOf(this.server, error);
     const { totalCount, waitingCount } = this.pool;
     const why =
