@@ -1,5 +1,6 @@
 import type { Client } from 'pg';
-import type { AcquireAnswer, AcquireRequest, LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
+import type { LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
+import { BackendRefusal } from '../../../contracts/store.js';
 import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
 import { Migration } from '../connection/migration.js';
@@ -31,8 +32,6 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
   private readonly migration: Migration;
   private readonly statements: AdvisoryStatements;
   private prepared: Promise<void> | undefined;
-  /** A pooler that shares sessions: it lasts until the process starts again, whatever session a later call is lent. */
-  private refused: PostgresFailure | undefined;
 
   constructor(
     connection: PostgresConnection,
@@ -46,11 +45,6 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
     this.migration = new Migration(this.link, { schema, sql: sequenceSql(schema), allowed: migrate });
     const open = (ended: (why: Error) => void) => this.openSession(ended);
     this.locks = new SessionLocks({ open }, advisoryKey, sessions);
-  }
-
-  override async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    if (this.refused) throw this.refused;
-    return super.acquire(request);
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
@@ -90,16 +84,13 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
     await this.prepare();
     const { statements } = this;
     const make = () => this.migration.run();
-    return AdvisorySession.open(this.link, { statements, make, refuse: (why) => (this.refused ??= why) }, ended);
+    return AdvisorySession.open(this.link, { statements, make }, ended);
   }
 
   /** Refuses what cannot work, and creates the sequence; again at the next use if that fails. */
   private prepare(): Promise<void> {
-    if (this.refused) return Promise.reject(this.refused);
     this.prepared ??= (async () => {
-      if (await sharesSessions(this.link)) {
-        throw (this.refused = new PostgresFailure(`${this.link.server}: ${THROUGH_POOLER}`));
-      }
+      if (await sharesSessions(this.link)) throw new BackendRefusal(`${this.link.server}: ${THROUGH_POOLER}`);
       await checkAdvisory(this.migration, this.link.server, this.settings.schema);
     })();
     this.prepared.catch(() => (this.prepared = undefined));

@@ -1,5 +1,8 @@
 import { statementOf, type Statement } from '../connection/postgres-link.js';
 
+/** The clock of the server in microseconds. */
+const CLOCK = '(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
+
 /** How many fencing tokens one value of the sequence stands for. */
 export const TOKENS = 1_024;
 
@@ -14,7 +17,7 @@ CREATE SCHEMA IF NOT EXISTS ${schema};
 DO $$ BEGIN
   EXECUTE format(
     'CREATE SEQUENCE IF NOT EXISTS ${schema}.tokens INCREMENT ${TOKENS} START %s CACHE 1',
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    ${CLOCK}
   );
 END $$;
 
@@ -31,9 +34,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${schema}.holders (
 /** The setting of a session that says whose it is. */
 const MARK = `coalesce(current_setting('nest_redis_lock.session', true), '')`;
 
-/** The first column of what a session answers is its mark; the last value that it is asked with is the mark of the asker. */
+/** The first column of what a session answers is its mark; the last value that it is asked with is that of the asker. */
 export interface AdvisoryStatements {
-  /** $1 the mark. No row: the session has a mark already, so that somebody else uses it. */
+  /** $1 the mark. No row: the session has a mark or advisory locks already, which are those of somebody else. */
   readonly claim: Statement;
   /** $1 key, $2 ticket, $3 mark. Returns a value of the sequence if the lock was free. */
   readonly take: Statement;
@@ -61,7 +64,9 @@ export function advisoryStatements(schema: string): AdvisoryStatements {
   return {
     claim: statementOf(
       'advisory_claim',
-      `SELECT set_config('nest_redis_lock.session', $1, false) WHERE ${MARK} = ''`,
+      `
+SELECT set_config('nest_redis_lock.session', $1, false) WHERE ${MARK} = ''
+AND NOT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())`,
     ),
     take: statementOf(
       'advisory_take',

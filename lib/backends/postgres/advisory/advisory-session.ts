@@ -3,9 +3,10 @@ import { Socket } from 'node:net';
 import pg from 'pg';
 import type { Client } from 'pg';
 import type { TokenRange, NameRequest } from '../../../contracts/lock-backend.js';
+import { BackendRefusal } from '../../../contracts/store.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
-import { codeOf, PostgresFailure } from '../connection/postgres-connection.js';
-import type { PostgresLink, Row, Statement } from '../connection/postgres-link.js';
+import { codeOf } from '../connection/postgres-connection.js';
+import { NOT_PREPARED, type PostgresLink, type Row, type Statement } from '../connection/postgres-link.js';
 import { lockKey } from '../lease-table/lease-table.js';
 import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
 
@@ -26,8 +27,6 @@ interface AdvisoryUse {
   readonly statements: AdvisoryStatements;
   /** Makes the sequence and the table where they are missing. */
   make(): Promise<void>;
-  /** Refuses all calls from now on. */
-  refuse(why: PostgresFailure): void;
 }
 
 /** A connection of our own that has advisory locks. */
@@ -44,11 +43,7 @@ export class AdvisorySession implements StoreSession {
     private readonly use: AdvisoryUse,
   ) {}
 
-  static async open(
-    link: PostgresLink,
-    use: AdvisoryUse,
-    ended: (why: Error) => void,
-  ): Promise<AdvisorySession> {
+  static async open(link: PostgresLink, use: AdvisoryUse, ended: (why: Error) => void): Promise<AdvisorySession> {
     const client = link.connection({ ...link.options, query_timeout: PATIENCE });
     try {
       const mark = randomUUID();
@@ -125,10 +120,8 @@ export class AdvisorySession implements StoreSession {
     }
   }
 
-  private refusal(): PostgresFailure {
-    const failure = new PostgresFailure(`${this.link.server}: ${THROUGH_POOLER}`);
-    this.use.refuse(failure);
-    return failure;
+  private refusal(): BackendRefusal {
+    return new BackendRefusal(`${this.link.server}: ${THROUGH_POOLER}`);
   }
 
   /** Ends the session where it cannot tell whether the lock is free. */
@@ -149,8 +142,10 @@ export class AdvisorySession implements StoreSession {
       const { rows } = await this.client.query<Row[]>({ ...statement, values: [...values], rowMode: 'array' });
       row = rows[0];
     } catch (error) {
-      if (!isOfStatement(error)) this.end();
-      throw error;
+      // Another session of the server than the one that prepared the statement.
+      const lent = NOT_PREPARED.has(codeOf(error) ?? '');
+      if (lent || !isOfStatement(error)) this.end();
+      throw lent ? this.refusal() : error;
     } finally {
       if (--this.asked === 0 && !this.closed) this.socket?.unref();
     }
@@ -180,8 +175,9 @@ export function advisoryKey(request: NameRequest): string {
 }
 
 export const THROUGH_POOLER =
-  'a pooler lets one connection run on several sessions of the server, in which advisory locks are lost: give a ' +
-  'direct connection or a pooler in session mode, or use leaseTable()';
+  'a pooler lets one connection run on several sessions of the server, or hands on a session that it did not clear ' +
+  '(DISCARD ALL), so that advisory locks are lost: give a direct connection or a pooler in session mode, or use ' +
+  'leaseTable()';
 
 /** Whether the server refused one statement, and the session lives. */
 function isOfStatement(error: unknown): boolean {
@@ -206,7 +202,7 @@ const VALUES: Readonly<Record<string, string>> = {
   idle_in_transaction_session_timeout: '0',
 };
 
-/** Sets those that the version of the server knows. */
+/** Sets those that the version of the server knows.  */
 const SETTINGS = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES ${Object.entries(VALUES)
   .map(([name, value]) => `('${name}', '${value}')`)
   .join(', ')}) AS wanted (name, value) USING (name)`;
