@@ -85,6 +85,21 @@ describe('behind a pooler in transaction mode', () => {
     await backend.close?.();
   });
 
+  it('grants no advisory lock twice, whatever session of the server a call is lent', async () => {
+    const settings = { server_reset_query: 'DEALLOCATE ALL', server_reset_query_always: 1 };
+    await using pooler = await startPgBouncer(server, 'transaction', 3, settings);
+    // Below the layer that asks nothing after a refusal: each call looks for the pooler again.
+    const backends = [advisory(pooler.url), advisory(pooler.url)];
+    for (let round = 0; round < 40; round++) {
+      const request = { names: [`lent:${round}`], ttl: 60_000 };
+      const taken = backends.map((backend, index) => backend.acquire({ ...request, ticket: `${index}:${round}` }));
+      const answers = await Promise.allSettled(taken.map(async (each) => (await each).status));
+      const granted = answers.filter((each) => each.status === 'fulfilled' && each.value === 'granted');
+      expect(granted.length).toBeLessThan(2);
+    }
+    for (const backend of backends) await backend.close();
+  });
+
   it.each([1, 3])('advisory locks are refused, with %i connections of the server', async (size) => {
     await using pooler = await startPgBouncer(server, 'transaction', size);
     await using app = await startLockApp({ backend: advisory(pooler.url) });
@@ -100,6 +115,21 @@ describe('behind a pooler in transaction mode', () => {
       return REFUSED.test(answer);
     });
   });
+});
+
+it.each([
+  ['the mark', "SELECT set_config('nest_redis_lock.session', 'other', false)", ''],
+  ['the locks', 'SELECT pg_advisory_lock(1)', 'RESET ALL'],
+])('advisory() refuses a session that a pooler hands on with %s of another client', async (_what, left, reset) => {
+  await using pooler = await startPgBouncer(server, 'session', 4, { server_reset_query: reset });
+  const before = new pg.Pool({ connectionString: pooler.url, max: 4 });
+  const clients = await Promise.all(Array.from({ length: 4 }, () => before.connect()));
+  await clients[0]?.query('SELECT 1');
+  for (const client of clients) await client.query(left.replace('(1)', `(${clients.indexOf(client)})`));
+  for (const client of clients) client.release();
+  await before.end();
+  await using app = await startLockApp({ backend: advisory(pooler.url) });
+  for (let tries = 0; tries < 3; tries++) await expect(app.locks.acquire('handed on')).rejects.toThrow(REFUSED);
 });
 
 it.each([

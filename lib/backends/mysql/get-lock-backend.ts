@@ -1,4 +1,5 @@
-import type { Connection, PoolOptions, ResultSetHeader } from 'mysql2';
+import { randomUUID } from 'node:crypto';
+import type { Connection, ResultSetHeader } from 'mysql2';
 import type {
   AcquireAnswer,
   AcquireRequest,
@@ -8,6 +9,7 @@ import type {
   StartRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import { BackendRefusal } from '../../contracts/store.js';
 import { lockOption } from '../../options/option-checks.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import { SessionLockBackend, SessionLocks } from '../sessions/session-locks.js';
@@ -55,7 +57,7 @@ class GetLockBackend extends SessionLockBackend implements LockBackend {
     const { table, sessions } = settings;
     this.tokens = new LockTable(link, new TokenStatements(table), settings);
     const open = (ended: (why: Error) => void) =>
-      GetLockSession.open(link.options, this.tokens, (why) => ended(link.diagnose(why)));
+      GetLockSession.open(link, this.tokens, (why) => ended(link.diagnose(why)));
     this.locks = new SessionLocks({ open }, (request) => this.keyOf(request), sessions);
   }
 
@@ -120,8 +122,11 @@ const WAIT_TIMEOUT = 30;
 
 const SETTINGS = `SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = ${WAIT_TIMEOUT}`;
 
+/** The variable of a session that says whose it is. */
+const MARK = '@nest_redis_lock_session';
+
 interface Answer {
-  readonly connection: number;
+  readonly mark: Buffer | string | null;
   /** 1 where the function has done it. */
   readonly done: number | null;
 }
@@ -129,27 +134,31 @@ interface Answer {
 /** A connection of our own that has locks of `GET_LOCK`. */
 class GetLockSession implements StoreSession {
   private readonly timeouts = new Timeouts();
-  private id = 0;
+  /** Kept in the session itself: a proxy may lend one session to two connections, and its id would fit both. */
+  private readonly mark = randomUUID();
   private over = false;
 
   private constructor(
     private readonly connection: Connection,
     private readonly tokens: LockTable<TokenStatements>,
     private readonly ended: (why: Error) => void,
+    private readonly server: string,
   ) {
     connection.on('error', (error: Error) => this.end(error));
     connection.on('end', () => this.end(new Error('the server closed the connection')));
   }
 
   static async open(
-    options: PoolOptions,
+    link: MysqlLink,
     tokens: LockTable<TokenStatements>,
     ended: (why: Error) => void,
   ): Promise<GetLockSession> {
-    const session = new GetLockSession(openConnection(options), tokens, ended);
+    const session = new GetLockSession(openConnection(link.options), tokens, ended, link.server);
     try {
+      // Where a mark is there already, somebody else uses this session.
+      await session.send(`SET ${MARK} = IF(${MARK} IS NULL, '${session.mark}', ${MARK})`);
+      await session.ask('1');
       await session.send(SETTINGS);
-      session.id = (await session.ask('1')).connection;
       return session;
     } catch (error) {
       await session.close();
@@ -201,9 +210,11 @@ class GetLockSession implements StoreSession {
 
   /** Evaluates an expression in the session, and ends it where a proxy has answered from another one. */
   private async ask(expression: string): Promise<Answer> {
-    const [answer] = await this.send<[Answer]>(`SELECT ${expression} AS done, CONNECTION_ID() AS connection`);
-    if (this.id === 0 || answer.connection === this.id) return answer;
-    const error = new Error(THROUGH_POOLER);
+    const [answer] = await this.send<[Answer]>(
+      `SELECT IF(${MARK} = '${this.mark}', ${expression}, NULL) AS done, ${MARK} AS mark`,
+    );
+    if (String(answer.mark) === this.mark) return answer;
+    const error = new BackendRefusal(`${this.server}: ${THROUGH_POOLER}`);
     this.end(error);
     throw error;
   }
@@ -249,8 +260,8 @@ class GetLockSession implements StoreSession {
 }
 
 const THROUGH_POOLER =
-  'a proxy lets one connection run on several sessions of the server, in which locks are lost: give the address of ' +
-  'the server itself, or use leaseTable()';
+  'a proxy lets one connection run on several sessions of the server, or hands on a session that it did not reset, so ' +
+  'that locks are lost: give the address of the server itself, or use leaseTable()';
 
 /**
  * The statements on the table of fencing tokens: for each name one row, which the session that has the lock changes.

@@ -1,3 +1,4 @@
+import { refusalIn, type BackendRefusal } from '../../contracts/store.js';
 import { textOf } from '../../errors/limited-log.js';
 import { createConnection, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
@@ -35,7 +36,7 @@ export function readConnection(connection: unknown): GivenConnection {
   if (isPool(pool)) return { pool, options: optionsOf(pool) };
   if ('getConnection' in connection || 'query' in connection) throw refused('a client that is no pool');
   // mysql2 passes over such an option, and would connect to its default server.
-  const notOfMysql = ['url', 'connectionString'].find((name) => name in connection);
+  const notOfMysql = ['url', 'connectionString', 'connection'].find((name) => name in connection);
   if (notOfMysql) throw refused(`options with "${notOfMysql}", which mysql2 calls "uri"`);
   return { pool: undefined, options: connection };
 }
@@ -73,8 +74,10 @@ export class MysqlFailure extends Error {
 }
 
 /** One line that names the server, the cause and the remedy. */
-export function failureOf(server: string, error: unknown): MysqlFailure {
+export function failureOf(server: string, error: unknown): MysqlFailure | BackendRefusal {
   if (error instanceof MysqlFailure) return error;
+  const refusal = refusalIn(error);
+  if (refusal) return refusal;
   const cause = error instanceof Error ? error : new Error(textOf(error));
   const code = codeOf(cause);
   const text = (cause.message || String(code)).split('\n', 1)[0] as string;

@@ -72,9 +72,14 @@ export class MysqlLink {
     return (await this.send(sql)) as RowDataPacket[] as Row[];
   }
 
+  /** The server as messages name it. */
+  get server(): string {
+    return serverOf(this.connections.pool);
+  }
+
   /** Says why a call failed with `error`, or got no answer. */
-  diagnose(error?: unknown): MysqlFailure {
-    const server = serverOf(this.connections.pool);
+  diagnose(error?: unknown): Error {
+    const { server } = this;
     if (error !== undefined) return failureOf(server, error);
     const why =
       this.connections.shortage(this.waiting) ??
@@ -179,8 +184,12 @@ class PreparedStatements {
 /** Gets a connection, which it releases, or why there is none. */
 type Use = (error: Error | null, connection?: PoolConnection) => void;
 
-/** How a pool refuses a call while all connections are in use and its options let no call wait. */
-const POOL_REFUSALS: ReadonlySet<string> = new Set(['No connections available.', 'Queue limit reached.']);
+/** How a pool refuses a call while all connections are in use and its options let no call wait, or once it has ended. */
+const POOL_REFUSALS: ReadonlySet<string> = new Set([
+  'No connections available.',
+  'Queue limit reached.',
+  'Pool is closed.',
+]);
 
 /**
  * The connections of the application's pool, or of one of our own. While all connections of the application's pool are

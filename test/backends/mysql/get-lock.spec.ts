@@ -1,5 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import {
+  createConnection as createCallbackConnection,
+  createServer as createFront,
+  type Connection as Front,
+} from 'mysql2';
 import { type Connection, createConnection } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
 import { getLock } from 'nest-redis-lock/mysql';
@@ -223,4 +228,76 @@ describe('sessions', () => {
     expect(await acquire(staging, 'shared')).toMatchObject({ status: 'granted' });
     expect(await acquire(shared, 'shared')).toMatchObject({ status: 'busy' });
   });
+
+  it('refuses a proxy that lends one session to several clients, and serves no call after that', async () => {
+    await using proxy = await shareOneSession(server.port);
+    const [one, two] = await Promise.all([proxy.url, proxy.url].map((url) => startLockApp({ backend: getLock(url) })));
+    let inside = 0;
+    for (let round = 0; round < 5; round += 1) {
+      const calls = [one!, two!].map(({ locks }) =>
+        locks.withLock(`lent:${round}`, { wait: 0 }, async () => {
+          expect((inside += 1)).toBe(1);
+          await new Promise((resolve) => setImmediate(resolve));
+          inside -= 1;
+        }),
+      );
+      for (const call of calls)
+        await expect(call).rejects.toThrow(/a proxy lets one connection run on several sessions/);
+    }
+    await Promise.all([one!.close(), two!.close()]);
+  });
 });
+
+/** A proxy whose clients all run their statements in one session of the server. */
+async function shareOneSession(port: number): Promise<{ url: string } & AsyncDisposable> {
+  const session = createCallbackConnection({ host: '127.0.0.1', port, user: 'root', database: 'test' });
+  const front = createFront((connection) => {
+    const client = connection as Front;
+    const wire = client as unknown as Record<string, (...given: unknown[]) => void> & { sequenceId: number };
+    client.on('error', () => {});
+    wire['serverHandshake']?.({
+      protocolVersion: 10,
+      serverVersion: '8.0.30',
+      connectionId: 1,
+      statusFlags: 2,
+      characterSet: 33,
+      // Without compression and TLS.
+      capabilityFlags: 0x00fff7ff & ~0x820,
+      authCallback: (_login: unknown, done: (error: null) => void) => {
+        done(null);
+        wire.sequenceId = 0;
+      },
+    });
+    const answer = (write: () => void) => {
+      wire.sequenceId = 1;
+      write();
+      wire.sequenceId = 0;
+    };
+    const run = (sql: string) =>
+      session.query({ sql, typeCast: false }, (error, rows, fields) => {
+        answer(() => {
+          if (error) wire['writeError']?.({ code: 1105, message: error.message });
+          else if (!Array.isArray(rows))
+            wire['writeOk']?.({ affectedRows: rows.affectedRows, insertId: rows.insertId });
+          else wire['writeTextResult']?.(rows.map(textsOf), fields);
+        });
+      });
+    client.on('query', run);
+    client.on('stmt_prepare', run);
+    client.on('quit', () => (client as unknown as { stream: Socket }).stream.end());
+  });
+  const listener = (front as unknown as { _server: ReturnType<typeof createServer> })._server;
+  await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
+  return {
+    url: `mysql://root@127.0.0.1:${(listener.address() as AddressInfo).port}/test`,
+    [Symbol.asyncDispose]: async () => {
+      listener.close();
+      session.destroy();
+    },
+  };
+}
+
+function textsOf(row: unknown): Record<string, unknown> {
+  const columns = Object.entries(row as Record<string, unknown>);
+  return Object.fromEntries(columns.map(([name, value]) => [name, Buffer.isBuffer(value) ? value.toString() : value]));
+}

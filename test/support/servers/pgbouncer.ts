@@ -20,7 +20,7 @@ export async function startPgBouncer(
   to: PostgresServer,
   mode: PoolMode,
   size: number,
-  more: Readonly<Record<string, number>> = {},
+  more: Readonly<Record<string, number | string>> = {},
 ): Promise<PgBouncer> {
   const program = requireServer({
     name: 'PgBouncer',

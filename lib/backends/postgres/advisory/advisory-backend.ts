@@ -1,5 +1,6 @@
 import type { Client } from 'pg';
 import type { LockBackend, LockState, NameRequest, StartRequest } from '../../../contracts/lock-backend.js';
+import { BackendRefusal } from '../../../contracts/store.js';
 import { SessionLockBackend, SessionLocks } from '../../sessions/session-locks.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
 import { Migration } from '../connection/migration.js';
@@ -48,7 +49,7 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
 
   async inspect(request: NameRequest): Promise<LockState | null> {
     await this.prepare();
-    const { rows } = await this.link.query(this.statements.holder, [advisoryKey(request)]);
+    const { rows } = await this.migration.query(this.statements.holder, [advisoryKey(request)]);
     const [row] = rows;
     if (!row) return null;
     const [pid, ticket, unissued] = row;
@@ -81,13 +82,15 @@ class AdvisoryBackend extends SessionLockBackend implements LockBackend {
 
   private async openSession(ended: (why: Error) => void): Promise<StoreSession> {
     await this.prepare();
-    return AdvisorySession.open(this.link, this.statements, ended);
+    const { statements } = this;
+    const make = () => this.migration.run();
+    return AdvisorySession.open(this.link, { statements, make }, ended);
   }
 
   /** Refuses what cannot work, and creates the sequence; again at the next use if that fails. */
   private prepare(): Promise<void> {
     this.prepared ??= (async () => {
-      await refuseSharedSessions(this.link);
+      if (await sharesSessions(this.link)) throw new BackendRefusal(`${this.link.server}: ${THROUGH_POOLER}`);
       await checkAdvisory(this.migration, this.link.server, this.settings.schema);
     })();
     this.prepared.catch(() => (this.prepared = undefined));
@@ -136,10 +139,8 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
 /**
  * Looks for a pooler that shares the sessions of the server between its connections: while one connection waits between
  * two statements, another gets its session, and it then finds itself in a different one.
- *
- * @throws PostgresFailure when there is one
  */
-async function refuseSharedSessions(link: PostgresLink): Promise<void> {
+async function sharesSessions(link: PostgresLink): Promise<boolean> {
   const options = { ...link.options, query_timeout: PATIENCE };
   const [one, two] = [link.connection(options), link.connection(options)];
   try {
@@ -152,8 +153,8 @@ async function refuseSharedSessions(link: PostgresLink): Promise<void> {
     // Where the pooler has one session alone, the transaction keeps it from answering the first connection.
     const shared = next !== before || other === before || (await pidOf(one)) !== before;
     await two.query('ROLLBACK');
-    if (shared) throw new PostgresFailure(`${link.server}: ${THROUGH_POOLER}`);
     for (const client of [one, two]) void client.end().catch(() => {});
+    return shared;
   } catch (error) {
     for (const client of [one, two]) client.connection.stream.destroy();
     throw error;

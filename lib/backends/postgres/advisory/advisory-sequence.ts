@@ -1,5 +1,8 @@
 import { statementOf, type Statement } from '../connection/postgres-link.js';
 
+/** The clock of the server in microseconds. */
+const CLOCK = '(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
+
 /** How many fencing tokens one value of the sequence stands for. */
 export const TOKENS = 1_024;
 
@@ -14,7 +17,7 @@ CREATE SCHEMA IF NOT EXISTS ${schema};
 DO $$ BEGIN
   EXECUTE format(
     'CREATE SEQUENCE IF NOT EXISTS ${schema}.tokens INCREMENT ${TOKENS} START %s CACHE 1',
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    ${CLOCK}
   );
 END $$;
 
@@ -28,13 +31,18 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${schema}.holders (
 `;
 }
 
-/** The first column of what a session asks is its pid. */
+/** The setting of a session that says whose it is. */
+const MARK = `coalesce(current_setting('nest_redis_lock.session', true), '')`;
+
+/** The first column of what a session answers is its mark; the last value that it is asked with is that of the asker. */
 export interface AdvisoryStatements {
-  /** $1 key, $2 ticket. Returns a value of the sequence if the lock was free. */
+  /** $1 the mark. No row: the session has a mark or advisory locks already, which are those of somebody else. */
+  readonly claim: Statement;
+  /** $1 key, $2 ticket, $3 mark. Returns a value of the sequence if the lock was free. */
   readonly take: Statement;
-  /** $1 key. */
+  /** $1 key, $2 mark. */
   readonly free: Statement;
-  /** $1 key. Frees the lock without a write, whether this session has it or not. */
+  /** $1 key, $2 mark. Frees the lock without a write, whether this session has it or not. */
   readonly unlock: Statement;
   /** $1 key. Returns a value of the sequence. */
   readonly mint: Statement;
@@ -54,40 +62,51 @@ export function advisoryStatements(schema: string): AdvisoryStatements {
   const gate = `hashtext('nest_redis_lock'), hashtext(${sequence})`;
   const draw = `(SELECT nextval(${sequence}) FROM pg_advisory_xact_lock_shared(${gate}))`;
   return {
+    claim: statementOf(
+      'advisory_claim',
+      `
+SELECT set_config('nest_redis_lock.session', $1, false) WHERE ${MARK} = ''
+AND NOT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())`,
+    ),
     take: statementOf(
       'advisory_take',
       `
 WITH taken AS MATERIALIZED (
-  SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN ${draw} END AS token
+  SELECT CASE WHEN ${MARK} = $3 THEN
+    CASE WHEN pg_try_advisory_lock($1::bigint) THEN ${draw} END
+  END AS token
 ), noted AS (
   INSERT INTO ${schema}.holders (key, pid, ticket, unissued)
   SELECT $1::bigint, pg_backend_pid(), $2, token + ${TOKENS} FROM taken WHERE token IS NOT NULL
   ON CONFLICT (key) DO UPDATE SET pid = excluded.pid, ticket = excluded.ticket, unissued = excluded.unissued
 )
-SELECT pg_backend_pid(), token FROM taken`,
+SELECT ${MARK}, token FROM taken`,
     ),
     free: statementOf(
       'advisory_free',
       `
-WITH forgotten AS (DELETE FROM ${schema}.holders WHERE key = $1::bigint AND pid = pg_backend_pid())
-SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)`,
+WITH forgotten AS (DELETE FROM ${schema}.holders WHERE key = $1::bigint AND pid = pg_backend_pid() AND ${MARK} = $2)
+SELECT ${MARK}, CASE WHEN ${MARK} = $2 THEN pg_advisory_unlock($1::bigint) END`,
     ),
-    unlock: statementOf('advisory_unlock', 'SELECT pg_backend_pid(), pg_advisory_unlock($1::bigint)'),
+    unlock: statementOf(
+      'advisory_unlock',
+      `SELECT ${MARK}, CASE WHEN ${MARK} = $2 THEN pg_advisory_unlock($1::bigint) END`,
+    ),
     mint: statementOf(
       'advisory_mint',
       `
 WITH next AS MATERIALIZED (SELECT ${draw} AS token), noted AS (
   UPDATE ${schema}.holders SET unissued = next.token + ${TOKENS} FROM next WHERE key = $1::bigint
 )
-SELECT pg_backend_pid(), token FROM next`,
+SELECT ${MARK}, token FROM next`,
     ),
     raise: statementOf(
       'advisory_raise',
       `
-SELECT pg_backend_pid(), CASE WHEN pg_advisory_xact_lock(${gate}) IS NOT NULL
+SELECT ${MARK}, CASE WHEN pg_advisory_xact_lock(${gate}) IS NOT NULL
   THEN setval(${sequence}, greatest($1::bigint, (SELECT last_value FROM ${schema}.tokens))) END`,
     ),
-    check: statementOf('advisory_check', 'SELECT pg_backend_pid()'),
+    check: statementOf('advisory_check', `SELECT ${MARK}`),
     holder: statementOf(
       'advisory_holder',
       `

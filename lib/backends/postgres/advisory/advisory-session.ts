@@ -1,10 +1,12 @@
+import { randomUUID } from 'node:crypto';
 import { Socket } from 'node:net';
 import pg from 'pg';
 import type { Client } from 'pg';
 import type { TokenRange, NameRequest } from '../../../contracts/lock-backend.js';
+import { BackendRefusal } from '../../../contracts/store.js';
 import type { StoreSession } from '../../sessions/session-slot.js';
-import { PostgresFailure } from '../connection/postgres-connection.js';
-import type { PostgresLink, Row, Statement } from '../connection/postgres-link.js';
+import { codeOf } from '../connection/postgres-connection.js';
+import { NOT_PREPARED, type PostgresLink, type Row, type Statement } from '../connection/postgres-link.js';
 import { lockKey } from '../lease-table/lease-table.js';
 import { TOKENS, type AdvisoryStatements } from './advisory-sequence.js';
 
@@ -17,6 +19,16 @@ const MOST_DRAWN = 4;
 /** Errors with which the server ends the session, or after which its state is unknown. */
 const ENDS_SESSION = /^(08|57P|XX)/;
 
+/** A table or a schema that does not exist. */
+const MISSING = new Set(['42P01', '3F000']);
+
+/** What the sessions of a backend share. */
+interface AdvisoryUse {
+  readonly statements: AdvisoryStatements;
+  /** Makes the sequence and the table where they are missing. */
+  make(): Promise<void>;
+}
+
 /** A connection of our own that has advisory locks. */
 export class AdvisorySession implements StoreSession {
   private closed = false;
@@ -26,22 +38,22 @@ export class AdvisorySession implements StoreSession {
   private constructor(
     private readonly link: PostgresLink,
     private readonly client: Client,
-    private readonly pid: number,
-    private readonly statements: AdvisoryStatements,
+    /** Kept in the session itself: a pooler may lend one session to two connections, and its pid would fit both. */
+    private readonly mark: string,
+    private readonly use: AdvisoryUse,
   ) {}
 
-  static async open(
-    link: PostgresLink,
-    statements: AdvisoryStatements,
-    ended: (why: Error) => void,
-  ): Promise<AdvisorySession> {
+  static async open(link: PostgresLink, use: AdvisoryUse, ended: (why: Error) => void): Promise<AdvisorySession> {
     const client = link.connection({ ...link.options, query_timeout: PATIENCE });
     try {
+      const mark = randomUUID();
+      const session = new AdvisorySession(link, client, mark, use);
       await client.connect();
+      const { rowCount } = await client.query({ text: use.statements.claim.text, values: [mark] });
+      if (rowCount !== 1) throw session.refusal();
       await client.query(SETTINGS);
-      await client.query({ text: statements.forget.text });
-      const { rows } = await client.query<Row[]>({ text: statements.check.text, rowMode: 'array' });
-      const session = new AdvisorySession(link, client, Number(rows[0]?.[0]), statements);
+      await session.makingWhatIsMissing(() => client.query({ text: use.statements.forget.text }));
+      await session.check();
       let why = new Error('Connection terminated');
       client.on('error', (error) => (why = error));
       client.on('end', () => session.closed || ended(link.diagnose(why)));
@@ -54,19 +66,13 @@ export class AdvisorySession implements StoreSession {
   }
 
   async take(key: string, ticket: string): Promise<TokenRange | null> {
-    try {
-      const [, token] = await this.ask(this.statements.take, [key, ticket]);
-      return token === null ? null : { first: Number(token), count: TOKENS };
-    } catch (error) {
-      // A session lock stays when the statement that took it fails afterwards.
-      if (isOfStatement(error)) await this.unlock(key);
-      throw error;
-    }
+    const [, token] = await this.makingWhatIsMissing(() => this.takeOrUnlock(key, ticket));
+    return token === null ? null : { first: Number(token), count: TOKENS };
   }
 
   async free(key: string): Promise<void> {
     try {
-      await this.ask(this.statements.free, [key]);
+      await this.ask(this.use.statements.free, [key, this.mark]);
     } catch (error) {
       if (!isOfStatement(error)) throw error;
       await this.unlock(key);
@@ -75,14 +81,14 @@ export class AdvisorySession implements StoreSession {
 
   async mint(least: number, key: string): Promise<TokenRange> {
     for (let drawn = 1; ; drawn++) {
-      const [, token] = await this.ask(this.statements.mint, [key]);
+      const [, token] = await this.makingWhatIsMissing(() => this.ask(this.use.statements.mint, [key]));
       if (Number(token) >= least) return { first: Number(token), count: TOKENS };
-      if (drawn % MOST_DRAWN === 0) await this.ask(this.statements.raise, [least]);
+      if (drawn % MOST_DRAWN === 0) await this.ask(this.use.statements.raise, [least]);
     }
   }
 
   async check(): Promise<void> {
-    await this.ask(this.statements.check, []);
+    await this.ask(this.use.statements.check, []);
   }
 
   async close(): Promise<void> {
@@ -93,10 +99,35 @@ export class AdvisorySession implements StoreSession {
     clearTimeout(timer);
   }
 
+  private async takeOrUnlock(key: string, ticket: string): Promise<Row> {
+    try {
+      return await this.ask(this.use.statements.take, [key, ticket, this.mark]);
+    } catch (error) {
+      // A session lock stays when the statement that took it fails afterwards.
+      if (isOfStatement(error)) await this.unlock(key);
+      throw error;
+    }
+  }
+
+  /** Asks once more where the sequence, the table or their schema was missing, which it makes before. */
+  private async makingWhatIsMissing<Answer>(ask: () => Promise<Answer>): Promise<Answer> {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!MISSING.has(codeOf(error) ?? '')) throw error;
+      await this.use.make();
+      return ask();
+    }
+  }
+
+  private refusal(): BackendRefusal {
+    return new BackendRefusal(`${this.link.server}: ${THROUGH_POOLER}`);
+  }
+
   /** Ends the session where it cannot tell whether the lock is free. */
   private async unlock(key: string): Promise<void> {
     try {
-      await this.ask(this.statements.unlock, [key]);
+      await this.ask(this.use.statements.unlock, [key, this.mark]);
     } catch (error) {
       this.end();
       throw error;
@@ -111,14 +142,16 @@ export class AdvisorySession implements StoreSession {
       const { rows } = await this.client.query<Row[]>({ ...statement, values: [...values], rowMode: 'array' });
       row = rows[0];
     } catch (error) {
-      if (!isOfStatement(error)) this.end();
-      throw error;
+      // Another session of the server than the one that prepared the statement.
+      const lent = NOT_PREPARED.has(codeOf(error) ?? '');
+      if (lent || !isOfStatement(error)) this.end();
+      throw lent ? this.refusal() : error;
     } finally {
       if (--this.asked === 0 && !this.closed) this.socket?.unref();
     }
-    if (row && Number(row[0]) === this.pid) return row;
+    if (row && row[0] === this.mark) return row;
     this.end();
-    throw new PostgresFailure(`${this.link.server}: ${THROUGH_POOLER}`);
+    throw this.refusal();
   }
 
   private get socket(): Socket | undefined {
@@ -142,8 +175,9 @@ export function advisoryKey(request: NameRequest): string {
 }
 
 export const THROUGH_POOLER =
-  'a pooler lets one connection run on several sessions of the server, in which advisory locks are lost: give a ' +
-  'direct connection or a pooler in session mode, or use leaseTable()';
+  'a pooler lets one connection run on several sessions of the server, or hands on a session that it did not clear ' +
+  '(DISCARD ALL), so that advisory locks are lost: give a direct connection or a pooler in session mode, or use ' +
+  'leaseTable()';
 
 /** Whether the server refused one statement, and the session lives. */
 function isOfStatement(error: unknown): boolean {
@@ -168,7 +202,7 @@ const VALUES: Readonly<Record<string, string>> = {
   idle_in_transaction_session_timeout: '0',
 };
 
-/** Sets those that the version of the server knows. */
+/** Sets those that the version of the server knows.  */
 const SETTINGS = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES ${Object.entries(VALUES)
   .map(([name, value]) => `('${name}', '${value}')`)
   .join(', ')}) AS wanted (name, value) USING (name)`;

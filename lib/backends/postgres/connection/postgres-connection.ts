@@ -1,3 +1,4 @@
+import { refusalIn, type BackendRefusal } from '../../../contracts/store.js';
 import { messageOf } from '../../../errors/limited-log.js';
 import type { Pool, PoolConfig } from 'pg';
 import { LockConfigError } from '../../../errors/lock-errors.js';
@@ -18,7 +19,7 @@ export function requirePostgresConnection(
   const isObject = typeof connection === 'object' && connection !== null && !Array.isArray(connection);
   const isClient = isObject && 'query' in connection && !isPool(connection);
   // pg passes over such an option, and would connect to its default server.
-  const notOfPg = isObject ? ['url', 'uri'].find((name) => name in connection) : undefined;
+  const notOfPg = isObject ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
   if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
   if (isUrl || (isObject && !isClient)) return;
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';
@@ -54,8 +55,10 @@ export class PostgresFailure extends Error {
 }
 
 /** One line for an error. */
-export function failureOf(server: string, error: unknown): PostgresFailure {
+export function failureOf(server: string, error: unknown): PostgresFailure | BackendRefusal {
   if (error instanceof PostgresFailure) return error;
+  const refusal = refusalIn(error);
+  if (refusal) return refusal;
   const code = codeOf(error) ?? '';
   const message = failureText(error);
   const remedy = REMEDIES.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1];

@@ -31,7 +31,7 @@ export interface Reply {
 /** How long (ms) a connection of our own may take to open, and a statement on it to be answered. */
 const PATIENCE = 5_000;
 /** What a pooler answers to prepared statements that it lets go to different connections of the server. */
-const NOT_PREPARED = new Set(['26000', '42P05']);
+export const NOT_PREPARED: ReadonlySet<string> = new Set(['26000', '42P05']);
 
 /**
  * A pool of the application, which stays open, or one of our own, which is closed. While all connections of the
@@ -98,14 +98,14 @@ export class PostgresLink {
     };
     if (this.kept?.send(query, done)) return;
     const { source } = this;
-    if (source === this.pool && !this.own) queryOutsideTransactions(source, query, done);
-    else source.query<unknown[]>(this.limited(source, query), done);
+    if (source === this.pool && !this.own) queryOutsideTransactions(source, this.limited(query), done);
+    else source.query<unknown[]>(this.limited(query), done);
   }
 
   /** Runs one statement or several, without values. */
   async run(text: string): Promise<void> {
     const { source } = this;
-    await source.query(this.limited(source, { text }));
+    await source.query(this.limited({ text }));
   }
 
   /** Another connection to the same server, not connected yet. Its user closes it. */
@@ -118,7 +118,7 @@ export class PostgresLink {
   }
 
   /** Says why a call failed with `error`, or got no answer. */
-  diagnose(error?: unknown): PostgresFailure {
+  diagnose(error?: unknown): Error {
     if (error !== undefined) return failureOf(this.server, error);
     const { totalCount, waitingCount } = this.pool;
     const why =
@@ -137,19 +137,19 @@ export class PostgresLink {
     await Promise.all([this.own ? this.pool.end() : undefined, this.spare?.end()]);
   }
 
-  /** The query with a time limit, unless it goes to the pool of the application. */
-  private limited<Query extends object>(source: Pool, query: Query): Query {
-    if (!this.own && source === this.pool) return query;
+  /** The query with a time limit: after it the pool, also that of the application, closes the connection. */
+  private limited<Query extends object>(query: Query): Query {
     const limit = { query_timeout: this.patience };
     return { ...query, ...limit };
   }
 
-  /** The pool, or the spare connection while all connections of the pool are in use. */
+  /** The pool, or the spare connection while all connections of the pool are in use, and once the pool has ended. */
   private get source(): Pool {
     const { pool } = this;
     if (this.own) return pool;
     const free = pool.idleCount + pool.options.max - pool.totalCount - pool.waitingCount;
-    return free > 0 ? pool : (this.spare ??= ownPool({ ...this.options, max: 1 }));
+    const ends = pool.ending || pool.ended;
+    return free > 0 && !ends ? pool : (this.spare ??= ownPool({ ...this.options, max: 1 }));
   }
 }
 

@@ -22,7 +22,7 @@ import type {
   QueueListener,
   RequeueRequest,
 } from '../../../contracts/lock-backend.js';
-import type { Notice } from '../../../contracts/store.js';
+import { BackendRefusal, type Notice } from '../../../contracts/store.js';
 import {
   type PostgresConnection,
   requirePostgresConnection,
@@ -222,7 +222,7 @@ const LEAST_VERSION = 120_000;
  * Checks the server before it is used: its version, whether it takes writes, its isolation level, and the rights.
  * Creates the tables and functions where they are missing.
  *
- * @throws PostgresFailure in one line
+ * @throws PostgresFailure or BackendRefusal in one line
  */
 async function checkLeaseTable(table: LeaseTable, schema: string, report: (notice: Notice) => void): Promise<void> {
   const { server } = table.link;
@@ -242,7 +242,10 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
   if (Number(version) < LEAST_VERSION) throw refuse(`is too old (${version}): use PostgreSQL 12 or later`);
   if (readOnly === 'on') throw refuse('takes no writes: give the address of the primary');
   if (isolation !== 'read committed') {
-    throw refuse(`runs ${isolation} transactions: set default_transaction_isolation to 'read committed' for the locks`);
+    throw new BackendRefusal(
+      `${server} runs ${isolation} transactions: set default_transaction_isolation to 'read committed' for the locks, ` +
+        'and start the process again',
+    );
   }
   if (durability === 'off') {
     const message = `${server}: with synchronous_commit "off" a crash of the server may forget locks of its last moments`;

@@ -139,6 +139,22 @@ it('closes a connection whose statement takes too long, and goes on with others'
   await app.close();
 });
 
+it('goes on refusing a server with serializable transactions, for as long as the process uses it', async () => {
+  await db.query('CREATE DATABASE strict');
+  await db.query("ALTER DATABASE strict SET default_transaction_isolation = 'serializable'");
+  const url = server.url.replace(/postgres$/, 'strict');
+  const app = await startLockApp({ backend: leaseTable(url) });
+  const refused = /runs serializable transactions: set default_transaction_isolation to 'read committed'/;
+  await eventually(() => app.logger.matching(refused).length === 1);
+  await db.query('ALTER DATABASE strict RESET default_transaction_isolation');
+  await db.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'strict'");
+  await expect(app.locks.acquire('refused')).rejects.toThrow(refused);
+  await app.close();
+  const next = await startLockApp({ backend: leaseTable(url), failFast: true });
+  await next.locks.withLock('served', async () => {});
+  await next.close();
+});
+
 describe('a user without rights', () => {
   beforeAll(async () => {
     await db.query('CREATE ROLE limited LOGIN');
