@@ -186,8 +186,8 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/NOREPLICAS/, 'too few replicas follow it: see min-replicas-to-write'],
   [/LOADING/, 'it still reads its data set: wait'],
   [
-    /MOVED/,
-    'it is a node of a Redis Cluster and serves a part of the names: give a client of the Cluster, or to redlock() a Redis that serves all',
+    /MOVED|CROSSSLOT/,
+    'it is a node of a Redis Cluster, which takes keys of one slot at a time and answers MOVED for those of other nodes: give a client of the Cluster, or to redlock() a Redis that serves all',
   ],
   [/CLUSTERDOWN/, 'the Cluster does not serve all slots: see CLUSTER INFO'],
   [
