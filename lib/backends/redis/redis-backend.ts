@@ -208,10 +208,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     this.link.start(request);
     this.replicas?.allow(request.commandTimeout);
     const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix);
-    await Promise.all([
-      checkServers(this.scripts, rights, request.report),
-      this.versions.note(versionsKey(request), 'locks'),
-    ]);
+    const check = checkServers(this.scripts, rights, request.report);
+    await this.versions.noteAfter(check, versionsKey(request), 'locks');
   }
 
   hazards(): Promise<readonly string[]> {

@@ -11,7 +11,7 @@ import type { ScriptRunner } from './script-runner.js';
 import { connectionForMessages } from './watched-subscriber.js';
 
 /**
- * Checks a server, or each master of a Cluster, before it is used: whether it takes writes, whether it may evict what
+ * Checks a server, or each master of a Cluster, before it is used: whether it takes writes and has the database, whether it may evict what
  * must stay, and whether its user has the rights needed.
  *
  * @throws RedisFailure in one line, for the first server that cannot be used; BackendRefusal for a node of a Cluster by
@@ -67,6 +67,7 @@ async function checkServer(
   { rights, report, inCluster }: ServerCheck,
 ): Promise<void> {
   const server = serverOf(node);
+  await requireDatabase(node, server);
   if (!rights.evictable) await checkEviction(node, server, report);
   if (!keys) return;
   const missing = new MissingRights(node, rights, inCluster);
@@ -87,6 +88,24 @@ async function checkServer(
     level: 'warn',
     message: `${problem}. Until then messages do not arrive, and waiters are served more slowly`,
   });
+}
+
+/** ioredis stays in database 0 where the connection cannot change to that of the client. */
+async function requireDatabase(node: RedisNode, server: string): Promise<void> {
+  const database = databaseOf(node);
+  if (!database) return;
+  try {
+    await node.call('SELECT', String(database));
+  } catch (error) {
+    const why = messageOf(error);
+    if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
+    throw new BackendRefusal(`${server} does not give database ${database}: ${why}${remedyClause(error)}`);
+  }
+}
+
+/** The database that a client of ioredis believes to be in; node-redis does not connect without the one it wants. */
+function databaseOf(node: RedisNode): number | undefined {
+  return (Reflect.get(node, 'condition') as { select?: number } | null | undefined)?.select;
 }
 
 interface ServerCheck {

@@ -120,3 +120,75 @@ it('a key that the user may not touch fails alone', async () => {
   const values = await Promise.allSettled(names.map((name) => cache.get(name)));
   expect(statuses(values)).toEqual(allowed);
 });
+
+describe('a database that the server does not have', () => {
+  const REFUSAL = /DB index is out of range.*fewer databases/;
+  let server: RedisServer;
+  let admin: Redis;
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  afterEach(async () => expect(await admin.dbsize()).toBe(0));
+
+  const given = (clients: Redis[]) => {
+    const client = new Redis(server.port, '127.0.0.1', { db: 99 });
+    client.on('error', () => {});
+    clients.push(client);
+    return client;
+  };
+  const connections: [string, (clients: Redis[]) => RedisConnection][] = [
+    ['a URL', () => `${server.url}/99`],
+    ['options', () => ({ host: '127.0.0.1', port: server.port, db: 99 })],
+    ['options of a client that retries for long', () => ({ port: server.port, db: 99, maxRetriesPerRequest: null })],
+    ['a client', given],
+  ];
+
+  it.each(connections)('by %s: refused at the start, and nothing is kept in database 0', async (_what, make) => {
+    const clients: Redis[] = [];
+    await expect(startLockApp({ redis: make(clients), failFast: true, cache: false })).rejects.toThrow(REFUSAL);
+    await using app = await startLockApp({ redis: make(clients), cache: false, shutdownGrace: 100 });
+    await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
+    await eventually(() => app.logger.matching(REFUSAL).length === 1);
+    await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
+    for (const client of clients) client.disconnect();
+  });
+
+  it('by a client that was connected before', async () => {
+    const client = given([]);
+    await eventually(() => client.status === 'ready');
+    await expect(startLockApp({ redis: client, failFast: true, cache: false })).rejects.toThrow(REFUSAL);
+    client.disconnect();
+  });
+
+  it('for the cache, and after a new connection', async () => {
+    const other = await startRedisServer();
+    const connection = { host: '127.0.0.1', port: other.port, db: 9 };
+    await using app = await startLockApp({ redis: connection, cache: {}, failFast: true, shutdownGrace: 100 });
+    await app.locks.withLock('name', async () => {});
+    await other.stop();
+    await using fewer = await startRedisServer({ port: other.port, args: ['--databases', '1'] });
+    await eventually(async () => {
+      const error: unknown = await app.locks.acquire('name', { wait: 0 }).catch((caught: unknown) => caught);
+      return REFUSAL.test((error as Error).message);
+    });
+    await app.app.get(CacheService).set('key', 1);
+    const look = new Redis(fewer.url);
+    expect(await look.dbsize()).toBe(0);
+    look.disconnect();
+  });
+
+  it('is no matter where the user selected another one', async () => {
+    const client = new Redis(server.port, '127.0.0.1', { db: 3 });
+    await client.select(4);
+    await using app = await startLockApp({ redis: client, failFast: true, cache: false });
+    await app.locks.withLock('name', async () => expect(await client.dbsize()).toBeGreaterThan(0));
+    expect(await client.client('INFO')).toMatch(/ db=4 /);
+    await client.flushdb();
+    client.disconnect();
+  });
+});
