@@ -133,7 +133,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    if (this.scripts.client.isCluster) return requests.map((request) => this.renewEach(request));
+    if (this.scripts.takesOneSlot) return requests.map((request) => this.renewEach(request));
     return this.renewInOneScript(requests);
   }
 
@@ -208,10 +208,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     this.link.start(request);
     this.replicas?.allow(request.commandTimeout);
     const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix);
-    await Promise.all([
-      checkServers(this.scripts, rights, request.report),
-      this.versions.note(versionsKey(request), 'locks'),
-    ]);
+    const check = checkServers(this.scripts, rights, request.report);
+    await this.versions.noteAfter(check, versionsKey(request), 'locks');
   }
 
   hazards(): Promise<readonly string[]> {
@@ -262,9 +260,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
     const keys = requests.flatMap((request) => this.keysOf(request).filter((_, index) => index % 2 === 0));
     const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
-    const answers = this.scripts.run(RENEW, keys, args) as Promise<RedisInteger[]>;
-    return requests.map(async (_, index): Promise<RenewAnswer> => {
-      const [remaining, waiting] = (await answers).slice(2 * index).map(Number) as [number, number];
+    const answers = (this.scripts.run(RENEW, keys, args) as Promise<RedisInteger[]>).catch((error: unknown) => {
+      if (!this.scripts.refusesKeys(error)) throw error;
+    });
+    return requests.map(async (request, index): Promise<RenewAnswer> => {
+      const all = await answers;
+      if (!all) return this.renewEach(request);
+      const [remaining, waiting] = all.slice(2 * index).map(Number) as [number, number];
       return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
     });
   }

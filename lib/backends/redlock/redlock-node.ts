@@ -152,7 +152,7 @@ export class RedlockNode {
     try {
       start = serverStart(await this.scripts.command((client) => client.info('server')));
     } catch (error) {
-      if (!refusesInfo(error)) return this.identifyLater(disconnects);
+      if (!refusesInfo(error, this.link.client)) return this.identifyLater(disconnects);
     }
     if (this.scripts.disconnects !== disconnects) return;
     if (this.start && start && this.start.runId !== start.runId) this.restarted = true;
@@ -282,9 +282,9 @@ function serverStart(info: string): ServerStart | undefined {
 }
 
 /** Whether the node answers by a refusal for good: its user may not run INFO. */
-function refusesInfo(error: unknown): boolean {
+function refusesInfo(error: unknown, client: RedisLink['client']): boolean {
   if (!(error instanceof Error) || error.name !== 'ReplyError') return false;
-  return !RefusedForNow.is(error) && !error.message.startsWith('BUSY ');
+  return !RefusedForNow.is(error, client) && !error.message.startsWith('BUSY ');
 }
 
 const MOST_UNSETTLED = 10_000;

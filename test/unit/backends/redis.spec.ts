@@ -10,6 +10,7 @@ import { ScriptRunner } from '../../../lib/backends/redis/connection/script-runn
 import { VersionsInUse } from '../../../lib/backends/redis/connection/versions-in-use.js';
 import { LockInspection } from '../../../lib/backends/redis/locks/lock-inspection.js';
 import { RENEW } from '../../../lib/backends/redis/locks/release.lua.js';
+import { eventually } from '../../support/eventually.js';
 
 const SCRIPT = redisScript('return 1');
 const IGNORED = { settle: () => {}, fail: () => {} };
@@ -43,15 +44,16 @@ it('keeps an error of those who wait for the reply out of the client that reads 
 });
 
 /** A client whose server answers EVALSHA with these errors, one after the other, and then with 7. */
-function refusing(...refusals: string[]): { client: Redis; sent: () => number } {
+function refusing(refusals: readonly string[], isCluster = false): { client: Redis; sent: () => number } {
   let sent = 0;
+  const left = [...refusals];
   const evalsha = async () => {
     sent += 1;
-    const refusal = refusals.shift();
+    const refusal = left.shift();
     if (refusal !== undefined) throw new Error(refusal);
     return 7;
   };
-  const client = { evalsha, status: 'ready', isCluster: false, on: () => client, off: () => client };
+  const client = { evalsha, status: 'ready', isCluster, on: () => client, off: () => client };
   return { client: client as unknown as Redis, sent: () => sent };
 }
 
@@ -59,19 +61,40 @@ it.each([
   'LOADING Redis is loading the dataset in memory',
   'TRYAGAIN Multiple keys request during rehashing of slot',
   'CLUSTERDOWN The cluster is down',
-  'MOVED 866 127.0.0.1:7001',
-  'ASK 866 127.0.0.1:7001',
   'Too many Cluster redirections. Last error: ReplyError: TRYAGAIN Multiple keys request during rehashing of slot',
   "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 ])('sends again what is refused with %s', async (refusal) => {
-  const { client, sent } = refusing(refusal, refusal, refusal);
+  const { client, sent } = refusing([refusal, refusal, refusal]);
   expect(await new ScriptRunner(client).run(RENEW, ['a', 'b'], [1, 2, 1])).toBe(7);
   expect(sent()).toBe(4);
 });
 
+it.each(['MOVED 866 127.0.0.1:7001', 'ASK 866 127.0.0.1:7001'])(
+  'sends again what is refused with %s, where the client follows it',
+  async (refusal) => {
+    const cluster = refusing([refusal], true);
+    // What a client of a Cluster is, besides.
+    Object.assign(cluster.client, { options: {}, sendCommand: () => {} });
+    expect(await new ScriptRunner(cluster.client).run(RENEW, ['a'], [1, 2, 1])).toBe(7);
+    const alone = refusing([refusal]);
+    await expect(new ScriptRunner(alone.client).run(RENEW, ['a'], [1, 2, 1])).rejects.toThrow(refusal);
+    expect(alone.sent()).toBe(1);
+  },
+);
+
+it('names the refusal while a command is being sent again', async () => {
+  const { client } = refusing(['CLUSTERDOWN The cluster is down']);
+  const runner = new ScriptRunner(client);
+  const answer = runner.run(RENEW, ['a'], [1, 2, 1]);
+  await eventually(() => runner.refusedForNow !== undefined);
+  expect(runner.refusedForNow?.message).toBe('CLUSTERDOWN The cluster is down');
+  expect(await answer).toBe(7);
+  expect(runner.refusedForNow).toBeUndefined();
+});
+
 it('sends any other command again, too', async () => {
   const refusals = ['LOADING Redis is loading the dataset in memory', 'CLUSTERDOWN The cluster is down'];
-  const { client } = refusing();
+  const { client } = refusing([]);
   const runner = new ScriptRunner(client);
   const answer = await runner.command(async () => {
     const refusal = refusals.shift();
@@ -83,10 +106,10 @@ it('sends any other command again, too', async () => {
 
 it('does not send again for longer than a command may take, nor after a permanent refusal', async () => {
   const refusal = 'LOADING Redis is loading the dataset in memory';
-  const loading = refusing(...Array.from({ length: 1_000 }, () => refusal));
+  const loading = refusing(Array.from({ length: 1_000 }, () => refusal));
   await expect(new ScriptRunner(loading.client).run(RENEW, [], [])).rejects.toThrow(refusal);
   expect(loading.sent()).toBeLessThan(30);
-  const wrong = refusing('WRONGTYPE Operation against a key holding the wrong kind of value');
+  const wrong = refusing(['WRONGTYPE Operation against a key holding the wrong kind of value']);
   await expect(new ScriptRunner(wrong.client).run(RENEW, [], [])).rejects.toThrow('WRONGTYPE');
   expect(wrong.sent()).toBe(1);
 });

@@ -30,6 +30,8 @@ export class ConnectionState {
 
   private readonly onError = (error: Error) => {
     this.lastError = error;
+    // The client would go on in database 0, among the keys of others.
+    if (isFailedSelect(error) && !isCluster(this.client)) this.client.stream?.destroy(error);
     // Our listener must not suppress the message that ioredis prints when nobody listens.
     if (this.own || this.client.library || this.client.listeners('error').some((listener) => !ours.has(listener)))
       return;
@@ -140,6 +142,12 @@ export class ConnectionState {
   }
 }
 
+/** Whether a new connection could not change to the database of its client. */
+function isFailedSelect(error: Error): boolean {
+  const { command } = error as { command?: { name?: string } };
+  return error.name === 'ReplyError' && command?.name === 'select';
+}
+
 /** Whether it is the message of ioredis for a connection that closed for an unknown reason. */
 function isUninformative({ message }: Error): boolean {
   return message === 'Connection is closed.';
@@ -169,6 +177,7 @@ export function remedyClause(error: Error): string {
 
 /** What an operator can do about an error. The first pattern that matches its code or message applies. */
 const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
+  [/DB index is out of range/, 'the server has fewer databases: correct "db", or the number at the end of the URL'],
   [/ECONNREFUSED/, 'nothing listens there: start Redis, or correct host and port'],
   [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
   [/ENOENT/, 'the socket does not exist: start Redis, or correct the path'],
@@ -186,8 +195,8 @@ const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/NOREPLICAS/, 'too few replicas follow it: see min-replicas-to-write'],
   [/LOADING/, 'it still reads its data set: wait'],
   [
-    /MOVED/,
-    'it is a node of a Redis Cluster and serves a part of the names: give a client of the Cluster, or to redlock() a Redis that serves all',
+    /MOVED|CROSSSLOT/,
+    'it is a node of a Redis Cluster, which takes keys of one slot at a time and answers MOVED for those of other nodes: give a client of the Cluster, or to redlock() a Redis that serves all',
   ],
   [/CLUSTERDOWN/, 'the Cluster does not serve all slots: see CLUSTER INFO'],
   [

@@ -12,7 +12,8 @@ type PendingRead = BatchedCall<Buffer | null>;
 
 /**
  * Sends the reads of one turn of the event loop as one MGET, because a command costs the client and the server more
- * than a value. In a Redis Cluster, where a command may touch only one slot, sends one GET for each key.
+ * than a value. In a Redis Cluster, where a command may touch only one slot, and where Redis refuses
+ * one of the keys, sends one GET for each.
  */
 export class ReadBatch {
   private keys: string[] = [];
@@ -60,17 +61,32 @@ export class ReadBatch {
     const { client } = this.scripts;
     if (client.status !== 'ready' && this.scripts.defers(() => this.submit(keys, reads), failing(reads))) return;
     if (reads.length === 1) this.send(client.getBuffer(keys[0] as string), reads, (data) => [data]);
-    else if (!client.isCluster) this.send(client.mgetBuffer([...keys]), reads, (all) => all);
-    else
-      for (const [index, read] of reads.entries()) {
-        this.send(client.getBuffer(keys[index] as string), [read], (data) => [data]);
-      }
+    else if (this.scripts.takesOneSlot) this.submitEach(keys, reads);
+    else {
+      this.send(
+        client.mgetBuffer([...keys]),
+        reads,
+        (all) => all,
+        (error) => {
+          if (this.scripts.refusesKeys(error)) this.submitEach(keys, reads);
+          else failing(reads)(error);
+        },
+      );
+    }
+  }
+
+  private submitEach(keys: readonly string[], reads: readonly PendingRead[]): void {
+    const { client } = this.scripts;
+    for (const [index, read] of reads.entries()) {
+      this.send(client.getBuffer(keys[index] as string), [read], (data) => [data]);
+    }
   }
 
   private send<T>(
     command: Promise<T>,
     reads: readonly PendingRead[],
     dataOf: (reply: T) => readonly (Buffer | null)[],
+    failed = failing(reads),
   ): void {
     this.underWay += 1;
     this.scripts.ask(
@@ -82,7 +98,7 @@ export class ReadBatch {
       },
       (error) => {
         this.underWay -= 1;
-        failing(reads)(error);
+        failed(error);
       },
     );
   }

@@ -60,7 +60,7 @@ export class RedisLink {
 
   /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): RedisFailure {
-    return this.state.diagnose(error);
+    return this.state.diagnose(error ?? this.scripts.refusedForNow);
   }
 
   close(): void {

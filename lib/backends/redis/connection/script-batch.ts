@@ -15,7 +15,8 @@ const MOST_CALLS = 24;
  * server more than the work of one call. While no run is under way, a call is sent at once, so a single call never
  * waits.
  *
- * In a Redis Cluster, where a script may touch one slot only, each call is a run of its own.
+ * In a Redis Cluster, where a script may touch one slot only, each call is a run of its own. Where Redis refuses the
+ * keys of a run, each of its calls is sent alone: one bad key fails one call.
  */
 export class ScriptBatch {
   private keys: string[] = [];
@@ -106,7 +107,7 @@ export class ScriptBatch {
     if (this.keysOfCalls === 'numbered') this.args.push(this.firstKey);
     for (const arg of args) this.args.push(arg);
     this.calls.push(call);
-    if (this.underWay === 0 || this.calls.length >= MOST_CALLS || this.scripts.client.isCluster) this.flush();
+    if (this.underWay === 0 || this.calls.length >= MOST_CALLS || this.scripts.takesOneSlot) this.flush();
     else if (!this.gathering) {
       this.gathering = true;
       setImmediate(this.endTurn);
@@ -114,7 +115,7 @@ export class ScriptBatch {
   }
 
   private flush(): void {
-    const { keys, args, calls } = this;
+    const { keys, args, calls, shared } = this;
     if (calls.length === 0) return;
     this.keys = [];
     this.lastKeys = undefined;
@@ -136,9 +137,39 @@ export class ScriptBatch {
       },
       (error: unknown) => {
         this.underWay -= 1;
-        for (const call of calls) call.fail(error);
+        if (calls.length > 1 && this.scripts.refusesKeys(error)) this.sendEach(keys, args, calls, shared);
+        else for (const call of calls) call.fail(error);
       },
     );
+  }
+
+  /** Sends the calls of a run that Redis has not begun, each alone. */
+  private sendEach(
+    keys: readonly string[],
+    args: readonly ScriptArgument[],
+    calls: readonly ScriptCall[],
+    shared: string | undefined,
+  ): void {
+    const before = args.slice(0, shared === undefined ? 0 : 1);
+    const length = (args.length - before.length) / calls.length;
+    const firstKeys =
+      this.keysOfCalls === 'numbered' && calls.map((_, index) => Number(args[before.length + index * length]));
+    for (const [index, call] of calls.entries()) {
+      const own = args.slice(before.length + index * length, before.length + (index + 1) * length);
+      const [from, to] = firstKeys
+        ? [firstKeys[index] as number, firstKeys.find((key) => key > (firstKeys[index] as number))]
+        : [(index * keys.length) / calls.length + 1, ((index + 1) * keys.length) / calls.length + 1];
+      if (firstKeys) own[0] = 1;
+      this.underWay += 1;
+      const alone = new CallAlone(this, call);
+      this.scripts.send(
+        this.script,
+        keys.slice(from - 1, to && to - 1),
+        [...before, ...own],
+        (reply) => alone.settle(reply),
+        (error) => alone.fail(error),
+      );
+    }
   }
 }
 

@@ -17,9 +17,13 @@ export class ScriptRunner {
   sent = 0;
   /** How many replies to them have arrived. */
   replies = 0;
+  /** Whether a command may have keys of one slot only. */
+  takesOneSlot: boolean;
   private disconnectCount = 0;
   private disconnectTime = 0;
   private readonly connectListeners = new Set<() => void>();
+  /** The commands that are being sent again. */
+  readonly repeated = new Set<RefusedForNow>();
   private readonly scriptClient: RedisClient;
   /** The client, where it takes commands that are encoded before. */
   private readonly encoding: Redis | undefined;
@@ -34,6 +38,7 @@ export class ScriptRunner {
     private readonly care: ConnectionCare = {},
   ) {
     this.persists = care.persists ?? true;
+    this.takesOneSlot = client.isCluster;
     this.scriptClient = scriptClient(client);
     this.encoding = sendsEncoded(client) ? client : undefined;
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
@@ -86,12 +91,12 @@ export class ScriptRunner {
       args,
       answered,
       (error) => {
-        if (!this.persists || !RefusedForNow.is(error)) return failed(error);
+        if (!this.isRefusedForNow(error)) return failed(error);
         const again = (refused: (error: unknown) => void) => {
           const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
           this.sendOnce(script, keys, args, answered, stepwise, bytes);
         };
-        const refused = new RefusedForNow(again, failed);
+        const refused = new RefusedForNow(this, again, failed);
         this.stepwise(script, keys, args, error, answered, refused.again);
       },
       bytes,
@@ -174,7 +179,7 @@ export class ScriptRunner {
         this.ask(send(this.client), resolve, failed);
       };
       ask((error) => {
-        if (this.persists && RefusedForNow.is(error)) new RefusedForNow(ask, reject).again(error);
+        if (this.isRefusedForNow(error)) new RefusedForNow(this, ask, reject).again(error);
         else reject(error);
       });
     });
@@ -211,6 +216,25 @@ export class ScriptRunner {
   /** Notes an error that Redis answered, alone or within a reply. */
   refused(error: Error): void {
     this.care.seeker?.answered(error);
+  }
+
+  /** Whether the command is to be sent again, as the server refused it for now. */
+  isRefusedForNow(error: unknown): boolean {
+    return this.persists && RefusedForNow.is(error, this.client);
+  }
+
+  /** Whether Redis refused a command for one of its keys, before it began: the other keys may be served. */
+  refusesKeys(error: unknown): boolean {
+    if (!(error instanceof Error)) return false;
+    if (error.message.startsWith('CROSSSLOT ')) this.takesOneSlot = true;
+    else if (!error.message.startsWith('NOPERM ')) return false;
+    return true;
+  }
+
+  /** The answer to a command that is being sent again, if there is one. */
+  get refusedForNow(): Error | undefined {
+    for (const { last } of this.repeated) return last;
+    return undefined;
   }
 
   close(): void {
@@ -291,7 +315,7 @@ class EncodedAttempt implements ScriptCall {
 
   private refused(error: unknown): void {
     const { scripts, encoded, call } = this;
-    if (this.persists && RefusedForNow.is(error)) scripts.sendCall(encoded, call);
+    if (this.persists && scripts.isRefusedForNow(error)) scripts.sendCall(encoded, call);
     else call.fail(error);
   }
 }
@@ -302,22 +326,33 @@ function isUnknownScript(error: unknown): boolean {
 
 /** Repeats a command while the server refuses it for now. */
 export class RefusedForNow {
+  /** What the server answered last. */
+  last: Error | undefined;
   private until = 0;
 
   constructor(
+    private readonly scripts: Pick<ScriptRunner, 'client' | 'repeated'>,
     private readonly send: (failed: (error: unknown) => void) => void,
     private readonly failed: (error: unknown) => void,
   ) {}
 
-  static is(error: unknown): boolean {
-    return error instanceof Error && FOR_NOW.test(error.message);
+  /** A node of a Cluster refuses for good, with MOVED and ASK, where its client does not follow these. */
+  static is(error: unknown, { isCluster }: Pick<RedisClient, 'isCluster'>): boolean {
+    if (!(error instanceof Error) || !FOR_NOW.test(error.message)) return false;
+    return isCluster || !ELSEWHERE.test(error.message);
   }
 
   readonly again = (error: unknown): void => {
     const now = performance.now();
     this.until ||= now + LONGEST;
-    if (now >= this.until || !RefusedForNow.is(error)) return this.failed(error);
-    setTimeout(() => this.send(this.again), PAUSE).unref();
+    const { repeated, client } = this.scripts;
+    if (now >= this.until || !RefusedForNow.is(error, client)) return this.failed(error);
+    this.last = error as Error;
+    repeated.add(this);
+    setTimeout(() => {
+      repeated.delete(this);
+      this.send(this.again);
+    }, PAUSE).unref();
   };
 }
 
@@ -328,6 +363,7 @@ export class RefusedForNow {
  */
 const FOR_NOW =
   /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+const ELSEWHERE = /^(ASK|MOVED) /;
 /** Milliseconds between two sends. */
 const PAUSE = 50;
 /** How long (ms) a command is repeated: the default of `commandTimeout`. */

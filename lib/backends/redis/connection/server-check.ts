@@ -2,7 +2,7 @@
 
 import { messageOf } from '../../../errors/limited-log.js';
 import calculateSlot from 'cluster-key-slot';
-import type { Notice } from '../../../contracts/store.js';
+import { BackendRefusal, type Notice } from '../../../contracts/store.js';
 import { addressOf, serverOf } from './connection-options.js';
 import { RedisFailure, remedyClause } from './connection-state.js';
 import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
@@ -11,10 +11,11 @@ import type { ScriptRunner } from './script-runner.js';
 import { connectionForMessages } from './watched-subscriber.js';
 
 /**
- * Checks a server, or each master of a Cluster, before it is used: whether it takes writes, whether it may evict what
+ * Checks a server, or each master of a Cluster, before it is used: whether it takes writes and has the database, whether it may evict what
  * must stay, and whether its user has the rights needed.
  *
- * @throws RedisFailure in one line, for the first server that cannot be used
+ * @throws RedisFailure in one line, for the first server that cannot be used; BackendRefusal for a node of a Cluster by
+ * itself
  */
 export async function checkServers(
   scripts: ScriptRunner,
@@ -25,7 +26,7 @@ export async function checkServers(
   const { client } = scripts;
   await Promise.all(
     mastersOf(client).map((node) => {
-      const keys = isCluster(client) ? keysOn(client, node, rights) : rights.keys();
+      const keys = isCluster(client) ? keysOn(client, node, rights) : keysOfTwoSlots(client.options, rights);
       return checkServer(node, keys, { rights, report, inCluster: isCluster(client) });
     }),
   );
@@ -66,10 +67,14 @@ async function checkServer(
   { rights, report, inCluster }: ServerCheck,
 ): Promise<void> {
   const server = serverOf(node);
+  await requireDatabase(node, server);
   if (!rights.evictable) await checkEviction(node, server, report);
   if (!keys) return;
   const missing = new MissingRights(node, rights, inCluster);
   await missing.look(keys);
+  const { ofCluster } = missing;
+  if (ofCluster)
+    throw new BackendRefusal(`${server} refuses keys of two slots: ${ofCluster}${remedyClause(new Error(ofCluster))}`);
   const [refusal] = missing.other;
   if (refusal !== undefined) {
     const remedy = remedyClause(new Error(refusal));
@@ -83,6 +88,24 @@ async function checkServer(
     level: 'warn',
     message: `${problem}. Until then messages do not arrive, and waiters are served more slowly`,
   });
+}
+
+/** ioredis stays in database 0 where the connection cannot change to that of the client. */
+async function requireDatabase(node: RedisNode, server: string): Promise<void> {
+  const database = databaseOf(node);
+  if (!database) return;
+  try {
+    await node.call('SELECT', String(database));
+  } catch (error) {
+    const why = messageOf(error);
+    if (!(error instanceof Error) || error.name !== 'ReplyError') throw error;
+    throw new BackendRefusal(`${server} does not give database ${database}: ${why}${remedyClause(error)}`);
+  }
+}
+
+/** The database that a client of ioredis believes to be in; node-redis does not connect without the one it wants. */
+function databaseOf(node: RedisNode): number | undefined {
+  return (Reflect.get(node, 'condition') as { select?: number } | null | undefined)?.select;
 }
 
 interface ServerCheck {
@@ -124,6 +147,18 @@ function evictionNotice(node: RedisNode, memory: string): Notice | undefined {
   return { level: unlimited ? 'debug' : 'warn', message };
 }
 
+/**
+ * Keys in two slots, which only a server that is no node of a Cluster takes in one command: the calls of several names
+ * go in one. The probes use those of the first slot.
+ */
+function keysOfTwoSlots({ keyPrefix = '' }: RedisNode['options'], rights: Rights): readonly string[] {
+  const slotOf = ([key]: readonly string[]) => calculateSlot(keyPrefix + key);
+  const keys = rights.keys();
+  let others = rights.keys();
+  while (slotOf(others) === slotOf(keys)) others = rights.keys();
+  return [...keys, ...others];
+}
+
 /** Keys in a slot of this node; `undefined` when it has no slots. */
 function keysOn(
   { options: { keyPrefix = '' }, slots }: RedisCluster,
@@ -145,6 +180,8 @@ const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
 const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
 /** A client of a Cluster follows these. */
 const ELSEWHERE = /MOVED|CLUSTERDOWN/;
+/** What a node of a Cluster answers to keys of two slots. */
+const TWO_SLOTS = /^CROSSSLOT/;
 
 /**
  * Tries what a part of the library needs, and collects the rights that an ACL user lacks and other refusals of Redis.
@@ -152,6 +189,8 @@ const ELSEWHERE = /MOVED|CLUSTERDOWN/;
 class MissingRights {
   /** What Redis refuses for another reason than a missing right. */
   readonly other = new Set<string>();
+  /** The refusal of a node of a Cluster whose client is not that of the Cluster. */
+  ofCluster: string | undefined;
   private readonly commands = new Set<string>();
   private keys = false;
   private channels = false;
@@ -181,14 +220,15 @@ class MissingRights {
     return [...commands, ...keys, ...channels].join(' ');
   }
 
-  /** `keys` must lie in a slot of the node. */
+  /** `keys` must lie in slots of the node. */
   async look(keys: readonly string[]): Promise<void> {
     const { messages } = this.rights;
     await Promise.all([this.tryScripts(keys), messages && this.trySubscribing(messages.channel)]);
   }
 
   private note(command: string, text: string): void {
-    if (!REFUSED.test(text)) {
+    if (TWO_SLOTS.test(text)) this.ofCluster = text;
+    else if (!REFUSED.test(text)) {
       if (NO_WRITES.test(text) || (!this.inCluster && ELSEWHERE.test(text))) this.other.add(text);
     } else if (/channel/.test(text)) this.channels = true;
     else if (/\bkeys?\b/.test(text)) this.keys = true;

@@ -277,7 +277,7 @@ describe('clients of node-redis', () => {
       client.destroy();
     });
 
-    it.each(['TRYAGAIN', 'CLUSTERDOWN', 'LOADING', 'MASTERDOWN', 'ASK', 'MOVED'])(
+    it.each(['TRYAGAIN', 'CLUSTERDOWN', 'LOADING', 'MASTERDOWN'])(
       'repeats a command that was answered %s',
       async (code) => {
         const client = create(server.url);

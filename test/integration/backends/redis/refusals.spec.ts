@@ -1,0 +1,194 @@
+import { createClient } from '@redis/client';
+import { Redis } from 'ioredis';
+import { CacheService, type LockBackend, LockBackendError, memory, redis, type RedisConnection } from 'nest-redis-lock';
+import { redlock } from 'nest-redis-lock/redlock';
+import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
+import { eventually } from '../../../support/eventually.js';
+import { startLockApp } from '../../../support/lock-app.js';
+import { type RedisCluster, startRedisCluster } from '../../../support/servers/redis-cluster.js';
+import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
+
+describe('a node of a Cluster that is given by itself', () => {
+  /** It has every slot. */
+  let only: RedisServer;
+  let cluster: RedisCluster;
+  beforeAll(async () => {
+    only = await startRedisServer({ args: ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf'] });
+    const admin = new Redis(only.url);
+    await admin.call('CLUSTER', 'ADDSLOTSRANGE', 0, 16_383);
+    await eventually(async () => /cluster_state:ok/.test(await admin.cluster('INFO')));
+    admin.disconnect();
+    cluster = await startRedisCluster();
+  }, 30_000);
+  afterAll(async () => {
+    await only.stop();
+    await cluster.stop();
+  });
+
+  const REFUSAL = /node of a Redis Cluster.*give a client of the Cluster/;
+  const urls: [string, () => string][] = [
+    ['with all slots', () => only.url],
+    ['with a part of the slots', () => cluster.servers[1]?.url ?? ''],
+  ];
+
+  it.each(urls)('%s is refused at the start, and each lock says why', async (_what, url) => {
+    await expect(startLockApp({ redis: url(), failFast: true, cache: false })).rejects.toThrow(REFUSAL);
+    await using app = await startLockApp({ redis: url(), cache: false });
+    await eventually(() => app.logger.matching(REFUSAL).length === 1);
+    const names = Array.from({ length: 8 }, (_, index) => `name:${index}`);
+    const locks = await Promise.allSettled(names.map((name) => app.locks.acquire(name, { wait: 0 })));
+    for (const lock of locks) expect(lock).toMatchObject({ reason: { message: expect.stringMatching(REFUSAL) } });
+  });
+
+  it('is refused by a client of node-redis, for the cache, and as a node of redlock()', async () => {
+    const client = createClient({ url: only.url });
+    client.on('error', () => {});
+    await client.connect();
+    const start = (redis: RedisConnection) => startLockApp({ redis, failFast: true, cache: false });
+    await expect(start(client as RedisConnection)).rejects.toThrow(REFUSAL);
+    const cache = startLockApp({ backend: memory(), failFast: true, cache: { redis: only.url } });
+    await expect(cache).rejects.toThrow(REFUSAL);
+    const nodes: LockBackend = redlock([only.url, ...cluster.servers.slice(0, 2).map(({ url }) => url)]);
+    await expect(startLockApp({ backend: nodes, failFast: true, cache: false })).rejects.toThrow(REFUSAL);
+    client.destroy();
+  });
+
+  it('serves the calls of one turn one by one, where the start was not checked', async () => {
+    const backend = redis(only.url);
+    const names = Array.from({ length: 8 }, (_, index) => `alone:${index}`);
+    const ticketOf = (name: string) => ({ prefix: undefined, names: [name], ticket: `p:${name}`, ttl: 60_000 });
+    const taking = names.map((name) => backend.acquire({ ...ticketOf(name), waits: false }));
+    expect(await Promise.all(taking)).toEqual(names.map(() => expect.objectContaining({ status: 'granted' })));
+    const renewed = await Promise.all(backend.renew(names.map(ticketOf)));
+    expect(renewed).toEqual(names.map(() => expect.objectContaining({ status: 'renewed' })));
+    const given = await Promise.all(names.map((name) => backend.release(ticketOf(name))));
+    expect(given).toEqual(names.map(() => expect.objectContaining({ status: 'released' })));
+    await backend.close();
+
+    const store = openRedisCacheStore(only.url, undefined);
+    const value = Buffer.from('value');
+    await Promise.all(names.map((key) => store.set({ key, data: value, ttl: 60_000 })));
+    expect(await Promise.all(names.map((key) => store.read(key)))).toEqual(names.map(() => value));
+    store.close();
+  });
+
+  it('answers at once for a name that lies elsewhere', async () => {
+    const [first] = cluster.servers as [RedisServer];
+    const backend = { redis: first.url };
+    await using app = await startLockApp({ ...backend, cache: false });
+    const error: unknown = await app.locks.acquire('foo', { wait: 0 }).catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(LockBackendError);
+    expect((error as Error).message).toMatch(/MOVED.*give a client of the Cluster/);
+  });
+});
+
+it('a key that the user may not touch fails alone', async () => {
+  await using server = await startRedisServer();
+  const admin = new Redis(server.url);
+  await admin.call(
+    'ACL',
+    'SETUSER',
+    'some',
+    'on',
+    '>pw',
+    '+@all',
+    '&*',
+    '~lock:{allowed*',
+    '~lock:{check*',
+    '~cache:allowed*',
+    '~{cache:allowed*',
+    '~lease:{cache:allowed*',
+    '~barrier:{cache:allowed*',
+  );
+  admin.disconnect();
+  const connection = { host: '127.0.0.1', port: server.port, username: 'some', password: 'pw' };
+  await using app = await startLockApp({
+    redis: connection,
+    shutdownGrace: 100,
+    cache: { defaults: { onRedisError: 'throw' } },
+  });
+  const names = Array.from({ length: 8 }, (_, index) => (index === 3 ? 'other' : `allowed:${index}`));
+  const allowed = names.map((name) => (name === 'other' ? 'rejected' : 'fulfilled'));
+  const statuses = (settled: PromiseSettledResult<unknown>[]) => settled.map(({ status }) => status);
+  const locks = await Promise.allSettled(names.map((name) => app.locks.acquire(name)));
+  expect(statuses(locks)).toEqual(allowed);
+  const held = locks.flatMap((lock) => (lock.status === 'fulfilled' ? [lock.value] : []));
+  await Promise.all(held.map((lock) => lock.extend()));
+  await Promise.all(held.map((lock) => lock.release()));
+  const cache = app.app.get(CacheService);
+  expect(statuses(await Promise.allSettled(names.map((name) => cache.set(name, name))))).toEqual(allowed);
+  const values = await Promise.allSettled(names.map((name) => cache.get(name)));
+  expect(statuses(values)).toEqual(allowed);
+});
+
+describe('a database that the server does not have', () => {
+  const REFUSAL = /DB index is out of range.*fewer databases/;
+  let server: RedisServer;
+  let admin: Redis;
+  beforeAll(async () => {
+    server = await startRedisServer();
+    admin = new Redis(server.url);
+  });
+  afterAll(async () => {
+    admin.disconnect();
+    await server.stop();
+  });
+  afterEach(async () => expect(await admin.dbsize()).toBe(0));
+
+  const given = (clients: Redis[]) => {
+    const client = new Redis(server.port, '127.0.0.1', { db: 99 });
+    client.on('error', () => {});
+    clients.push(client);
+    return client;
+  };
+  const connections: [string, (clients: Redis[]) => RedisConnection][] = [
+    ['a URL', () => `${server.url}/99`],
+    ['options', () => ({ host: '127.0.0.1', port: server.port, db: 99 })],
+    ['options of a client that retries for long', () => ({ port: server.port, db: 99, maxRetriesPerRequest: null })],
+    ['a client', given],
+  ];
+
+  it.each(connections)('by %s: refused at the start, and nothing is kept in database 0', async (_what, make) => {
+    const clients: Redis[] = [];
+    await expect(startLockApp({ redis: make(clients), failFast: true, cache: false })).rejects.toThrow(REFUSAL);
+    await using app = await startLockApp({ redis: make(clients), cache: false, shutdownGrace: 100 });
+    await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
+    await eventually(() => app.logger.matching(REFUSAL).length === 1);
+    await expect(app.locks.acquire('name', { wait: 0 })).rejects.toThrow(REFUSAL);
+    for (const client of clients) client.disconnect();
+  });
+
+  it('by a client that was connected before', async () => {
+    const client = given([]);
+    await eventually(() => client.status === 'ready');
+    await expect(startLockApp({ redis: client, failFast: true, cache: false })).rejects.toThrow(REFUSAL);
+    client.disconnect();
+  });
+
+  it('for the cache, and after a new connection', async () => {
+    const other = await startRedisServer();
+    const connection = { host: '127.0.0.1', port: other.port, db: 9 };
+    await using app = await startLockApp({ redis: connection, cache: {}, failFast: true, shutdownGrace: 100 });
+    await app.locks.withLock('name', async () => {});
+    await other.stop();
+    await using fewer = await startRedisServer({ port: other.port, args: ['--databases', '1'] });
+    await eventually(async () => {
+      const error: unknown = await app.locks.acquire('name', { wait: 0 }).catch((caught: unknown) => caught);
+      return REFUSAL.test((error as Error).message);
+    });
+    await app.app.get(CacheService).set('key', 1);
+    const look = new Redis(fewer.url);
+    expect(await look.dbsize()).toBe(0);
+    look.disconnect();
+  });
+
+  it('is no matter where the user selected another one', async () => {
+    const client = new Redis(server.port, '127.0.0.1', { db: 3 });
+    await client.select(4);
+    await using app = await startLockApp({ redis: client, failFast: true, cache: false });
+    await app.locks.withLock('name', async () => expect(await client.dbsize()).toBeGreaterThan(0));
+    expect(await client.client('INFO')).toMatch(/ db=4 /);
+    await client.flushdb();
+    client.disconnect();
+  });
+});
