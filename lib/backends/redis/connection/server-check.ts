@@ -11,8 +11,8 @@ import type { ScriptRunner } from './script-runner.js';
 import { connectionForMessages } from './watched-subscriber.js';
 
 /**
- * Checks a server, or each master of a Cluster, before it is used: whether it takes writes and has the database, whether it may evict what
- * must stay, and whether its user has the rights needed.
+ * Checks a server, or each master of a Cluster, before it is used: whether it takes writes and has the database,
+ * whether it may evict what must stay, and whether its user has the rights needed.
  *
  * @throws RedisFailure in one line, for the first server that cannot be used; BackendRefusal for a node of a Cluster by
  * itself
@@ -154,9 +154,12 @@ function evictionNotice(node: RedisNode, memory: string): Notice | undefined {
 function keysOfTwoSlots({ keyPrefix = '' }: RedisNode['options'], rights: Rights): readonly string[] {
   const slotOf = ([key]: readonly string[]) => calculateSlot(keyPrefix + key);
   const keys = rights.keys();
-  let others = rights.keys();
-  while (slotOf(others) === slotOf(keys)) others = rights.keys();
-  return [...keys, ...others];
+  // A hash tag in the `keyPrefix` of the client keeps all keys in one slot.
+  for (let tries = 0; tries < 10; tries++) {
+    const others = rights.keys();
+    if (slotOf(others) !== slotOf(keys)) return [...keys, ...others];
+  }
+  return keys;
 }
 
 /** Keys in a slot of this node; `undefined` when it has no slots. */

@@ -204,6 +204,13 @@ describe('the check at the start', () => {
     });
   });
 
+  it('passes where a hash tag in the "keyPrefix" of the client keeps all keys in one slot', async () => {
+    const connection = { host: '127.0.0.1', port: server.port, keyPrefix: '{shop}:' };
+    await using app = await startLockApp({ redis: connection, failFast: true });
+    await app.locks.withLock(['one', 'two'], async () => {});
+    expect(app.logger.lines).toEqual([]);
+  });
+
   it('a read-only server is named with the remedy', async () => {
     await using replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(server.port)] });
     await using app = await startLockApp({ redis: replica.url, cache: false });
