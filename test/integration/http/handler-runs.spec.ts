@@ -6,6 +6,7 @@ import {
   Controller,
   type ExecutionContext,
   type INestApplication,
+  Inject,
   Injectable,
   type LoggerService,
   Post,
@@ -22,6 +23,7 @@ import {
   DistributedLock,
   Idempotent,
   idempotencyKey,
+  IdempotencyService,
   LockService,
   memory,
   RateLimit,
@@ -31,6 +33,7 @@ import { defer, from, merge, mergeMap, NEVER, Observable, retry, take } from 'rx
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';
 import { RecordingLogger } from '../../support/recording-logger.js';
+import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
 
 const once = idempotencyKey({ scope: () => 'user-1' });
 
@@ -38,6 +41,7 @@ let runs = 0;
 let late = new Gate();
 let end = new Gate();
 let error: Error | undefined;
+let attempts: unknown[] = [];
 
 function tooLate(): Observable<never> {
   return from(late.opened).pipe(
@@ -177,6 +181,8 @@ class ScopedCharges {
 
 @Injectable()
 class Payments {
+  constructor(@Inject(IdempotencyService) private readonly idempotency: IdempotencyService) {}
+
   @Idempotent('payment:<0>', { fingerprint: '<1>', onRunning: 'throw' })
   @RateLimit('payments', { limit: 1, per: '1h' })
   @DistributedLock('account', { wait: 0, onBusy: 'skip', reentrant: false })
@@ -187,22 +193,26 @@ class Payments {
   @Idempotent('refund:<0>', { fingerprint: '<1>' })
   @DistributedLock('account', { wait: 0, reentrant: false })
   async refund(_id: string, _amount: number): Promise<object> {
+    attempts.push(this.idempotency.current()?.attempt);
     return pay();
   }
 }
 
 describe.each([
-  ['Express', () => new ExpressAdapter()],
-  ['Fastify', () => new FastifyAdapter()],
-  ['Fastify with hooks', fastifyWithHooks],
-] as const)('the run of a handler on %s', (_name, adapter) => {
+  ['Express', () => new ExpressAdapter(), false],
+  ['Fastify and Redis', () => new FastifyAdapter(), true],
+  ['Fastify with hooks', fastifyWithHooks, false],
+] as const)('the run of a handler on %s', (_name, adapter, isOnRedis) => {
+  let redis: RedisServer | undefined;
   let app: INestApplication;
   let url: string;
 
   beforeAll(async () => {
+    redis = isOnRedis ? await startRedisServer() : undefined;
+    const store = redis ? { redis: redis.url } : { backend: memory() };
     const module = {
       module: class Root {},
-      imports: [RedisLockModule.forRoot({ backend: memory(), application: 'shop' })],
+      imports: [RedisLockModule.forRoot({ ...store, application: 'shop' })],
       controllers: [Charges, ScopedCharges],
       providers: [Payments],
     };
@@ -211,11 +221,14 @@ describe.each([
     url = (await app.getUrl()).replace('localhost', '127.0.0.1');
   });
 
-  afterAll(() => app.close());
+  afterAll(async () => {
+    await app.close();
+    await redis?.stop();
+  });
 
   beforeEach(() => {
     runs = 0;
-    [late, end, error] = [new Gate(), new Gate(), undefined];
+    [late, end, error, attempts] = [new Gate(), new Gate(), undefined, []];
   });
 
   // A request that waits for them would keep the application from closing.
@@ -317,6 +330,20 @@ describe.each([
     expect(await payments.refund('1', 6)).toEqual({ charge: 1 });
     expect(await payments.refund('1', 6)).toEqual({ charge: 1 });
     await expect(payments.refund('1', 7)).rejects.toMatchObject({ code: 'IDEMPOTENCY_CONFLICT' });
+  });
+
+  it('still counts an earlier attempt, which may have done something', async () => {
+    end.open();
+    error = new Error('no answer of the bank');
+    const payments = app.get(Payments);
+    await expect(payments.refund('2', 5)).rejects.toThrow('no answer of the bank');
+    error = undefined;
+    await app.get(LockService).withLock('account', async () => {
+      await expect(payments.refund('2', 5)).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
+    });
+    await expect(payments.refund('2', 6)).rejects.toMatchObject({ code: 'IDEMPOTENCY_CONFLICT' });
+    expect(await payments.refund('2', 5)).toEqual({ charge: 2 });
+    expect(attempts).toEqual([1, 2]);
   });
 });
 
