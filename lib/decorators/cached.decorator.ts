@@ -2,6 +2,7 @@ import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
+import { MethodBegin } from '../primitives/idempotency/method-begin.js';
 import {
   CACHE,
   mockedService,
@@ -121,6 +122,8 @@ class CachedInterceptor implements MethodInterceptor {
       },
       this.optionsOf(call.args),
     );
+    // A cached value stands for the method.
+    MethodBegin.note(call.method);
     if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedService(CACHE, call);
     return value;
   }

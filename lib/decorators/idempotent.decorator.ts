@@ -3,7 +3,9 @@ import { callable } from '../options/checks.js';
 import { withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
+import { NothingDone } from '../primitives/idempotency/idempotent-call.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
+import { endOf, MethodBegin, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import {
   IDEMPOTENCY,
   mockedService,
@@ -116,8 +118,13 @@ class IdempotentInterceptor implements MethodInterceptor {
     let ran = false;
     const value = await service.run(keyOf(call.args), given, async () => {
       ran = true;
-      return call.proceed();
+      const begin = new MethodBegin(call.method);
+      const end = await endOf(begin.around(async () => call.proceed()));
+      // A decorator below has refused the call, or skipped it.
+      return begin.begun ? outcomeOf(end) : new NothingDone(() => outcomeOf(end));
     });
+    // A kept result stands for the method, also for an attempt around this call.
+    if (!ran) MethodBegin.note(call.method);
     if (value === undefined && !ran && !(service instanceof IdempotencyService)) throw mockedService(IDEMPOTENCY, call);
     return value;
   }

@@ -1,5 +1,6 @@
 import { Observable } from 'rxjs';
 import { answersItself, OwnAnswer } from '../http/http-response.js';
+import { MethodBegin, methodBelow, noteWrapper } from '../primitives/idempotency/method-begin.js';
 import type { MethodCall, MethodInterceptor } from '../wiring/injected-services.js';
 import { noteNamedBackend } from '../wiring/start-checks.js';
 
@@ -47,6 +48,8 @@ export function wrapMethod(
       `@${decorator.name} stands on ${name}, which returns an Observable; return a promise, as of firstValueFrom()`,
     );
   }
+  const method = methodBelow(original);
+  const isInnermost = method === original;
   const wrapper: Method = function (...args) {
     const answerBy: MethodCall['answerBy'] = (react) => {
       if (!isOwnAnswer) return react(args);
@@ -54,7 +57,11 @@ export function wrapMethod(
         unanswered(decorator, name, 'a call that a function answers without the response'),
       );
     };
-    const call = { instance: this, name, args, proceed: () => original.apply(this, args), answerBy };
+    const proceed = () => {
+      if (isInnermost) MethodBegin.note(method);
+      return original.apply(this, args);
+    };
+    const call = { instance: this, name, args, method, proceed, answerBy };
     return returnsObservable ? interceptor.interceptObservable?.(call) : interceptor.interceptPromise(call);
   };
   // The wrapper inherits from the method, so that metadata of decorators below and other own properties are found on
@@ -62,6 +69,7 @@ export function wrapMethod(
   Object.setPrototypeOf(wrapper, original);
   Object.defineProperty(wrapper, 'name', { value: original.name, configurable: true });
   Object.defineProperty(wrapper, 'length', { value: original.length, configurable: true });
+  noteWrapper(wrapper, original);
   descriptor.value = wrapper;
 }
 

@@ -71,13 +71,13 @@ export class CacheHeadersInterceptor implements NestInterceptor {
     const response = context.switchToHttp().getResponse<HttpResponse>();
     if (outcome === undefined || body === response || streamKindOf(body) || isSent(response)) return body;
     if (response.statusCode >= 400) return body;
-    const set: string[] = [];
+    const set = new Map<string, string>();
     // An interceptor above may yet make a failure of it, and so may a body that is no JSON.
     whenHeadIsSent(response, (head) => {
-      if (head.status >= 400) for (const name of set) head.remove(name);
+      if (head.status >= 400) for (const [name, value] of set) head.remove(name, value);
     });
     const describe = (name: string, value: string) => {
-      set.push(name);
+      set.set(name, value);
       response.header(name, value);
     };
     if (this.xCache) describe('X-Cache', outcome.toUpperCase());

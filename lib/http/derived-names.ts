@@ -1,6 +1,12 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { VersioningType, type VersioningOptions } from '@nestjs/common';
-import { HOST_METADATA, METHOD_METADATA, PATH_METADATA, VERSION_METADATA } from '@nestjs/common/constants.js';
+import {
+  HOST_METADATA,
+  METHOD_METADATA,
+  MODULE_PATH,
+  PATH_METADATA,
+  VERSION_METADATA,
+} from '@nestjs/common/constants.js';
 import type { ModulesContainer } from '@nestjs/core';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { derivedName } from '../keys/key-part.js';
@@ -29,9 +35,8 @@ export function httpName(backends: LockBackends, parts: readonly string[]): stri
  *
  * @throws PrimitiveConfigError with the remedy
  */
-export function requireApplication({ options, main }: LockBackends, what: string): void {
-  if (options.application !== undefined || options.prefix !== undefined) return;
-  if (main.calls.backend.name === 'memory') return;
+export function requireApplication({ options, isInMemory }: LockBackends, what: string): void {
+  if (options.application !== undefined || options.prefix !== undefined || isInMemory) return;
   throw new PrimitiveConfigError(
     `${what} needs the name of the application, which other applications at the same store do not have, and there is ` +
       'no package.json with a name beside its main file or in the working directory; give RedisLockModule the option "application"',
@@ -81,7 +86,8 @@ export function routeOfRequest(
 ): string {
   const parts: string[] = [];
   if (metadata(HOST_METADATA, controller) !== undefined) parts.push(`host=${(request.hostname ?? '').toLowerCase()}`);
-  if ((metadata(VERSION_METADATA, handler) ?? metadata(VERSION_METADATA, controller)) !== undefined) {
+  const declared = metadata(VERSION_METADATA, handler) ?? metadata(VERSION_METADATA, controller);
+  if (declared !== undefined || (versioning && 'defaultVersion' in versioning)) {
     parts.push(`version=${versionOf(request, versioning)}`);
   }
   return [matchedPath(request), ...parts].join('|');
@@ -144,9 +150,18 @@ function routeOf(handler: Place): string | undefined {
 
 function moduleOf(modules: ModulesContainer, controller: Place): string | undefined {
   for (const each of modules.values()) {
-    for (const { metatype } of each.controllers.values()) if (metatype === controller) return each.name;
+    for (const { metatype } of each.controllers.values()) {
+      if (metatype === controller) return [each.name, ...pathsOf(modules, each.metatype)].join('/');
+    }
   }
   return undefined;
+}
+
+/** Where `RouterModule` has put the routes of the module. */
+function pathsOf({ applicationId }: ModulesContainer, module: object): unknown[] {
+  return [MODULE_PATH + applicationId, MODULE_PATH]
+    .map((key): unknown => Reflect.getMetadata(key, module))
+    .filter(Boolean);
 }
 
 /** Text, a list of texts, a pattern, a number or a symbol. */

@@ -1,18 +1,23 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { METHOD_METADATA, PATH_METADATA } from '@nestjs/common/constants.js';
 import type { ModulesContainer } from '@nestjs/core';
-import { defer, finalize, isObservable, tap } from 'rxjs';
+import { isObservable, Observable } from 'rxjs';
+import { type End, MethodBegin, methodBelow, noteWrapper } from '../primitives/idempotency/method-begin.js';
 import { isSent, rawOf, type HttpResponse, whenHeadIsSent } from './http-response.js';
 
 type Handler = (this: unknown, ...args: unknown[]) => unknown;
 
-/** How the handler ended. */
-export type HandlerEnd = { readonly value: unknown } | { readonly error: unknown } | 'unsubscribed';
+/** Who has sent the answer: the handler of this run, what stands between, or somebody else (a filter, a middleware). */
+type Sender = 'handler' | 'below' | 'other';
 
-/** Who has sent the answer: the code of this run, or an interceptor above it, a filter or a middleware. */
-type Sender = 'inside' | 'outside';
+/** What somebody has given to the answer. */
+interface Given {
+  status: number;
+  readonly headers: Map<string, string | string[]>;
+}
 
-const runs = new AsyncLocalStorage<HandlerRun>();
+/** What the running code belongs to: a run, and the handler in it. */
+const running = new AsyncLocalStorage<{ readonly run: HandlerRun; readonly isHandler: boolean }>();
 
 /** The handlers that tell their run when they begin and end. */
 const TELLING = new WeakSet<object>();
@@ -22,99 +27,187 @@ const TELLING = new WeakSet<object>();
  * handler itself began, and how it ended; and tells who sent the answer, by the asynchronous context of the sender.
  */
 export class HandlerRun {
-  /** Resolves when the handler that began has ended. */
-  readonly ended: Promise<HandlerEnd>;
-  /** What it has done so far to the answer; counts where somebody else has sent it. */
-  private readonly own = new Map<string, string | string[]>();
-  private status: number;
+  /** `undefined` for a handler that does not tell, which counts as begun. */
+  private readonly begin: MethodBegin | undefined;
+  private readonly method: object | undefined;
+  /** By the handler, and by all that belongs to the run. */
+  private readonly ofHandler: Given;
+  private readonly ofRun: Given;
   private sender: Sender | undefined;
-  private settle!: (end: HandlerEnd) => void;
-  private called = false;
-  private over = false;
-  private left = false;
-  /** Whether the handler has made an Observable to which nobody has subscribed. */
-  private idle = false;
+  /** A retry below the interceptor calls the handler several times. */
+  private readonly calls = new Set<HandlerCall>();
+  private end: End | undefined;
+  private left: (() => void) | undefined;
 
   constructor(
-    private readonly handler: object,
+    controller: { readonly prototype?: unknown },
+    handlerName: string,
     private readonly response: HttpResponse,
   ) {
-    this.status = response.statusCode;
-    this.ended = new Promise((resolve) => {
-      this.settle = (end) => {
-        this.over = true;
-        resolve(end);
-      };
-    });
+    const { statusCode: status } = response;
+    this.ofHandler = { status, headers: new Map() };
+    this.ofRun = { status, headers: new Map() };
+    const handler: unknown = (controller.prototype as Record<string, unknown> | undefined)?.[handlerName];
+    if (typeof handler !== 'function' || !TELLING.has(handler)) return;
+    this.method = methodBelow(handler);
+    this.begin = new MethodBegin(this.method);
   }
 
-  /** Whether the handler has begun; one that does not tell counts as begun. */
+  /** Whether the handler has begun, or a kept result stands for it. */
   get begun(): boolean {
-    return this.called || !TELLING.has(this.handler);
+    return this.begin?.begun ?? true;
   }
 
-  /** Whether the handler has begun and goes on. */
+  /** Whether a call of the handler goes on. */
   get goesOn(): boolean {
-    return this.called && !this.over;
+    return this.calls.size > 0;
   }
 
-  /** Whether somebody else has sent an answer. */
+  /** Whether a call of the handler has returned a value. */
+  get hasValue(): boolean {
+    return this.end !== undefined && 'value' in this.end;
+  }
+
+  /** Whether somebody else answers, or has answered. */
   get isForeign(): boolean {
-    return this.sender === 'outside';
+    return this.sender === 'other' || this.sender === 'below';
   }
 
-  /** Whether the run has sent the answer by itself: a redirection, for instance. */
+  /** Whether the handler has sent the answer by itself: a redirection, for instance. */
   get hasAnswered(): boolean {
-    return this.sender === 'inside' || (this.sender === undefined && isSent(this.response));
+    return this.sender === 'handler' || (this.sender === undefined && isSent(this.response));
   }
 
   /** Status and headers that the run itself has given: where somebody else answered, the response shows theirs. */
-  get given(): { readonly status: number; readonly headers: ReadonlyMap<string, string | string[]> } {
-    return { status: this.status, headers: this.own };
+  get given(): Readonly<Given> {
+    return this.sender === 'below' ? this.ofHandler : this.ofRun;
   }
 
-  /** Calls it, and watches the response meanwhile. */
-  async around<T>(body: () => Promise<T>): Promise<T> {
+  /** Calls it, and watches the handler and the response meanwhile. */
+  around<T>(body: () => Promise<T>): Promise<T> {
     this.watch();
-    return runs.run(this, body);
+    const run = () => running.run({ run: this, isHandler: false }, body);
+    return this.begin ? this.begin.around(run) : run();
   }
 
-  /** Somebody has answered in the place of the handler: nobody subscribes any more to an Observable that it makes. */
-  leave(): void {
-    this.left = true;
-    if (this.idle) this.settle('unsubscribed');
+  /**
+   * Somebody has answered in the place of the handler. Resolves when all its calls have ended, to what they came to:
+   * `undefined` where nobody has subscribed to its Observable.
+   */
+  async leave(): Promise<End | undefined> {
+    const left = new Promise<void>((resolve) => (this.left = resolve));
+    for (const call of this.calls) if (call.isIdle) call.settle(undefined);
+    if (this.calls.size === 0) return this.end;
+    await left;
+    return this.end;
   }
 
   /** @internal Calls the handler. */
-  static call(handler: object, original: () => unknown): unknown {
-    const run = runs.getStore();
-    if (!run || run.handler !== handler || run.called) return original();
-    run.called = true;
+  static call(method: object, original: () => unknown): unknown {
+    const run = running.getStore()?.run;
+    if (!run || run.method !== method) return original();
+    const call = new HandlerCall(run);
+    run.calls.add(call);
     try {
-      return run.watched(original());
+      return call.watched(call.inside(original));
     } catch (error) {
-      run.settle({ error });
+      call.settle({ error });
       throw error;
     }
   }
 
-  private watched(result: unknown): unknown {
-    if (isObservable(result)) {
-      let value: unknown;
-      if (this.left) this.settle('unsubscribed');
-      this.idle = true;
-      return defer(() => {
-        this.idle = false;
-        return result;
-      }).pipe(
-        tap({
-          next: (each) => (value = each),
-          complete: () => this.settle({ value }),
-          error: (error: unknown) => this.settle({ error }),
-        }),
-        finalize(() => this.settle('unsubscribed')),
-      );
+  /** @internal A value counts more than an error. */
+  ended(call: HandlerCall, end: End | undefined): void {
+    this.calls.delete(call);
+    if (end && ('value' in end || !this.hasValue)) this.end = end;
+    if (this.calls.size === 0) this.left?.();
+  }
+
+  /** @internal */
+  get isLeft(): boolean {
+    return this.left !== undefined;
+  }
+
+  /** Notes what the run gives to the response, and who sends it. */
+  private watch(): void {
+    const { response } = this;
+    const raw = rawOf(response);
+    const isInside = () => running.getStore()?.run === this;
+    whenHeadIsSent(response, () => {
+      const inside = running.getStore()?.isHandler ? 'handler' : 'below';
+      this.sender ??= isInside() ? inside : 'other';
+    });
+    // After the answer of somebody else, these would throw, and a handler that has done its work would seem to have failed.
+    const changes: Record<string, (own: Given['headers'], name: unknown, value: unknown) => unknown> = {
+      setHeader: (own, name, value) => own.set(nameOf(name), textOf(value)),
+      header: (own, name, value) => own.set(nameOf(name), textOf(value)),
+      appendHeader: (own, name, value) => own.set(nameOf(name), [own.get(nameOf(name)) ?? [], textOf(value)].flat()),
+      setHeaders: (own, headers) => {
+        for (const [name, value] of headers as Iterable<[unknown, unknown]>) own.set(nameOf(name), textOf(value));
+      },
+      removeHeader: (own, name) => own.delete(nameOf(name)),
+    };
+    const givers = () => (running.getStore()?.isHandler ? [this.ofHandler, this.ofRun] : [this.ofRun]);
+    for (const target of new Set<object>([raw, response])) {
+      for (const [method, change] of Object.entries(changes)) {
+        const given: unknown = Reflect.get(target, method);
+        // In Express, it calls `setHeader`.
+        if (typeof given !== 'function' || (method === 'header' && target === raw)) continue;
+        const isForeign = () => this.isForeign;
+        Object.defineProperty(target, method, {
+          configurable: true,
+          writable: true,
+          value(this: unknown, ...args: unknown[]): unknown {
+            if (!isInside()) return Reflect.apply(given, this, args);
+            for (const { headers } of givers()) change(headers, args[0], args[1]);
+            return isForeign() ? this : Reflect.apply(given, this, args);
+          },
+        });
+      }
     }
+    this.watchStatus(raw, isInside, givers);
+  }
+
+  private watchStatus(raw: object, isInside: () => boolean, givers: () => Given[]): void {
+    const own = Object.getOwnPropertyDescriptor(raw, 'statusCode');
+    if (own && !own.configurable) return;
+    // Of HTTP/2, it is an accessor of the class.
+    const inherited = own ?? inheritedDescriptor(raw, 'statusCode');
+    let statusCode = Reflect.get(raw, 'statusCode') as number;
+    Object.defineProperty(raw, 'statusCode', {
+      configurable: true,
+      enumerable: true,
+      get: () => (inherited?.get ? (inherited.get.call(raw) as number) : statusCode),
+      set: (status: number) => {
+        if (isInside()) for (const each of givers()) each.status = status;
+        // An answer begins with its status, and is sent when the hooks of Fastify have ended.
+        else if (status >= 400) this.sender ??= 'other';
+        if (isInside() && this.isForeign) return;
+        if (inherited?.set) inherited.set.call(raw, status);
+        else statusCode = status;
+      },
+    });
+  }
+}
+
+/** One call of the handler. */
+class HandlerCall {
+  /** Whether it has made an Observable to which nobody has subscribed. */
+  isIdle = false;
+
+  constructor(private readonly run: HandlerRun) {}
+
+  /** `undefined`: it came to nothing. */
+  settle(end: End | undefined): void {
+    this.run.ended(this, end);
+  }
+
+  inside<T>(body: () => T): T {
+    return running.run({ run: this.run, isHandler: true }, body);
+  }
+
+  watched(result: unknown): unknown {
+    if (isObservable(result)) return this.stream(result);
     if (typeof (result as PromiseLike<unknown> | undefined)?.then !== 'function') {
       this.settle({ value: result });
       return result;
@@ -128,48 +221,52 @@ export class HandlerRun {
     );
   }
 
-  /** Notes what the run gives to the response, and who sends it. */
-  private watch(): void {
-    const { response } = this;
-    const raw = rawOf(response);
-    const isInside = () => runs.getStore() === this;
-    const send = () => {
-      this.sender ??= isInside() ? 'inside' : 'outside';
-    };
-    whenHeadIsSent(response, send);
-    // After the answer of somebody else, it would throw, and a handler that has done its work would seem to have failed.
-    const record = (name: unknown, value: unknown): boolean => {
-      if (!isInside()) return false;
-      const text = Array.isArray(value) ? value.map(String) : String(value);
-      this.own.set(String(name).toLowerCase(), text);
-      return this.isForeign;
-    };
-    const targets: [target: object, method: string][] = [[raw, 'setHeader']];
-    if ((response as object) !== raw) targets.push([response, 'header']);
-    for (const [target, method] of targets) {
-      const given = (target as Record<string, Handler | undefined>)[method];
-      if (!given) continue;
-      Object.defineProperty(target, method, {
-        configurable: true,
-        writable: true,
-        value(this: unknown, ...args: unknown[]) {
-          return args.length > 1 && record(args[0], args[1]) ? this : given.apply(this, args);
-        },
-      });
-    }
-    const property = Object.getOwnPropertyDescriptor(raw, 'statusCode');
-    if (property && !property.configurable) return;
-    let { statusCode } = raw;
-    Object.defineProperty(raw, 'statusCode', {
-      configurable: true,
-      enumerable: true,
-      get: () => statusCode,
-      set: (status: number) => {
-        if (isInside()) this.status = status;
-        if (!isInside() || !this.isForeign) statusCode = status;
-      },
+  /** One that is left before it has emitted goes on, as a promise does: the work behind it may have begun. */
+  private stream(source: Observable<unknown>): Observable<unknown> {
+    this.isIdle = true;
+    if (this.run.isLeft) this.settle(undefined);
+    return new Observable((subscriber) => {
+      this.isIdle = false;
+      let last: { readonly value: unknown } | undefined;
+      const subscription = this.inside(() =>
+        source.subscribe({
+          next: (value) => {
+            last = { value };
+            subscriber.next(value);
+          },
+          error: (error: unknown) => {
+            this.settle({ error });
+            subscriber.error(error);
+          },
+          complete: () => {
+            this.settle(last ?? { value: undefined });
+            subscriber.complete();
+          },
+        }),
+      );
+      return () => {
+        if (!last && !subscription.closed) return;
+        subscription.unsubscribe();
+        this.settle(undefined);
+      };
     });
   }
+}
+
+function nameOf(header: unknown): string {
+  return String(header).toLowerCase();
+}
+
+function textOf(value: unknown): string | string[] {
+  return Array.isArray(value) ? value.map(String) : String(value);
+}
+
+function inheritedDescriptor(object: object, property: string): PropertyDescriptor | undefined {
+  for (let each: object | null = object; each; each = Object.getPrototypeOf(each) as object | null) {
+    const found = Object.getOwnPropertyDescriptor(each, property);
+    if (found) return found;
+  }
+  return undefined;
 }
 
 /** Has the handlers of all routes tell their run. Nest reads them when it registers the routes, after this. */
@@ -194,13 +291,19 @@ function watchHandlersOf(prototype: object): void {
 }
 
 function tellingHandler(original: Handler): Handler {
+  const method = methodBelow(original);
   const handler: Handler = function (...args) {
-    return HandlerRun.call(handler, () => original.apply(this, args));
+    return HandlerRun.call(method, () => {
+      // Otherwise the innermost of the decorators around it tells.
+      if (method === original) MethodBegin.note(method);
+      return original.apply(this, args);
+    });
   };
   // Metadata of decorators and other own properties are found on it.
   Object.setPrototypeOf(handler, original);
   Object.defineProperty(handler, 'name', { value: original.name, configurable: true });
   Object.defineProperty(handler, 'length', { value: original.length, configurable: true });
+  noteWrapper(handler, original);
   TELLING.add(handler);
   return handler;
 }

@@ -89,7 +89,8 @@ export function rawOf(response: HttpResponse): ServerResponse {
 /** The head of an answer, just before it is sent. */
 export interface AnswerHead {
   readonly status: number;
-  remove(header: string): void;
+  /** Removes a header that still has this value: a filter may have given it another one. */
+  remove(header: string, value: string | readonly string[]): void;
 }
 
 /** Calls it when the answer is sent, by whomever, and what it is to be is known. */
@@ -97,13 +98,14 @@ export function whenHeadIsSent(response: HttpResponse, tell: (head: AnswerHead) 
   const raw = rawOf(response);
   const given = Reflect.get(raw, 'writeHead') as (this: ServerResponse, ...args: unknown[]) => ServerResponse;
   const writeHead = function (this: ServerResponse, status: number, ...rest: unknown[]) {
-    const remove = (header: string) => {
-      raw.removeHeader(header);
+    const remove: AnswerHead['remove'] = (header, value) => {
+      const isSame = (present: unknown) => String(present) === String(value);
+      if (isSame(raw.getHeader(header))) raw.removeHeader(header);
       // Fastify gives its headers here.
       for (const headers of rest) {
         if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) continue;
-        for (const name of Object.keys(headers)) {
-          if (name.toLowerCase() === header.toLowerCase()) Reflect.deleteProperty(headers, name);
+        for (const [name, present] of Object.entries(headers)) {
+          if (name.toLowerCase() === header.toLowerCase() && isSame(present)) Reflect.deleteProperty(headers, name);
         }
       }
     };

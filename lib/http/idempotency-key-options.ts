@@ -103,18 +103,30 @@ export function idempotencyKeyRules(options: IdempotencyKeyOptions): Idempotency
   };
 }
 
-function queryAndBody(request: IdempotentRequest): unknown {
+/** What requests have besides, of Node, Nest (`rawBody`) and parsers of forms. */
+interface ReceivedRequest extends IdempotentRequest {
+  readonly httpVersionMajor?: number;
+  /** Of HTTP/2. */
+  readonly stream?: { readonly endAfterHeaders?: boolean };
+  /** Of Fastify. */
+  readonly raw?: ReceivedRequest;
+  readonly rawBody?: unknown;
+  readonly file?: unknown;
+  readonly files?: unknown;
+}
+
+function queryAndBody(request: ReceivedRequest): unknown {
   const query = /\?.*$/s.exec(request.originalUrl)?.[0];
-  const type = mediaType(request.headers);
-  if (!hasBody(request.headers)) return { query, body: request.body };
-  const { rawBody } = request as IdempotentRequest & { readonly rawBody?: unknown };
-  if (!isUnread(request.body, type)) return { query, type, body: request.body };
-  // Of the option `rawBody` of Nest.
+  const { body, headers, rawBody } = request;
+  const type = mediaType(headers);
+  if (!hasBody(request.raw ?? request, headers)) return { query, body };
+  const files = filesOf(request);
+  if (files !== 'unread' && (files || !isUnread(body, type, headers))) return { query, type, body, files };
   if (rawBody instanceof Uint8Array && rawBody.length > 0) return { query, type, rawBody };
   throw new PrimitiveConfigError(
     `The body of a request with an Idempotency-Key (${type ?? 'without a Content-Type'}) was read by no parser, so that ` +
       'a repeat cannot be told from another request; give idempotencyKey a "fingerprint", such as of the header ' +
-      'Content-Digest, or the application a parser for it',
+      'Content-Digest, or the application a parser for it, which keeps files in memory and runs above idempotencyKey',
   );
 }
 
@@ -123,17 +135,30 @@ function mediaType({ 'content-type': type }: IncomingHttpHeaders): string | unde
   return type?.split(';', 1)[0]?.trim().toLowerCase();
 }
 
-function hasBody(headers: IncomingHttpHeaders): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+function hasBody({ httpVersionMajor = 1, stream }: ReceivedRequest, headers: IncomingHttpHeaders): boolean {
+  const length = headers['content-length'];
+  if (length === undefined && httpVersionMajor > 1) return stream?.endAfterHeaders !== true;
+  return headers['transfer-encoding'] !== undefined || Number(length ?? 0) > 0;
+}
+
+/** The files of a form, as multer gives them: `undefined` without any, 'unread' where their content is elsewhere. */
+function filesOf({ file, files }: ReceivedRequest): unknown {
+  const all = [file, ...(typeof files === 'object' && files !== null ? Object.values(files) : [])].flat();
+  const given = all.filter((each) => typeof each === 'object' && each !== null) as Record<string, unknown>[];
+  if (given.length === 0) return undefined;
+  if (!given.every(({ buffer }) => buffer instanceof Uint8Array)) return 'unread';
+  return given.map(({ fieldname, originalname, mimetype, buffer }) => ({ fieldname, originalname, mimetype, buffer }));
 }
 
 /** Whether no parser has made the body. Express may leave an empty object, which JSON and forms can be as well. */
-function isUnread(body: unknown, type: string | undefined): boolean {
+function isUnread(body: unknown, type: string | undefined, headers: IncomingHttpHeaders): boolean {
   if (body === undefined || body === null) return type === undefined || body === undefined || !IS_JSON.test(type);
   if (typeof body !== 'object' || body instanceof Uint8Array) return false;
   if (streamKindOf(body)) return true;
-  if (IS_JSON.test(type ?? '') || type === 'application/x-www-form-urlencoded') return false;
-  return !Array.isArray(body) && Object.keys(body).length === 0;
+  if (Array.isArray(body) || Object.keys(body).length > 0) return false;
+  if (type === 'application/json' || type === 'application/x-www-form-urlencoded') return false;
+  // Parsers of JSON may not know the type, but two bytes are an empty object.
+  return !IS_JSON.test(type ?? '') || headers['content-length'] !== '2';
 }
 
 const IS_JSON = /[/+]json$/;

@@ -16,9 +16,10 @@ import { IdempotencyHeaderError } from '../errors/idempotency-errors.js';
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { whyNotAKeyPart } from '../keys/key-part.js';
 import { NothingDone } from '../primitives/idempotency/idempotent-call.js';
+import { type End, endOf, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 import { handlerName, httpName, pathOf, requireApplication, routeOfRequest } from './derived-names.js';
-import { HandlerRun, type HandlerEnd, watchHandlers } from './handler-run.js';
+import { HandlerRun, watchHandlers } from './handler-run.js';
 import { answersItself, type HttpResponse } from './http-response.js';
 import {
   idempotencyKeyRules,
@@ -91,13 +92,14 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const around = this.service.current()?.key;
     if (around !== undefined && around === KEYS.get(request)) return bodyOf(next);
     KEYS.set(request, key);
-    if (answersItself(context.getClass(), handlerName(context.getClass(), context.getHandler()))) {
+    const name = handlerName(context.getClass(), context.getHandler());
+    if (answersItself(context.getClass(), name)) {
       throw notKept(context, 'did not run: it answers by @Res() or @Next()');
     }
     const { fingerprint, run } = this.rules;
     // Kept results have a digest of this form.
     const identity = [pathOf(request), fingerprint(request)].filter((part) => part !== undefined);
-    const handlerRun = new HandlerRun(context.getHandler(), response);
+    const handlerRun = new HandlerRun(context.getClass(), name, response);
     return new Promise((resolve, reject) => {
       const answer = new EarlyAnswer(resolve, reject);
       let ran = false;
@@ -105,20 +107,23 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
         ran = true;
         return handlerRun.around(() => this.attempt(context, handlerRun, next, answer));
       };
-      this.service.run(key, { ...run, fingerprint: identity }, attempt).then(
-        (kept) => {
-          if (!ran) repeatResponse(response, kept);
-          resolve(kept.body);
-        },
-        (error: unknown) => {
-          // A kept error has no class of this library.
-          if (!ran && !(error instanceof HttpError)) markAsRepeated(response);
-          // Nobody else tells of it once the answer is out.
-          const isOut = answer.given || handlerRun.isForeign;
-          if (isOut && error instanceof HttpError) logOnce(this.service.backends.logger, error);
-          reject(error);
-        },
-      );
+      this.service
+        .run(key, { ...run, fingerprint: identity }, attempt)
+        .then(
+          (kept) => {
+            if (!ran) repeatResponse(response, kept);
+            resolve(kept.body);
+          },
+          (error: unknown) => {
+            // A kept error has no class of this library.
+            if (!ran && !(error instanceof HttpError)) markAsRepeated(response);
+            // Nobody else tells of it once the answer is out.
+            const isOut = answer.given || handlerRun.isForeign;
+            if (isOut && error instanceof HttpError) logOnce(this.service.backends.logger, error);
+            reject(error);
+          },
+        )
+        .catch(reject);
     });
   }
 
@@ -137,11 +142,11 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     // The service takes it for what it is.
     if (!run.begun) return new NothingDone(() => ({ body: outcomeOf(told) })) as unknown as KeptResponse;
     if (!run.goesOn) return this.kept(context, run, before, outcomeOf(told));
+    // Another call of the handler, by a retry below, may have made the answer.
+    const isItsOwn = run.hasValue && 'value' in told;
     answer.give(told);
-    run.leave();
-    const end = await run.ended;
-    // The Observable of the handler was left before its end.
-    return this.kept(context, run, before, outcomeOf(end === 'unsubscribed' ? told : end), true);
+    const end = await run.leave();
+    return this.kept(context, run, before, outcomeOf(isItsOwn || !end ? told : end), true);
   }
 
   private kept(
@@ -157,7 +162,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     if (streamKindOf(body) || typeof body === 'function') return body as KeptResponse;
     const { headers } = this.rules;
     if (isApart || run.isForeign) return responseOf(run.given, headers, body);
-    return keptResponse(response, headers ?? headersSince(before, response), body);
+    return keptResponse(run.given.status, response, headers ?? headersSince(before, response), body);
   }
 
   private keyOf(context: ExecutionContext, header: string): string {
@@ -184,20 +189,6 @@ class EarlyAnswer {
     if ('error' in end) this.reject(end.error);
     else this.resolve(end.value);
   }
-}
-
-type End = Exclude<HandlerEnd, string>;
-
-function endOf(result: Promise<unknown>): Promise<End> {
-  return result.then(
-    (value) => ({ value }),
-    (error: unknown) => ({ error }),
-  );
-}
-
-function outcomeOf(end: End): unknown {
-  if ('error' in end) throw end.error;
-  return end.value;
 }
 
 /** A redirect, for instance: the headers of such an answer, without its body, would make no answer. */

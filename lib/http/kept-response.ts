@@ -66,14 +66,19 @@ export function headersSince(before: ReadonlyMap<string, string>, response: Http
   return set.map(([name]) => name);
 }
 
-/** The answer of a handler: its body, and status and headers as they are set on the response. */
-export function keptResponse(response: HttpResponse, names: readonly string[], body: unknown): KeptResponse {
+/** The answer of a handler: its body, the status that it has given, and headers as they are set on the response. */
+export function keptResponse(
+  status: number,
+  response: HttpResponse,
+  names: readonly string[],
+  body: unknown,
+): KeptResponse {
   const headers: Record<string, string | string[]> = {};
   for (const name of names) {
     const value = OF_THE_CONNECTION.has(name.toLowerCase()) ? undefined : response.getHeader(name);
     if (value !== undefined) headers[name] = typeof value === 'object' ? [...value] : String(value);
   }
-  return { status: response.statusCode, headers, body };
+  return { status, headers, body };
 }
 
 /** The same of what a handler has given where somebody else has answered, so that the response shows theirs. */
@@ -98,7 +103,8 @@ export function repeatResponse(response: HttpResponse, { status, headers }: Kept
   if (status >= 400) return;
   whenHeadIsSent(response, (head) => {
     if (head.status < 400) return;
-    for (const name of [...Object.keys(headers), REPLAYED]) head.remove(name);
+    for (const [name, value] of Object.entries(headers)) head.remove(name, value);
+    head.remove(REPLAYED, 'true');
   });
 }
 

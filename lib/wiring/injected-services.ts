@@ -19,6 +19,8 @@ export interface MethodCall {
   readonly args: readonly unknown[];
   /** Runs the method. */
   proceed(): unknown;
+  /** The method below all decorators of this library. */
+  readonly method: object;
   /**
    * Has a function of the arguments answer in the place of the method. Where the method is a route handler that answers
    * by `@Res()` or `@Next()`, so must the function.

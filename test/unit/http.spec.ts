@@ -1,7 +1,9 @@
 import { OutgoingMessage } from 'node:http';
 import { clientOf } from '../../lib/http/client-key.js';
 import type { HttpResponse } from '../../lib/http/http-response.js';
+import { idempotencyKeyRules } from '../../lib/http/idempotency-key-options.js';
 import { headersOf, headersSince } from '../../lib/http/kept-response.js';
+import { hashKey } from '../../lib/keys/hash-key.js';
 
 const of = (ip: string) => clientOf({ headers: {}, ip }, 'ip');
 
@@ -75,4 +77,65 @@ it('takes a header for one of the handler that adds to the list which a middlewa
   const before = headersOf(response as unknown as HttpResponse);
   response.appendHeader('Link', '</orders/1>; rel=self');
   expect(headersSince(before, response as unknown as HttpResponse)).toEqual(['link']);
+});
+
+describe('what is compared of a request by default', () => {
+  const { fingerprint } = idempotencyKeyRules({ scope: () => 'user' });
+  const digest = (type: string, request: object, headers: object = { 'content-length': '9' }) =>
+    hashKey(
+      fingerprint({ method: 'POST', originalUrl: '/a', headers: { 'content-type': type, ...headers }, ...request }),
+    );
+  const file = (content: string) => ({
+    fieldname: 'f',
+    originalname: 'f',
+    mimetype: 'text/plain',
+    buffer: Buffer.from(content),
+  });
+  const form = 'multipart/form-data; boundary=x';
+
+  it.each<[what: string, one: string, other: string]>([
+    ['bodies', digest('application/json', { body: { a: 1 } }), digest('application/json', { body: { a: 2 } })],
+    ['media types', digest('text/plain', { body: '<a/>' }), digest('application/xml', { body: '<a/>' })],
+    [
+      'raw bodies',
+      digest('application/xml', { rawBody: Buffer.from('<a/>') }),
+      digest('application/xml', { rawBody: Buffer.from('<b/>') }),
+    ],
+    ['a file', digest(form, { body: { n: 1 }, file: file('a') }), digest(form, { body: { n: 1 }, file: file('b') })],
+    ['files', digest(form, { body: {}, files: [file('a')] }), digest(form, { body: {}, files: [file('b')] })],
+    [
+      'files by their fields',
+      digest(form, { body: {}, files: { f: [file('a')] } }),
+      digest(form, { body: {}, files: { f: [file('b')] } }),
+    ],
+  ])('are %s', (_what, one, other) => {
+    expect(one).not.toBe(other);
+  });
+
+  it('is the same for the same request, whatever separates the parts of its form', () => {
+    const request = () => ({ body: { n: 1 }, file: file('a') });
+    expect(digest(form, request())).toBe(digest('multipart/form-data; boundary=y', request()));
+    expect(digest('application/vnd.api+json', { body: {} }, { 'content-length': '2' })).toBeTruthy();
+    expect(digest('application/json', { body: {} }, { 'content-length': '0' })).toBeTruthy();
+  });
+
+  const http2 = { httpVersionMajor: 2, stream: { endAfterHeaders: false } };
+  const long = { 'content-length': '9' };
+  it.each<[what: string, type: string, request: object, headers: object]>([
+    ['of a type that no parser knows', 'application/xml', {}, long],
+    ['of which Express makes an empty object', 'application/vnd.api+json', { body: {} }, long],
+    ['in chunks', 'application/xml', {}, { 'transfer-encoding': 'chunked' }],
+    ['over HTTP/2', 'application/xml', http2, {}],
+    ['over HTTP/2 in Fastify', 'application/xml', { raw: http2 }, {}],
+    ['with a file on a disk', form, { body: { n: 1 }, file: { path: '/tmp/f' } }, long],
+    ['with a file on a disk among others', form, { body: { n: 1 }, files: [file('a'), { path: '/tmp/f' }] }, long],
+    ['of a form that is read later', form, {}, long],
+  ])('is nothing for a body %s, which is refused', (_what, type, request, headers) => {
+    expect(() => digest(type, request, headers)).toThrow('was read by no parser');
+  });
+
+  it('needs no body of a request that has none', () => {
+    const http2WithoutBody = { httpVersionMajor: 2, stream: { endAfterHeaders: true } };
+    expect(digest('application/xml', {}, {})).toBe(digest('application/xml', http2WithoutBody, {}));
+  });
 });

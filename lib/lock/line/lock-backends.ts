@@ -62,6 +62,11 @@ export class LockBackends {
     return this.get(name ?? this.options.defaults.backend);
   }
 
+  /** Whether no other process can see what this one stores. */
+  get isInMemory(): boolean {
+    return [this.main, ...this.named.values()].every(({ calls }) => calls.backend.name === 'memory');
+  }
+
   has(name: string): boolean {
     return this.named.has(name);
   }

@@ -1,7 +1,12 @@
 import 'reflect-metadata';
 import { Readable } from 'node:stream';
 import {
+  type ArgumentsHost,
+  type CallHandler,
+  Catch,
   Controller,
+  type ExceptionFilter,
+  type ExecutionContext,
   Get,
   Header,
   HttpCode,
@@ -13,12 +18,13 @@ import {
   Res,
   Sse,
   StreamableFile,
+  UseFilters,
   UseInterceptors,
 } from '@nestjs/common';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { Cached, CacheHeadersInterceptor } from 'nest-redis-lock';
-import { concat, type Observable, of } from 'rxjs';
+import { concat, map, type Observable, of, tap } from 'rxjs';
 import { type CacheRead, currentReport } from '../../../lib/cache/read/read-report.js';
 import { cacheApp, type CacheApp } from '../../support/cache-app.js';
 
@@ -136,6 +142,67 @@ class Configured {
   }
 }
 
+/** Answers failures, which it forbids to store. */
+@Catch()
+class NotStored implements ExceptionFilter {
+  catch(_error: unknown, host: ArgumentsHost): void {
+    const response = host.switchToHttp().getResponse<Answer>();
+    response.header('Cache-Control', 'no-store');
+    response.status(503).send({ failed: true });
+  }
+}
+
+interface Answer {
+  header(name: string, value: string): unknown;
+  status(code: number): { send(body: object): unknown };
+}
+
+const failing = {
+  intercept: (_context: ExecutionContext, next: CallHandler): Observable<unknown> =>
+    next.handle().pipe(
+      map(() => {
+        throw new NotFoundException();
+      }),
+    ),
+};
+
+const unavailable = {
+  intercept: (context: ExecutionContext, next: CallHandler): Observable<unknown> =>
+    next.handle().pipe(tap(() => context.switchToHttp().getResponse<Answer>().status(503))),
+};
+
+@Controller('failures')
+class Failures {
+  @Get('above')
+  @UseInterceptors(failing, CacheHeadersInterceptor)
+  above(): unknown {
+    currentReport()?.add({ outcome: 'hit', remaining: 60_000 });
+    return BODY;
+  }
+
+  @Get('body')
+  @UseInterceptors(CacheHeadersInterceptor)
+  body(): unknown {
+    currentReport()?.add({ outcome: 'hit', remaining: 60_000 });
+    return { big: 1n };
+  }
+
+  @Get('status')
+  @UseInterceptors(unavailable, CacheHeadersInterceptor)
+  status(): unknown {
+    currentReport()?.add({ outcome: 'hit', remaining: 60_000 });
+    return BODY;
+  }
+
+  @Get('filtered')
+  @UseFilters(NotStored)
+  @UseInterceptors(failing, CacheHeadersInterceptor)
+  filtered(): unknown {
+    currentReport()?.add({ outcome: 'hit', remaining: 60_000 });
+    return BODY;
+  }
+}
+
 describe.each([
   ['Express', () => new ExpressAdapter()],
   ['Fastify', () => new FastifyAdapter()],
@@ -144,7 +211,7 @@ describe.each([
   let url: string;
 
   beforeAll(async () => {
-    served = await cacheApp({ controllers: [Products, Configured] }, { adapter: adapter() });
+    served = await cacheApp({ controllers: [Products, Configured, Failures] }, { adapter: adapter() });
     await served.app.listen(0, '127.0.0.1');
     url = await served.app.getUrl();
   });
@@ -168,6 +235,19 @@ describe.each([
     const response = await get(`reads/${name}`);
     expect(told(response)).toEqual(expected);
     expect(await response.json()).toEqual(BODY);
+  });
+
+  it.each([
+    ['above', 404, null],
+    ['body', 500, null],
+    ['status', 503, null],
+    ['filtered', 503, 'no-store'],
+  ])('sends no header of a success with a failure: %s', async (path, status, cacheControl) => {
+    const response = await get(`failures/${path}`);
+    expect(response.status).toBe(status);
+    expect(told(response)).toEqual([null, cacheControl]);
+    const tag = (await get('reads/hit')).headers.get('ETag');
+    expect(response.headers.get('ETag')).not.toBe(tag);
   });
 
   it('tells of @Cached', async () => {
