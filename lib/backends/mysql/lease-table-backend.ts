@@ -114,6 +114,10 @@ export class LeaseTableBackend implements LockBackend {
     );
   }
 
+  whenConnected(listener: () => void): () => void {
+    return this.link.watch.whenConnected(listener);
+  }
+
   async start(request: StartRequest): Promise<void> {
     try {
       await tryOut(this);

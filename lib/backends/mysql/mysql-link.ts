@@ -7,7 +7,7 @@ import {
   type RowDataPacket,
 } from 'mysql2';
 import { Timeouts } from '../../timing/timeouts.js';
-import { Reporters } from '../reporters.js';
+import { ConnectionWatch, Reporters } from '../reporters.js';
 import {
   databaseOf,
   readConnection,
@@ -39,6 +39,7 @@ export class MysqlLink {
   /** How a connection of our own reaches the server. */
   readonly options: PoolOptions;
   readonly reporters = new Reporters();
+  readonly watch = new ConnectionWatch();
   private readonly connections: LentConnections;
   private readonly prepared = new PreparedStatements();
   private readonly timeouts = new Timeouts();
@@ -49,7 +50,7 @@ export class MysqlLink {
   constructor(connection: unknown) {
     const given = readConnection(connection);
     this.options = given.options;
-    this.connections = new LentConnections(given);
+    this.connections = new LentConnections(given, this.watch);
   }
 
   /** The database that the connections begin in. */
@@ -90,6 +91,7 @@ export class MysqlLink {
   /** Lets statements under way end, for a moment. */
   close(): Promise<void> {
     this.closed = true;
+    this.watch.close();
     return this.connections.close();
   }
 
@@ -133,6 +135,8 @@ export class MysqlLink {
           resolve(this.ask(connection, prepared.text()));
           return;
         }
+        // Of a connection that breaks in mid-statement, the pool tells nothing.
+        if (isFatal(failure)) this.watch.tell();
         const mixed = failure ? undefined : foreignTransaction(answer);
         if (mixed || isReadOnly(failure)) cutOff(connection);
         else connection.release();
@@ -203,9 +207,13 @@ class LentConnections {
   /** Whether a call of ours waits in the pool of the application, which shows that all its connections are in use. */
   private inLine = false;
 
-  constructor({ pool, options }: GivenConnection) {
+  constructor(
+    { pool, options }: GivenConnection,
+    private readonly watch: ConnectionWatch,
+  ) {
     this.given = pool;
-    this.own = new OwnPool(pool ? { ...options, connectionLimit: 1 } : options);
+    if (pool) watch.watch(pool, 'connection');
+    this.own = new OwnPool(pool ? { ...options, connectionLimit: 1 } : options, watch);
   }
 
   get pool(): Pool {
@@ -248,7 +256,11 @@ class LentConnections {
         this.inLine = false;
         if (!error) connection.release();
       } else if (error && POOL_REFUSALS.has(error.message)) this.lendOwn(use);
-      else use(error, connection);
+      else {
+        // It may have been open before the watch began.
+        if (connection) this.watch.see(connection);
+        use(error, connection);
+      }
     });
     pool.off('enqueue', note);
     if (!queued) return;
@@ -272,7 +284,10 @@ class OwnPool {
   private readonly connections = new Set<PoolConnection>();
   private readonly timeouts = new Timeouts();
 
-  constructor(private readonly options: PoolOptions) {}
+  constructor(
+    private readonly options: PoolOptions,
+    private readonly watch: ConnectionWatch,
+  ) {}
 
   get pool(): Pool {
     return (this.opened ??= this.open());
@@ -300,6 +315,7 @@ class OwnPool {
   private open(): Pool {
     // A reset would undo the settings of the session.
     const pool = createPool({ ...this.options, resetOnRelease: false });
+    this.watch.watch(pool, 'connection');
     pool.on('connection', (connection) => {
       this.connections.add(connection);
       connection.on('end', () => this.connections.delete(connection));
@@ -327,6 +343,11 @@ function foreignTransaction(answer: unknown): Error | undefined {
   return new Error(
     'a connection of the pool is inside a transaction; commit before you release a connection, and leave autocommit on',
   );
+}
+
+/** Whether the connection broke. */
+function isFatal(error: Error | null): boolean {
+  return (error as { fatal?: boolean } | null)?.fatal === true;
 }
 
 /** Whether the server of the connection has become a replica: the next connection may reach the primary. */

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
-import { getLock, leaseTable } from 'nest-redis-lock/mysql';
+import { getLock, leaseTable, type MysqlConnection } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
@@ -87,6 +87,33 @@ describe('a pool of the application', () => {
       });
       await holder.close();
     });
+  });
+
+  it.each<[string, (uri: string) => MysqlConnection]>([
+    ['connections of its own', (uri) => uri],
+    ['a pool', (uri) => createCallbackPool({ uri })],
+    ['a pool with promises', (uri) => createPool({ uri })],
+  ])('asks for all locks at once when %s broke, as in a failover that lost them', async (_which, make) => {
+    const proxy = await FaultProxy.start(server.port);
+    const connection = make(`mysql://root@127.0.0.1:${proxy.port}/test`);
+    const app = await startLockApp({ backend: leaseTable(connection) });
+    // The first looks are due after 5 s.
+    const locks = await Promise.all(
+      [{}, { renew: false }].map((options, index) => app.locks.acquire(`lost:${index}`, { ttl: '10m', ...options })),
+    );
+    const kept = await app.locks.acquire('kept', { ttl: '10m' });
+    proxy.refuse();
+    await admin.query("UPDATE nest_redis_lock SET owner = 'other:1' WHERE owner IN (?)", [
+      locks.map(({ owner }) => owner),
+    ]);
+    proxy.accept();
+    await eventually(() => locks.every(({ signal }) => signal.aborted), { within: 2_500 });
+    expect(kept.held).toBe(true);
+    await kept.release();
+    await admin.query("DELETE FROM nest_redis_lock WHERE owner = 'other:1'");
+    await app.close();
+    if (typeof connection === 'object' && 'end' in connection) await connection.end();
+    await proxy.stop();
   });
 
   it('names an exhausted pool as the reason why there is no answer', async () => {

@@ -46,7 +46,7 @@ export interface AdvisoryStatements {
   readonly unlock: Statement;
   /** $1 key. Returns a value of the sequence. */
   readonly mint: Statement;
-  /** $1: what the sequence goes on from, unless it is further already. */
+  /** $1: what the sequence goes on from, unless it or the clock of the server in microseconds is further already. */
   readonly raise: Statement;
   readonly check: Statement;
   /** $1 key. Returns the pid of the holder, its ticket and its first token not yet issued. */
@@ -104,7 +104,7 @@ SELECT ${MARK}, token FROM next`,
       'advisory_raise',
       `
 SELECT ${MARK}, CASE WHEN pg_advisory_xact_lock(${gate}) IS NOT NULL
-  THEN setval(${sequence}, greatest($1::bigint, (SELECT last_value FROM ${schema}.tokens))) END`,
+  THEN setval(${sequence}, greatest($1::bigint, ${CLOCK}, (SELECT last_value FROM ${schema}.tokens))) END`,
     ),
     check: statementOf('advisory_check', `SELECT ${MARK}`),
     holder: statementOf(

@@ -53,7 +53,8 @@ export class AdvisorySession implements StoreSession {
       if (rowCount !== 1) throw session.refusal();
       await client.query(SETTINGS);
       await session.makingWhatIsMissing(() => client.query({ text: use.statements.forget.text }));
-      await session.check();
+      // A crash or a failover may have set the sequence back; it has also ended each session that drew from it before.
+      await session.makingWhatIsMissing(() => session.ask(use.statements.raise, [0]));
       let why = new Error('Connection terminated');
       client.on('error', (error) => (why = error));
       client.on('end', () => session.closed || ended(link.diagnose(why)));
@@ -188,7 +189,8 @@ function isOfStatement(error: unknown): boolean {
  * The settings of a session, in place of those of its user and database. The keep-alives make the server notice a
  * process whose machine is gone, after about 25 s: only then it frees the locks. The time limits, in ms, fail a
  * statement that waits for a table before the session counts as dead, and end no idle session. Conflicting writes must
- * wait for each other, and not fail as they do above "read committed".
+ * wait for each other, and not fail as they do above "read committed". What the sequence has drawn is on the disk
+ * before its tokens are used, which the server asks for once in 32 draws.
  */
 const VALUES: Readonly<Record<string, string>> = {
   tcp_keepalives_idle: '10',
@@ -200,9 +202,10 @@ const VALUES: Readonly<Record<string, string>> = {
   transaction_timeout: '0',
   idle_session_timeout: '0',
   idle_in_transaction_session_timeout: '0',
+  synchronous_commit: 'local',
 };
 
-/** Sets those that the version of the server knows.  */
+/** Sets those that the version of the server knows. Commits that wait for a standby go on doing so. */
 const SETTINGS = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES ${Object.entries(VALUES)
   .map(([name, value]) => `('${name}', '${value}')`)
-  .join(', ')}) AS wanted (name, value) USING (name)`;
+  .join(', ')}) AS wanted (name, value) USING (name) WHERE name <> 'synchronous_commit' OR setting = 'off'`;

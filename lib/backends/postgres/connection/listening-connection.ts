@@ -138,6 +138,7 @@ export class ListeningConnection {
     this.failures = 0;
     this.answered = true;
     this.connected = true;
+    this.link.watch.tell();
     this.listener.onConnected();
   }
 
@@ -159,6 +160,7 @@ export class ListeningConnection {
     if (this.client !== client || !this.connected) return;
     this.report('do not arrive: their connection is lost; reconnecting. Until they do, waiters get their lock later');
     this.drop(client);
+    this.link.watch.tell();
     this.retryAt = 0;
   }
 

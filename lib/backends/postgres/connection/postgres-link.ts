@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import pg from 'pg';
 import type { PoolClient, Pool, PoolConfig, QueryArrayConfig, QueryArrayResult } from 'pg';
 import { Timeouts } from '../../../timing/timeouts.js';
-import { Reporters } from '../../reporters.js';
+import { ConnectionWatch, Reporters } from '../../reporters.js';
 import {
   codeOf,
   failureOf,
@@ -52,14 +52,17 @@ export class PostgresLink {
   /** Whether statements are prepared; not behind a pooler that shares connections between transactions. */
   private prepares = true;
   readonly reporters = new Reporters();
+  /** What happens to the connections of the pools; others are told of by those who have them. */
+  readonly watch = new ConnectionWatch();
 
   constructor(connection: PostgresConnection) {
     this.options = { fallback_application_name: 'nest-redis-lock', ...optionsOf(connection) };
     this.server = serverOf(this.options);
     this.own = !isPool(connection);
     this.pool = isPool(connection) ? connection : ownPool(this.options);
+    this.watch.watch(this.pool, 'connect');
     this.patience = Number(this.options.query_timeout) || PATIENCE;
-    if (this.own && mayKeepOne(this.pool)) this.kept = new KeptConnection(this.pool, new Timeouts(), this.patience);
+    if (this.own && mayKeepOne(this.pool)) this.kept = new KeptConnection(this.pool, this.watch, this.patience);
   }
 
   query(statement: Statement, values: readonly unknown[]): Promise<Reply> {
@@ -134,6 +137,7 @@ export class PostgresLink {
 
   private async end(): Promise<void> {
     this.kept?.close();
+    this.watch.close();
     await Promise.all([this.own ? this.pool.end() : undefined, this.spare?.end()]);
   }
 
@@ -149,7 +153,13 @@ export class PostgresLink {
     if (this.own) return pool;
     const free = pool.idleCount + pool.options.max - pool.totalCount - pool.waitingCount;
     const ends = pool.ending || pool.ended;
-    return free > 0 && !ends ? pool : (this.spare ??= ownPool({ ...this.options, max: 1 }));
+    return free > 0 && !ends ? pool : (this.spare ??= this.openSpare());
+  }
+
+  private openSpare(): Pool {
+    const spare = ownPool({ ...this.options, max: 1 });
+    this.watch.watch(spare, 'connect');
+    return spare;
   }
 }
 
@@ -179,10 +189,11 @@ class KeptConnection {
   private busy = false;
   private usedAt = 0;
   private closed = false;
+  private readonly timeouts = new Timeouts();
 
   constructor(
     private readonly pool: Pool,
-    private readonly timeouts: Timeouts,
+    private readonly watch: ConnectionWatch,
     /** How long (ms) a statement may take: the connection of one that does not end is closed. */
     private readonly patience: number,
   ) {}
@@ -195,7 +206,12 @@ class KeptConnection {
     this.busy = true;
     const { stream } = client.connection;
     if (stream instanceof Socket) stream.ref();
-    const expiry = this.timeouts.start(this.patience, { expire: () => stream.destroy() });
+    const expiry = this.timeouts.start(this.patience, {
+      expire: () => {
+        this.watch.forget(client);
+        stream.destroy();
+      },
+    });
     client.query<unknown[]>(query, (error, result) => {
       expiry.leave();
       if (stream instanceof Socket) stream.unref();

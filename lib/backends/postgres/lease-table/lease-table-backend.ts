@@ -154,6 +154,10 @@ class LeaseTableBackend implements LockBackend {
     return typeof owner === 'string' ? owner : null;
   }
 
+  whenConnected(listener: () => void): () => void {
+    return this.link.watch.whenConnected(listener);
+  }
+
   async start(request: StartRequest): Promise<void> {
     this.link.reporters.add(request);
     this.sweeper.start();

@@ -177,6 +177,76 @@ CREATE TRIGGER refuse BEFORE DELETE ON nest_redis_lock.holders FOR EACH ROW EXEC
     for (const client of clients) await client.end();
   });
 
+  it('draws tokens above all before once a crash or a failover has set the sequence back', async () => {
+    const url = await database('set_back');
+    const backend = await open('before', { url, sessions: 3 });
+    const first = async (used: LockBackend, ticket: string) => {
+      const answer = await used.acquire({ names: ['set back'], ticket, ttl: 60_000 });
+      await used.release({ names: ['set back'], ticket });
+      return answer.status === 'granted' ? answer.tokens : { first: NaN, count: NaN };
+    };
+    for (let round = 0; round < 3; round++) {
+      const before = await first(backend, `p:${round}`);
+      const root = new pg.Client(url);
+      await root.connect();
+      await root.query(`SELECT setval('nest_redis_lock.tokens', 1)`);
+      await root.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'before'`);
+      await root.end();
+      // A process that has seen no token before, and one that has.
+      const fresh = await open(`after ${round}`, { url });
+      const [one, two] = [await first(fresh, `q:${round}`), await first(fresh, `r:${round}`)];
+      expect(one.first).toBeGreaterThan(before.first + before.count);
+      expect(two.first).toBeGreaterThan(one.first + one.count - 1);
+    }
+  });
+
+  it.each([
+    ['off', 'local'],
+    ['remote_write', 'remote_write'],
+  ])('has what it draws on the disk, with synchronous_commit = %s', async (given, used) => {
+    const url = await database(`durable_${given}`, `synchronous_commit = ${given}`);
+    const backend = await open('durable', { url });
+    const root = new pg.Client(url);
+    await root.connect();
+    await root.query(`
+ALTER TABLE nest_redis_lock.holders ADD COLUMN durability text DEFAULT current_setting('synchronous_commit')`);
+    expect(await take(backend, 'durable', 'p:1')).toBe('granted');
+    const { rows } = await root.query('SELECT durability FROM nest_redis_lock.holders');
+    expect(rows).toEqual([{ durability: used }]);
+    await root.end();
+  });
+
+  it.each(['SCHEMA nest_redis_lock CASCADE', 'SEQUENCE nest_redis_lock.tokens', 'TABLE nest_redis_lock.holders'])(
+    'goes on after DROP %s',
+    async (what) => {
+      const url = await database(`dropped_${what.slice(0, 6).trim().toLowerCase()}`);
+      const backend = await open('dropped', { url });
+      const other = await open('other', { url });
+      for (const [index, used] of [backend, other].entries()) await take(used, `before:${index}`, 'p:0');
+      const root = new pg.Client(url);
+      await root.connect();
+      await root.query(`DROP ${what}`);
+      expect(await backend.mint({ name: 'before:0', ticket: 'p:0', leastToken: 1 })).toMatchObject({ count: 1_024 });
+      await root.query(`DROP ${what}`);
+      expect(await take(backend, 'after', 'p:1')).toBe('granted');
+      await root.query(`DROP ${what}`);
+      expect(await free(backend, 'after', 'p:1')).toBe('released');
+      expect(await take(other, 'after', 'q:1')).toBe('granted');
+      expect(lost).toEqual([]);
+      expect(await other.inspect({ name: 'after' })).toMatchObject({ owner: 'q:1' });
+      expect(await free(backend, 'before:0', 'p:0')).toBe('released');
+      await root.query(`DROP ${what}`);
+      await root.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dropped'`);
+      const again = () => take(backend, 'in a new session', 'p:2').catch(({ message }: Error) => message);
+      await eventually(async () => {
+        const answer = await again();
+        expect(answer).not.toContain('does not exist');
+        return answer === 'granted';
+      });
+      await root.end();
+    },
+  );
+
   describe('a user with the rights of the guide', () => {
     let url: string;
     const grants = /```sql\n(GRANT[^`]*)```/.exec(file('docs/guide/postgres.md'))?.[1] ?? '';

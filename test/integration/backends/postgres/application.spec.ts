@@ -7,6 +7,7 @@ import { sequenceSql } from '../../../../lib/backends/postgres/advisory/advisory
 import { leaseTableSql } from '../../../../lib/backends/postgres/lease-table/lease-statements.js';
 import { Child } from '../../../support/child.js';
 import { eventually } from '../../../support/eventually.js';
+import { FaultProxy } from '../../../support/fault-proxy.js';
 import { startLockApp } from '../../../support/lock-app.js';
 import { type PostgresServer, startPostgresServer } from '../../../support/servers/postgres-server.js';
 
@@ -14,6 +15,19 @@ const SQL = fileURLToPath(new URL('../../../../docs/postgres.sql', import.meta.u
 
 let server: PostgresServer;
 let db: pg.Pool;
+const pools: pg.Pool[] = [];
+
+/** A pool of the application's, which ends after the test. */
+function poolOf(options: pg.PoolConfig): pg.Pool {
+  const pool = new pg.Pool(options);
+  pool.on('error', () => {});
+  pools.push(pool);
+  return pool;
+}
+
+afterEach(async () => {
+  for (const pool of pools.splice(0)) if (!pool.ended) await pool.end();
+});
 beforeAll(async () => {
   server = await startPostgresServer();
   db = new pg.Pool({ connectionString: server.url, max: 2 });
@@ -120,6 +134,32 @@ it('goes on when the server ends its connections', async () => {
   }
   await app.locks.withLock('ended', { wait: 20_000 }, async () => {});
   await app.close();
+});
+
+it.each([
+  ['connections of its own', (url: string) => leaseTable(url)],
+  ['a pool of the application', (url: string) => leaseTable(poolOf({ connectionString: url }))],
+])('asks for all locks at once when %s broke, as in a failover that lost them', async (_which, make) => {
+  const proxy = await FaultProxy.start(server.port);
+  const url = server.url.replace(/:\d+\//, `:${proxy.port}/`);
+  const app = await startLockApp({ backend: make(url) });
+  // The first looks are due after 5 s.
+  const locks = await Promise.all(
+    [{}, { renew: false }].map((options, index) => app.locks.acquire(`lost:${index}`, { ttl: '10m', ...options })),
+  );
+  const kept = await app.locks.acquire('kept', { ttl: '10m' });
+  proxy.refuse();
+  await db.query(
+    "UPDATE nest_redis_lock.locks SET owner = 'other:1' WHERE owner IN ($1, $2)",
+    locks.map(({ owner }) => owner),
+  );
+  proxy.accept();
+  await eventually(() => locks.every(({ signal }) => signal.aborted), { within: 2_500 });
+  expect(kept.held).toBe(true);
+  await kept.release();
+  await db.query("DELETE FROM nest_redis_lock.locks WHERE owner = 'other:1'");
+  await app.close();
+  await proxy.stop();
 });
 
 it('closes a connection whose statement takes too long, and goes on with others', async () => {
