@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { findProgram, requireServer, type NeededServer } from './programs.js';
@@ -35,17 +35,52 @@ const ZOOKEEPER: NeededServer = {
   remedy: 'Install it (apt-get install libzookeeper-java, as root), or set ZOOKEEPER_JAR to its zookeeper.jar',
 };
 
+interface ZooKeeperSettings {
+  /** Sessions last from 2 to 20 times this, in ms. */
+  readonly tickTime?: number;
+  /** Present for a server of an ensemble: its number, and how it reaches each of them. */
+  readonly ensemble?: { readonly id: number; readonly settings: Readonly<Record<string, string | number>> };
+}
+
 /**
- * Starts a standalone ZooKeeper server of our own on a free port. Sessions last from 2 to 20 times `tickTime`, in ms.
+ * Starts an ensemble of three servers of our own. The first one reaches the others by the ports that `via` answers, such
+ * as those of proxies; a `syncLimit` (in ticks) later, a server that is cut off knows of it.
  */
-export async function startZooKeeperServer({ tickTime = 500 } = {}): Promise<ZooKeeperServer> {
+export async function startZooKeeperEnsemble(
+  via: (port: number) => Promise<number>,
+  { tickTime = 500, syncLimit = 10 } = {},
+): Promise<readonly ZooKeeperServer[]> {
+  const ports: number[] = [];
+  for (let index = 0; index < 6; index += 1) ports.push(await freePort());
+  return Promise.all(
+    [1, 2, 3].map(async (id) => {
+      const settings: Record<string, string | number> = { initLimit: 10, syncLimit };
+      for (const other of [1, 2, 3]) {
+        const pair = ports.slice(2 * (other - 1), 2 * other);
+        const reached = id === 1 && other !== 1 ? await Promise.all(pair.map(via)) : pair;
+        settings[`server.${other}`] = `127.0.0.1:${reached.join(':')}`;
+      }
+      return startZooKeeperServer({ tickTime, ensemble: { id, settings } });
+    }),
+  );
+}
+
+/** Starts a ZooKeeper server of our own on a free port: a standalone one, or one of an ensemble. */
+export async function startZooKeeperServer({
+  tickTime = 500,
+  ensemble,
+}: ZooKeeperSettings = {}): Promise<ZooKeeperServer> {
   const java = requireServer(JAVA);
   const jar = requireServer(ZOOKEEPER);
   const directory = temporaryDirectory();
   for (let attempt = 1; ; attempt++) {
     const port = await freePort();
     const configuration = join(directory, 'zoo.cfg');
-    writeFileSync(configuration, configurationOf(directory, port, tickTime));
+    writeFileSync(configuration, configurationOf(directory, port, { tickTime, ...ensemble?.settings }));
+    if (ensemble) {
+      mkdirSync(join(directory, 'data'), { recursive: true });
+      writeFileSync(join(directory, 'data', 'myid'), String(ensemble.id));
+    }
     const start = () =>
       ServerProcess.start({
         command: java,
@@ -57,7 +92,7 @@ export async function startZooKeeperServer({ tickTime = 500 } = {}): Promise<Zoo
           '-Dzookeeper.forceSync=no',
           '-cp',
           jar,
-          'org.apache.zookeeper.server.ZooKeeperServerMain',
+          `org.apache.zookeeper.server.${ensemble ? 'quorum.QuorumPeerMain' : 'ZooKeeperServerMain'}`,
           configuration,
         ],
         ready: () => serves(port, directory),
@@ -106,15 +141,15 @@ class StartedServer implements ZooKeeperServer {
   }
 }
 
-function configurationOf(directory: string, port: number, tickTime: number): string {
+function configurationOf(directory: string, port: number, others: Readonly<Record<string, string | number>>): string {
   const settings = {
-    tickTime,
     dataDir: join(directory, 'data'),
     clientPort: port,
     clientPortAddress: '127.0.0.1',
     maxClientCnxns: 0,
     'admin.enableServer': false,
     '4lw.commands.whitelist': '*',
+    ...others,
   };
   return Object.entries(settings)
     .map(([name, value]) => `${name}=${value}\n`)
@@ -124,7 +159,7 @@ function configurationOf(directory: string, port: number, tickTime: number): str
 /** It could be somebody else's server, on the port that ours was about to take; and "ruok" is answered too early. */
 async function serves(port: number, directory: string): Promise<void> {
   const [state, configuration] = [await ask(port, 'srvr'), await ask(port, 'conf')];
-  if (!state.includes('Mode: standalone')) throw new Error(`not ready: ${state}`);
+  if (!/Mode: (standalone|leader|follower)/.test(state)) throw new Error(`not ready: ${state}`);
   if (!configuration.includes(directory)) throw new Error('another server answers');
 }
 

@@ -118,6 +118,7 @@ export class LockNodes {
   async renew(request: WaiterRequest): Promise<RenewAnswer> {
     const node = this.registry.find(request);
     if (!node?.tokens || !(await this.connects(node))) return { status: 'not-owner' };
+    node.session.refresh();
     const answer = await this.places.look(node);
     if (answer?.status !== 'granted') return { status: 'not-owner' };
     return { status: 'renewed', remaining: answer.remaining, waiting: answer.waiting ?? 0 };

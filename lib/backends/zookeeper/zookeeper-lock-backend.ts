@@ -149,7 +149,7 @@ class ZooKeeperLockBackend implements LockBackend {
 
   async ping(): Promise<void> {
     const { requests } = await this.connection.opened();
-    await requests.exists('/');
+    await requests.barrier(this.settings.root);
   }
 
   async close(): Promise<void> {

@@ -134,7 +134,7 @@ export class QueuePlaces {
       node.unwatch();
       if (this.registry.has(node)) this.holders.add(node);
     }
-    return { status: 'granted', tokens: node.tokens, remaining: session.leftSince(children.sentAt), waiting };
+    return { status: 'granted', tokens: node.tokens, remaining: session.left(), waiting };
   }
 
   /** The node before it is gone. */

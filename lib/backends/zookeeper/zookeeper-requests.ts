@@ -5,8 +5,6 @@ import type { ClientInternals } from './client-internals.js';
 export interface Children {
   readonly names: readonly string[];
   readonly stat: Stat;
-  /** When (monotonic, ms) the request was sent. */
-  readonly sentAt: number;
 }
 
 type Failure = Error | Exception | null;
@@ -18,30 +16,33 @@ const UNANSWERED: readonly number[] = [Exception.CONNECTION_LOSS, Exception.SESS
 /**
  * The requests of one session. The server carries them out in the order in which they are sent, so that a read sees the
  * writes before it: several can be sent without waiting.
+ *
+ * A server answers reads by itself, also for a while after it was cut off from the others. Only the answer to a write,
+ * on which a majority of the servers has agreed, proves that the session lives.
  */
 export class ZooKeeperRequests {
   private readonly underWay = new Set<(error: unknown) => void>();
   private readonly acls: ACL[];
 
-  /** @param answered is called with when (monotonic, ms) a request was sent that the server has answered */
+  /** @param answered is called for each answer, with when (monotonic, ms) it was asked for, and whether it is a proof */
   constructor(
     private readonly client: Client,
     private readonly internals: Pick<ClientInternals, 'gatherRequests'>,
     owned: boolean,
-    private readonly answered: (sentAt: number) => void,
+    private readonly answered: (sentAt: number, proof: boolean) => void,
   ) {
     this.acls = [new ACL(Permission.ALL, owned ? new Id('auth', '') : new Id('world', 'anyone'))];
   }
 
   createPersistent(path: string): Promise<string> {
-    return this.send((settle) => {
+    return this.write((settle) => {
       this.client.create(path, Buffer.alloc(0), this.acls, CreateMode.PERSISTENT, settle);
     });
   }
 
   /** Creates a node that ends with the session, and answers its path. */
   createEphemeral(path: string, data: Buffer): Promise<string> {
-    return this.send((settle) => {
+    return this.write((settle) => {
       this.client.create(path, data, this.acls, CreateMode.EPHEMERAL_SEQUENTIAL, settle);
     });
   }
@@ -52,20 +53,19 @@ export class ZooKeeperRequests {
       .transaction()
       .remove(path, -1)
       .create(by, data, this.acls, CreateMode.EPHEMERAL_SEQUENTIAL);
-    return this.send((settle) => {
+    return this.write((settle) => {
       step.commit((error: Failure, results: { path: string }[]) => settle(error, results?.[1]?.path ?? ''));
     });
   }
 
   /** @param version of the data; -1 for any */
   remove(path: string, version = -1): Promise<void> {
-    return this.send((settle) => this.client.remove(path, version, (error) => settle(error, undefined)));
+    return this.write((settle) => this.client.remove(path, version, (error) => settle(error, undefined)));
   }
 
   children(path: string, watcher?: (event: Event) => void): Promise<Children> {
-    const sentAt = performance.now();
     return this.send((settle) => {
-      const done = (error: Failure, names: string[], stat: Stat) => settle(error, { names, stat, sentAt });
+      const done = (error: Failure, names: string[], stat: Stat) => settle(error, { names, stat });
       if (watcher) this.client.getChildren(path, watcher, done);
       else this.client.getChildren(path, done);
     });
@@ -78,13 +78,13 @@ export class ZooKeeperRequests {
   }
 
   setData(path: string, data: Buffer): Promise<Stat> {
-    return this.send((settle) => this.client.setData(path, data, settle));
+    return this.write((settle) => this.client.setData(path, data, settle));
   }
 
   /** Writes to two nodes in one step, and answers the state of the first. */
   setBoth(path: string, data: Buffer, other: string, ofOther: Buffer): Promise<Stat> {
     const step = this.client.transaction().setData(path, data, -1).setData(other, ofOther, -1);
-    return this.send((settle) => {
+    return this.write((settle) => {
       step.commit((error: Failure, results: [{ stat: Stat }]) => settle(error, results?.[0].stat));
     });
   }
@@ -93,10 +93,13 @@ export class ZooKeeperRequests {
     return this.send((settle) => this.client.exists(path, (error, stat) => settle(error, Boolean(stat))));
   }
 
-  /** The reads that follow see all writes that the leader got before this one, also over other connections. */
+  /**
+   * A write that changes nothing. The reads that follow see all writes that the leader got before it, also over other
+   * connections.
+   */
   async barrier(path: string): Promise<void> {
     const step = this.client.transaction().check(path, -1);
-    await this.send<void>((settle) => step.commit((error) => settle(error, undefined))).catch(
+    await this.write<void>((settle) => step.commit((error) => settle(error, undefined))).catch(
       unless(Exception.NO_NODE),
     );
   }
@@ -108,14 +111,18 @@ export class ZooKeeperRequests {
     for (const fail of failing) fail(error);
   }
 
-  private send<T>(issue: (settle: Settle<T>) => void): Promise<T> {
+  private write<T>(issue: (settle: Settle<T>) => void): Promise<T> {
+    return this.send(issue, true);
+  }
+
+  private send<T>(issue: (settle: Settle<T>) => void, proof = false): Promise<T> {
     return new Promise((resolve, reject) => {
       const sentAt = performance.now();
       this.internals.gatherRequests(this.underWay.size > 0);
       this.underWay.add(reject);
       issue((error, value) => {
         this.underWay.delete(reject);
-        if (!error || !UNANSWERED.includes(codeOf(error))) this.answered(sentAt);
+        if (!error || !UNANSWERED.includes(codeOf(error))) this.answered(sentAt, proof);
         if (error) reject(error);
         else resolve(value);
       });

@@ -6,21 +6,24 @@ import { ZooKeeperRequests, unless } from './zookeeper-requests.js';
 
 /** How long (ms) the client pauses at most after it has tried all servers. */
 const PAUSE = 100;
+/** The share of the session that passes after a ping before a renewal sends another one. */
+const STALE = 0.1;
 /** How long (ms) the end of the session may take. */
 const CLOSING = 1_000;
 
 /** What happens to a session. */
 interface SessionEvents {
   connected(): void;
-  /** It has ended, or must be taken for ended because no server has answered for its whole length. Comes last. */
+  /** It has ended, or must be taken for ended because nothing has proved for its whole length that it lives. Comes last. */
   lost(why: SessionError): void;
 }
 
 /**
  * One session of ZooKeeper. The client library sends pings, and notices neither that they stay unanswered nor that a
- * new connection does: this class sends pings of its own, connects to another server when none was answered for two
- * thirds of the session, or none on a new connection in time, and takes the session for lost when none was for its
- * whole length.
+ * new connection does; and a server that was cut off from the others goes on answering them. This class sends pings of
+ * its own, on whose answers a majority of the servers agrees. It connects to another server when none was answered for
+ * two thirds of the session, or nothing on a new connection in time, and takes the session for lost when none was for
+ * its whole length.
  */
 export class ZooKeeperSession {
   readonly requests: ZooKeeperRequests;
@@ -31,7 +34,7 @@ export class ZooKeeperSession {
   private readonly internals: ClientInternals;
   private readonly attempts: ServerAttempts;
   private timer: NodeJS.Timeout | undefined;
-  /** When (monotonic, ms) the last request was sent that a server has answered. */
+  /** When (monotonic, ms) the last request was sent whose answer proves that the session lives. */
   private confirmedAt = Infinity;
   private pingedAt = -Infinity;
 
@@ -46,9 +49,10 @@ export class ZooKeeperSession {
     this.internals = new ClientInternals(this.client, () => this.onDisconnected());
     this.attempts = new ServerAttempts(servers.split(',').length, patience);
     if (auth) this.client.addAuthInfo('digest', Buffer.from(`${auth.user}:${auth.password}`));
-    this.requests = new ZooKeeperRequests(this.client, this.internals, auth !== undefined, (sentAt) =>
-      this.confirm(sentAt),
-    );
+    this.requests = new ZooKeeperRequests(this.client, this.internals, auth !== undefined, (sentAt, proof) => {
+      this.attempts.answered();
+      if (proof) this.confirm(sentAt);
+    });
     this.deletions = new DeletionWatches(this.requests);
     this.client.on('connected', () => this.onConnected());
     this.client.on('expired', () => this.lose(new SessionError('the session has expired')));
@@ -64,14 +68,19 @@ export class ZooKeeperSession {
     return this.client.getSessionTimeout();
   }
 
-  /** Milliseconds of the session that are left after the answer to a request sent at `sentAt`. */
-  leftSince(sentAt: number): number {
-    return Math.max(0, Math.floor(this.timeout - (performance.now() - sentAt)));
+  /** Milliseconds for which the servers keep the session at least, by the last proof that it lives; 0 without one. */
+  left(): number {
+    return this.confirmedAt === Infinity ? 0 : Math.max(0, Math.floor(this.timeout - this.silence));
   }
 
-  /** Milliseconds since the last request was sent that a server has answered. */
+  /** Milliseconds since the last request was sent whose answer proves that the session lives. */
   get silence(): number {
     return Math.max(0, performance.now() - this.confirmedAt);
+  }
+
+  /** Asks for a proof that the session lives, unless that was done just now: the answers to later requests follow it. */
+  refresh(): void {
+    if (performance.now() - this.pingedAt > this.timeout * STALE) this.ping();
   }
 
   /** Ends the session, and with it all its nodes. Waits until the server has done so, at most a second. */
@@ -86,7 +95,6 @@ export class ZooKeeperSession {
 
   private confirm(sentAt: number): void {
     if (this.confirmedAt === Infinity || sentAt > this.confirmedAt) this.confirmedAt = sentAt;
-    this.attempts.answered();
   }
 
   private onConnected(): void {
@@ -108,7 +116,7 @@ export class ZooKeeperSession {
 
   private ping(): void {
     this.pingedAt = performance.now();
-    this.requests.exists('/').catch(() => {});
+    this.requests.barrier('/').catch(() => {});
   }
 
   private watch(): void {
@@ -123,10 +131,11 @@ export class ZooKeeperSession {
     return this.pingedAt + this.timeout / 3;
   }
 
-  /** When (monotonic, ms) the client connects to the next server, if this one has answered nothing. */
+  /** When (monotonic, ms) the client connects to the next server, if this one proves nothing. */
   private get moveAt(): number {
     const { attempts, confirmedAt, timeout } = this;
-    return attempts.underWay ? attempts.endsAt(timeout) : confirmedAt + (timeout * 2) / 3;
+    if (attempts.underWay) return attempts.endsAt(timeout);
+    return Math.max(confirmedAt + (timeout * 2) / 3, attempts.startedAt + timeout / 3);
   }
 
   private look(): void {
@@ -134,7 +143,7 @@ export class ZooKeeperSession {
     const now = performance.now();
     const { silence } = this;
     if (silence >= this.timeout) {
-      return this.lose(new SessionError(`no server has answered for ${Math.round(silence)} ms`));
+      return this.lose(new SessionError(`no majority of the servers has answered for ${Math.round(silence)} ms`));
     }
     if (now >= this.moveAt) this.internals.cutConnection();
     else if (this.connected && now >= this.pingAt) this.ping();
@@ -241,7 +250,8 @@ export class ServerAttempts {
   underWay = true;
   /** How many attempts have used up their time since a server has answered. A refusal at once tells of no slow one. */
   private failed = 0;
-  private startedAt = performance.now();
+  /** When (monotonic, ms) it began. */
+  startedAt = performance.now();
 
   /** @param patience how long (ms) a request waits for a connection */
   constructor(

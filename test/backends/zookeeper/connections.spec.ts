@@ -4,9 +4,10 @@ import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Lock, type LockBackend, type LockService, LockTimeoutError } from 'nest-redis-lock';
 import { eventually } from '../../support/eventually.js';
-import type { FaultProxy } from '../../support/fault-proxy.js';
+import { FaultProxy } from '../../support/fault-proxy.js';
 import { startLockApp } from '../../support/lock-app.js';
-import { backendOn, closedAfterwards, oneZooKeeper, proxied } from './one-zookeeper.js';
+import { startZooKeeperEnsemble, type ZooKeeperServer } from '../../support/servers/zookeeper-server.js';
+import { appOn, backendOn, closedAfterwards, oneZooKeeper, proxied } from './one-zookeeper.js';
 
 /** The shortest session (ms), of two ticks. The longest takes ten times as long. */
 const SHORT = 6_000;
@@ -131,4 +132,67 @@ it('keeps its locks, and watches them, when a connection breaks and its watches 
   // Sooner than the renewals, which would notice it, too.
   expect(performance.now() - freed).toBeLessThan(LONG / 6);
   await Promise.all(held.map((lock) => lock.extend()));
+});
+
+describe('a server that is cut off from the others', () => {
+  const links: FaultProxy[] = [];
+  let servers: readonly ZooKeeperServer[];
+  beforeAll(async () => {
+    servers = await startZooKeeperEnsemble(
+      async (port) => {
+        const link = await FaultProxy.start(port);
+        links.push(link);
+        return link.port;
+      },
+      // It answers reads for ten seconds more.
+      { tickTime: 500, syncLimit: 20 },
+    );
+  });
+  afterAll(async () => {
+    await Promise.all(links.map((link) => link.stop()));
+    await Promise.all(servers.map((each) => each.stop()));
+  });
+  afterEach(() => {
+    for (const link of links) link.heal();
+  });
+
+  it.each(['a renewed lock', 'a lock without renewal', 'a read of the service'])(
+    'proves no session by its answers: %s',
+    async (kind) => {
+      const [alone, ...others] = servers as [ZooKeeperServer, ...ZooKeeperServer[]];
+      expect(await alone.ask('srvr')).toContain('Mode: follower');
+      const one = await appOn({ servers: alone.connection, sessionTimeout: 2_000 });
+      const two = await appOn({ servers: others.map(({ connection }) => connection), sessionTimeout: 2_000 });
+      await two.locks.withLock('warm', { wait: 30_000 }, async () => {});
+      const renew = kind !== 'a lock without renewal';
+      const held = await one.locks.acquire(`cut off ${kind}`, { renew, ttl: 60_000, wait: 30_000 });
+      for (const link of links) link.hold();
+      let asks = kind === 'a read of the service';
+      const asking = (async () => {
+        while (asks) await one.locks.isLocked('cut off').catch(() => {});
+      })();
+      try {
+        const next = await two.locks.acquire(`cut off ${kind}`, { wait: 30_000 });
+        expect(held.held).toBe(false);
+        await next.release();
+      } finally {
+        asks = false;
+        for (const link of links) link.heal();
+      }
+      await asking;
+    },
+  );
+
+  it('is left for another one in time, so that nothing is lost', async () => {
+    const connection = servers.map((each) => each.connection);
+    const apps = await Promise.all(
+      Array.from({ length: CLIENTS }, () => appOn({ servers: connection, sessionTimeout: SHORT })),
+    );
+    const held = await Promise.all(apps.map(({ locks }, index) => locks.acquire(`moved ${index}`, { wait: 30_000 })));
+    for (const link of links) link.hold();
+    const fell = performance.now();
+    await Promise.all(apps.map(({ locks }) => serves(locks)));
+    await sleep(fell + SHORT - performance.now());
+    expect(held.map((lock) => lock.held)).toEqual(held.map(() => true));
+  });
 });
