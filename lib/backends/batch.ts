@@ -54,31 +54,56 @@ type SendTogether<Request, Answer> = (
   failed: (error: unknown) => void,
 ) => void;
 
-/** One call of a batch. It settles in a later turn of the event loop; call `then` in the turn that made it. */
+/** One call of a batch. It keeps its outcome for each `then`, whenever that is called, as a promise does. */
 export class BatchedCall<T> implements Pending<T> {
   private answered: ((answer: T) => void) | undefined;
   private failed: ((error: unknown) => void) | undefined;
+  private outcome: { readonly answer: T } | { readonly error: unknown } | undefined;
+  /** Settles for those who call `then` after the first one. */
+  private others: Promise<T> | undefined;
+  private settleOthers: (() => void) | undefined;
 
   constructor(private readonly read: (reply: unknown) => T) {}
 
   then(answered: (answer: T) => void, failed: (error: unknown) => void): void {
-    this.answered = answered;
-    this.failed = failed;
+    if (this.answered || this.outcome) this.forOthers().then(answered, failed);
+    else {
+      this.answered = answered;
+      this.failed = failed;
+    }
   }
 
   settle(reply: unknown): void {
-    if (reply instanceof Error) return this.failed?.(reply);
+    if (reply instanceof Error) return this.fail(reply);
     let answer: T;
     try {
       answer = this.read(reply);
     } catch (error) {
-      return this.failed?.(error);
+      return this.fail(error);
     }
-    return this.answered?.(answer);
+    if (this.outcome) return;
+    this.outcome = { answer };
+    this.settleOthers?.();
+    this.answered?.(answer);
   }
 
   fail(error: unknown): void {
+    if (this.outcome) return;
+    this.outcome = { error };
+    this.settleOthers?.();
     this.failed?.(error);
+  }
+
+  private forOthers(): Promise<T> {
+    this.others ??= new Promise((resolve, reject) => {
+      this.settleOthers = () => {
+        const outcome = this.outcome as { answer: T } | { error: unknown };
+        if ('error' in outcome) reject(outcome.error);
+        else resolve(outcome.answer);
+      };
+      if (this.outcome) this.settleOthers();
+    });
+    return this.others;
   }
 }
 

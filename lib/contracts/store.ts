@@ -1,4 +1,8 @@
-/** A promise, or another object that settles once by calling one of two functions: every lock takes this path. */
+/**
+ * A promise, or another object that settles once by calling one of two functions: every lock takes this path. The
+ * request is under way when it is returned, and it keeps its outcome: `then` may be called in any later turn, and
+ * several times.
+ */
 export interface Pending<T> {
   /** Calls one of the two functions, once, and never before it returns. */
   then(answered: (answer: T) => void, failed: (error: unknown) => void): unknown;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Pending, RenewAnswer } from '../contracts/lock-backend.js';
 import { rule, type Rule } from './stage.js';
 import { promiseOf, type StoreClient } from './store-client.js';
 
@@ -12,6 +13,36 @@ export const GRANT_RULES: readonly Rule[] = [
     assert(Number.isSafeInteger(answer.tokens.first) && answer.tokens.first > 0, `token ${answer.tokens.first}`);
     assert(answer.tokens.count >= 1);
     assert(answer.remaining > 0 && answer.remaining <= client.long, `remaining ${answer.remaining} of ${client.long}`);
+  }),
+
+  rule('keeps its answer for whoever asks for it later, and for several', async (stage) => {
+    const client = await stage.client();
+    const { backend } = client;
+    const ticket = client.ticket();
+    /** Waits for the answers to later requests. */
+    const later = async () => {
+      for (let each = 0; each < 3; each++) await client.ownerOf(stage.name);
+    };
+    const request = { names: [stage.name], ticket };
+    const acquired = backend.acquire({ ...request, ttl: client.long });
+    await later();
+    assert.equal((await promiseOf(acquired)).status, 'granted');
+    const [renewed] = backend.renew([{ ...request, ttl: client.long }]);
+    await later();
+    assert.equal((await promiseOf(renewed as Pending<RenewAnswer>)).status, 'renewed');
+    const released = backend.release(request);
+    await later();
+    const answers = await Promise.all([promiseOf(released), promiseOf(released)]);
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      ['released', 'released'],
+    );
+    if (!backend.queue) return;
+    const [name, again] = [stage.name, client.ticket()];
+    const queued = backend.queue.enqueue({ name, ticket: again, ttl: client.long });
+    await later();
+    assert.equal((await promiseOf(queued)).status, 'granted');
+    await client.release(name, again);
   }),
 
   rule('refuses a name that another ticket owns, and says which', async (stage) => {

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Notice } from 'nest-redis-lock';
-import { type Lanes, TurnBatch } from '../../../lib/backends/batch.js';
+import { BatchedCall, type Lanes, TurnBatch } from '../../../lib/backends/batch.js';
 import { Reporters } from '../../../lib/backends/reporters.js';
 import { SessionLocks } from '../../../lib/backends/sessions/session-locks.js';
 import type { StoreSession } from '../../../lib/backends/sessions/session-slot.js';
@@ -100,6 +100,59 @@ it('fails all requests of a batch that failed, and goes on', async () => {
   await turn();
   sent[1]?.answer();
   expect(answers).toEqual(['Error: no', 20, 30]);
+});
+
+describe('a call of a batch', () => {
+  const told: string[] = [];
+  const listen = (call: BatchedCall<number>, who: string) =>
+    call.then(
+      (answer) => told.push(`${who}: ${answer}`),
+      (error) => told.push(`${who}: ${String(error)}`),
+    );
+  beforeEach(() => told.splice(0));
+
+  it.each([
+    ['answer', (call: BatchedCall<number>) => call.settle(7), '7'],
+    ['failure', (call: BatchedCall<number>) => call.fail(new Error('no')), 'Error: no'],
+    ['error among the answers', (call: BatchedCall<number>) => call.settle(new Error('no')), 'Error: no'],
+  ])('keeps its %s for each who asks, before or after, once', async (_what, settle, outcome) => {
+    const call = new BatchedCall(Number);
+    listen(call, 'first');
+    listen(call, 'second');
+    settle(call);
+    listen(call, 'later');
+    expect(told).toEqual([`first: ${outcome}`]);
+    await turn();
+    call.settle(8);
+    listen(call, 'last');
+    await turn();
+    expect(told).toEqual(['first', 'second', 'later', 'last'].map((who) => `${who}: ${outcome}`));
+  });
+
+  it('is awaited in any turn', async () => {
+    const call = new BatchedCall(Number);
+    call.settle(7);
+    await turn();
+    expect(await call).toBe(7);
+    const failed = new BatchedCall(Number);
+    failed.fail(new Error('no'));
+    await turn();
+    await expect(Promise.resolve(failed)).rejects.toThrow('no');
+  });
+
+  it('tells the others although the first one throws', async () => {
+    const call = new BatchedCall(Number);
+    call.then(
+      () => {
+        throw new Error('of the listener');
+      },
+      () => {},
+    );
+    listen(call, 'second');
+    expect(() => call.settle(7)).toThrow('of the listener');
+    await turn();
+    expect(told).toEqual(['second: 7']);
+  });
 });
 
 const NOTICE: Notice = { level: 'warn', message: 'messages do not arrive' };

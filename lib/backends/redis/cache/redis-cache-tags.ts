@@ -1,5 +1,4 @@
 import type { TagState, TagVersion } from '../../../contracts/cache-store.js';
-import type { Pending } from '../../../contracts/store.js';
 import type { ReadBatch } from '../connection/read-batch.js';
 import { batchOf, redisScript } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
@@ -20,16 +19,16 @@ export class RedisCacheTags {
 
   begin(tags: readonly string[], ttl: number): Promise<readonly TagVersion[]> {
     const begun = tags.map((tag) => this.begins.run(undefined, [this.keys.tag(tag)], [ttl], tagVersion));
-    return Promise.all(begun.map(promised));
+    return Promise.all(begun);
   }
 
   read(tags: readonly string[]): Promise<readonly TagState[]> {
     const states = tags.map((tag) => this.reads.read(this.keys.tag(tag)));
-    return Promise.all(states.map(promised)).then((all) => all.map(tagState));
+    return Promise.all(states).then((all) => all.map(tagState));
   }
 
   async lastInvalidation(): Promise<number | null> {
-    const at = await promised(this.reads.read(this.keys.lastTagInvalidation));
+    const at = await this.reads.read(this.keys.lastTagInvalidation);
     return at === null ? null : Number(at);
   }
 
@@ -55,14 +54,6 @@ const TAG_MEMORY = 24 * 60 * 60 * 1_000;
  * last invalidation of any tag, which is kept for longer.
  */
 const UNUSED_TAG_MEMORY = 10 * 60 * 1_000;
-
-/**
- * Attaches its callbacks in the same turn, as a `Pending` requires: `Promise.all` would call `then` one turn later and
- * miss a failure that has happened already.
- */
-function promised<T>(call: Pending<T>): Promise<T> {
-  return new Promise((resolve, reject) => void call.then(resolve, reject));
-}
 
 /** Reads the answer of the script BEGIN_TAG: negative when the tag has not been invalidated since it began. */
 function tagVersion(reply: unknown): TagVersion {

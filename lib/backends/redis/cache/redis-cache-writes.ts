@@ -1,5 +1,6 @@
 import type { SetRequest } from '../../../contracts/cache-store.js';
 import type { Pending } from '../../../contracts/store.js';
+import { BatchedCall } from '../../batch.js';
 import type { ReadBatch } from '../connection/read-batch.js';
 import { mastersOf } from '../connection/redis-client.js';
 import { ScriptBatch } from '../connection/script-batch.js';
@@ -26,7 +27,9 @@ export class RedisCacheWrites {
   }
 
   set(request: SetRequest): Pending<SetAnswer> {
-    return new SetCall(this, request);
+    const call = new BatchedCall((answer) => answer as SetAnswer);
+    new SetCall(this, request).send(call);
+    return call;
   }
 
   /** `before`: the deadline in ms of the server's clock, '' for none. Settles to the script's answer. */
@@ -39,8 +42,7 @@ export class RedisCacheWrites {
 
 type SetAnswer = boolean | 'late';
 
-/** Sends the request when `then` is called. */
-class SetCall implements Pending<SetAnswer> {
+class SetCall {
   /** On the monotonic clock, in ms. */
   private readonly until: number;
 
@@ -51,25 +53,26 @@ class SetCall implements Pending<SetAnswer> {
     this.until = performance.now() + (request.within ?? Infinity);
   }
 
-  then(answered: (answer: SetAnswer) => void, failed: (error: unknown) => void): void {
-    if (this.until === Infinity) return this.send('', answered, failed);
+  send(call: BatchedCall<SetAnswer>): void {
+    if (this.until === Infinity) return this.sendBefore('', call);
     const { clock } = this.writes;
-    const send = (ahead: number) => this.send(Math.floor(this.until + ahead), answered, failed);
+    const send = (ahead: number) => this.sendBefore(Math.floor(this.until + ahead), call);
     const { ahead } = clock;
-    if (ahead === undefined) clock.read().then(send, failed);
+    if (ahead === undefined) clock.read().then(send, (error: unknown) => call.fail(error));
     else send(ahead);
   }
 
-  private send(before: number | '', answered: (answer: SetAnswer) => void, failed: (error: unknown) => void): void {
-    this.writes.send(this.request, before).then((reply) => {
-      if (reply >= 0) return answered(reply === 1);
+  private sendBefore(before: number | '', call: BatchedCall<SetAnswer>): void {
+    const answered = (reply: number) => {
+      if (reply >= 0) return call.settle(reply === 1);
       // The server's clock was set forward, or another node with another clock answered: retry with its time, if there
       // is time left.
       const corrected = Math.floor(this.until + aheadBy(-reply));
-      if (performance.now() >= this.until || corrected <= Number(before)) return answered('late');
+      if (performance.now() >= this.until || corrected <= Number(before)) return call.settle('late');
       this.writes.clock.read().catch(() => {});
-      this.send(corrected, answered, failed);
-    }, failed);
+      this.sendBefore(corrected, call);
+    };
+    this.writes.send(this.request, before).then(answered, (error) => call.fail(error));
   }
 }
 
