@@ -57,10 +57,11 @@ export function RateLimit<
   const Key extends string = never,
   Arguments extends unknown[] = [],
   const Options extends Pick<RateLimitedOptions, 'onLimit'> = RateLimitedOptions,
+  This = unknown,
 >(
-  key: Key | ((...args: Arguments) => string),
+  key: Key | ((this: This, ...args: Arguments) => string),
   options: RateLimitedOptions & Inferred<Options, 'onLimit'>,
-): CheckedMethodDecorator<'RateLimit', Key, Arguments, Options>;
+): CheckedMethodDecorator<'RateLimit', Key, Arguments, Options, This>;
 export function RateLimit(key: string | ((...args: never[]) => string), given: RateLimitedOptions): MethodDecoration {
   const { onLimit = 'throw', ...limits } = primitiveOption.object('options', given, 'a limit') as RateLimitedOptions;
   requireReaction('onLimit', onLimit, primitiveOption);
@@ -79,7 +80,7 @@ export function RateLimit(key: string | ((...args: never[]) => string), given: R
 /** Takes of the limit, and runs the method if it may run. */
 class RateLimitInterceptor implements MethodInterceptor {
   constructor(
-    private readonly keyOf: (args: readonly unknown[]) => string,
+    private readonly keyOf: (call: MethodCall) => string,
     private readonly options: RateLimitOptions,
     private readonly onLimit: OnLimit,
   ) {}
@@ -88,7 +89,7 @@ class RateLimitInterceptor implements MethodInterceptor {
     const limited = await this.take(call);
     if (!limited) return this.result(call);
     if (this.onLimit === 'throw') throw limited.error;
-    return this.onLimit === 'skip' ? undefined : this.onLimit(limited);
+    return this.onLimit === 'skip' ? undefined : this.onLimit.call(call.instance, limited);
   }
 
   interceptObservable(call: MethodCall): Observable<unknown> {
@@ -97,7 +98,7 @@ class RateLimitInterceptor implements MethodInterceptor {
         if (!limited) return call.proceed() as Observable<unknown>;
         if (this.onLimit === 'throw') throw limited.error;
         if (this.onLimit === 'skip') return EMPTY;
-        const value = this.onLimit(limited);
+        const value = this.onLimit.call(call.instance, limited);
         return isObservable(value) ? value : of(value);
       }),
     );
@@ -111,13 +112,12 @@ class RateLimitInterceptor implements MethodInterceptor {
 
   /** Resolves to `undefined` if the method may run. */
   private async take(call: MethodCall): Promise<LimitedCall | undefined> {
-    const { args } = call;
     const limiter = serviceOf(RATE_LIMITS, call);
-    const key = this.keyOf(args);
+    const key = this.keyOf(call);
     const decision: unknown = await limiter.take(key, this.options);
     if (!isDecision(decision)) throw mockedService(RATE_LIMITS, call);
     if (decision.allowed) return undefined;
-    return { key, args, error: new RateLimitExceededError(key, decision.limit, decision.retryAfter) };
+    return { key, args: call.args, error: new RateLimitExceededError(key, decision.limit, decision.retryAfter) };
   }
 }
 
