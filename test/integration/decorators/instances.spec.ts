@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events';
 import {
   Cached,
   CacheEvict,
@@ -339,5 +340,65 @@ describe('a function as `signal`', () => {
     over.abort(new Error('over'));
     await expect(once.lock()).rejects.toThrow('over');
     await held.release();
+  });
+});
+
+describe('a decorated method that is called without its instance', () => {
+  class Passed {
+    @DistributedLock('order:<0>')
+    async lock(_id: string): Promise<void> {}
+
+    @DistributedLock('order:<0>')
+    stream(_id: string): Observable<string> {
+      return of('ran');
+    }
+
+    @Semaphore('order:<0>', { permits: 1 })
+    async permit(_id: string): Promise<void> {}
+
+    @RateLimit('order:<0>', { limit: 1, per: '1s' })
+    async limited(_id: string): Promise<void> {}
+
+    @Idempotent('order:<0>')
+    async once(_id: string): Promise<void> {}
+
+    @Cached('order:<0>', { condition: (id: string) => id !== '' })
+    async read(_id: string): Promise<void> {}
+
+    @CachePut('order:<0>')
+    async put(_id: string): Promise<void> {}
+
+    @CacheEvict('order:<0>')
+    async evict(_id: string): Promise<void> {}
+
+    @ScheduledLock('job', FREE)
+    async job(): Promise<void> {}
+
+    @OnlyLeader('leads')
+    async lead(): Promise<void> {}
+  }
+
+  const methods = ['lock', 'stream', 'permit', 'limited', 'once', 'read', 'put', 'evict', 'job', 'lead'] as const;
+
+  async function errorOf(call: () => unknown): Promise<Error> {
+    const failed = async (): Promise<never> => {
+      const result = call();
+      await (result instanceof Observable ? lastValueFrom(result) : result);
+      throw new Error('it ran');
+    };
+    return failed().catch((error: unknown) => error as Error);
+  }
+
+  it.each(methods)('is told so: %s', async (name) => {
+    const passed = wire(new Passed());
+    const method = passed[name] as (id: string) => unknown;
+    const alone = await errorOf(() => method('7'));
+    expect(alone).toMatchObject({ code: expect.stringMatching(/_NOT_WIRED$/) });
+    expect(alone.message).toContain(`Passed.${name} did not run: it was called without its instance, as happens to`);
+    expect(alone.message).toContain(`shop.${name}.bind(shop)`);
+    const elsewhere = await errorOf(() => method.call(new EventEmitter() as never, '7'));
+    expect(elsewhere.message).toContain('it was called on another object');
+    const unwired = await errorOf(() => (new Passed()[name] as (id: string) => unknown).call(new Passed(), '7'));
+    expect(unwired.message).toMatch(/did not run: its instance has no \w+\. Let Nest create it/);
   });
 });

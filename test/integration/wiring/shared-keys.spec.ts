@@ -72,8 +72,8 @@ describe('instances of one class', () => {
     }
   }
 
-  const two = (type: new (name: string) => object, names = ['berlin', 'paris']): Provider[] =>
-    names.map((name, index) => ({ provide: `${name} ${index}`, useFactory: () => new type(name) }));
+  const two = (type: new (name: string) => object, names: (string | undefined)[] = ['berlin', 'paris']): Provider[] =>
+    names.map((name, index) => ({ provide: `${name} ${index}`, useFactory: () => new type(name as string) }));
 
   it('that share cached values are warned of', async () => {
     expect(await warnings({ providers: two(Shop) })).toEqual([
@@ -97,6 +97,8 @@ describe('instances of one class', () => {
 
   it('that their keys tell apart do neither, but for equal values', async () => {
     expect(await warnings({ providers: two(Apart) })).toEqual([]);
+    // They may get it later; without it, a call is refused.
+    expect(await warnings({ providers: two(Apart, [undefined, undefined]) })).toEqual([]);
     await expect(warnings({ providers: two(Apart, ['paris', 'paris']) })).rejects.toThrow(
       'Apart.charge of 2 instances is idempotent under one key template, "charge:<this.name>:<0>"',
     );
