@@ -25,8 +25,7 @@ import { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
 import { resolveModuleOptions, type RedisLockModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
 import { InstanceAdopter, notedAtBoot } from './wiring/instance-adopter.js';
 import {
-  CachedMethodsCheck,
-  IdempotentMethodsCheck,
+  DecoratedMethodsCheck,
   NamedBackendsCheck,
   OnlyLeaderCandidates,
 } from './wiring/start-checks.js';
@@ -113,9 +112,8 @@ const RESOLVED_OPTIONS = Symbol('resolved module options');
     CacheEvents,
     PrimitiveEvents,
     InstanceAdopter,
-    CachedMethodsCheck,
+    DecoratedMethodsCheck,
     NamedBackendsCheck,
-    IdempotentMethodsCheck,
     { provide: APP_INTERCEPTOR, useClass: LockErrorInterceptor },
   ],
   exports: [LockService, CacheService, LockEvents, CacheEvents, PrimitiveEvents, ...PRIMITIVE_SERVICES],

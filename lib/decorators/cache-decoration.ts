@@ -18,16 +18,11 @@ export function cacheDecoration(name: string, interceptor: MethodInterceptor): M
   };
 }
 
-/**
- * Returns a function that makes names from the arguments of a call; `undefined` if none are given. @throws
- * CacheKeyError
- */
-export function namesFunction(
-  names: AnyKey | undefined,
-): ((args: readonly unknown[]) => readonly string[]) | undefined {
+/** Returns a function that makes the names of a call; `undefined` if none are given. @throws CacheKeyError */
+export function namesFunction(names: AnyKey | undefined): ((call: MethodCall) => readonly string[]) | undefined {
   if (names === undefined || (Array.isArray(names) && names.length === 0)) return undefined;
   const made = keyFunction(names, CacheKeyError);
-  return (args) => cacheKeys(made(args));
+  return (call) => cacheKeys(made(call));
 }
 
 /** As `CacheService.onceCommitted`; a mock of the service knows no transactions. */

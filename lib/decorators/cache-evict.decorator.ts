@@ -61,10 +61,11 @@ export function CacheEvict<
   const Keys extends string | readonly string[] = never,
   Arguments extends unknown[] = [],
   const Options extends CacheEvictOptions = CacheEvictOptions,
+  This = unknown,
 >(
-  keys: Keys | ((...args: Arguments) => string | readonly string[]),
+  keys: Keys | ((this: This, ...args: Arguments) => string | readonly string[]),
   options?: CacheEvictOptions & Inferred<Options, 'tags' | 'prefix'>,
-): CheckedMethodDecorator<'CacheEvict', Keys, Arguments, Options>;
+): CheckedMethodDecorator<'CacheEvict', Keys, Arguments, Options, This>;
 export function CacheEvict(
   keys: AnyKey,
   { when = 'after', soft = false, tags, prefix, ...options }: CacheEvictOptions = {},
@@ -94,13 +95,13 @@ export function CacheEvict(
   return cacheDecoration('CacheEvict', interceptor);
 }
 
-type NamesOf = (args: readonly unknown[]) => readonly string[];
+type NamesOf = (call: MethodCall) => readonly string[];
 
 /** What a method evicts. */
 interface EvictingMethod {
   readonly keysOf: NamesOf | undefined;
   readonly tagsOf: NamesOf | undefined;
-  readonly prefixOf: ((args: readonly unknown[]) => string) | undefined;
+  readonly prefixOf: ((call: MethodCall) => string) | undefined;
   readonly when: EvictMoment;
   /** Whether the evicted values are kept, stale at once. */
   readonly soft: boolean;
@@ -118,7 +119,7 @@ class CacheEvictInterceptor implements MethodInterceptor {
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { when } = this.method;
     const cache = serviceOf(CACHE, call);
-    const evict = this.evictionOf(cache, call.args);
+    const evict = this.evictionOf(cache, call);
     if (when !== 'after') await evict();
     try {
       const result = await call.proceed();
@@ -133,11 +134,11 @@ class CacheEvictInterceptor implements MethodInterceptor {
   }
 
   /** Makes the keys before the method runs, because the method may change its arguments. */
-  private evictionOf(cache: CacheService, args: readonly unknown[]): () => Promise<void> {
+  private evictionOf(cache: CacheService, call: MethodCall): () => Promise<void> {
     const { options, withoutBarrier, soft } = this.method;
-    const keys = this.method.keysOf?.(args) ?? [];
-    const tags = this.method.tagsOf?.(args) ?? [];
-    const prefix = this.method.prefixOf?.(args);
+    const keys = this.method.keysOf?.(call) ?? [];
+    const tags = this.method.tagsOf?.(call) ?? [];
+    const prefix = this.method.prefixOf?.(call);
     return async () => {
       await Promise.all([
         keys.length > 0 && (soft ? cache.expire(keys, { soft, ...options }) : cache.invalidate(keys, options)),

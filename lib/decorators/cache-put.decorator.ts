@@ -15,9 +15,9 @@ import {
 import type { CachedOptions } from './cached.decorator.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import type { CacheService } from '../cache/cache.service.js';
-import { singleKeyFunction } from './key-template.js';
+import { notedKey, singleKeyFunction } from './key-template.js';
 import type { MethodDecoration } from './method-wrapping.js';
-import type { Inferred, OfResult } from './method.types.js';
+import type { Inferred, OfArguments, OfResult } from './method.types.js';
 
 /** What is stored, and for how long. */
 export interface CachePutOptions
@@ -45,10 +45,11 @@ export function CachePut<
   const Key extends string = never,
   Arguments extends unknown[] = [],
   const Options extends CachePutOptions = CachePutOptions,
+  This = unknown,
 >(
-  key: Key | ((...args: Arguments) => string),
+  key: Key | ((this: This, ...args: Arguments) => string),
   options?: CachePutOptions & Inferred<Options, 'value' | 'tags' | 'condition' | 'unless'>,
-): CheckedMethodDecorator<'CachePut', Key, Arguments, Options>;
+): CheckedMethodDecorator<'CachePut', Key, Arguments, Options, This>;
 export function CachePut(
   key: string | ((...args: never[]) => string),
   { value, tags, condition, unless, ...options }: CachePutOptions = {},
@@ -67,19 +68,18 @@ export function CachePut(
   const decorate = cacheDecoration('CachePut', interceptor);
   return (target, propertyKey, descriptor) => {
     decorate(target, propertyKey, descriptor);
-    const template = typeof key === 'string' ? key : undefined;
-    noteMethod(target, propertyKey, { decorator: 'CachePut', template, options });
+    noteMethod(target, propertyKey, { decorator: 'CachePut', ...notedKey(key, CacheKeyError), options });
   };
 }
 
 /** What a method puts into the cache. */
 interface PuttingMethod {
-  readonly keyOf: (args: readonly unknown[]) => string;
-  readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
+  readonly keyOf: (call: MethodCall) => string;
+  readonly tagsOf: ((call: MethodCall) => readonly string[]) | undefined;
   readonly options: Omit<SetOptions, 'tags'>;
-  readonly value: ((result: unknown, ...args: unknown[]) => unknown) | undefined;
-  readonly condition: ((...args: unknown[]) => boolean) | undefined;
-  readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
+  readonly value: OfResult<unknown> | undefined;
+  readonly condition: OfArguments<boolean> | undefined;
+  readonly unless: OfResult<boolean> | undefined;
 }
 
 /** Runs the method, and stores its result. */
@@ -89,16 +89,16 @@ class CachePutInterceptor implements MethodInterceptor {
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { tagsOf, options, value, condition, unless } = this.method;
     const cache = serviceOf(CACHE, call);
-    const puts = !condition || condition(...call.args);
+    const puts = !condition || condition.call(call.instance, ...call.args);
     // Made before the method runs, because it may change its arguments.
-    const key = puts ? this.method.keyOf(call.args) : this.keyIfAny(call.args);
-    const tags = puts ? tagsOf?.(call.args) : undefined;
+    const key = puts ? this.method.keyOf(call) : this.keyIfAny(call);
+    const tags = puts ? tagsOf?.(call) : undefined;
     const result = await call.proceed();
     if (key === undefined) return result;
     let toStore: { readonly value: unknown } | undefined;
     try {
-      if (puts && !unless?.(result, ...call.args)) {
-        const stored = value ? await value(result, ...call.args) : result;
+      if (puts && !unless?.call(call.instance, result, ...call.args)) {
+        const stored = value ? await value.call(call.instance, result, ...call.args) : result;
         requireStorable(call, stored);
         toStore = { value: stored };
       }
@@ -120,9 +120,9 @@ class CachePutInterceptor implements MethodInterceptor {
   }
 
   /** The key, which `condition` may have found out to be impossible. */
-  private keyIfAny(args: readonly unknown[]): string | undefined {
+  private keyIfAny(call: MethodCall): string | undefined {
     try {
-      return this.method.keyOf(args);
+      return this.method.keyOf(call);
     } catch (error) {
       if (error instanceof CacheKeyError) return undefined;
       throw error;

@@ -1,7 +1,7 @@
 import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
-import { fixedOptions, withTemplate } from '../options/fixed-options.js';
+import { boundOptions, fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { MethodBegin } from '../primitives/idempotency/method-begin.js';
 import {
   CACHE,
@@ -19,7 +19,7 @@ import {
   requireStorable,
 } from './cache-decoration.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
-import { singleKeyFunction, templateNamed } from './key-template.js';
+import { notedKey, singleKeyFunction, templateNamed } from './key-template.js';
 import type { MethodDecoration } from './method-wrapping.js';
 import type { Inferred, OfArguments, OfResult } from './method.types.js';
 
@@ -63,10 +63,11 @@ export function Cached<
   const Key extends string = never,
   Arguments extends unknown[] = [],
   const Options extends CachedOptions = CachedOptions,
+  This = unknown,
 >(
-  key: Key | ((...args: Arguments) => string),
+  key: Key | ((this: This, ...args: Arguments) => string),
   options?: CachedOptions & Inferred<Options, 'tags' | 'condition' | 'unless' | 'forceFresh' | 'signal'>,
-): CheckedMethodDecorator<'Cached', Key, Arguments, Options>;
+): CheckedMethodDecorator<'Cached', Key, Arguments, Options, This>;
 export function Cached(key: string | ((...args: never[]) => string), options: CachedOptions = {}): MethodDecoration {
   const { tags, condition, unless, forceFresh, signal, ...entry } = options;
   requireFunctions({ condition, unless, forceFresh, signal });
@@ -81,23 +82,27 @@ export function Cached(key: string | ((...args: never[]) => string), options: Ca
   };
   return (target, propertyKey, descriptor) => {
     const named = fixedOptions(withTemplate(entry, templateNamed(key, target, propertyKey)));
-    const interceptor = new CachedInterceptor({ ...method, options: named });
+    const interceptor = new CachedInterceptor({ ...method, options: named, ofInstance: boundOptions(named) });
     cacheDecoration('Cached', interceptor)(target, propertyKey, descriptor);
-    const template = typeof key === 'string' ? key : undefined;
-    noteMethod(target, propertyKey, { decorator: 'Cached', template, options: { ...options } });
+    noteMethod(target, propertyKey, {
+      decorator: 'Cached',
+      ...notedKey(key, CacheKeyError),
+      options: { ...options },
+    });
   };
 }
 
 /** How a method is cached. */
 interface CachedMethod {
-  readonly keyOf: (args: readonly unknown[]) => string;
+  readonly keyOf: (call: MethodCall) => string;
   readonly options: CacheEntryOptions;
+  readonly ofInstance: ((instance: object) => CacheEntryOptions) | undefined;
   /** Makes the tags from the arguments, if any. */
-  readonly tagsOf: ((args: readonly unknown[]) => readonly string[]) | undefined;
-  readonly condition: ((...args: unknown[]) => boolean) | undefined;
-  readonly unless: ((result: unknown, ...args: unknown[]) => boolean) | undefined;
-  readonly forceFresh: ((...args: unknown[]) => boolean) | undefined;
-  readonly signal: ((...args: unknown[]) => AbortSignal | undefined) | undefined;
+  readonly tagsOf: ((call: MethodCall) => readonly string[]) | undefined;
+  readonly condition: OfArguments<boolean> | undefined;
+  readonly unless: OfResult<boolean> | undefined;
+  readonly forceFresh: OfArguments<boolean> | undefined;
+  readonly signal: OfArguments<AbortSignal | undefined> | undefined;
 }
 
 /** Answers from the cache, or runs the method as the loader. */
@@ -109,18 +114,18 @@ class CachedInterceptor implements MethodInterceptor {
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { condition, unless } = this.method;
     const cache = serviceOf(CACHE, call);
-    if (condition && !condition(...call.args)) return call.proceed();
+    if (condition && !condition.call(call.instance, ...call.args)) return call.proceed();
     let ran = false;
     const value = await cache.getOrSet(
-      this.method.keyOf(call.args),
+      this.method.keyOf(call),
       async (context) => {
         ran = true;
         const result = await call.proceed();
         requireStorable(call, result);
-        if (unless?.(result, ...call.args)) context.skip();
+        if (unless?.call(call.instance, result, ...call.args)) context.skip();
         return result;
       },
-      this.optionsOf(call.args),
+      this.optionsOf(call),
     );
     // A cached value stands for the method.
     MethodBegin.note(call.method);
@@ -128,14 +133,15 @@ class CachedInterceptor implements MethodInterceptor {
     return value;
   }
 
-  private optionsOf(args: readonly unknown[]): ReadOptions {
-    const { options, tagsOf, forceFresh, signal } = this.method;
+  private optionsOf(call: MethodCall): ReadOptions {
+    const { ofInstance, tagsOf, forceFresh, signal } = this.method;
+    const options = ofInstance?.(call.instance) ?? this.method.options;
     if (!tagsOf && !forceFresh && !signal) return options;
     return {
       ...options,
-      ...(tagsOf && { tags: tagsOf(args) }),
-      ...(forceFresh && { forceFresh: forceFresh(...args) }),
-      ...(signal && { signal: signal(...args) }),
+      ...(tagsOf && { tags: tagsOf(call) }),
+      ...(forceFresh && { forceFresh: forceFresh.call(call.instance, ...call.args) }),
+      ...(signal && { signal: signal.call(call.instance, ...call.args) }),
     };
   }
 }

@@ -1,7 +1,8 @@
-import type { FitsKeyTemplate, IsFixedName, YieldsOneKey } from './key-template.types.js';
+import type { Digit, FitsInstance, FitsKeyTemplate, IsFixedName, YieldsOneKey } from './key-template.types.js';
 import type {
   AnyMethod,
   EndsWithItsResult,
+  HaveThis,
   HoldableMethod,
   MayResolveToUndefined,
   OptionsTakeArguments,
@@ -17,19 +18,22 @@ import type {
  * options that it was given. `Decorator` is its name.
  */
 export interface CheckedMethodDecorator<
-  Decorator extends keyof Checks<AnyMethod, Key, Arguments, Options>,
+  Decorator extends keyof Checks<AnyMethod, Key, Arguments, Options, object>,
   Key,
   Arguments extends unknown[],
   Options,
+  This = unknown,
 > {
   /**
    * The descriptor is optional, so that it is a `PropertyDecorator`, too, and may be given to `applyDecorators` of
    * Nest. On a property it throws.
    */
-  <Method extends DecoratedMethod<Decorator>>(
-    target: object,
+  <Method extends DecoratedMethod<Decorator>, Target extends object>(
+    target: Target,
     propertyKey: string | symbol,
-    descriptor?: TypedPropertyDescriptor<Method> & Checks<Method, Key, Arguments, Options>[Decorator],
+    descriptor?: TypedPropertyDescriptor<Method> &
+      Checks<Method, Key, Arguments, Options, Target>[Decorator] &
+      HaveThis<Target, This, Options>,
   ): void;
 }
 
@@ -41,51 +45,66 @@ type DecoratedMethod<Decorator> = Decorator extends 'DistributedLock' | 'Semapho
  * What each decorator asks of its method: `unknown` where that fits, otherwise a type whose property states the
  * problem.
  */
-interface Checks<Method extends AnyMethod, Key, Arguments extends unknown[], Options> {
+interface Checks<Method extends AnyMethod, Key, Arguments extends unknown[], Options, Target> {
   DistributedLock: EndsWithItsResult<Method, { theLockCannotCoverWhatThisPromiseResolvesTo: never }> &
-    FitsKeys<Method, Key, Arguments> &
+    FitsKeys<Method, Key, Arguments, Target> &
+    OptionsTakeArguments<Method, Options, 'signal'> &
     MayBeSkippedWhenBusy<Method, Options>;
   Semaphore: EndsWithItsResult<Method, { thePermitCannotCoverWhatThisPromiseResolvesTo: never }> &
-    FitsOneKey<Method, Key, Arguments> &
+    FitsOneKey<Method, Key, Arguments, Target> &
+    OptionsTakeArguments<Method, Options, 'signal'> &
     MayBeSkippedWhenBusy<Method, Options>;
-  RateLimit: FitsOneKey<Method, Key, Arguments> &
+  RateLimit: FitsOneKey<Method, Key, Arguments, Target> &
     (Options extends { onLimit: 'skip' }
       ? MayResolveToUndefined<Method, { onLimitSkipNeedsAMethodThatMayResolveToUndefined: never }>
       : unknown);
-  ScheduledLock: IsFixedName<Key & string> & MayResolveToUndefined<Method, { aSkippedRunResolvesToUndefined: never }>;
-  OnlyLeader: IsFixedName<Key & string> &
+  ScheduledLock: IsFixedName<Key & string, Digit> &
+    FitsInstance<Target, Key & string> &
+    MayResolveToUndefined<Method, { aSkippedRunResolvesToUndefined: never }>;
+  OnlyLeader: IsFixedName<Key & string, Digit | 'this.'> &
     (Options extends { elsewhere: 'throw' }
       ? unknown
       : MayResolveToUndefined<Method, { aSkippedCallResolvesToUndefined: never }>);
   Idempotent: ResultCanBeStored<Method> &
-    FitsOneKey<Method, Key, Arguments> &
-    (Options extends { readonly fingerprint: infer Fingerprint } ? FitsKeyTemplate<Method, Fingerprint> : unknown) &
+    FitsOneKey<Method, Key, Arguments, Target> &
+    (Options extends { readonly fingerprint: infer Fingerprint }
+      ? FitsKeyTemplate<Method, Fingerprint, Target>
+      : unknown) &
     OptionsTakeArguments<Method, Options, 'fingerprint' | 'signal'>;
   Cached: ResultCanBeStored<Method> &
-    FitsOneKey<Method, Key, Arguments> &
-    TagsFitTheMethod<Method, Options> &
+    FitsOneKey<Method, Key, Arguments, Target> &
+    TagsFitTheMethod<Method, Options, Target> &
     OptionsTakeArguments<Method, Options, 'tags' | 'condition' | 'forceFresh' | 'signal'> &
     OptionsTakeResult<Method, Options, 'unless'>;
-  CachePut: FitsOneKey<Method, Key, Arguments> &
-    TagsFitTheMethod<Method, Options> &
+  CachePut: FitsOneKey<Method, Key, Arguments, Target> &
+    TagsFitTheMethod<Method, Options, Target> &
     (Options extends { readonly value: unknown }
       ? EndsWithItsResult<Method, { thereIsNoResultBeforeTheStreamHasEnded: never }>
       : ResultCanBeStored<Method>) &
     OptionsTakeArguments<Method, Options, 'tags' | 'condition'> &
     OptionsTakeResult<Method, Options, 'unless' | 'value'>;
   CacheEvict: EndsWithItsResult<Method, { theEvictionCannotWaitForWhatThisPromiseResolvesTo: never }> &
-    FitsKeys<Method, Key, Arguments> &
-    TagsFitTheMethod<Method, Options> &
+    FitsKeys<Method, Key, Arguments, Target> &
+    TagsFitTheMethod<Method, Options, Target> &
     (Options extends { readonly prefix: infer Prefix extends string }
-      ? FitsKeyTemplate<Method, Prefix> & YieldsOneKey<Prefix>
+      ? FitsKeyTemplate<Method, Prefix, Target> & YieldsOneKey<Prefix>
       : unknown) &
     OptionsTakeArguments<Method, Options, 'tags'>;
 }
 
-type FitsKeys<Method extends AnyMethod, Key, Arguments extends unknown[]> = FitsKeyTemplate<Method, Key> &
+type FitsKeys<Method extends AnyMethod, Key, Arguments extends unknown[], Target> = FitsKeyTemplate<
+  Method,
+  Key,
+  Target
+> &
   TakesArguments<Method, Arguments>;
 
-type FitsOneKey<Method extends AnyMethod, Key, Arguments extends unknown[]> = FitsKeys<Method, Key, Arguments> &
+type FitsOneKey<Method extends AnyMethod, Key, Arguments extends unknown[], Target> = FitsKeys<
+  Method,
+  Key,
+  Arguments,
+  Target
+> &
   YieldsOneKey<Key & string>;
 
 /** `'skip'` needs a method that may resolve to `undefined`. */

@@ -1,20 +1,32 @@
 import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import type { Lock } from '../lock/hold/lock.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
-import { fixedOptions, withTemplate } from '../options/fixed-options.js';
+import { withTemplate } from '../options/fixed-options.js';
 import { lockOption } from '../options/option-checks.js';
 import { LOCKS, serviceOf, type MethodCall } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
-import { HoldingInterceptor, requireReaction, untilLeft, type BusyMethodCall } from './holding.js';
+import {
+  HoldingInterceptor,
+  holdOptions,
+  optionsOf,
+  requireReaction,
+  type BusyMethodCall,
+  type HoldOptions,
+} from './holding.js';
 import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
 import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
-import type { Inferred, HoldableMethod } from './method.types.js';
+import type { Inferred, HoldableMethod, OfArguments } from './method.types.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
 /** Lock options, and what a call does when it finds the lock busy. */
-export interface DistributedLockOptions extends LockOptions {
+export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
+  /**
+   * Ends the wait, which then rejects with `signal.reason`: one signal for all calls, or a function of the method's
+   * arguments that returns that of the call. Has no effect once the lock is held.
+   */
+  signal?: AbortSignal | OfArguments<AbortSignal | undefined>;
   /**
    * What a call does when the lock was busy for `wait` ms: throw the `LockTimeoutError` (`'throw'`), resolve to
    * `undefined` (`'skip'`; an Observable completes at once), or resolve to the result of a function.
@@ -50,20 +62,22 @@ export function DistributedLock<
   const Key extends string | readonly string[] = never,
   Arguments extends unknown[] = [],
   const Options extends DistributedLockOptions = DistributedLockOptions,
+  This = unknown,
 >(
-  key: Key | ((...args: Arguments) => string | readonly string[]),
-  options?: DistributedLockOptions & Inferred<Options, 'onBusy'>,
-): CheckedMethodDecorator<'DistributedLock', Key, Arguments, Options>;
+  key: Key | ((this: This, ...args: Arguments) => string | readonly string[]),
+  options?: DistributedLockOptions & Inferred<Options, 'onBusy' | 'signal'>,
+): CheckedMethodDecorator<'DistributedLock', Key, Arguments, Options, This>;
 export function DistributedLock(
   key: AnyKey,
-  { onBusy = 'throw', ...options }: DistributedLockOptions = {},
+  { onBusy = 'throw', signal, ...options }: DistributedLockOptions = {},
 ): MethodDecoration {
   requireReaction('onBusy', onBusy, lockOption);
-  resolveLockOptions(options);
+  resolveLockOptions(typeof signal === 'function' ? options : ({ ...options, signal } as LockOptions));
   const keysOf = keyFunction(key, LockKeyError);
   return (target, propertyKey, descriptor) => {
-    const named = fixedOptions(withTemplate(options, templateNamed(key, target, propertyKey)));
-    const interceptor = new DistributedLockInterceptor(keysOf, named, onBusy);
+    const named = withTemplate(options, templateNamed(key, target, propertyKey));
+    const held = holdOptions<LockOptions>(named, signal, lockOption);
+    const interceptor = new DistributedLockInterceptor(keysOf, held, onBusy);
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, LOCKS);
     noteBackend(DECORATOR, target, propertyKey, named.backend);
@@ -73,15 +87,15 @@ export function DistributedLock(
 /** Acquires the lock, runs the method, releases. The method never runs without the lock. */
 class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTimeoutError> {
   constructor(
-    private readonly keysOf: (args: readonly unknown[]) => string | readonly string[],
-    private readonly options: LockOptions,
+    private readonly keysOf: (call: MethodCall) => string | readonly string[],
+    private readonly options: HoldOptions<LockOptions>,
     onBusy: OnBusy,
   ) {
     super(LOCKS, 'lock', onBusy);
   }
 
   protected hold<T>(call: MethodCall, left: AbortSignal | undefined, body: (lock: Lock) => Promise<T>): Promise<T> {
-    return serviceOf(LOCKS, call).withLock(this.keysOf(call.args), untilLeft(this.options, left), body);
+    return serviceOf(LOCKS, call).withLock(this.keysOf(call), optionsOf(this.options, call, left), body);
   }
 
   protected isBusy(error: unknown): error is LockTimeoutError {

@@ -4,6 +4,8 @@ import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { HttpError } from '../errors/http-error.js';
+import { abortSignal } from '../options/checks.js';
+import { boundOptions, fixedOptions } from '../options/fixed-options.js';
 import type { OptionChecks } from '../options/option-checks.js';
 import {
   mockedService,
@@ -11,6 +13,7 @@ import {
   type MethodInterceptor,
   type InjectedService,
 } from '../wiring/injected-services.js';
+import type { OfArguments } from './method.types.js';
 
 /** The argument of an `onBusy` function. */
 export interface BusyMethodCall<BusyError> {
@@ -106,7 +109,9 @@ export abstract class HoldingInterceptor<
     } catch (error) {
       if (began || !this.isBusy(error) || this.onBusy === 'throw') throw error;
       const { onBusy } = this;
-      return onBusy === 'skip' ? undefined : call.answerBy((args) => onBusy({ keys: error.keys, args, error }));
+      return onBusy === 'skip'
+        ? undefined
+        : call.answerBy((args) => onBusy.call(call.instance, { keys: error.keys, args, error }));
     }
   }
 
@@ -115,7 +120,7 @@ export abstract class HoldingInterceptor<
     if (onBusy === 'skip') return EMPTY;
     return new Observable((subscriber) => {
       if (onBusy === 'throw') return subscriber.error(error);
-      const value = call.answerBy((args) => onBusy({ keys: error.keys, args, error }));
+      const value = call.answerBy((args) => onBusy.call(call.instance, { keys: error.keys, args, error }));
       (isObservable(value) ? value : of(value)).subscribe(subscriber);
     });
   }
@@ -128,13 +133,45 @@ export abstract class HoldingInterceptor<
   }
 }
 
-/** The options of one call, whose wait ends also when its caller has `left`. */
-export function untilLeft<Options extends { readonly signal?: AbortSignal }>(
+/** How the calls of a method take what they hold. */
+export interface HoldOptions<Options> {
+  /** Those of all calls. */
+  readonly fixed: Options;
+  readonly ofInstance: ((instance: object) => Options) | undefined;
+  readonly signalOf: ((call: MethodCall) => AbortSignal | undefined) | undefined;
+}
+
+/** `signal` of a decorator: one for all calls, or a function of their arguments. */
+type GivenSignal = AbortSignal | OfArguments<AbortSignal | undefined>;
+
+/** Options without `signal`, and a `signal` that may be a function, whose answer is checked in each call. */
+export function holdOptions<Options extends object>(
   options: Options,
+  signal: GivenSignal | undefined,
+  checks: OptionChecks,
+): HoldOptions<Options> {
+  const fixed = fixedOptions(typeof signal === 'object' ? { ...options, signal } : options);
+  const signalOf = ({ instance, args }: MethodCall) => {
+    const answer: unknown = typeof signal === 'function' && signal.call(instance, ...args);
+    return answer === undefined ? undefined : abortSignal(answer, 'signal', checks);
+  };
+  return {
+    fixed,
+    ofInstance: boundOptions(fixed),
+    signalOf: typeof signal === 'function' ? signalOf : undefined,
+  };
+}
+
+/** The options of one call, whose wait ends also when its caller has `left`. */
+export function optionsOf<Options extends { readonly signal?: AbortSignal }>(
+  { fixed, ofInstance, signalOf }: HoldOptions<Options>,
+  call: MethodCall,
   left: AbortSignal | undefined,
 ): Options {
-  if (!left) return options;
-  return { ...options, signal: options.signal ? AbortSignal.any([options.signal, left]) : left };
+  const options = ofInstance?.(call.instance) ?? fixed;
+  if (!signalOf && !left) return options;
+  const signals = [signalOf?.(call), options.signal, left].filter((signal) => signal !== undefined);
+  return signals.length === 0 ? options : { ...options, signal: AbortSignal.any(signals) };
 }
 
 /** @throws the ConfigError of `checks` for what is no reaction to a busy name or a limit that is reached */

@@ -1,6 +1,6 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { callable } from '../options/checks.js';
-import { withTemplate } from '../options/fixed-options.js';
+import { boundOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
 import { NothingDone } from '../primitives/idempotency/idempotent-call.js';
@@ -16,7 +16,7 @@ import {
 import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
-import { singleKeyFunction, templateNamed, compileSingleKeyTemplate } from './key-template.js';
+import { compileSingleKeyTemplate, notedKey, singleKeyFunction, templateNamed } from './key-template.js';
 import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 import type { Inferred, OfArguments } from './method.types.js';
 
@@ -55,10 +55,11 @@ export function Idempotent<
   const Key extends string = never,
   Arguments extends unknown[] = [],
   const Options extends IdempotentOptions = IdempotentOptions,
+  This = unknown,
 >(
-  key: Key | ((...args: Arguments) => string),
+  key: Key | ((this: This, ...args: Arguments) => string),
   options?: IdempotentOptions & Inferred<Options, 'fingerprint' | 'signal'>,
-): CheckedMethodDecorator<'Idempotent', Key, Arguments, Options>;
+): CheckedMethodDecorator<'Idempotent', Key, Arguments, Options, This>;
 export function Idempotent(
   key: string | ((...args: never[]) => string),
   given: IdempotentOptions = {},
@@ -71,12 +72,18 @@ export function Idempotent(
   const fingerprintOf = fingerprintFunction(fingerprint);
   return (target, propertyKey, descriptor) => {
     const named = withTemplate(options, templateNamed(key, target, propertyKey));
-    const interceptor = new IdempotentInterceptor({ keyOf, options: named, fingerprintOf, signal });
+    const interceptor = new IdempotentInterceptor({
+      keyOf,
+      options: named,
+      ofInstance: boundOptions(named),
+      fingerprintOf,
+      signal,
+    });
     wrapMethod(DECORATOR, target, propertyKey, descriptor, interceptor);
     injectProperty(target, IDEMPOTENCY);
     noteMethod(target, propertyKey, {
       decorator: DECORATOR.name,
-      template: typeof key === 'string' ? key : undefined,
+      ...notedKey(key, PrimitiveKeyError),
       options: { ...given },
     });
     noteBackend(DECORATOR, target, propertyKey, named.backend);
@@ -85,20 +92,21 @@ export function Idempotent(
 
 function fingerprintFunction(
   fingerprint: IdempotentOptions['fingerprint'],
-): ((args: readonly unknown[]) => unknown) | undefined {
+): ((call: MethodCall) => unknown) | undefined {
   if (fingerprint === undefined) return undefined;
-  if (typeof fingerprint === 'function') return (args) => fingerprint(...args);
+  if (typeof fingerprint === 'function') return ({ instance, args }) => fingerprint.call(instance, ...args);
   if (typeof fingerprint === 'string') return compileSingleKeyTemplate(fingerprint, PrimitiveKeyError);
   throw primitiveOption.refused('fingerprint', fingerprint, "a key template such as '<#0>', or a function");
 }
 
 /** How a method is made idempotent. */
 interface IdempotentMethod {
-  readonly keyOf: (args: readonly unknown[]) => string;
+  readonly keyOf: (call: MethodCall) => string;
   readonly options: IdempotencyOptions;
+  readonly ofInstance: ((instance: object) => IdempotencyOptions) | undefined;
   /** Makes what is compared between the calls of a key, if anything. */
-  readonly fingerprintOf: ((args: readonly unknown[]) => unknown) | undefined;
-  readonly signal: ((...args: unknown[]) => AbortSignal | undefined) | undefined;
+  readonly fingerprintOf: ((call: MethodCall) => unknown) | undefined;
+  readonly signal: OfArguments<AbortSignal | undefined> | undefined;
 }
 
 /** Answers with the kept result, or runs the method and keeps its result. */
@@ -108,15 +116,15 @@ class IdempotentInterceptor implements MethodInterceptor {
   constructor(private readonly method: IdempotentMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
-    const { keyOf, options, fingerprintOf, signal } = this.method;
+    const { keyOf, options, ofInstance, fingerprintOf, signal } = this.method;
     const service = serviceOf(IDEMPOTENCY, call);
     const given = {
-      ...options,
-      ...(fingerprintOf && { fingerprint: fingerprintOf(call.args) }),
-      ...(signal && { signal: signal(...call.args) }),
+      ...(ofInstance?.(call.instance) ?? options),
+      ...(fingerprintOf && { fingerprint: fingerprintOf(call) }),
+      ...(signal && { signal: signal.call(call.instance, ...call.args) }),
     };
     let ran = false;
-    const value = await service.run(keyOf(call.args), given, async () => {
+    const value = await service.run(keyOf(call), given, async () => {
       ran = true;
       const begin = new MethodBegin(call.method);
       const end = await endOf(begin.around(async () => call.proceed()));

@@ -1,5 +1,7 @@
 import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
+import type { MethodCall } from '../wiring/injected-services.js';
+import type { KeyCharacter, KeysOnInstance, NotedKey } from '../wiring/noted-methods.js';
 import { methodName } from './method-wrapping.js';
 
 /** A key template, several, or a function of the method's arguments. */
@@ -8,32 +10,32 @@ export type AnyKey = string | readonly string[] | ((...args: never[]) => string 
 /** The error class for a template or value that is refused. */
 type KeyErrorClass = new (message: string) => Error;
 
+/** What the keys of a call are made from. */
+type Source = Pick<MethodCall, 'instance' | 'args'>;
+
 /**
- * Returns a function that makes the keys of a call from its arguments. @throws KeyError for an unreadable or missing
- * template
+ * Returns a function that makes the keys of a call from its arguments and its instance, which is `this` of a key
+ * function. @throws KeyError for an unreadable or missing template
  */
-export function keyFunction(
-  key: AnyKey,
-  KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => string | readonly string[] {
-  if (typeof key === 'function') return (args) => key(...(args as never[]));
+export function keyFunction(key: AnyKey, KeyError: KeyErrorClass): (call: Source) => string | readonly string[] {
+  if (typeof key === 'function') return ({ instance, args }) => key.call(instance, ...(args as never[]));
   if (Array.isArray(key) && key.length === 0) {
     throw new KeyError('The list of key templates is empty; give one or more');
   }
   const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map((template) =>
     compileKeyTemplate(template, KeyError),
   );
-  return (args) => templates.flatMap((names) => names(args));
+  return (call) => templates.flatMap((names) => names(call));
 }
 
 /** The same for decorators that take one key. @throws KeyError also for a template that makes several keys */
 export function singleKeyFunction(
   key: string | ((...args: never[]) => string),
   KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => string {
+): (call: Source) => string {
   if (typeof key !== 'function') return compileSingleKeyTemplate(key, KeyError);
-  return (args) => {
-    const made: unknown = key(...(args as never[]));
+  return ({ instance, args }) => {
+    const made: unknown = key.call(instance, ...(args as never[]));
     if (typeof made === 'string' && made !== '') return made;
     throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : String(made)}; return one key`);
   };
@@ -46,26 +48,20 @@ export function templateNamed(key: AnyKey, target: object, method: string | symb
 }
 
 /**
- * Reads a template such as `order:<0>` or `sku:<0.items.*.sku>` once, and returns a function that builds the names from
- * the arguments of a call.
+ * Reads a template such as `order:<0>`, `sku:<0.items.*.sku>` or `<this.shop>:<0>` once, and returns a function that
+ * builds the names from the arguments and the instance of a call.
  *
  * The values are percent-encoded at `%`, `:` and braces, and at any other character that separates two of them
  * (`<0>-<1>`), so that no value can forge another name.
  *
  * @throws KeyError when the template cannot be read, and for a value that would name the wrong thing
  */
-export function compileKeyTemplate(
-  template: string,
-  KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => readonly string[] {
+export function compileKeyTemplate(template: string, KeyError: KeyErrorClass): (call: Source) => readonly string[] {
   return compile(template, parse(template, KeyError), KeyError);
 }
 
 /** The same for a template of one key. @throws KeyError also if the template walks a list */
-export function compileSingleKeyTemplate(
-  template: string,
-  KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => string {
+export function compileSingleKeyTemplate(template: string, KeyError: KeyErrorClass): (call: Source) => string {
   const parts = parse(template, KeyError);
   if (parts.some(walksList)) {
     throw new KeyError(
@@ -73,13 +69,62 @@ export function compileSingleKeyTemplate(
     );
   }
   const names = compile(template, parts, KeyError);
-  return (args) => names(args)[0] as string;
+  return (call) => names(call)[0] as string;
+}
+
+/** What the checks at start-up look at in the key of a method. */
+export function notedKey(key: string | ((...args: never[]) => string), KeyError: KeyErrorClass): NotedKey {
+  if (typeof key === 'function') return { template: undefined, keysOn: undefined };
+  return { template: key, keysOn: keysOnInstance(key, KeyError) };
+}
+
+/** The keys that a template of one key can make on an instance. */
+function keysOnInstance(template: string, KeyError: KeyErrorClass): (instance: object | undefined) => KeysOnInstance {
+  const parts = parse(template, KeyError);
+  return (instance) => {
+    const found = parts.map((part, index) => {
+      if (typeof part === 'string') return { text: part, characters: Array.from(part) };
+      const separators = softSeparators(parts, index);
+      const value = part.root === 'this' && instance ? valueOn(instance, template, part, KeyError) : undefined;
+      if (value === undefined) return { text: part.text, characters: charactersOf(part, separators), part };
+      const text = keyPartEncoder(separators)(value);
+      return { text, characters: Array.from(text) };
+    });
+    return {
+      text: found.map(({ text }) => text).join(''),
+      characters: found.flatMap(({ characters }): readonly KeyCharacter[] => characters),
+      isComplete: found.every(({ part }) => part?.root !== 'this'),
+    };
+  };
+}
+
+/** `undefined` where the instance has none yet: it may get it later. */
+function valueOn(instance: object, template: string, part: Placeholder, KeyError: KeyErrorClass): string | undefined {
+  try {
+    return valuesOf(template, part, { instance, args: [] }, KeyError)[0];
+  } catch {
+    return undefined;
+  }
+}
+
+/** The characters that a value can have in a key, which has it encoded. */
+function charactersOf({ hashed }: Placeholder, separators: readonly string[]): KeyCharacter[] {
+  if (hashed) return Array.from({ length: HASH_LENGTH }, () => ({ takes: isHexDigit, many: false }));
+  const never = new Set([':', '{', '}', ...separators]);
+  return [{ takes: (character) => !never.has(character), many: true }];
+}
+
+const HASH_LENGTH = 64;
+
+function isHexDigit(character: string): boolean {
+  return /^[0-9a-f]$/.test(character);
 }
 
 interface Placeholder {
   /** `<#0>`: the value is hashed, so it may be an object. */
   readonly hashed: boolean;
-  readonly argument: number;
+  /** The number of an argument, or the instance. */
+  readonly root: number | 'this';
   readonly path: readonly string[];
   readonly text: string;
 }
@@ -95,14 +140,14 @@ function compile(
   template: string,
   parts: readonly Part[],
   KeyError: KeyErrorClass,
-): (args: readonly unknown[]) => readonly string[] {
+): (call: Source) => readonly string[] {
   const steps = parts.map((part, index) =>
     typeof part === 'string' ? part : { part, encode: keyPartEncoder(softSeparators(parts, index)) },
   );
-  return (args) => {
+  return (call) => {
     let names = [''];
     for (const step of steps) {
-      const values = typeof step === 'string' ? [step] : valuesOf(template, step.part, args, KeyError).map(step.encode);
+      const values = typeof step === 'string' ? [step] : valuesOf(template, step.part, call, KeyError).map(step.encode);
       names = names.flatMap((name) => values.map((value) => name + value));
     }
     return names;
@@ -153,12 +198,14 @@ function walksList(part: Part): boolean {
 function placeholder(template: string, text: string, KeyError: KeyErrorClass): Placeholder {
   const hashed = text.startsWith('<#');
   const [first = '', ...path] = text.slice(hashed ? 2 : 1, -1).split('.');
-  if (!/^\d+$/.test(first) || path.includes('')) {
+  const ofInstance = first === 'this' && path.length > 0;
+  if ((!/^\d+$/.test(first) && !ofInstance) || path.includes('')) {
     throw new KeyError(
-      `Key template "${template}": "${text}" is not a placeholder; write the argument's number and a path, as in <0> or <0.customer.id>`,
+      `Key template "${template}": "${text}" is not a placeholder; write the argument's number and a path, as in <0> or ` +
+        '<0.customer.id>, or a property of the instance, as in <this.shop>',
     );
   }
-  return { hashed, argument: Number(first), path, text };
+  return { hashed, root: ofInstance ? 'this' : Number(first), path, text };
 }
 
 function requireLiteral(template: string, text: string, between: boolean, KeyError: KeyErrorClass): void {
@@ -187,11 +234,11 @@ function notSeparated(template: string, KeyError: KeyErrorClass): Error {
 
 function valuesOf(
   template: string,
-  { hashed, argument, path, text }: Placeholder,
-  args: readonly unknown[],
+  { hashed, root, path, text }: Placeholder,
+  { instance, args }: Source,
   KeyError: KeyErrorClass,
 ): string[] {
-  let found: unknown[] = [args[argument]];
+  let found: unknown[] = [root === 'this' ? instance : args[root]];
   for (const step of path) {
     found = found.flatMap((value) => (step === EACH ? elements(value) : [property(value, step)]));
   }

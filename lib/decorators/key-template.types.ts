@@ -2,14 +2,28 @@
 type Scalar = string | number | bigint | boolean;
 
 /**
- * Compares the placeholders of a key template with the parameters of the decorated method at compile time: `unknown` if
- * they fit (or if the types do not say, as with `any`), otherwise a type whose property states the problem.
+ * Compares the placeholders of a key template with the parameters and the class of the decorated method at compile
+ * time: `unknown` if they fit (or if the types do not say, as with `any`), otherwise a type whose property states the
+ * problem.
  */
-export type FitsKeyTemplate<Method extends (...args: never[]) => unknown, Templates> = [
-  Problem<Parameters<Method>, TextOf<Templates>>,
+export type FitsKeyTemplate<Method extends (...args: never[]) => unknown, Templates, Target> = [
+  Problem<Sources<Parameters<Method>, Target>, TextOf<Templates>>,
 ] extends [never]
   ? unknown
-  : { keyTemplateDoesNotFitTheMethod: Problem<Parameters<Method>, TextOf<Templates>> };
+  : { keyTemplateDoesNotFitTheMethod: Problem<Sources<Parameters<Method>, Target>, TextOf<Templates>> };
+
+/** The same for a name in which only properties of the instance (`<this.shop>`) are replaced. */
+export type FitsInstance<Target, Name extends string> = [
+  ProblemAt<Sources<[], Target>, Extract<Placeholder<Name>, `${'' | '#'}this.${string}`>>,
+] extends [never]
+  ? unknown
+  : { nameDoesNotFitTheClass: Placeholder<Name> };
+
+/** What the values of a template are taken from. */
+interface Sources<Arguments, Target> {
+  readonly arguments: Arguments;
+  readonly target: Target;
+}
 
 /** `unknown` for a template of one key, otherwise a type whose property states the problem. */
 export type YieldsOneKey<Template extends string> = [
@@ -18,32 +32,53 @@ export type YieldsOneKey<Template extends string> = [
   ? unknown
   : { keyTemplateYieldsOneKeyForEachElement: Template };
 
-/** `unknown` for a name without a placeholder, otherwise a type whose property states the problem. */
-export type IsFixedName<Name extends string> = Name extends `${string}<${'' | '#'}${Digit}${string}>${string}`
+/** `unknown` for a name without a placeholder that begins so, otherwise a type whose property states the problem. */
+export type IsFixedName<
+  Name extends string,
+  Begin extends string,
+> = Name extends `${string}<${'' | '#'}${Begin}${string}>${string}`
   ? { nothingReplacesAPlaceholderInThisName: Name }
   : unknown;
 
 type TextOf<Templates> = Templates extends readonly (infer Text)[] ? Text : Templates;
 
-type Problem<Arguments extends readonly unknown[], Template> = Template extends string
+type Problem<Of extends Sources<readonly unknown[], unknown>, Template> = Template extends string
   ? string extends Template
     ? never
-    : ProblemAt<Arguments, Placeholder<Template>> | ForeignProblem<Template>
+    : ProblemAt<Of, Placeholder<Template>> | ForeignProblem<Template>
   : never;
 
 type Placeholder<Template extends string> = Template extends `${string}<${infer Text}>${infer Rest}`
   ? Text | Placeholder<Rest>
   : never;
 
-type ProblemAt<Arguments extends readonly unknown[], Text extends string> = Text extends `#${infer Unhashed}`
-  ? ProblemOf<ValueAt<Arguments, Unhashed>, Text, NotHashable>
+type ProblemAt<Of extends Sources<readonly unknown[], unknown>, Text extends string> = Text extends `#${infer Unhashed}`
+  ? ProblemOf<ValueAt<Of, Unhashed>, Text, NotHashable>
   : Text extends string
-    ? ProblemOf<ValueAt<Arguments, Text>, Text, NotScalar>
+    ? ProblemOf<ValueAt<Of, Text>, Text, NotScalar>
     : never;
 
-type ValueAt<Arguments extends readonly unknown[], Text extends string> = Text extends `${infer Index}.${infer Path}`
-  ? Walk<ArgumentAt<Arguments, Index>, Path>
-  : ArgumentAt<Arguments, Text>;
+type ValueAt<
+  Of extends Sources<readonly unknown[], unknown>,
+  Text extends string,
+> = Text extends `${infer Index}.${infer Path}`
+  ? Index extends 'this'
+    ? OnInstance<Of['target'], Path>
+    : Walk<ArgumentAt<Of['arguments'], Index>, Path>
+  : ArgumentAt<Of['arguments'], Text>;
+
+/** Private and protected properties, of which the types say nothing, pass. */
+type OnInstance<Target, Path extends string> = Path extends `${infer Step}.${infer Rest}`
+  ? Walk<OwnProperty<Target, Step>, Rest>
+  : OwnProperty<Target, Path>;
+
+type OwnProperty<Target, Step extends string> = Step extends 'constructor'
+  ? { readonly name: string }
+  : Step extends keyof Target
+    ? Target[Step]
+    : { [Name in keyof Target]: Target[Name] } extends Target
+      ? NoMember<Step>
+      : unknown;
 
 type ArgumentAt<Arguments extends readonly unknown[], Index extends string> = Index extends `${number}`
   ? Index extends keyof Arguments
@@ -51,7 +86,7 @@ type ArgumentAt<Arguments extends readonly unknown[], Index extends string> = In
     : number extends Arguments['length']
       ? Arguments[number]
       : Missing<`the method has no argument ${Index}`>
-  : Missing<'write the number of an argument and a path, as in <0> or <0.customer.id>'>;
+  : Missing<'write the number of an argument and a path, as in <0> or <0.customer.id>, or a property, as in <this.shop>'>;
 
 interface Missing<Why extends string> {
   readonly whyMissing: Why;
@@ -129,7 +164,7 @@ type ForeignProblem<Template extends string> =
 type OneKeyForAll<Template extends string> =
   `${Template}: all calls would share one key; write <0> for the first argument, <0.id> for its property id`;
 
-type Digit = '0' | '1' | '2' | '3' | '4' | '5' | '6' | '7' | '8' | '9';
+export type Digit = '0' | '1' | '2' | '3' | '4' | '5' | '6' | '7' | '8' | '9';
 type Letter = LowerCase | Uppercase<LowerCase> | '_';
 // prettier-ignore
 type LowerCase =

@@ -69,9 +69,22 @@ export type TakesArguments<Method extends AnyMethod, Arguments extends unknown[]
   Parameters<Method> extends [...Arguments, ...infer _Rest] ? unknown : { keyFunctionDoesNotMatchTheMethod: never };
 
 /** Checks the `tags` of the options that are key templates. */
-export type TagsFitTheMethod<Method extends AnyMethod, Options> = Options extends { readonly tags: infer Tags }
-  ? FitsKeyTemplate<Method, Tags>
+export type TagsFitTheMethod<Method extends AnyMethod, Options, Target> = Options extends { readonly tags: infer Tags }
+  ? FitsKeyTemplate<Method, Tags, Target>
   : unknown;
+
+/** `unknown` if the functions of a decorator can be called with the instance as `this`, otherwise a type that says so. */
+export type HaveThis<Target, This, Options> = [Target] extends [This]
+  ? [WrongThis<Target, Options>] extends [never]
+    ? unknown
+    : { optionHasAnotherThisThanTheMethod: WrongThis<Target, Options> }
+  : { keyFunctionHasAnotherThisThanTheMethod: never };
+
+type WrongThis<Target, Options> = {
+  [Name in keyof Options]-?: [Target] extends [ThisOf<Extract<Options[Name], AnyMethod>>] ? never : Name;
+}[keyof Options];
+
+type ThisOf<Function> = [Function] extends [never] ? unknown : ThisParameterType<Function>;
 
 /** As `TakesArguments`, for those of the options in `Names` that are functions. */
 export type OptionsTakeArguments<Method extends AnyMethod, Options, Names extends string> = OptionsTake<

@@ -57,10 +57,11 @@ export function RateLimit<
   const Key extends string = never,
   Arguments extends unknown[] = [],
   const Options extends Pick<RateLimitedOptions, 'onLimit'> = RateLimitedOptions,
+  This = unknown,
 >(
-  key: Key | ((...args: Arguments) => string),
+  key: Key | ((this: This, ...args: Arguments) => string),
   options: RateLimitedOptions & Inferred<Options, 'onLimit'>,
-): CheckedMethodDecorator<'RateLimit', Key, Arguments, Options>;
+): CheckedMethodDecorator<'RateLimit', Key, Arguments, Options, This>;
 export function RateLimit(key: string | ((...args: never[]) => string), given: RateLimitedOptions): MethodDecoration {
   const { onLimit = 'throw', ...limits } = primitiveOption.object('options', given, 'a limit') as RateLimitedOptions;
   requireReaction('onLimit', onLimit, primitiveOption);
@@ -78,7 +79,7 @@ export function RateLimit(key: string | ((...args: never[]) => string), given: R
 /** Takes of the limit, and runs the method if it may run. */
 class RateLimitInterceptor implements MethodInterceptor {
   constructor(
-    private readonly keyOf: (args: readonly unknown[]) => string,
+    private readonly keyOf: (call: MethodCall) => string,
     private readonly options: RateLimitOptions,
     private readonly onLimit: OnLimit,
   ) {}
@@ -107,7 +108,7 @@ class RateLimitInterceptor implements MethodInterceptor {
   }
 
   private reaction(call: MethodCall, react: Exclude<OnLimit, string>, limited: LimitedCall): unknown {
-    return call.answerBy((args) => react({ ...limited, args }));
+    return call.answerBy((args) => react.call(call.instance, { ...limited, args }));
   }
 
   private async result(call: MethodCall): Promise<unknown> {
@@ -118,13 +119,12 @@ class RateLimitInterceptor implements MethodInterceptor {
 
   /** Resolves to `undefined` if the method may run. */
   private async take(call: MethodCall): Promise<LimitedCall | undefined> {
-    const { args } = call;
     const limiter = serviceOf(RATE_LIMITS, call);
-    const key = this.keyOf(args);
+    const key = this.keyOf(call);
     const decision: unknown = await limiter.take(key, this.options);
     if (!isDecision(decision)) throw mockedService(RATE_LIMITS, call);
     if (decision.allowed) return undefined;
-    return { key, args, error: new RateLimitExceededError(key, decision.limit, decision.retryAfter) };
+    return { key, args: call.args, error: new RateLimitExceededError(key, decision.limit, decision.retryAfter) };
   }
 }
 

@@ -14,6 +14,25 @@ export function fixedOptions<Options extends object>(options: Options): Options 
   return options;
 }
 
+/**
+ * For options of a decorator with functions, such as `revive`: makes a copy for each instance, which is their `this`.
+ * `undefined` where there is no function.
+ */
+export function boundOptions<Options extends object>(options: Options): ((instance: object) => Options) | undefined {
+  const given: [string, unknown][] = Object.entries(options);
+  if (!given.some(([, value]) => typeof value === 'function')) return undefined;
+  const known = new WeakMap<object, Options>();
+  return (instance) => {
+    const bound = known.get(instance) ?? { ...options };
+    if (known.has(instance)) return bound;
+    for (const [name, value] of given) {
+      if (typeof value === 'function') Object.assign(bound, { [name]: value.bind(instance) as unknown });
+    }
+    known.set(instance, fixedOptions(bound));
+    return bound;
+  };
+}
+
 /** A copy of the options that names the key template of their decorator, for events. */
 export function withTemplate<Options extends object>(options: Options, template: string): Options {
   return { ...options, [TEMPLATE]: template };

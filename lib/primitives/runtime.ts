@@ -126,7 +126,7 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
 export function requireFixedName(name: string, what: string, byHand: string): void {
   const why = whyNotAName(name);
   if (why) throw new PrimitiveKeyError(`The name of the ${what} is ${why}; give a string of one character or more`);
-  if (!/<#?\d[^>]*>/.test(name)) return;
+  if (!/<#?(\d|this\b)[^>]*>/.test(name)) return;
   throw new PrimitiveKeyError(
     `The name of the ${what} is "${name}", but it is fixed: nothing replaces a placeholder in it. For a name of the ` +
       `arguments, call ${byHand}`,

@@ -143,8 +143,12 @@ export const INJECTED: readonly InjectedService<{ readonly closed: boolean }>[] 
 /** @throws NotWiredError when Nest did not create the instance */
 export function serviceOf<Service>(injected: InjectedService<Service>, call: MethodCall): Service {
   const { property, token, instead, NotWiredError } = injected;
-  const service = (call.instance as Record<symbol, Service | undefined> | undefined)?.[property];
+  const instance: unknown = call.instance;
+  // The class has the property, and so have its instances.
+  const isInstance = typeof instance === 'object' && instance !== null && property in instance;
+  const service = isInstance ? (instance as Record<symbol, Service | undefined>)[property] : undefined;
   if (!service) {
+    if (!isInstance) throw new NotWiredError(withoutInstance(call));
     throw new NotWiredError(
       `${call.name} did not run: its instance has no ${token.name}. Let Nest create it as a provider or controller of an ` +
         'application that imports RedisLockModule (or RedisLockTestingModule). An instance of a factory (useFactory) or ' +
@@ -154,6 +158,16 @@ export function serviceOf<Service>(injected: InjectedService<Service>, call: Met
   }
   if (!injected.works(service)) throw mockedService(injected, call);
   return service;
+}
+
+function withoutInstance({ name, instance }: MethodCall): string {
+  const method = name.slice(name.lastIndexOf('.') + 1);
+  const found = instance === undefined ? 'without its instance' : 'on another object';
+  return (
+    `${name} did not run: it was called ${found}, as happens to a method that is passed on (map(shop.${method}), ` +
+    `const { ${method} } = shop). Call it on its instance, as in map((each) => shop.${method}(each)), or pass on ` +
+    `shop.${method}.bind(shop)`
+  );
 }
 
 /** The error for a mocked service that returned without calling the method. */

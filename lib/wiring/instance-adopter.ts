@@ -56,13 +56,19 @@ const NEEDS: readonly Need[] = INJECTED.map(needOf);
  */
 @Injectable()
 export class InstanceAdopter implements OnModuleInit {
+  private adopted: Promise<void> | undefined;
+
   constructor(
     @Inject(DiscoveryService) private readonly discovery: DiscoveryService,
     @Inject(LockBackends) private readonly backends: LockBackends,
   ) {}
 
   /** Runs before other hooks: Nest initialises modules below the root first, and a global module before all others. */
-  async onModuleInit(): Promise<void> {
+  onModuleInit(): Promise<void> {
+    return (this.adopted ??= this.adoptAll());
+  }
+
+  private async adoptAll(): Promise<void> {
     this.warnOfSeveralModules();
     for (const provider of this.discovery.getProviders()) {
       if (!provider.isNotMetatype || provider.isAlias) continue;

@@ -1,19 +1,42 @@
 import type { DiscoveryService } from '@nestjs/core';
 
-/** A method with `@Cached`, `@CachePut` or `@Idempotent`, as the checks at start-up need it. */
-interface NotedMethod {
-  readonly decorator: 'Cached' | 'CachePut' | 'Idempotent';
-  readonly property: string | symbol;
-  /** `undefined` if a function makes the key. */
+/** The decorators whose methods the checks at start-up look at. */
+export type NotedDecorator = 'Cached' | 'CachePut' | 'Idempotent' | 'ScheduledLock';
+
+/** How a method makes its key: `undefined` if a function does. */
+export interface NotedKey {
   readonly template: string | undefined;
+  readonly keysOn: ((instance: object | undefined) => KeysOnInstance) | undefined;
+}
+
+/** A method with one of them. */
+interface NotedMethod extends NotedKey {
+  readonly decorator: NotedDecorator;
+  readonly property: string | symbol;
   readonly parameters: number;
   readonly options: Readonly<Record<string, unknown>>;
 }
 
-/** The same in a class of the application, whether declared there or inherited. */
-export interface PresentMethod extends NotedMethod {
-  /** `Class.method` */
+/** The keys that a template can make on one instance. */
+export interface KeysOnInstance {
+  /** The template, with the values of its `<this.name>`. */
+  readonly text: string;
+  readonly characters: readonly KeyCharacter[];
+  /** Whether all `<this.name>` have a value. */
+  readonly isComplete: boolean;
+}
+
+/** One character of a key: a literal one, or one (or more, if `many`) of a value. Each value takes an `a`. */
+export type KeyCharacter = string | { readonly takes: (character: string) => boolean; readonly many: boolean };
+
+/** A noted method of an instance of the application. */
+export interface OwnedMethod {
+  /** The same for all owners. */
+  readonly method: NotedMethod;
+  /** `Class.method`, of the class of the instance, which may inherit the method. */
   readonly name: string;
+  /** `undefined` for a class that gets instances as they are needed, such as one for each request. */
+  readonly instance: object | undefined;
 }
 
 const NOTED_METHODS = Symbol.for('nest-redis-lock:noted-methods');
@@ -30,57 +53,87 @@ export function noteMethod(
   Reflect.defineMetadata(NOTED_METHODS, [...methodsOn(target), noted], target);
 }
 
-/**
- * The noted methods of the application's instances, each once. A method that several classes inherit from a class
- * without instances of its own, such as an abstract one, counts once for each of them.
- */
-export function notedMethods(discovery: DiscoveryService): PresentMethod[] {
-  const found = new Map<NotedMethod, { declaring: object; present: Set<object> }>();
-  for (const prototype of prototypesOf(discovery)) {
-    for (const { method, declaring } of methodsOf(prototype)) {
-      const known = found.get(method);
-      if (known) known.present.add(prototype);
-      else found.set(method, { declaring, present: new Set([prototype]) });
+/** The noted methods of all instances of the application, whether their class declares or inherits them. */
+export function ownedMethods(discovery: DiscoveryService): OwnedMethod[] {
+  const instances = new Set<object>();
+  const owned: OwnedMethod[] = [];
+  for (const provider of [...discovery.getProviders(), ...discovery.getControllers()]) {
+    const prototype = prototypeOf(provider);
+    if (!prototype || provider.isAlias) continue;
+    for (const instance of instancesOf(provider)) {
+      if (instance && instances.has(instance)) continue;
+      if (instance) instances.add(instance);
+      for (const method of methodsOf(prototype)) {
+        owned.push({ method, instance, name: `${prototype.constructor.name}.${String(method.property)}` });
+      }
     }
   }
-  return [...found].flatMap(([method, { declaring, present }]) =>
-    (present.has(declaring) ? [declaring] : [...present]).map((prototype) => ({
-      ...method,
-      name: `${prototype.constructor.name}.${String(method.property)}`,
-    })),
-  );
+  return owned;
 }
 
-/** Those whose key is made of a template, by that. */
-export function byTemplate(methods: readonly PresentMethod[]): Map<string, PresentMethod[]> {
-  const found = new Map<string, PresentMethod[]>();
-  for (const method of methods) {
-    if (method.template === undefined) continue;
-    const same = found.get(method.template);
-    if (same) same.push(method);
-    else found.set(method.template, [method]);
+type Provider = ReturnType<DiscoveryService['getProviders']>[number];
+
+/** `undefined` stands for those that are made as they are needed. */
+function instancesOf(provider: Provider): (object | undefined)[] {
+  if (!provider.isDependencyTreeStatic()) return [undefined];
+  if (!provider.isTransient) return [provider.instance].filter(isObject);
+  const instances = provider.getStaticTransientInstances().map((each): unknown => each?.instance);
+  return instances.length > 0 ? instances.filter(isObject) : [undefined];
+}
+
+/** A key that both can be; `undefined` if there is none. */
+export function keyOfBoth(one: readonly KeyCharacter[], other: readonly KeyCharacter[]): string | undefined {
+  const seen = new Set<string>();
+  const reached = [{ at: 0, otherAt: 0, key: '' }];
+  for (const { at, otherAt, key } of reached) {
+    if (at === one.length && otherAt === other.length) return key;
+    for (const [next, character] of stepsFrom(one, at)) {
+      for (const [otherNext, otherCharacter] of stepsFrom(other, otherAt)) {
+        const common = commonCharacter(character, otherCharacter);
+        const place = `${next}:${otherNext}`;
+        if (common === undefined || seen.has(place)) continue;
+        seen.add(place);
+        reached.push({ at: next, otherAt: otherNext, key: key + common });
+      }
+    }
   }
-  return found;
+  return undefined;
+}
+
+/** The places after the next character of a key, with what it can be. */
+function stepsFrom(keys: readonly KeyCharacter[], at: number): [next: number, character: KeyCharacter][] {
+  const steps: [number, KeyCharacter][] = [];
+  const [before, after] = [keys[at - 1], keys[at]];
+  if (typeof before === 'object' && before.many) steps.push([at, before]);
+  if (after !== undefined) steps.push([at + 1, after]);
+  return steps;
+}
+
+function commonCharacter(one: KeyCharacter, other: KeyCharacter): string | undefined {
+  if (typeof one === 'object') {
+    if (typeof other === 'object') return 'a';
+    return one.takes(other) ? other : undefined;
+  }
+  return one === other || (typeof other === 'object' && other.takes(one)) ? one : undefined;
 }
 
 /** The prototypes of all providers and controllers of the application. */
 export function prototypesOf(discovery: DiscoveryService): Set<object> {
-  const prototypes = new Set<object>();
-  for (const provider of [...discovery.getProviders(), ...discovery.getControllers()]) {
-    const { isNotMetatype, metatype } = provider;
-    const instance: unknown = isNotMetatype ? provider.instance : undefined;
-    const found: unknown = isNotMetatype ? isObject(instance) && Object.getPrototypeOf(instance) : metatype?.prototype;
-    if (isObject(found)) prototypes.add(found);
-  }
-  return prototypes;
+  const providers = [...discovery.getProviders(), ...discovery.getControllers()];
+  return new Set(providers.map(prototypeOf).filter(isObject));
 }
 
-function methodsOf(prototype: object): { method: NotedMethod; declaring: object }[] {
-  const methods: { method: NotedMethod; declaring: object }[] = [];
+function prototypeOf({ isNotMetatype, metatype, instance }: Provider): object | undefined {
+  const found: unknown = isNotMetatype ? isObject(instance) && Object.getPrototypeOf(instance) : metatype?.prototype;
+  return isObject(found) ? found : undefined;
+}
+
+function methodsOf(prototype: object): NotedMethod[] {
+  const methods: NotedMethod[] = [];
   const overridden = new Set<string | symbol>();
   for (let object: unknown = prototype; isObject(object); object = Object.getPrototypeOf(object)) {
     for (const method of methodsOn(object)) {
-      if (!overridden.has(method.property)) methods.push({ method, declaring: object });
+      if (!overridden.has(method.property)) methods.push(method);
     }
     for (const property of Reflect.ownKeys(object)) overridden.add(property);
   }

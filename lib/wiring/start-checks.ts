@@ -1,41 +1,83 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Inject, Injectable, Logger, type OnModuleInit, type OnApplicationBootstrap } from '@nestjs/common';
 import { DiscoveryService } from '@nestjs/core';
+import { CacheService } from '../cache/cache.service.js';
 import { secondsTaken } from '../cache/options/entry-settings.js';
 import { LimitedLog } from '../errors/limited-log.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LockBackends } from '../lock/line/lock-backends.js';
+import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 import { LeaderElection } from '../primitives/leader/leader-election.js';
 import type { CandidateOptions } from '../primitives/leader/standing-candidacy.js';
-import { byTemplate, notedMethods, prototypesOf, type PresentMethod } from './noted-methods.js';
+import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
+import { CACHE, IDEMPOTENCY, JOBS } from './injected-services.js';
+import { InstanceAdopter } from './instance-adopter.js';
+import {
+  keyOfBoth,
+  ownedMethods,
+  prototypesOf,
+  type KeysOnInstance,
+  type NotedDecorator,
+  type OwnedMethod,
+} from './noted-methods.js';
 
 /**
- * What becomes of the decorated methods of an application when it starts: warnings of what is probably a mistake in
- * caching, in idempotency and in names of backends, and a candidate for each leadership.
+ * What becomes of the decorated methods of an application when it starts: a refusal where methods would repeat or skip
+ * the work of others, warnings of what is probably a mistake, and a candidate for each leadership.
  */
 
-/** Warns at start-up of methods of the application whose caching is probably a mistake. */
+/** Looks at start-up for decorated methods that are probably a mistake. */
 @Injectable()
-export class CachedMethodsCheck implements OnModuleInit {
+export class DecoratedMethodsCheck implements OnModuleInit {
   private readonly logger = new LimitedLog(new Logger('RedisLock'));
+  /** The services of this module, by the decorators that need them. */
+  private readonly services: Readonly<Record<NotedDecorator, { property: symbol; service: object }>>;
 
-  constructor(@Inject(DiscoveryService) private readonly discovery: DiscoveryService) {}
+  constructor(
+    @Inject(DiscoveryService) private readonly discovery: DiscoveryService,
+    @Inject(InstanceAdopter) private readonly adopter: InstanceAdopter,
+    @Inject(CacheService) cache: CacheService,
+    @Inject(IdempotencyService) idempotency: IdempotencyService,
+    @Inject(ScheduledJobs) jobs: ScheduledJobs,
+  ) {
+    const cached = { property: CACHE.property, service: cache };
+    this.services = {
+      Cached: cached,
+      CachePut: cached,
+      Idempotent: { property: IDEMPOTENCY.property, service: idempotency },
+      ScheduledLock: { property: JOBS.property, service: jobs },
+    };
+  }
 
-  onModuleInit(): void {
-    const methods = notedMethods(this.discovery).filter(({ decorator }) => decorator !== 'Idempotent');
-    for (const method of methods) {
-      const { decorator, name, options } = method;
-      for (const line of secondsTaken(options)) this.warn(`@${decorator} of ${name}: ${line}`);
-      if (isCachedUnderOneKey(method)) {
-        this.warn(
-          `${name} is cached under one key, "${method.template}", whatever its arguments are: name them in it, as in ` +
-            `"${method.template}:<0>"; where the result does not depend on them, give () => '${method.template}'`,
-        );
+  /** @throws PrimitiveConfigError where `@Idempotent` or `@ScheduledLock` methods can have one key or name */
+  async onModuleInit(): Promise<void> {
+    // Only then has each instance of a factory or a value its services.
+    await this.adopter.onModuleInit();
+    const owned = ownedMethods(this.discovery).filter((each) => this.serves(each));
+    const groups = groupsOf(owned);
+    for (const { decorator, owners } of groups) {
+      const line = mistakeOf(decorator, owners);
+      if (line !== undefined) this.report(decorator, line, owners.length > 1);
+    }
+    for (const [index, group] of groups.entries()) {
+      for (const other of groups.slice(index + 1)) {
+        const line = overlapOf(group, other);
+        if (line !== undefined) this.report(group.decorator, line);
       }
     }
-    for (const [template, sharing] of byTemplate(methods.filter(({ decorator }) => decorator === 'Cached'))) {
-      if (sharing.length > 1) this.warn(sharedTemplate(template, sharing));
-    }
+    for (const each of owned) for (const line of mistakesOf(each)) this.warn(line);
+  }
+
+  /** Another import of the module, with a store or a prefix of its own, may serve other instances. */
+  private serves({ method: { decorator }, instance }: OwnedMethod): boolean {
+    const { property, service } = this.services[decorator];
+    const own = (instance as Record<symbol, unknown> | undefined)?.[property];
+    return own === undefined || own === service;
+  }
+
+  private report(decorator: NotedDecorator, line: string, isCertain = true): void {
+    if (isCertain && WORDS[decorator].refused) throw new PrimitiveConfigError(line);
+    this.warn(line);
   }
 
   /** No two lines are of one kind. */
@@ -44,24 +86,140 @@ export class CachedMethodsCheck implements OnModuleInit {
   }
 }
 
-/** A `@CachePut` without placeholders may be meant: `@CachePut('settings')` stores the only value. */
-function isCachedUnderOneKey({ decorator, template, parameters }: PresentMethod): boolean {
-  return decorator === 'Cached' && parameters > 0 && template !== undefined && !template.includes('<');
+/** What two methods, or two instances of one, do to each other that can make the same key. */
+const WORDS: Readonly<Record<NotedDecorator, { are: string; so: string; refused: boolean }>> = {
+  Cached: { are: 'cached under one key template', so: 'so each returns what the other has loaded', refused: false },
+  CachePut: { are: 'stored under one key template', so: 'so each replaces what the other has stored', refused: false },
+  Idempotent: {
+    are: 'idempotent under one key template',
+    so: 'so each repeats what the other has answered',
+    refused: true,
+  },
+  ScheduledLock: { are: 'scheduled under one name', so: 'so one does not run while the other does', refused: true },
+};
+
+/** The methods, each on its instances, that make the same keys of the same arguments. */
+interface Group extends KeysOnInstance {
+  readonly decorator: NotedDecorator;
+  readonly owners: OwnedMethod[];
 }
 
-function sharedTemplate(template: string, methods: readonly PresentMethod[]): string {
-  const who = `${methods.map(({ name }) => name).join(' and ')} are cached under one key template, "${template}"`;
-  const differing = optionsThatDiffer(methods);
-  if (differing.length === 0) {
-    return `${who}, so each returns what the other has loaded: give one of them another key, or both a key function if that is intended`;
+function groupsOf(owned: readonly OwnedMethod[]): Group[] {
+  const groups: Group[] = [];
+  for (const each of owned) {
+    const { decorator, keysOn } = each.method;
+    const keys = keysOn?.(each.instance);
+    if (!keys) continue;
+    const same = groups.find(
+      (group) => group.decorator === decorator && group.text === keys.text && isShared(group, each, keys),
+    );
+    if (same) same.owners.push(each);
+    else groups.push({ ...keys, decorator, owners: [each] });
   }
-  return (
-    `${who}, with different options (${differing.join(', ')}): only those of the call that loads apply; give both ` +
-    'the same options, or different keys'
-  );
+  return groups;
 }
 
-function optionsThatDiffer(methods: readonly PresentMethod[]): string[] {
+/**
+ * Not with a backend of its own. Where instances have no value yet for a `<this.name>`, they are taken to differ in it.
+ * Several methods that put one value are meant.
+ */
+function isShared({ decorator, owners }: Group, { method }: OwnedMethod, { isComplete }: KeysOnInstance): boolean {
+  const [first] = owners;
+  if (first?.method.options['backend'] !== method.options['backend']) return false;
+  return isComplete && (decorator !== 'CachePut' || first?.method === method);
+}
+
+function mistakeOf(decorator: NotedDecorator, owners: readonly OwnedMethod[]): string | undefined {
+  const [first] = owners;
+  if (!first || (owners.length === 1 && !isSharedByInstances(first))) return undefined;
+  const methods = [...new Set(owners.map(({ method }) => method))];
+  const { are, so } = WORDS[decorator];
+  const { template } = first.method;
+  const names = namesOf(owners);
+  const who = `${names.join(' and ')} ${names.length > 1 ? 'are' : 'is'} ${are}, "${template}"`;
+  if (methods.length < owners.length || owners.length === 1) {
+    return (
+      `${who}, ${so}: put what tells the instances apart into it, as in "${template}:<this.name>"` +
+      (decorator === 'ScheduledLock' ? '' : ', or give a key function if that is intended')
+    );
+  }
+  const differing = decorator === 'Cached' ? optionsThatDiffer(methods) : [];
+  if (differing.length > 0) {
+    return (
+      `${who}, with different options (${differing.join(', ')}): only those of the call that loads apply; give both ` +
+      'the same options, or different keys'
+    );
+  }
+  const remedy =
+    decorator === 'Cached'
+      ? 'give one of them another key, or both a key function if that is intended'
+      : `give each a ${decorator === 'Idempotent' ? 'key' : 'name'} of its own`;
+  return `${who}, ${so}: ${remedy}`;
+}
+
+/** A class that gets instances as they are needed, with a key that has nothing of the instance. */
+function isSharedByInstances({ method: { decorator, keysOn }, instance }: OwnedMethod): boolean {
+  return instance === undefined && decorator !== 'ScheduledLock' && keysOn?.(instance).isComplete === true;
+}
+
+/** Each once, with the number of its instances. */
+function namesOf(owners: readonly OwnedMethod[]): string[] {
+  return [...new Set(owners.map(({ name }) => name))].map((name) => {
+    const instances = owners.filter((each) => each.name === name);
+    if (instances.some(({ instance }) => instance === undefined)) return `${name} of several instances`;
+    return instances.length > 1 ? `${name} of ${instances.length} instances` : name;
+  });
+}
+
+/** A line about two groups of which some arguments make the same key; `undefined` if there are none. */
+function overlapOf(one: Group, other: Group): string | undefined {
+  const [first, second] = [one.owners[0]?.method, other.owners[0]?.method];
+  if (!first || !second || serviceOf(one) !== serviceOf(other)) return undefined;
+  if (first.options['backend'] !== second.options['backend']) return undefined;
+  if (first === second && !one.isComplete && !other.isComplete) return undefined;
+  // A value that one method caches and another puts is meant.
+  if ((one.decorator === 'CachePut' || other.decorator === 'CachePut') && shapeOf(one) === shapeOf(other))
+    return undefined;
+  const key = keyOfBoth(one.characters, other.characters);
+  if (key === undefined) return undefined;
+  const { so } = WORDS[one.decorator];
+  const who = [one, other].map(({ owners }) => `${namesOf(owners).join(' and ')} ("${owners[0]?.method.template}")`);
+  return `${who.join(' and ')} can make the same key, such as "${key}", ${so}: begin one of the templates with other words`;
+}
+
+function serviceOf({ decorator }: Group): string {
+  return decorator === 'CachePut' ? 'Cached' : decorator;
+}
+
+/** The template without the names of its values. */
+function shapeOf({ text }: Group): string {
+  return text.replaceAll(/<(#?)[^<>]*>/g, '<$1>');
+}
+
+/** What is probably a mistake in a method by itself. */
+function mistakesOf({ method, name }: OwnedMethod): string[] {
+  const { decorator, template, parameters, options } = method;
+  const isOne = parameters > 0 && template !== undefined && !template.includes('<');
+  const lines = decorator.startsWith('Cache') ? secondsTaken(options) : [];
+  const found = lines.map((line) => `@${decorator} of ${name}: ${line}`);
+  // A `@CachePut` without placeholders may be meant: `@CachePut('settings')` stores the only value.
+  if (isOne && decorator === 'Cached') {
+    found.push(
+      `${name} is cached under one key, "${template}", whatever its arguments are: name them in it, as in ` +
+        `"${template}:<0>"; where the result does not depend on them, give () => '${template}'`,
+    );
+  }
+  // With a fingerprint, a call with other arguments is refused.
+  if (isOne && decorator === 'Idempotent' && options['fingerprint'] === undefined) {
+    found.push(
+      `${name} is idempotent under one key, "${template}", whatever its arguments are, so each call repeats the first: ` +
+        `name them in it, as in "${template}:<0>"; where that is meant, give () => '${template}'`,
+    );
+  }
+  return found;
+}
+
+function optionsThatDiffer(methods: readonly Pick<OwnedMethod['method'], 'options'>[]): string[] {
   const names = new Set(methods.flatMap(({ options }) => Object.keys(options)));
   return [...names].filter((name) => !methods.every(({ options }) => isSame(options[name], methods[0]?.options[name])));
 }
@@ -70,42 +228,6 @@ function optionsThatDiffer(methods: readonly PresentMethod[]): string[] {
 function isSame(one: unknown, other: unknown): boolean {
   if (typeof one === 'function' && typeof other === 'function') return String(one) === String(other);
   return isDeepStrictEqual(one, other);
-}
-
-/** Warns at start-up of `@Idempotent` methods whose calls would repeat the result of another call by mistake. */
-@Injectable()
-export class IdempotentMethodsCheck implements OnModuleInit {
-  private readonly logger = new LimitedLog(new Logger('RedisLock'));
-
-  constructor(@Inject(DiscoveryService) private readonly discovery: DiscoveryService) {}
-
-  onModuleInit(): void {
-    const methods = notedMethods(this.discovery).filter(({ decorator }) => decorator === 'Idempotent');
-    for (const [template, sharing] of byTemplate(methods)) {
-      const names = sharing.map(({ name }) => name).join(' and ');
-      if (sharing.length > 1) {
-        this.warn(
-          `${names} are idempotent under one key template, "${template}", so each repeats what the other has answered: give ` +
-            'each a key of its own',
-        );
-      } else if (sharing.some(isAnsweredUnderOneKey)) {
-        this.warn(
-          `${names} is idempotent under one key, "${template}", whatever its arguments are, so each call repeats the first: ` +
-            `name them in it, as in "${template}:<0>"; where that is meant, give () => '${template}'`,
-        );
-      }
-    }
-  }
-
-  /** No two lines are of one kind. */
-  private warn(line: string): void {
-    this.logger.warn(line, line);
-  }
-}
-
-/** Whether each call repeats the answer of the first. With a fingerprint, one with other arguments is refused. */
-function isAnsweredUnderOneKey({ template, parameters, options }: PresentMethod): boolean {
-  return parameters > 0 && !template?.includes('<') && options['fingerprint'] === undefined;
 }
 
 /** A method whose decorator names a backend. */

@@ -330,3 +330,49 @@ export class ForeignTemplates {
   @Cached('#id')
   async expression(_id: string): Promise<void> {}
 }
+
+export class InstanceParts {
+  readonly shop = 'berlin';
+
+  @Cached('price:<this.shop>:<0>', { tags: ['shop:<this.shop>'] })
+  async template(_id: string): Promise<void> {}
+
+  @CacheEvict([], { prefix: '<this.shop>:', tags: ['shop:<this.shop>'] })
+  async prefix(): Promise<void> {}
+
+  @Cached(
+    function (this: InstanceParts, id: string) {
+      return `${this.shop}:${id}`;
+    },
+    {
+      unless(this: InstanceParts, result: string) {
+        return result === this.shop;
+      },
+    },
+  )
+  async functions(_id: string): Promise<string> {
+    return '';
+  }
+
+  // @ts-expect-error there is no property "shopp"
+  @Cached('price:<this.shopp>:<0>')
+  async misspelt(_id: string): Promise<void> {}
+
+  // @ts-expect-error the same in a tag
+  @CachePut('price:<0>', { tags: ['shop:<this.shopp>'] })
+  async tag(_id: string): Promise<void> {}
+
+  // @ts-expect-error the key function has the instance of another class as `this`
+  @CachePut(function (this: CachedAccepted) {
+    return String(this.any);
+  })
+  async keyFunction(): Promise<void> {}
+
+  // @ts-expect-error the same for an option
+  @Cached('price', {
+    condition(this: CachedAccepted) {
+      return this instanceof CachedAccepted;
+    },
+  })
+  async option(): Promise<void> {}
+}

@@ -304,3 +304,84 @@ export class ForeignTemplates {
   @DistributedLock('#id')
   async expression(_id: string): Promise<void> {}
 }
+
+interface Tenant {
+  readonly tenant: string;
+}
+
+export class InstanceAccepted {
+  constructor(
+    readonly tenant: string,
+    private readonly hidden: string,
+    readonly part?: { readonly id: number },
+  ) {}
+
+  @DistributedLock('<this.tenant>:<this.part.id>:<#this.part>:<this.constructor.name>:<0>')
+  async properties(_id: string): Promise<void> {}
+
+  // The types say nothing of a private property.
+  @DistributedLock('<this.hidden>:<0>')
+  async privately(_id: string): Promise<string> {
+    return this.hidden;
+  }
+
+  @DistributedLock(
+    function (this: InstanceAccepted, id: string) {
+      return `${this.hidden}:${id}`;
+    },
+    {
+      onBusy(this: InstanceAccepted) {
+        return this.tenant;
+      },
+      signal(this: Tenant, _id: string, given?: AbortSignal) {
+        return given;
+      },
+    },
+  )
+  async functions(_id: string, _given?: AbortSignal): Promise<string> {
+    return '';
+  }
+
+  @DistributedLock('job', { signal: AbortSignal.timeout(1_000) })
+  async signal(): Promise<void> {}
+}
+
+export class InstanceRefused {
+  readonly tenant = 'north';
+
+  // @ts-expect-error there is no property "tennant"
+  @DistributedLock('<this.tennant>:<0>')
+  async misspelt(_id: string): Promise<void> {}
+
+  // @ts-expect-error a method is no part of a key
+  @DistributedLock('<this.misspelt>')
+  async method(): Promise<void> {}
+
+  // @ts-expect-error it needs a property
+  @DistributedLock('<this>')
+  async whole(): Promise<void> {}
+
+  // @ts-expect-error the key function has the instance of another class as `this`
+  @DistributedLock(function (this: InstanceAccepted, id: string) {
+    return `${this.part?.id}:${id}`;
+  })
+  async keyFunction(_id: string): Promise<void> {}
+
+  // @ts-expect-error the same for an option
+  @DistributedLock('order:<0>', {
+    onBusy(this: InstanceAccepted) {
+      return this.tenant;
+    },
+  })
+  async option(_id: string): Promise<string> {
+    return '';
+  }
+
+  // @ts-expect-error the signal function takes a number where the method takes a string
+  @DistributedLock('order:<0>', { signal: (id: number) => AbortSignal.timeout(id) })
+  async signal(_id: string): Promise<void> {}
+
+  // @ts-expect-error a number is no signal
+  @DistributedLock('order:<0>', { signal: () => 1 })
+  async noSignal(_id: string): Promise<void> {}
+}

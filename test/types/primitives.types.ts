@@ -310,3 +310,44 @@ export class SemaphoreRefused {
     yield 1;
   }
 }
+
+// Checked by `npm run typecheck`: every line below an "@ts-expect-error" must be refused, and all others accepted.
+export class OfInstances {
+  readonly region = 'north';
+
+  @ScheduledLock('nightly:<this.region>', SCHEDULE)
+  async job(): Promise<void> {}
+
+  @Idempotent(
+    function (this: OfInstances, id: string) {
+      return `${this.region}:${id}`;
+    },
+    {
+      fingerprint(this: OfInstances) {
+        return this.region;
+      },
+    },
+  )
+  async functions(_id: string): Promise<void> {}
+
+  @Semaphore('<this.region>:<0>', { permits: 1, signal: (_id: string, given?: AbortSignal) => given })
+  async permit(_id: string, _given?: AbortSignal): Promise<void> {}
+
+  // @ts-expect-error there is no property "regoin"
+  @ScheduledLock('nightly:<this.regoin>', SCHEDULE)
+  async misspelt(): Promise<void> {}
+
+  // @ts-expect-error a leadership belongs to the process
+  @OnlyLeader('restock:<this.region>')
+  async led(): Promise<void> {}
+
+  // @ts-expect-error the key function has the instance of another class as `this`
+  @RateLimit(function (this: ScheduleAccepted) {
+    return String(this.led);
+  }, TEN)
+  async limited(): Promise<void> {}
+
+  // @ts-expect-error the signal function takes an argument more than the method
+  @Semaphore('job', { permits: 1, signal: (given: AbortSignal) => given })
+  async signal(): Promise<void> {}
+}

@@ -203,14 +203,17 @@ it('refuses a call inside of the run with its key, which would wait for itself, 
 describe('the check at the start', () => {
   @Injectable()
   class Mistaken {
+    @Idempotent('order')
+    async place(_id: string): Promise<void> {}
+  }
+
+  @Injectable()
+  class Repeating {
     @Idempotent('payment:<0>')
     async pay(_id: string): Promise<void> {}
 
     @Idempotent('payment:<0>')
     async refund(_id: string): Promise<void> {}
-
-    @Idempotent('order')
-    async place(_id: string): Promise<void> {}
   }
 
   @Injectable()
@@ -234,16 +237,21 @@ describe('the check at the start', () => {
     const imports = [RedisLockModule.forRoot({ backend: memory() })];
     const app = await NestFactory.createApplicationContext(
       { module: Root, imports, providers: [provider] },
-      { logger },
+      { logger, abortOnError: false },
     );
     await app.close();
     return logger.matching(/idempotent under one key/);
   }
 
-  it('warns of methods that repeat the results of others', async () => {
-    expect(await warningsOf(Mistaken)).toEqual([
-      'Mistaken.pay and Mistaken.refund are idempotent under one key template, "payment:<0>", so each repeats what the ' +
+  it('refuses methods that repeat the results of others', async () => {
+    await expect(warningsOf(Repeating)).rejects.toThrow(
+      'Repeating.pay and Repeating.refund are idempotent under one key template, "payment:<0>", so each repeats what the ' +
         'other has answered: give each a key of its own',
+    );
+  });
+
+  it('warns of a method whose calls repeat the first', async () => {
+    expect(await warningsOf(Mistaken)).toEqual([
       'Mistaken.place is idempotent under one key, "order", whatever its arguments are, so each call repeats the first: ' +
         `name them in it, as in "order:<0>"; where that is meant, give () => 'order'`,
     ]);

@@ -22,7 +22,7 @@ import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
 
 function names(template: string, ...args: unknown[]): readonly string[] {
-  return compileKeyTemplate(template, LockKeyError)(args);
+  return compileKeyTemplate(template, LockKeyError)({ instance: {}, args });
 }
 
 const uuid = '550e8400-e29b-41d4-a716-446655440000';

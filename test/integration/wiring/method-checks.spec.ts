@@ -200,10 +200,10 @@ describe('the check of named backends', () => {
     @RateLimit('customer:<0>', { limit: 10, per: '1s', backend: 'limits' })
     async ask(_customer: string): Promise<void> {}
 
-    @Idempotent('order:<0>', { ttl: '1h', backend: 'keys' })
+    @Idempotent('order:<0>:<this.constructor.name>', { ttl: '1h', backend: 'keys' })
     async once(_id: string): Promise<void> {}
 
-    @ScheduledLock('nightly', { atMostFor: '1m', atLeastFor: 0, backend: 'jobs' })
+    @ScheduledLock('nightly:<this.constructor.name>', { atMostFor: '1m', atLeastFor: 0, backend: 'jobs' })
     async report(): Promise<void> {}
 
     @DistributedLock('stock:<0>', { backend: 'critical' })
