@@ -267,7 +267,7 @@ describe('a standstill', () => {
       acquire: (request) => {
         const answer = Promise.resolve(honest.acquire(request));
         void answer.then(async () => {
-          for (let tick = 0; tick < ticks; tick++) await undefined;
+          for (let tick = 0; tick < ticks; tick++) await Promise.resolve();
           if (ticks < 24) jump(110);
         });
         return answer;
