@@ -3,7 +3,7 @@ import type { LockSource } from './lock-channels.js';
 
 /** An event of one rate-limited key. */
 export interface RateLimitEvent extends LockSource {
-  /** For the storage of @nestjs/throttler: `throttler:<name>:` and its key. */
+  /** For the storage of @nestjs/throttler: `throttler:<application>:<name>:` and its key. */
   readonly key: string;
   /** The key template of the decorator, or `Class.method` if it has a function; `undefined` without a decorator. */
   readonly template: string | undefined;

@@ -81,8 +81,8 @@ export function addressOf({ ip = '' }: LimitedRequest): string {
   return isIPv6(address) ? `ip=${networkOf(address)}` : INVALID_ADDRESS;
 }
 
-/** IPv4 in IPv6: mapped (RFC 4291), or behind a translator (RFC 6052). */
-const EMBEDDING = /^(?:0:0:0:0:0:ffff|64:ff9b:0:0:0:0)$/;
+/** IPv4 in IPv6: mapped (RFC 4291), or behind a translator (RFC 2765, 6052, 8215). */
+const EMBEDDING = /^(?:0:0:0:0:0:ffff|0:0:0:0:ffff:0|64:ff9b:0:0:0:0|64:ff9b:1:[\da-f]+:0:0)$/;
 
 function networkOf(address: string): string {
   const groups = groupsOf(address);

@@ -51,8 +51,13 @@ export function handlerName(controller: Place, handler: Place): string {
   let known = PROPERTIES.get(controller);
   if (!known) PROPERTIES.set(controller, (known = new WeakMap()));
   let name = known.get(handler);
-  if (name === undefined) known.set(handler, (name = propertyOf(controller, handler) ?? handler.name));
+  if (name === undefined) known.set(handler, (name = propertyOf(controller, handler) ?? nameOf(handler)));
   return name;
+}
+
+/** Its own name, where an instance has its own function: one that is bound, for instance. */
+function nameOf({ name }: Place): string {
+  return name.replace(/^(?:bound )+/, '');
 }
 
 function propertyOf(controller: Place, handler: Place): string | undefined {

@@ -38,6 +38,7 @@ export class HandlerRun {
   private readonly calls = new Set<HandlerCall>();
   private end: End | undefined;
   private left: (() => void) | undefined;
+  private isOver = false;
 
   constructor(
     controller: { readonly prototype?: unknown },
@@ -84,10 +85,14 @@ export class HandlerRun {
   }
 
   /** Calls it, and watches the handler and the response meanwhile. */
-  around<T>(body: () => Promise<T>): Promise<T> {
+  async around<T>(body: () => Promise<T>): Promise<T> {
     this.watch();
     const run = () => running.run({ run: this, isHandler: false }, body);
-    return this.begin ? this.begin.around(run) : run();
+    try {
+      return await (this.begin ? this.begin.around(run) : run());
+    } finally {
+      this.isOver = true;
+    }
   }
 
   /**
@@ -132,7 +137,7 @@ export class HandlerRun {
   private watch(): void {
     const { response } = this;
     const raw = rawOf(response);
-    const isInside = () => running.getStore()?.run === this;
+    const isInside = () => !this.isOver && running.getStore()?.run === this;
     whenHeadIsSent(response, () => {
       const inside = running.getStore()?.isHandler ? 'handler' : 'below';
       this.sender ??= isInside() ? inside : 'other';

@@ -256,7 +256,7 @@ describe('what Redis keeps', () => {
       'rate:{key}:10/36000000/10',
       'rate:{key}:100/86400000/100',
       'rate:{key}:5/60000/5',
-      'rate:{throttler:default:key}:hits',
+      'rate:{throttler:nest-redis-lock:default:key}:hits',
     ]);
     const longest = [3_600_001, 1_728_001, 24_001, 30_000];
     for (const [index, key] of keys.toSorted().entries()) {
@@ -278,7 +278,7 @@ describe('what Redis keeps', () => {
   });
 
   it('a window or a block that lost its expiry ends nevertheless', async () => {
-    const key = 'rate:{throttler:default:key}:hits';
+    const key = 'rate:{throttler:nest-redis-lock:default:key}:hits';
     const count = (blockDuration: number) =>
       limiter.throttlerStorage().increment('key', 60_000, 2, blockDuration, 'default');
     await count(0);

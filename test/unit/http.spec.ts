@@ -1,9 +1,13 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { OutgoingMessage } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { clientOf } from '../../lib/http/client-key.js';
 import type { HttpResponse } from '../../lib/http/http-response.js';
 import { idempotencyKeyRules } from '../../lib/http/idempotency-key-options.js';
 import { headersOf, headersSince } from '../../lib/http/kept-response.js';
 import { hashKey } from '../../lib/keys/hash-key.js';
+import { defaultApplication } from '../../lib/lock/line/process-label.js';
 
 const of = (ip: string) => clientOf({ headers: {}, ip }, 'ip');
 
@@ -24,6 +28,9 @@ it.each([
   ['0:0:0:0:0:ffff:203.0.113.9', 'ip=203.0.113.9'],
   ['64:ff9b::cb00:7109', 'ip=203.0.113.9'],
   ['64:ff9b::203.0.113.9', 'ip=203.0.113.9'],
+  ['64:ff9b:1:fffe::203.0.113.9', 'ip=203.0.113.9'],
+  ['::ffff:0:203.0.113.9', 'ip=203.0.113.9'],
+  ['64:ff9b:2::203.0.113.9', 'ip=64:ff9b:2:0::/64'],
   ['unknown', 'ip=invalid'],
   ['010.0.0.1', 'ip=invalid'],
   ['%eth0', 'ip=invalid'],
@@ -137,5 +144,44 @@ describe('what is compared of a request by default', () => {
   it('needs no body of a request that has none', () => {
     const http2WithoutBody = { httpVersionMajor: 2, stream: { endAfterHeaders: true } };
     expect(digest('application/xml', {}, {})).toBe(digest('application/xml', http2WithoutBody, {}));
+  });
+});
+
+describe('the default name of the application', () => {
+  const [main, folder] = [process.argv[1] as string, process.cwd()];
+  let root: string;
+
+  beforeEach(() => {
+    root = mkdtempSync(join(tmpdir(), 'application-'));
+    for (const each of ['dist', 'other', 'node_modules/runner']) mkdirSync(join(root, each), { recursive: true });
+    process.chdir(join(root, 'other'));
+  });
+  afterEach(() => {
+    process.chdir(folder);
+    process.argv[1] = main;
+    rmSync(root, { recursive: true });
+  });
+
+  const named = (at: string, content: string) => writeFileSync(join(root, at, 'package.json'), content);
+
+  it('is that of the package.json next to the main file or above it', () => {
+    named('.', '{ "name": "shop" }');
+    named('dist', '{ "type": "module" }');
+    named('other', '{ "name": "other" }');
+    process.argv[1] = join(root, 'dist/main.js');
+    expect(defaultApplication()).toBe('shop');
+  });
+
+  it('is that of the working directory, where a package runs the application', () => {
+    named('node_modules/runner', '{ "name": "runner" }');
+    named('other', '{ "name": "other" }');
+    process.argv[1] = join(root, 'node_modules/runner/cli.js');
+    expect(defaultApplication()).toBe('other');
+  });
+
+  it.each(['{}', '{ "name": "" }', '{ "name": 7 }', 'no JSON'])('is none with %s', (content) => {
+    for (const each of ['.', 'other']) named(each, content);
+    process.argv[1] = join(root, 'dist/main.js');
+    expect(defaultApplication()).toBeUndefined();
   });
 });

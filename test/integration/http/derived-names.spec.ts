@@ -31,7 +31,7 @@ interface Named {
 }
 
 function tenantsOf(host: string | RegExp | string[]): Type {
-  @Controller({ path: 'tenants', host: host as string })
+  @Controller({ path: 'tenants', host })
   @UseInterceptors(once)
   class Tenants {
     @Post()
@@ -116,7 +116,7 @@ function post(url: string, headers: Record<string, string> = {}): Promise<string
   return new Promise((resolve, reject) => {
     const sent = httpRequest(url, { method: 'POST', headers: { 'idempotency-key': 'key-1', ...headers } });
     sent.on('error', reject);
-    sent.on('response', (response) => text(response).then(resolve, reject));
+    sent.on('response', (response) => void text(response).then(resolve, reject));
     sent.end();
   });
 }

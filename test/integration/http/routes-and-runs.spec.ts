@@ -1,8 +1,10 @@
 import 'reflect-metadata';
 import {
+  type ArgumentsHost,
   BadRequestException,
   Body,
   type CallHandler,
+  Catch,
   Controller,
   type ExecutionContext,
   Get,
@@ -14,18 +16,20 @@ import {
   RequestTimeoutException,
   Req,
   Res,
+  UseFilters,
   UseGuards,
   UseInterceptors,
   Version,
   VersioningType,
 } from '@nestjs/common';
-import { APP_GUARD, NestFactory } from '@nestjs/core';
+import { APP_GUARD, BaseExceptionFilter, NestFactory } from '@nestjs/core';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import {
   CacheHeadersInterceptor,
   Cached,
   idempotencyKey,
+  LockBackendError,
   LockTimeoutError,
   memory,
   RateLimitGuard,
@@ -97,6 +101,26 @@ async function pay(response: { status(code: number): unknown; header(name: strin
   response.status(202);
   response.header('Location', '/charges/1');
   return { charge: runs };
+}
+
+function fail(where: string, url: string): void {
+  if (url.endsWith(where)) throw new LockBackendError(['account'], `the store of the ${where} is away`);
+}
+
+function away(where: string) {
+  return {
+    canActivate(context: ExecutionContext): boolean {
+      fail(where, context.switchToHttp().getRequest<{ url: string }>().url);
+      return true;
+    },
+  };
+}
+
+@Catch()
+class Forwarding extends BaseExceptionFilter {
+  override catch(thrown: unknown, host: ArgumentsHost): void {
+    super.catch(thrown, host);
+  }
 }
 
 @Controller()
@@ -177,6 +201,17 @@ class Shop {
     },
   })
   busy(): void {}
+
+  @Get(['outage/guard', 'outage/middleware', 'outage/handler'])
+  @UseGuards(away('guard'))
+  outage(@Req() { url }: { url: string }): void {
+    fail('handler', url);
+  }
+
+  @Get('outage/filter')
+  @UseFilters(Forwarding)
+  @UseGuards(away('filter'))
+  filtered(): void {}
 }
 
 @Controller({ path: 'tenants', host: ':tenant.shop.test' })
@@ -227,6 +262,10 @@ describe.each(['express', 'fastify'])('on %s', (platform) => {
     };
     const adapter = platform === 'express' ? new ExpressAdapter() : new FastifyAdapter();
     app = await NestFactory.create(module, adapter as never, { logger: logger as LoggerService });
+    app.use((request: { url: string }, _response: unknown, next: () => void) => {
+      fail('middleware', request.url);
+      next();
+    });
     app.enableVersioning({ type: VersioningType.HEADER, header: 'X-Version' });
     if (platform === 'fastify') {
       const fastify = app.getHttpAdapter().getInstance() as { addContentTypeParser(...args: unknown[]): void };
@@ -338,5 +377,11 @@ describe.each(['express', 'fastify'])('on %s', (platform) => {
   it('says when to retry where a guard failed', async () => {
     const { status, headers } = await fetch(`${url}/busy`);
     expect([status, headers.get('retry-after')]).toEqual([423, '2']);
+  });
+
+  it.each(['handler', 'guard', 'middleware', 'filter'])('logs an outage in a %s once', async (where) => {
+    const { status } = await fetch(`${url}/outage/${where}`);
+    expect(status).toBe(503);
+    expect(logger.matching(new RegExp(`the store of the ${where} is away`))).toHaveLength(1);
   });
 });

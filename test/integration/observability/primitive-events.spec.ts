@@ -325,8 +325,8 @@ it('the events of rate limits tell how each call was decided, and by whom', asyn
     { name: 'allowed', event: { ...plain, key: 'local', cost: 1, decidedBy: 'process' } },
     { name: 'allowed', event: { ...plain, key: 'open', cost: 1, decidedBy: 'nobody' } },
     { name: 'failed', event: { ...plain, key: 'closed', error } },
-    { name: 'allowed', event: { ...plain, key: 'throttler:default:ip', cost: 1, decidedBy: 'nobody' } },
-    { name: 'failed', event: { ...plain, key: 'throttler:all:ip', error } },
+    { name: 'allowed', event: { ...plain, key: 'throttler:nest-redis-lock:default:ip', cost: 1, decidedBy: 'nobody' } },
+    { name: 'failed', event: { ...plain, key: 'throttler:nest-redis-lock:all:ip', error } },
   ]);
 });
 
