@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { promisify } from 'node:util';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
@@ -115,6 +116,36 @@ describe('a pool of the application', () => {
     if (typeof connection === 'object' && 'end' in connection) await connection.end();
     await proxy.stop();
   });
+
+  const openCallbackPool = () => createCallbackPool(server.url);
+  const POOLS = [
+    ['mysql2', openCallbackPool],
+    ['mysql2/promise', () => createPool(server.url)],
+  ] as const;
+  it.each(
+    POOLS.flatMap(([library, open]) =>
+      ([leaseTable, getLock] as const).map((make) => [make.name, library, make, open] as const),
+    ),
+  )(
+    '%s(pool) of %s gives its locks back once the application has ended the pool',
+    async (_kind, _library, make, open) => {
+      const pool = open();
+      const ours = await startLockApp({ backend: make(pool) });
+      const next = await startLockApp({ backend: make(server.url) });
+      const locks = [await ours.locks.acquire('pool ending'), await ours.locks.acquire('pool ended')];
+      const end = open === openCallbackPool ? promisify(pool.end.bind(pool))() : (pool as Pool).end();
+      await locks[0]?.release();
+      await end;
+      await locks[1]?.release();
+      for (const name of ['pool ending', 'pool ended']) {
+        const lock = await next.locks.acquire(name, { wait: 0 });
+        expect(await ours.locks.inspect(name)).toMatchObject({ owner: lock.owner });
+        await lock.release();
+      }
+      await ours.close();
+      await next.close();
+    },
+  );
 
   it('names an exhausted pool as the reason why there is no answer', async () => {
     const backend = leaseTable({ uri: server.url, connectionLimit: 1 });

@@ -25,7 +25,16 @@ function poolOf(options: pg.PoolConfig): pg.Pool {
   return pool;
 }
 
+const proxies: FaultProxy[] = [];
+
+async function startProxy(): Promise<FaultProxy> {
+  const proxy = await FaultProxy.start(server.port);
+  proxies.push(proxy);
+  return proxy;
+}
+
 afterEach(async () => {
+  for (const proxy of proxies.splice(0)) await proxy.stop();
   for (const pool of pools.splice(0)) if (!pool.ended) await pool.end();
 });
 beforeAll(async () => {
@@ -140,7 +149,7 @@ it.each([
   ['connections of its own', (url: string) => leaseTable(url)],
   ['a pool of the application', (url: string) => leaseTable(poolOf({ connectionString: url }))],
 ])('asks for all locks at once when %s broke, as in a failover that lost them', async (_which, make) => {
-  const proxy = await FaultProxy.start(server.port);
+  const proxy = await startProxy();
   const url = server.url.replace(/:\d+\//, `:${proxy.port}/`);
   const app = await startLockApp({ backend: make(url) });
   // The first looks are due after 5 s.
@@ -159,7 +168,54 @@ it.each([
   await kept.release();
   await db.query("DELETE FROM nest_redis_lock.locks WHERE owner = 'other:1'");
   await app.close();
-  await proxy.stop();
+});
+
+it.each([
+  ['leaseTable', leaseTable],
+  ['advisory', advisory],
+] as const)(
+  '%s(pool) gives its locks back once the application has ended the pool, and leaves nothing at it',
+  async (_kind, make) => {
+    const pool = poolOf({ connectionString: server.url });
+    const ours = await startLockApp({ backend: make(pool) });
+    const next = await startLockApp({ backend: make(server.url) });
+    const [ending, ended] = [await ours.locks.acquire('pool ending'), await ours.locks.acquire('pool ended')];
+    const client = await pool.connect();
+    const end = pool.end();
+    await ending.release();
+    expect(await next.locks.isLocked('pool ending')).toBe(false);
+    client.release();
+    await end;
+    await ended.release();
+    const lock = await next.locks.acquire('pool ended', { wait: 0 });
+    expect(await ours.locks.inspect('pool ended')).toMatchObject({ owner: lock.owner });
+    await lock.release();
+    await ours.close();
+    await next.close();
+    expect(pool.eventNames()).toEqual(['error']);
+  },
+);
+
+it.each([
+  ['leaseTable', leaseTable],
+  ['advisory', advisory],
+] as const)('%s(pool) gives back connections on which no answer arrives', async (_kind, make) => {
+  const proxy = await startProxy();
+  const pool = poolOf({
+    connectionString: server.url.replace(/:\d+\//, `:${proxy.port}/`),
+    max: 3,
+    idleTimeoutMillis: 0,
+  });
+  const app = await startLockApp({ backend: make(pool), commandTimeout: 500 });
+  const together = () => Promise.all(Array.from({ length: 3 }, () => pool.query('SELECT pg_sleep(0.1)')));
+  await together();
+  expect(pool.idleCount).toBe(3);
+  proxy.silence();
+  for (let call = 0; call < 3; call++)
+    await expect(app.locks.inspect('unanswered')).rejects.toThrow('no answer within');
+  await eventually(() => pool.waitingCount === 0 && pool.totalCount === pool.idleCount);
+  await together();
+  await app.close();
 });
 
 it('closes a connection whose statement takes too long, and goes on with others', async () => {
