@@ -91,6 +91,23 @@ export const FAULT_RULES: readonly Rule[] = [
     assert((await eventuallyLocked(stage, two)) > held.fencingToken);
   }),
 
+  ruleUnder(
+    ['loseData'],
+    'tells holders of a loss of data, and issues higher tokens after it, to new processes, too',
+    async (stage, faults) => {
+      const locks = await stage.locks();
+      const held = await locks.acquire(stage.name);
+      await faults.loseData();
+      await stage.until('the signal is aborted', () => held.signal.aborted);
+      let last = held.fencingToken;
+      for (const each of [await stage.locks(), locks, await stage.locks()]) {
+        const token = await eventuallyLocked(stage, each);
+        assert(token > last, `token ${token} after ${last}`);
+        last = token;
+      }
+    },
+  ),
+
   ruleUnder(['loseReplies'], 'frees what a lost reply had granted', async (stage, faults) => {
     const [one, two] = [await stage.locks(), await stage.locks()];
     await one.withLock(stage.name, async () => {});

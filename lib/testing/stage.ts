@@ -62,6 +62,8 @@ export interface StoreFaults {
   pause(): Promise<() => Promise<void>>;
   /** The store ends and starts again, with the data that it keeps by its own settings. */
   restart(): Promise<void>;
+  /** The store ends and starts again without any data. */
+  loseData(): Promise<void>;
   /** Every connection to the store is cut, once. */
   cut(): Promise<void>;
   /** Requests reach the store and no reply comes back, until the returned function is called. */

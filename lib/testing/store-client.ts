@@ -42,8 +42,14 @@ export class StoreClient {
     return `${this.process}:0${this.tickets}`;
   }
 
-  acquire(name: string | readonly string[], ticket: string, ttl = this.long): Promise<AcquireAnswer> {
-    return promiseOf(this.backend.acquire({ prefix: this.prefix, names: namesOf(name), ticket, ttl }));
+  acquire(
+    name: string | readonly string[],
+    ticket: string,
+    ttl = this.long,
+    leastToken?: number,
+  ): Promise<AcquireAnswer> {
+    const least = leastToken === undefined ? {} : { leastToken };
+    return promiseOf(this.backend.acquire({ prefix: this.prefix, names: namesOf(name), ticket, ttl, ...least }));
   }
 
   renew(name: string | readonly string[], ticket: string, ttl = this.long): Promise<RenewAnswer> {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { TokenRange } from '../contracts/lock-backend.js';
 import { granted } from './grant-rules.js';
-import { rule, type Rule } from './stage.js';
+import { rule, ruleUnder, type Rule } from './stage.js';
 
 const lastOf = ({ first, count }: TokenRange) => first + count - 1;
 
@@ -54,6 +54,46 @@ export const TOKEN_RULES: readonly Rule[] = [
     assert(next.status === 'granted');
     assert(next.tokens.first > lastOf(tokens), `token ${next.tokens.first} after ${lastOf(tokens)}`);
   }),
+
+  rule('grants no token below the requested least one', async (stage) => {
+    const client = await stage.client();
+    const [first, second] = [client.ticket(), client.ticket()];
+    const answer = await client.acquire(stage.name, first);
+    assert(answer.status === 'granted');
+    await client.release(stage.name, first);
+    const least = answer.tokens.first + 1_000_000_000;
+    const next = await client.acquire(stage.name, second, client.long, least);
+    assert(next.status === 'granted');
+    assert(next.tokens.first >= least, `token ${next.tokens.first} below ${least}`);
+    const tokens = await client.mint(stage.name, second);
+    assert(tokens && tokens.first > lastOf(next.tokens), `token ${tokens?.first} after ${lastOf(next.tokens)}`);
+  }),
+
+  ruleUnder(
+    ['loseData'],
+    'grants and mints no token below the requested least one, after a loss of data',
+    async (stage, faults) => {
+      const client = await stage.client();
+      let last = 0;
+      for (let turn = 0; turn < 20; turn++) {
+        const answer = await client.acquire(stage.name, client.ticket());
+        assert(answer.status === 'granted');
+        last = lastOf(answer.tokens);
+        await client.release(stage.name, `${client.process}:${turn + 1}`);
+      }
+      await faults.loseData();
+      const ticket = client.ticket();
+      let granted: TokenRange | undefined;
+      await stage.until('the name is granted again', async () => {
+        const answer = await client.acquire(stage.name, ticket, client.long, last + 1).catch(() => undefined);
+        if (answer?.status === 'granted') granted = answer.tokens;
+        return granted !== undefined;
+      });
+      assert(granted && granted.first > last, `token ${granted?.first} after ${last}`);
+      const tokens = await client.mint(stage.name, ticket, granted.first + 1_000_000);
+      assert(tokens && tokens.first >= granted.first + 1_000_000, `token ${tokens?.first} after ${granted.first}`);
+    },
+  ),
 
   rule('does not shorten the lease when it mints', async (stage) => {
     const client = await stage.client();

@@ -10,8 +10,8 @@ export interface EtcdServer extends AsyncDisposable {
 }
 
 export interface EtcdMember extends EtcdServer {
-  /** Starts the member again with its data after its process has ended. */
-  restart(): Promise<void>;
+  /** Starts the member again after its process has ended, with its data or without. */
+  restart(options?: { empty?: boolean }): Promise<void>;
 }
 
 const ETCD: NeededServer = {
@@ -79,7 +79,8 @@ async function startMember(program: string, { name, url, peer }: Place, more: st
     await current.stop();
     removeDirectory(directory);
   };
-  const restart = async () => {
+  const restart = async ({ empty = false } = {}) => {
+    if (empty) removeDirectory(settings['data-dir']);
     current = await startAgain(start);
   };
   return {

@@ -35,23 +35,17 @@ export class EtcdClient {
     const text = JSON.stringify(body);
     let resent = false;
     let uncertain = false;
-    let renewedToken = false;
     // One more than there are endpoints: a server may have closed a connection that was idle.
     for (let tries = 0; tries <= this.endpoints.length; tries++) {
       if (this.closed) throw new Error('The backend is closed');
       const endpoint = this.endpoint;
       resent = uncertain;
-      let token: string | undefined;
       try {
-        token = this.login && (await this.login.current(endpoint));
-        const answer = await endpoint.post<Answer>(path, text, token, this.limit);
+        const answer = await this.post<Answer>(endpoint, path, text);
         endpoint.failure = undefined;
         return { answer, resent };
       } catch (error) {
-        if (error instanceof EtcdRefusal && error.isOfToken && token !== undefined && !renewedToken) {
-          renewedToken = true;
-          this.login?.forget(token);
-        } else if (isOfEndpoint(error)) {
+        if (isOfEndpoint(error)) {
           if (error.isUncertain) {
             uncertain = true;
             for (const listener of this.doubtListeners) listener();
@@ -69,9 +63,14 @@ export class EtcdClient {
   /** Opens a stream at the endpoint that answers now. Returns what closes it. */
   async stream(path: string, body: object, listener: StreamListener): Promise<() => void> {
     const endpoint = this.endpoint;
-    const token = this.login && (await this.login.current(endpoint));
+    const token = await this.login?.current(endpoint);
     if (this.closed) throw new Error('The backend is closed');
-    return endpoint.stream(path, JSON.stringify(body), token, listener);
+    const onEnd = (why: Error) => {
+      // etcd refuses the watch of an old token as if the user had no right to it: the next one has a new token.
+      if (token !== undefined && !(why instanceof EtcdSilence)) this.login?.forget(token);
+      listener.onEnd(why);
+    };
+    return endpoint.stream(path, JSON.stringify(body), token, { ...listener, onEnd });
   }
 
   /** Asks the endpoints that failed whether they answer again. */
@@ -90,9 +89,8 @@ export class EtcdClient {
   }
 
   /** Asks one endpoint, and no other. */
-  async ask<Answer>(endpoint: EtcdEndpoint, path: string): Promise<Answer> {
-    const token = this.login && (await this.login.current(endpoint));
-    return endpoint.post<Answer>(path, '{}', token, this.limit);
+  ask<Answer>(endpoint: EtcdEndpoint, path: string): Promise<Answer> {
+    return this.post(endpoint, path, '{}');
   }
 
   /** Calls `listener` when a request got no answer: the cluster may carry it out later. */
@@ -110,6 +108,19 @@ export class EtcdClient {
   close(): void {
     this.closed = true;
     for (const endpoint of this.endpoints) endpoint.close();
+  }
+
+  /** With another token if etcd does not accept that of the user any more. */
+  private async post<Answer>(endpoint: EtcdEndpoint, path: string, text: string): Promise<Answer> {
+    for (let renewed = false; ; renewed = true) {
+      const token = await this.login?.current(endpoint);
+      try {
+        return await endpoint.post<Answer>(path, text, token, this.limit);
+      } catch (error) {
+        if (!(error instanceof EtcdRefusal && error.isOfToken) || token === undefined || renewed) throw error;
+        this.login?.forget(token);
+      }
+    }
   }
 
   private get endpoint(): EtcdEndpoint {

@@ -200,6 +200,8 @@ export class EtcdExchange implements Dispatcher.DispatchHandler {
 /** gRPC codes, as the JSON gateway reports them. */
 const CANCELLED = 1;
 const DEADLINE_EXCEEDED = 4;
+/** `INVALID_ARGUMENT`, and `UNKNOWN` for an error that has no code. */
+const OF_REQUEST = new Set([2, 3]);
 const UNAVAILABLE = 14;
 const UNAUTHENTICATED = 16;
 /** A server that is being stopped answers `CANCELLED`, too. */
@@ -229,10 +231,11 @@ export class EtcdRefusal extends Error {
   }
 
   /**
-   * Whether a new token of the same user would be accepted: etcd forgets tokens, and each change of a role ends all.
+   * Whether a new token of the same user may be accepted: etcd forgets tokens, and each change of a user or a role ends
+   * those that it has signed. Its versions have several words for that.
    */
   get isOfToken(): boolean {
-    return this.code === UNAUTHENTICATED || /invalid auth token|revision in header is old/.test(this.message);
+    return this.code === UNAUTHENTICATED || (OF_REQUEST.has(this.code) && /\bauth\b/.test(this.message));
   }
 }
 

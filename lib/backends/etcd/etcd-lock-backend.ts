@@ -81,7 +81,10 @@ class EtcdLockBackend implements LockBackend {
     this.keys = new EtcdKeys(root);
     this.transactions = new EtcdTransactions(this.client);
     this.offset = new TokenOffset(this.keys.offset, this.transactions);
-    this.sessions = new EtcdSessions(this.client, ttl, () => this.offset.startAfter(firstToken));
+    const keyOf = (lease: string) => this.keys.session(lease);
+    this.sessions = new EtcdSessions(this.client, this.transactions, keyOf, ttl, () =>
+      this.offset.startAfter(firstToken),
+    );
     this.names = new EtcdNames(this.keys, this.transactions, this.offset, this.sessions);
     this.releases = new EtcdReleases(this.names);
     this.sweep = new EtcdSweep(this.client, this.names, this.releases, ttl * 1_000);
@@ -202,6 +205,10 @@ class EtcdLockBackend implements LockBackend {
 
   onLost(listener: LossListener): () => void {
     return this.sessions.onLost(listener);
+  }
+
+  whenConnected(listener: () => void): () => void {
+    return this.sessions.whenInDoubt(listener);
   }
 
   start(request: StartRequest): Promise<void> {

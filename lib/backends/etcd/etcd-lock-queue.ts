@@ -8,12 +8,12 @@ import type {
   WaiterRequest,
   QueueMessage,
 } from '../../contracts/lock-backend.js';
-import { backoff } from '../../timing/clock.js';
 import type { EtcdClient } from './etcd-client.js';
 import { leaseIsGone } from './etcd-endpoint.js';
 import type { EtcdNames, NameState, Waiter } from './etcd-names.js';
 import type { EtcdSessions } from './etcd-session.js';
-import { get, put, type Outcome, type KeyValue, decode, encode, type Header } from './etcd-transactions.js';
+import { get, put, type Outcome, type KeyValue, decode } from './etcd-transactions.js';
+import { EtcdWatch } from './etcd-watch.js';
 import type { TokenOffset } from './token-offset.js';
 
 /** How many places at the head of a queue are near: their turn may come before their next heartbeat. */
@@ -24,7 +24,7 @@ type NotOwner = { readonly status: 'not-owner'; readonly resent: boolean };
 
 /** The queue of the etcd backend: one key for each waiter of a name, in the order of their revisions. */
 export class EtcdLockQueue implements LockQueue {
-  private readonly mailboxes = new Map<string, { readonly mailbox: EtcdMailbox; readonly opened: Promise<void> }>();
+  private readonly mailboxes = new Map<string, { readonly mailbox: EtcdWatch; readonly opened: Promise<void> }>();
 
   constructor(
     private readonly client: EtcdClient,
@@ -37,8 +37,8 @@ export class EtcdLockQueue implements LockQueue {
     const present = this.mailboxes.get(key);
     if (present) return present.opened;
     const { offset, sessions } = this.names;
-    const mailbox = new EtcdMailbox(this.client, key, {
-      onMail: (kv) => {
+    const mailbox = new EtcdWatch(this.client, key, {
+      onPut: (kv) => {
         for (const message of messagesIn(kv, offset, sessions)) {
           if (message.kind === 'grant') sessions.tickets.add(message.ticket);
           listener.onMessage(message);
@@ -222,97 +222,4 @@ function messagesIn(
     const tokens = offset.tokensOf(Number(revision), message.offset);
     return { kind, ticket, name, waiting, tokens, claim: sessions.remaining(lease) };
   });
-}
-
-interface WatchMessage {
-  readonly header?: Header;
-  readonly created?: boolean;
-  readonly canceled?: boolean;
-  readonly cancel_reason?: string;
-  /** Present when etcd no longer has the revision at which the watch was to begin. */
-  readonly compact_revision?: string;
-  readonly events?: readonly { readonly type?: string; readonly kv: KeyValue }[];
-}
-
-interface MailListener {
-  onMail(kv: KeyValue): void;
-  /** The watch had ended and is open again. */
-  onReconnect(): void;
-  /** Messages are lost. */
-  onGap(): void;
-}
-
-/**
- * The watch of the mailbox of one process. It begins again where it has ended, so that no message is lost, unless etcd
- * has compacted the revisions since.
- */
-class EtcdMailbox {
-  private next: number | undefined;
-  private closeStream: (() => void) | undefined;
-  private retry: NodeJS.Timeout | undefined;
-  private failures = 0;
-  private closed = false;
-
-  constructor(
-    private readonly client: EtcdClient,
-    private readonly key: string,
-    private readonly listener: MailListener,
-  ) {}
-
-  /** Resolves when messages from now on arrive. */
-  open(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const range = { key: encode(this.key), ...(this.next !== undefined && { start_revision: String(this.next) }) };
-      const onMessage = (message: unknown) => this.read(message as WatchMessage, resolve);
-      const onEnd = (why: Error) => {
-        reject(why);
-        this.openAgain();
-      };
-      const body = { create_request: range };
-      this.client.stream('/v3/watch', body, { onMessage, onEnd }).then((close) => {
-        if (this.closed) close();
-        else this.closeStream = close;
-      }, onEnd);
-    });
-  }
-
-  close(): void {
-    this.closed = true;
-    clearTimeout(this.retry);
-    this.closeStream?.();
-  }
-
-  private read(
-    { header, created, canceled, cancel_reason: why, events, ...rest }: WatchMessage,
-    opened: () => void,
-  ): void {
-    if (canceled) {
-      if (rest.compact_revision !== undefined) {
-        this.next = undefined;
-        this.listener.onGap();
-      }
-      throw new Error(why ?? 'etcd has cancelled the watch');
-    }
-    if (created) {
-      this.failures = 0;
-      if (header) this.next ??= Number(header.revision) + 1;
-      opened();
-    }
-    for (const { type, kv } of events ?? []) {
-      this.next = Number(kv.mod_revision) + 1;
-      if (type !== 'DELETE') this.listener.onMail(kv);
-    }
-  }
-
-  private openAgain(): void {
-    if (this.closed || this.retry) return;
-    this.retry = setTimeout(() => {
-      this.retry = undefined;
-      this.open().then(
-        () => this.listener.onReconnect(),
-        () => {},
-      );
-    }, backoff(this.failures)).unref();
-    this.failures += 1;
-  }
 }

@@ -241,6 +241,11 @@ export class EtcdKeys {
     return this.key('mail', prefix, process);
   }
 
+  /** Lives as long as the lease. */
+  session(lease: string): string {
+    return this.key('session', undefined, lease);
+  }
+
   label({ prefix }: Prefixed, process: string): string {
     return this.key('label', prefix, process);
   }

@@ -1,6 +1,8 @@
 import { backoff, currentInstant, elapsedSince, type Instant, onceRead } from '../../timing/clock.js';
 import type { LossListener } from '../sessions/session-locks.js';
 import type { EtcdClient } from './etcd-client.js';
+import { put, type EtcdTransactions } from './etcd-transactions.js';
+import { EtcdWatch } from './etcd-watch.js';
 
 /** The session of this process, opened at first use and again after its end, and the tickets that it carries. */
 export class EtcdSessions {
@@ -12,13 +14,18 @@ export class EtcdSessions {
   private opening: Promise<EtcdSession> | undefined;
   private closed = false;
   private readonly listeners = new Set<LossListener>();
+  private readonly doubtListeners = new Set<() => void>();
 
   constructor(
     private readonly client: EtcdClient,
+    private readonly transactions: EtcdTransactions,
+    private readonly keyOf: (lease: string) => string,
     private readonly seconds: number,
     /** Called before a session is used for the first time. */
     private readonly prepare: () => Promise<void>,
-  ) {}
+  ) {
+    transactions.whenLost(async () => this.doubt());
+  }
 
   /** The session that lives, if there is one. */
   get present(): EtcdSession | undefined {
@@ -66,6 +73,12 @@ export class EtcdSessions {
     return () => this.listeners.delete(listener);
   }
 
+  /** `listener` is called when etcd may have lost what it granted: after a new connection, and after a loss of data. */
+  whenInDoubt(listener: () => void): () => void {
+    this.doubtListeners.add(listener);
+    return () => this.doubtListeners.delete(listener);
+  }
+
   /** Gives everything back at once. */
   async close(): Promise<void> {
     this.closed = true;
@@ -78,9 +91,17 @@ export class EtcdSessions {
     this.session?.end(new Error('the lease of etcd could not be renewed in time'));
     await this.prepare();
     const session = await EtcdSession.open(this.client, this.seconds, (why) => this.lose(why));
-    if (!this.closed) return (this.session = session);
+    if (!this.closed) {
+      session.announce(this.transactions, this.keyOf(session.lease), () => this.doubt());
+      return (this.session = session);
+    }
     await session.revoke();
     throw new Error('The backend is closed');
+  }
+
+  private doubt(): void {
+    void this.present?.verify();
+    for (const listener of this.doubtListeners) listener();
   }
 
   private lose(why: Error): void {
@@ -106,6 +127,9 @@ class EtcdSession {
   private renewing: Promise<void> | undefined;
   private failures = 0;
   private ended = false;
+  private watch: EtcdWatch | undefined;
+  /** Puts the key of the session, until etcd has it. */
+  private declare: (() => Promise<unknown>) | undefined;
 
   private constructor(
     private readonly client: EtcdClient,
@@ -133,6 +157,34 @@ class EtcdSession {
     return this.remaining() === 0;
   }
 
+  /**
+   * Puts a key with the lease and watches it, so that the end of the lease is known at once. `connected` is called when
+   * the watch is open, the first time or again: the lease, or what was written with it, may have gone before.
+   */
+  announce(transactions: EtcdTransactions, key: string, connected: () => void): void {
+    this.watch = new EtcdWatch(this.client, key, {
+      onOpen: connected,
+      onDelete: () => {
+        if (this.ended) return;
+        this.end(new Error(`etcd has ended lease ${this.lease}: it was revoked, or its key was deleted`));
+        // Nobody renews what is left of it.
+        this.revoke().catch(() => {});
+      },
+    });
+    this.watch.open().catch(() => {});
+    this.declare = async () => {
+      await transactions.run({ compare: [], success: [put(key, '', this.lease)], failure: [] });
+      this.declare = undefined;
+    };
+    this.declare().catch(() => {});
+  }
+
+  /** Asks etcd whether the lease lives: no answer to an earlier request counts. */
+  async verify(): Promise<void> {
+    await this.renewing?.catch(() => {});
+    if (!this.ended) await this.renew().catch(() => {});
+  }
+
   /** Renews the lease, unless that was done just now. */
   async refresh(): Promise<void> {
     if (this.remaining() < FRESH * this.span) await this.renew();
@@ -153,6 +205,7 @@ class EtcdSession {
 
   private stop(): void {
     this.ended = true;
+    this.watch?.close();
     clearTimeout(this.timer);
   }
 
@@ -173,6 +226,7 @@ class EtcdSession {
     this.span = seconds * 1_000;
     this.base = sentAt;
     this.schedule(this.span / RENEWALS);
+    this.declare?.().catch(() => {});
   }
 
   private schedule(delay: number): void {

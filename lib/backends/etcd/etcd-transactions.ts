@@ -51,8 +51,19 @@ interface LockTxn {
   readonly txn: Txn;
 }
 
-/** The transactions of this process. Those for different locks in one turn of the event loop are sent together. */
+/**
+ * The transactions of this process. Those for different locks in one turn of the event loop are sent together.
+ *
+ * Their revisions only rise, unless etcd has lost its data: an answer of a lower revision than was known when its
+ * transaction was sent does not count. The listeners of `whenLost` make up for the loss; then the transaction is sent
+ * again.
+ */
 export class EtcdTransactions {
+  /** The newest revision that this process has seen, since etcd lost its data if it did. */
+  revision = 0;
+  private losses = 0;
+  private recovered: Promise<unknown> = Promise.resolve();
+  private readonly lossListeners: ((newest: number) => Promise<unknown>)[] = [];
   private readonly batch = new TurnBatch<LockTxn, Outcome>((requests, answered, failed) => {
     this.runAll(requests).then(answered, failed);
   }, MOST_AT_ONCE);
@@ -60,8 +71,29 @@ export class EtcdTransactions {
   constructor(private readonly client: EtcdClient) {}
 
   async run(txn: Txn): Promise<Outcome> {
+    const { losses, revision: known } = this;
     const { answer, resent } = await this.client.call<TxnAnswer & { header: Header }>('/v3/kv/txn', txn);
-    return new Outcome(answer, Number(answer.header.revision), resent);
+    const revision = Number(answer.header.revision);
+    if (losses === this.losses && revision >= known) {
+      this.revision = Math.max(this.revision, revision);
+      return new Outcome(answer, revision, resent);
+    }
+    if (losses === this.losses) this.lose(revision);
+    await this.recovered;
+    return (await this.run(txn)).asResent();
+  }
+
+  /** `listener` gets the newest revision of what is lost. Nothing of this process counts until it resolves. */
+  whenLost(listener: (newest: number) => Promise<unknown>): void {
+    this.lossListeners.push(listener);
+  }
+
+  private lose(revision: number): void {
+    const newest = this.revision;
+    this.losses += 1;
+    this.revision = revision;
+    this.recovered = Promise.all(this.lossListeners.map((listener) => listener(newest)));
+    this.recovered.catch(() => {});
   }
 
   read(operations: readonly Operation[]): Promise<Outcome> {

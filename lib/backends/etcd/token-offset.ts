@@ -13,6 +13,8 @@ import {
 
 /** How many tokens belong to one revision of etcd. */
 const TOKENS = 1_024;
+/** No number that is made from a clock is above this. */
+const LATEST = 2 ** 52;
 /** How often a request is sent at most that other processes hinder. */
 const MOST_TRIES = 100;
 
@@ -24,7 +26,6 @@ export class TokenOffset {
   private offset = 0;
   /** The revision at which it was written; 0 while it never was. */
   private writtenAt = '0';
-  private newest = 0;
   /** Whether etcd may have lost the number: its key was deleted, or etcd was restored from a backup. */
   private lost = false;
   private restoring: Promise<void> | undefined;
@@ -32,7 +33,9 @@ export class TokenOffset {
   constructor(
     private readonly key: string,
     private readonly transactions: EtcdTransactions,
-  ) {}
+  ) {
+    transactions.whenLost((newest) => this.outlive(newest));
+  }
 
   /** Holds while the number that we know is the present one. */
   guard(): Compare {
@@ -60,7 +63,6 @@ export class TokenOffset {
 
   /** The tokens of a revision at which we have written. `offset` is the number then, where we may not know it. */
   tokensOf(revision: number, offset = this.offset): TokenRange {
-    this.newest = Math.max(this.newest, revision);
     return { first: offset + revision * TOKENS, count: TOKENS };
   }
 
@@ -76,13 +78,16 @@ export class TokenOffset {
 
   /** Makes every later token at least `least`. */
   async raiseTo(least: number): Promise<void> {
-    for (let tries = 0; this.leastAfter(this.newest) < least; tries += 1) {
+    for (let tries = 0; this.lacking(least) > 0; tries += 1) {
       if (tries > 0) await this.tryAgain(tries);
-      this.learn(await this.write(this.offset + least - this.leastAfter(this.newest)));
+      this.learn(await this.write(this.offset + this.lacking(least)));
     }
   }
 
-  /** Makes every later token greater than `token`: a cluster may have a revision of 1. */
+  /**
+   * Makes every later token greater than `token`: a cluster may have a revision of 1. And greater than the present time
+   * in microseconds: so the tokens of a process that begins after a loss of data are above all earlier ones, too.
+   */
   async startAfter(token: number): Promise<void> {
     this.learn((await this.transactions.read([this.read()])).first(0));
     await this.restore();
@@ -90,6 +95,7 @@ export class TokenOffset {
       if (tries > 0) await this.tryAgain(tries);
       this.learn(await this.write(token));
     }
+    await this.raiseTo(Math.min(Date.now() * 1_000, LATEST));
   }
 
   /**
@@ -100,6 +106,17 @@ export class TokenOffset {
   async tryAgain(tries: number): Promise<void> {
     if (tries >= MOST_TRIES) throw new Error(`gave up after ${MOST_TRIES} tries, between which its keys changed`);
     await this.restore();
+  }
+
+  /** etcd has lost all after an earlier revision: makes every later token greater than those of `newest` and before. */
+  private async outlive(newest: number): Promise<void> {
+    this.offset = this.leastAfter(newest);
+    this.lost = true;
+    for (let tries = 0; this.lost; tries += 1) await this.tryAgain(tries);
+  }
+
+  private lacking(least: number): number {
+    return least - this.leastAfter(this.transactions.revision);
   }
 
   private async writeAgain(): Promise<void> {

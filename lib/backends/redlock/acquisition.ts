@@ -221,7 +221,7 @@ export class PendingGrant implements ScriptCall {
     if (answer.status === 'busy') return this.answer.settle(answer);
     const { raise, waiting } = answer;
     if (raise === 0) return this.granted(waiting, { first: this.first, count: GRANT_TOKENS });
-    this.reserve(this.request, raise).then(
+    this.reserve(this.request, Math.max(raise, this.request.leastToken ?? 0)).then(
       (tokens) => {
         if (tokens) this.granted(waiting, tokens);
         else this.undo(new Error('the names were lost while fencing tokens were reserved'));

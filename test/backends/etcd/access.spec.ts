@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { generateKeyPairSync } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
@@ -17,6 +18,19 @@ import {
   startEtcdServer,
 } from '../../support/servers/etcd-server.js';
 import { removeDirectory, temporaryDirectory } from '../../support/servers/temporary-directory.js';
+
+/** How etcd signs the tokens of its users, with keys in the directory. */
+function signedTokens(directory: string): string {
+  const [publicKey, privateKey] = [join(directory, 'public'), join(directory, 'private')];
+  const pair = generateKeyPairSync('rsa', {
+    modulusLength: 2048,
+    publicKeyEncoding: { type: 'spki', format: 'pem' },
+    privateKeyEncoding: { type: 'pkcs1', format: 'pem' },
+  });
+  writeFileSync(publicKey, pair.publicKey);
+  writeFileSync(privateKey, pair.privateKey);
+  return `jwt,pub-key=${publicKey},priv-key=${privateKey},sign-method=RS256,ttl=60s`;
+}
 
 describe('a server', () => {
   const start = (options: Parameters<typeof etcd>[0]) =>
@@ -66,12 +80,17 @@ describe('a server', () => {
     });
   });
 
-  describe('a cluster that asks for a user', () => {
+  describe.each([
+    ['remembers', []],
+    ['has signed', ['--auth-token']],
+  ])('a cluster that asks for a user, by tokens that it %s', (_kind, signed) => {
     const password = 'a pass/word';
+    const directory = temporaryDirectory();
     let member: EtcdMember;
     beforeAll(async () => {
+      const token = signed.map((option) => `${option}=${signedTokens(directory)}`);
       // Its default makes a login so slow that a busy machine does not answer in time.
-      [member] = (await startEtcdCluster(1, { args: ['--bcrypt-cost=4'] })) as [EtcdMember];
+      [member] = (await startEtcdCluster(1, { args: ['--bcrypt-cost=4', ...token] })) as [EtcdMember];
       const ask = (path: string, body: object) => askEtcd(member.url, `/v3/auth${path}`, body);
       for (const name of ['root', 'shop', 'stranger']) await ask('/user/add', { name, password });
       for (const name of ['root', 'locks']) await ask('/role/add', { name });
@@ -81,7 +100,30 @@ describe('a server', () => {
       await ask('/user/grant', { user: 'shop', role: 'locks' });
       await ask('/enable', {});
     });
-    afterAll(() => member.stop());
+    afterAll(async () => {
+      await member.stop();
+      removeDirectory(directory);
+    });
+
+    it('goes on with a new token after each change of a role: a lock that is held, calls, and those who wait', async () => {
+      await using app = await start({ endpoints: member.url, username: 'shop', password, ttl: 3_000 });
+      await using other = await start({ endpoints: member.url, username: 'shop', password, ttl: 3_000 });
+      const held = await app.locks.acquire('held meanwhile', { ttl: 3_000 });
+      const { token } = await askEtcd<{ token: string }>(member.url, '/v3/auth/authenticate', {
+        name: 'root',
+        password,
+      });
+      await askEtcd(member.url, '/v3/auth/role/add', { name: 'reports' }, token);
+      const until = performance.now() + held.remaining();
+      const waiting = other.locks.acquire('held meanwhile', { wait: 60_000 });
+      await eventually(async () => (await app.locks.inspect('held meanwhile'))?.waiting === 1);
+      await app.locks.withLock('after the change', { wait: 20_000 }, async () => {});
+      // It was renewed after the change.
+      await eventually(() => performance.now() > until);
+      held.assertHeld();
+      await held.release();
+      await (await waiting).release();
+    });
 
     it('lets a user lock that has rights below the root only, also after its token was forgotten', async () => {
       await using app = await start({ endpoints: member.url, username: 'shop', password });

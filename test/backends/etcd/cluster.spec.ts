@@ -4,6 +4,7 @@ import pg from 'pg';
 import { Child } from '../../support/child.js';
 import { askEtcd, keysOf } from '../../support/etcd-requests.js';
 import { eventually } from '../../support/eventually.js';
+import { FaultProxy } from '../../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { type EtcdMember, startEtcdCluster } from '../../support/servers/etcd-server.js';
 import { type PostgresServer, startPostgresServer } from '../../support/servers/postgres-server.js';
@@ -241,4 +242,112 @@ describe('a holder', () => {
     await all.release();
     expect((await keysOf(member.url)).filter(({ key }) => key.includes('several'))).toEqual([]);
   });
+});
+
+describe('a loss of data', () => {
+  let member: EtcdMember;
+  beforeEach(async () => {
+    [member] = (await startEtcdCluster(1)) as [EtcdMember];
+  });
+  afterEach(() => member.stop());
+
+  const start = (firstToken = 0) =>
+    startLockApp({ backend: etcd({ endpoints: member.url, ttl: 2_000, firstToken }), cache: false });
+  const tokenOf = ({ locks }: LockApp) =>
+    eventually(() => locks.withLock('fenced', async ({ fencingToken }) => fencingToken).catch(() => undefined));
+  async function lose(): Promise<void> {
+    await member.process.stop();
+    await member.restart({ empty: true });
+  }
+
+  it.each([
+    ['of the time', 0],
+    // The clock says nothing of these.
+    ['far above the time', 3_000_000_000_000_000],
+  ])('lets no token of a process fall, with tokens %s', async (_, firstToken) => {
+    const backend = etcd({ endpoints: member.url, ttl: 2_000, firstToken });
+    const request = { names: ['fenced'], ttl: 2_000 };
+    try {
+      let [last, tickets] = [0, 0];
+      for (let turn = 0; turn < 40; turn += 1) {
+        if (turn === 20 || turn === 30) await lose();
+        const { ticket, tokens } = await eventually(async () => {
+          tickets += 1;
+          const asked = { ...request, ticket: `process:${tickets}` };
+          const answer = await Promise.resolve(backend.acquire(asked)).catch(() => undefined);
+          return answer?.status === 'granted' ? { ...asked, ...answer } : undefined;
+        });
+        expect(tokens.first).toBeGreaterThan(last);
+        last = tokens.first + tokens.count - 1;
+        await backend.release({ ...request, ticket });
+      }
+    } finally {
+      await backend.close();
+    }
+  });
+
+  it('gives processes that begin after it higher tokens, and after the restore of an older state', async () => {
+    let last = 0;
+    for (let round = 0; round < 2; round += 1) {
+      const app = await start();
+      for (let turn = 0; turn < 10; turn += 1) last = await tokenOf(app);
+      await app.close();
+      await lose();
+      if (round > 0) {
+        // The number stands where it was some time ago.
+        const [key, value] = [btoa('nest-redis-lock/first-token'), btoa('1000000')];
+        await askEtcd(member.url, '/v3/kv/put', { key, value });
+      }
+      await using next = await start();
+      expect(await tokenOf(next)).toBeGreaterThan(last);
+    }
+  });
+});
+
+it.each(['its lease was revoked', 'the key of its session was deleted', 'etcd lost its data'])(
+  'tells a holder at once, without waiting for a renewal, that %s',
+  async (cause) => {
+    const [member] = (await startEtcdCluster(1)) as [EtcdMember];
+    const start = () => startLockApp({ backend: etcd({ endpoints: member.url, ttl: '5m' }), cache: false });
+    const [one, two] = [await start(), await start()];
+    try {
+      const held = await one.locks.acquire('told', { ttl: '5m' });
+      const session = await eventually(async () =>
+        (await keysOf(member.url)).find(({ key }) => key.startsWith('nest-redis-lock/session/')),
+      );
+      if (cause === 'etcd lost its data') {
+        await member.process.stop();
+        await member.restart({ empty: true });
+      } else if (cause === 'its lease was revoked') {
+        await askEtcd(member.url, '/v3/lease/revoke', { ID: session.lease });
+      } else await askEtcd(member.url, '/v3/kv/deleterange', { key: btoa(session.key) });
+      // The next renewal comes 10 seconds after the last one.
+      await eventually(() => held.signal.aborted, { within: 4_000 });
+      const next = await two.locks.acquire('told', { wait: 60_000 });
+      expect(next.fencingToken).toBeGreaterThan(held.fencingToken);
+      await next.release();
+    } finally {
+      await Promise.all([one.close(), two.close()]);
+      await member.stop();
+    }
+  },
+);
+
+it('tells a holder of a grant that a restored etcd does not know, though its lease lives', async () => {
+  const [member] = (await startEtcdCluster(1)) as [EtcdMember];
+  const proxy = await FaultProxy.start(Number(new URL(member.url).port));
+  const backend = etcd({ endpoints: `http://127.0.0.1:${proxy.port}`, ttl: '5m' });
+  const app = await startLockApp({ backend, cache: false });
+  try {
+    const held = await app.locks.acquire('not in the backup', { ttl: '5m' });
+    proxy.refuse();
+    const key = btoa('nest-redis-lock/lock//not in the backup/owner');
+    await askEtcd(member.url, '/v3/kv/deleterange', { key });
+    proxy.accept();
+    await eventually(() => held.signal.aborted, { within: 4_000 });
+  } finally {
+    await app.close();
+    await proxy.stop();
+    await member.stop();
+  }
 });

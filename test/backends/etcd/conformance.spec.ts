@@ -6,7 +6,7 @@ import { startEtcdCluster } from '../../support/servers/etcd-server.js';
 
 /** An etcd of one member behind a proxy. */
 const etcdWorld: WorldKind = {
-  faults: ['pause', 'restart', 'cut', 'loseReplies', 'killSession'],
+  faults: ['pause', 'restart', 'loseData', 'cut', 'loseReplies', 'killSession'],
   start: async () => {
     const [server] = await startEtcdCluster(1);
     if (!server) throw new Error('the cluster has no member');
@@ -21,6 +21,10 @@ const etcdWorld: WorldKind = {
         restart: async () => {
           await server.process.stop();
           await server.restart();
+        },
+        loseData: async () => {
+          await server.process.stop();
+          await server.restart({ empty: true });
         },
         cut: async () => proxy.reset(),
         loseReplies: async () => {
