@@ -1,6 +1,6 @@
 import { createClient, createCluster } from '@redis/client';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import { CacheService, type RedisConnection } from 'nest-redis-lock';
+import { CacheService, type RedisConnection, SemaphoreService } from 'nest-redis-lock';
 import { redlock } from 'nest-redis-lock/redlock';
 import * as version5 from 'redis-client-5';
 import { eventually } from '../../../support/eventually.js';
@@ -212,4 +212,83 @@ it('the start says which clients keep a silent connection', async () => {
     ends.push(() => other.close());
     expect(other.logger.matching(/falls silent is kept.*socketTimeout: 5000/)).toHaveLength(lines);
   }
+});
+
+describe('after the password has changed, messages', () => {
+  const rotated: [string, (address: Address) => { connection: RedisConnection; rotate: () => unknown }][] = [
+    [
+      'of an ioredis client',
+      (address) => {
+        const client = ioredis({ ...address, password: 'old' });
+        return {
+          connection: client,
+          rotate: async () => {
+            client.options.password = 'new';
+            await client.auth('new');
+          },
+        };
+      },
+    ],
+    [
+      'of an ioredis Cluster, by its options',
+      (address) => {
+        const redisOptions = { password: 'old' };
+        const cluster = ended(new Cluster([{ ...address }], { redisOptions }), (made) => made.disconnect());
+        return {
+          connection: cluster,
+          rotate: () => Object.assign(cluster.options.redisOptions ?? {}, { password: 'new' }),
+        };
+      },
+    ],
+    [
+      'of an ioredis Cluster, by its nodes',
+      (address) => {
+        const redisOptions = { password: 'old' };
+        const cluster = ended(new Cluster([{ ...address }], { redisOptions }), (made) => made.disconnect());
+        return {
+          connection: cluster,
+          rotate: () => cluster.nodes().forEach((each) => Object.assign(each.options, { password: 'new' })),
+        };
+      },
+    ],
+  ];
+
+  it.each(rotated)(
+    '%s arrive again: of locks, semaphores, the cache and tracking',
+    async (what, make) => {
+      const cluster = what.includes('Cluster');
+      const target = cluster ? node : server;
+      const admin = ended(new Redis(target.url), (client) => client.disconnect());
+      if (cluster) await admin.config('SET', 'cluster-announce-port', target.port);
+      await admin.config('SET', 'requirepass', 'old');
+      await admin.auth('old');
+      ends.push(() => admin.config('SET', 'requirepass', ''));
+      const { connection, rotate } = make({ host: '127.0.0.1', port: target.port });
+      const bus = cluster ? 'pubsub' : 'tracking';
+      const app = await startLockApp({
+        redis: connection,
+        cache: { l1: { max: 10, ttl: 10_000, bus } },
+        failFast: true,
+      });
+      ends.push(() => app.close());
+      const held = await app.locks.acquire('name');
+      const waiting = app.locks.acquire('name', { wait: 10_000, order: 'fifo' });
+      const semaphores = app.app.get(SemaphoreService);
+      const permit = await semaphores.acquire('permits', { permits: 1 });
+      const queued = semaphores.acquire('permits', { permits: 1, wait: 10_000 });
+      const channels = async () => ((await admin.pubsub('CHANNELS')) as string[]).length;
+      await eventually(async () => (await channels()) >= 4);
+      const before = await channels();
+      await admin.config('SET', 'requirepass', 'new');
+      await rotate();
+      await admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+      await eventually(async () => (await channels()) < before);
+      await eventually(async () => (await channels()) === before, { within: 15_000 });
+      await held.release();
+      await permit.release();
+      await (await waiting).release();
+      await (await queued).release();
+    },
+    40_000,
+  );
 });
