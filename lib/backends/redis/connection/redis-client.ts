@@ -96,7 +96,7 @@ interface RedisCommands extends EventEmitter {
   evalsha(sha1: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
   eval(lua: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
   /** Resolves to bytes where the command alone would resolve to text. */
-  callBuffer(command: string, args: (string | number | Buffer)[]): Promise<unknown>;
+  callBuffer(command: string, ...args: (string | number | Buffer)[]): Promise<unknown>;
   ping(): Promise<string>;
   info(section: string): Promise<string>;
   get(key: string): Promise<string | null>;

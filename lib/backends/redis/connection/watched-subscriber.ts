@@ -235,6 +235,7 @@ const SUBSCRIBER = {
   sentinelRetryStrategy: () => null,
   enableReadyCheck: true,
   enableOfflineQueue: true,
+  enableAutoPipelining: false,
   // `WatchedSubscriber` subscribes on each new connection; ioredis would leave a rejection unhandled when it is closed.
   autoResubscribe: false,
   // A subscriber sends no command that would make a lazy client connect.
