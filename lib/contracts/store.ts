@@ -42,6 +42,16 @@ export class BackendRefusal extends Error {
   readonly [REFUSAL] = true;
 }
 
+/** Whether a store goes on refusing until somebody mends the cause, as for a command that it does not have. */
+export function isLasting(error: unknown): boolean {
+  let each = error;
+  for (let depth = 0; depth < 5 && each instanceof Error; depth++) {
+    if (REFUSAL in each || (each as { lasts?: unknown }).lasts === true) return true;
+    each = each.cause;
+  }
+  return false;
+}
+
 /** The refusal that `error` is, or that caused it. */
 export function refusalIn(error: unknown): BackendRefusal | undefined {
   let each = error;

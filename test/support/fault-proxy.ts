@@ -32,6 +32,7 @@ export class FaultProxy {
   private heldDirection: Direction | undefined;
   private trap: Trap | undefined;
   private refusing = false;
+  private nextIsSilent = false;
   private alter: ((reply: Buffer) => Buffer) | undefined;
 
   private constructor(
@@ -100,6 +101,11 @@ export class FaultProxy {
     for (const link of this.links) link.silent = true;
   }
 
+  /** Nothing passes through the next connection, from its beginning on. */
+  silenceNext(): void {
+    this.nextIsSilent = true;
+  }
+
   /** Passes each chunk of a reply through `alter` from now on. */
   alterReplies(alter: (reply: Buffer) => Buffer): void {
     this.alter = alter;
@@ -133,7 +139,8 @@ export class FaultProxy {
       return;
     }
     const server = connect({ host: '127.0.0.1', port: this.target, noDelay: true });
-    const link: Link = { client, server, doomed: undefined, silent: false };
+    const link: Link = { client, server, doomed: undefined, silent: this.nextIsSilent };
+    this.nextIsSilent = false;
     this.links.add(link);
     const end = () => {
       this.links.delete(link);

@@ -207,7 +207,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   async start(request: StartRequest): Promise<void> {
     this.link.start(request);
     this.replicas?.allow(request.commandTimeout);
-    const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix);
+    const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix, this.replicas !== undefined);
     const check = checkServers(this.scripts, rights, request.report);
     await this.versions.noteAfter(check, versionsKey(request), 'locks');
   }

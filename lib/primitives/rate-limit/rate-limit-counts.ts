@@ -1,7 +1,7 @@
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitive-stores.js';
-import type { Pending } from '../../contracts/store.js';
+import { isLasting, type Pending } from '../../contracts/store.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
@@ -105,7 +105,8 @@ export class RateLimitCounts {
   ): void {
     if (this.runtime.isStopped) return failed(this.calls.failure(operation, key, 'the application has ended'));
     const without = (why: PrimitiveBackendError) => {
-      if (onFailure === 'closed') failed(why);
+      // What lasts is no outage: each process would decide by itself for ever.
+      if (onFailure === 'closed' || isLasting(why)) failed(why);
       else this.without(onFailure, why, ask, answered).catch(failed);
     };
     this.calls.ask(

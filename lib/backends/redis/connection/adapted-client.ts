@@ -14,6 +14,7 @@ import {
 import { allowListeners } from './own-client.js';
 import { ReadyQueue } from './ready-queue.js';
 import type { NodeOptions, RedisNode, RedisStream, RedisSubscriber, SubscriberOptions } from './redis-client.js';
+import type { Traffic } from './silence-guard.js';
 
 /**
  * A client of node-redis in the form of ioredis: its commands, its events and its states. Commands that a lost
@@ -100,17 +101,29 @@ export class AdaptedNode extends AdaptedClient implements RedisNode {
   readonly isCluster = false;
   protected readonly patience = undefined;
   private unsent = withoutLimit();
+  /** A copy of the client, used while the connection of the client is silent: nobody else can end that one. */
+  private standIn: StandIn | undefined;
+  /** Grows with each answer, and with each failed attempt to connect. */
+  private received = 0;
+  /** What rejects the commands without an answer. */
+  private readonly unansweredHere = new Set<(why: Error) => void>();
 
   constructor(private readonly client: NodeRedisClient) {
     super(client);
-    this.hear('ready', () => this.emit('ready'));
+    this.hear('ready', () => {
+      if (this.standIn) this.replaceBy(undefined, new Error('The client has a connection again'));
+      this.emit('ready');
+    });
     this.hear('error', (error: Error) => {
+      this.received += 1;
       this.report(error);
+      if (this.standIn) return;
       if (!client.isReady) this.lost();
       if (!client.isOpen) this.emit('end');
     });
     this.hear('end', () => {
-      this.lost();
+      if (this.standIn) this.replaceBy(undefined, new Error('The client was closed'));
+      else this.lost();
       this.emit('end');
     });
   }
@@ -120,15 +133,30 @@ export class AdaptedNode extends AdaptedClient implements RedisNode {
   }
 
   get stream(): RedisStream {
-    return streamOf(this.client);
+    return this.standIn?.stream ?? streamOf(this.client);
+  }
+
+  get traffic(): Traffic {
+    const { stream, received } = this;
+    const waits = this.isReady ? this.unansweredHere.size > 0 : this.client.isOpen;
+    return { stream, received, waits, replace: (why) => this.fellSilent(why) };
   }
 
   duplicate(options: SubscriberOptions): AdaptedSubscriber {
     return new AdaptedSubscriber(async () => messageConnection(this.client, options.protocol));
   }
 
+  override disconnect(): void {
+    super.disconnect();
+    if (this.standIn) this.replaceBy(undefined, new Error('The client is used no more'));
+  }
+
   protected get isReady(): boolean {
-    return this.client.isReady;
+    return this.present.isReady;
+  }
+
+  private get present(): NodeRedisClient {
+    return this.standIn?.client ?? this.client;
   }
 
   protected get resends(): boolean {
@@ -136,7 +164,49 @@ export class AdaptedNode extends AdaptedClient implements RedisNode {
   }
 
   protected deliver(_key: string | undefined, args: readonly CommandArgument[], send: SendOptions): Promise<unknown> {
-    return this.client.sendCommand(args, { ...send, abortSignal: this.unsent.signal });
+    return new Promise((resolve, reject) => {
+      const over = () => {
+        this.received += 1;
+        this.unansweredHere.delete(reject);
+      };
+      this.unansweredHere.add(reject);
+      this.present.sendCommand(args, { ...send, abortSignal: this.unsent.signal }).then(
+        (reply) => {
+          over();
+          resolve(reply);
+        },
+        (error: unknown) => {
+          over();
+          reject(error);
+        },
+      );
+    });
+  }
+
+  /** node-redis keeps its socket to itself: a copy of the client serves until the client has another connection. */
+  private fellSilent(why: Error): void {
+    if (!this.client.isOpen) return;
+    const client = this.client.duplicate({});
+    client.on('error', (error: Error) => {
+      if (this.standIn?.client !== client) return;
+      this.received += 1;
+      this.report(error);
+      if (!client.isReady) this.lost();
+    });
+    client.on('ready', () => {
+      if (this.standIn?.client === client) this.emit('ready');
+    });
+    this.replaceBy({ client, stream: { destroy: () => {} } }, why);
+    client.connect().catch(() => {});
+  }
+
+  private replaceBy(standIn: StandIn | undefined, why: Error): void {
+    const before = this.standIn;
+    this.standIn = standIn;
+    for (const reject of this.unansweredHere) reject(why);
+    this.unansweredHere.clear();
+    this.lost();
+    if (before?.client.isOpen) before.client.destroy();
   }
 
   private lost(): void {
@@ -146,6 +216,12 @@ export class AdaptedNode extends AdaptedClient implements RedisNode {
     this.unsent = withoutLimit();
     this.emit('close');
   }
+}
+
+interface StandIn {
+  readonly client: NodeRedisClient;
+  /** Stands for its connection. */
+  readonly stream: RedisStream;
 }
 
 /** Takes a listener from each command that waits to be sent. */

@@ -21,7 +21,7 @@ export abstract class AdaptedCommands extends EventEmitter {
     return this.script('EVAL', lua, keys, rest, false);
   }
 
-  callBuffer(command: string, [script, keys, ...rest]: ScriptArgument[]): Promise<unknown> {
+  callBuffer(command: string, ...[script, keys, ...rest]: ScriptArgument[]): Promise<unknown> {
     return this.script(command, String(script), Number(keys), rest, true);
   }
 

@@ -79,6 +79,11 @@ class AdaptedCluster extends AdaptedClient implements RedisCluster {
     return (options?.rootNodes ?? []).map(({ url, socket }) => url ?? { host: 'localhost', port: 6379, ...socket });
   }
 
+  get keepsSilent(): boolean {
+    const options = Reflect.get(this.cluster, '_options') as { defaults?: { socket?: { socketTimeout?: number } } };
+    return !options?.defaults?.socket?.socketTimeout;
+  }
+
   get slots(): string[][] {
     return Array.from(this.cluster.slots, (shard) => (shard ? [shard.master.address] : []));
   }

@@ -9,13 +9,20 @@ export class RedisFailure extends Error {
   override readonly name = 'RedisFailure';
   /** The code of the cause, such as `ECONNREFUSED`. */
   readonly code?: string;
+  /** Whether Redis goes on refusing until somebody mends it: no outage. */
+  readonly lasts: boolean;
 
   constructor(message: string, cause?: Error) {
     super(message, cause && { cause });
     const code = cause && codeOf(cause);
     if (code !== undefined) this.code = code;
+    this.lasts = cause !== undefined && LASTS.test(cause.message);
   }
 }
+
+/** What Redis, and a script of Redis, answers to a command that is renamed or disabled; a proxy answers much the same. */
+const UNKNOWN_COMMAND = /(unknown|unsupported)( redis)? command/i;
+const LASTS = new RegExp(`^(NOPERM|WRONGTYPE|CROSSSLOT) |${UNKNOWN_COMMAND.source}`, 'i');
 
 /** The `error` listeners of `ConnectionState`. ioredis prints an error only when there is no listener. */
 const ours = new WeakSet<object>();
@@ -178,6 +185,7 @@ export function remedyClause(error: Error): string {
 /** What an operator can do about an error. The first pattern that matches its code or message applies. */
 const REMEDIES: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/DB index is out of range/, 'the server has fewer databases: correct "db", or the number at the end of the URL'],
+  [UNKNOWN_COMMAND, 'the command is renamed or disabled there: enable it, or give a Redis that has it'],
   [/ECONNREFUSED/, 'nothing listens there: start Redis, or correct host and port'],
   [/ENOTFOUND|EAI_AGAIN/, 'the host name cannot be resolved: correct it'],
   [/ENOENT/, 'the socket does not exist: start Redis, or correct the path'],

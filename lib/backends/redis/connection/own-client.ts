@@ -1,16 +1,16 @@
 import type { Redis, RedisOptions } from 'ioredis';
-import { backoff, onceRead } from '../../../timing/clock.js';
+import { backoff } from '../../../timing/clock.js';
 import type { EventEmitter } from 'node:events';
 import { isIP } from 'node:net';
 import { ioredis, type ConnectionOption } from './ioredis.js';
 import type { RedisCluster } from './redis-client.js';
-import type { ScriptRunner } from './script-runner.js';
 
 /** A command waits for one reconnect and then fails, so that its caller learns soon that Redis is down. */
 const OWN_CLIENT = {
   maxRetriesPerRequest: 1,
   retryStrategy: reconnectDelay,
   connectTimeout: 5_000,
+  sentinelCommandTimeout: 5_000,
   // How long a client that is reconnecting keeps the process alive after it was closed.
   disconnectTimeout: 500,
 } satisfies RedisOptions;
@@ -27,38 +27,6 @@ export function createRedisClient(connection: RedisOptions | string, option: Con
   const { Redis } = ioredis(option);
   if (typeof connection === 'string') return new Redis(connection, { ...OWN_CLIENT, ...REPLIES });
   return new Redis({ ...OWN_CLIENT, ...connection, ...REPLIES });
-}
-
-/** How often (ms) the guard checks. It closes a silent connection within twice this time. */
-const PERIOD = 2_500;
-
-/**
- * Closes a connection that receives nothing although a command waits for its reply, so that the client makes a new one.
- * ioredis would keep a connection to a server that neither answers nor closes it for ever. Its `socketTimeout` does the
- * same, at the cost of a timer and a listener for every command.
- */
-export class SilenceGuard {
-  private readonly timer = setInterval(() => onceRead(() => this.check()), PERIOD).unref();
-  private waited = false;
-  private repliesBefore = 0;
-
-  constructor(
-    private readonly traffic: Pick<ScriptRunner, 'sent' | 'replies'>,
-    private readonly onSilence: (why: Error) => void,
-  ) {}
-
-  close(): void {
-    clearInterval(this.timer);
-  }
-
-  private check(): void {
-    const { sent, replies } = this.traffic;
-    if (this.waited && replies === this.repliesBefore) {
-      this.onSilence(new Error(`The Redis server sent nothing for ${PERIOD} ms`));
-    }
-    this.waited = sent > replies;
-    this.repliesBefore = replies;
-  }
 }
 
 /**

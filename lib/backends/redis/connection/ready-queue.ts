@@ -133,6 +133,6 @@ export class PrimarySeeker {
 }
 
 /** Reconnecting would close a client for good if its retry strategy refuses. */
-function wouldReconnect({ options }: RedisNode): boolean {
+export function wouldReconnect({ options }: RedisNode): boolean {
   return typeof options.retryStrategy === 'function' && typeof options.retryStrategy(1) === 'number';
 }

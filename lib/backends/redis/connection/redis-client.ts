@@ -1,5 +1,6 @@
 import type { EventEmitter } from 'node:events';
 import type { ClusterOptions, RedisOptions } from 'ioredis';
+import type { Traffic } from './silence-guard.js';
 
 /**
  * What the library uses of a client, in the form that ioredis has. A client of ioredis is used as it is, one of
@@ -12,6 +13,8 @@ export interface RedisNode extends RedisCommands {
   readonly options: NodeOptions;
   /** Another object after each reconnect. */
   readonly stream?: RedisStream | undefined;
+  /** Of node-redis, where it is known; the guard of ioredis looks at its connection. */
+  readonly traffic?: Traffic;
   time(): Promise<(number | string)[]>;
   scan(cursor: string, match: 'MATCH', glob: string, count: 'COUNT', batch: number): Promise<Scanned>;
   scan(
@@ -49,6 +52,8 @@ export interface RedisSubscriber extends EventEmitter {
 
 /** The connection of a client. */
 export interface RedisStream {
+  /** How much was received, of a socket. */
+  readonly bytesRead?: number | undefined;
   destroy(why?: Error): unknown;
 }
 
@@ -65,6 +70,7 @@ export type NodeOptions = Pick<
   | 'port'
   | 'retryStrategy'
   | 'sentinels'
+  | 'socketTimeout'
   | 'tls'
   | 'username'
 >;
@@ -83,12 +89,14 @@ interface RedisCommands extends EventEmitter {
   readonly isCluster: boolean;
   /** `undefined` for ioredis itself. */
   readonly library?: 'node-redis';
+  /** Whether a connection of node-redis that falls silent stays, by its options. */
+  readonly keepsSilent?: boolean;
   /** Of ioredis: `wait`, `connecting`, `connect`, `ready`, `close`, `reconnecting`, `disconnecting` or `end`. */
   readonly status: string;
   evalsha(sha1: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
   eval(lua: string, keys: number, ...rest: (string | number | Buffer)[]): Promise<unknown>;
   /** Resolves to bytes where the command alone would resolve to text. */
-  callBuffer(command: string, args: (string | number | Buffer)[]): Promise<unknown>;
+  callBuffer(command: string, ...args: (string | number | Buffer)[]): Promise<unknown>;
   ping(): Promise<string>;
   info(section: string): Promise<string>;
   get(key: string): Promise<string | null>;

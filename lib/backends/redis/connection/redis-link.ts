@@ -1,7 +1,8 @@
 import type { Redis } from 'ioredis';
 import type { StartRequest } from '../../../contracts/store.js';
 import type { RedisClient } from './redis-client.js';
-import { allowListeners, createRedisClient, SilenceGuard } from './own-client.js';
+import { allowListeners, createRedisClient } from './own-client.js';
+import { adviceOn, SilenceGuard } from './silence-guard.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { Reporters } from '../../reporters.js';
 import { ScriptRunner, type ConnectionCare } from './script-runner.js';
@@ -16,8 +17,8 @@ import { isNodeRedis } from './node-redis-clients.js';
 const LISTENERS = 6;
 
 /**
- * A client of the application, which stays open, or one of our own, which is watched for silence and closed; together
- * with the runner of its scripts and the state of its connection.
+ * A client of the application, which stays open, or one of our own, which is closed; together with the runner of its
+ * scripts, the state of its connection and the guard against its silence.
  */
 export class RedisLink {
   readonly client: RedisClient;
@@ -27,8 +28,9 @@ export class RedisLink {
   private readonly ours: boolean;
   private readonly state: ConnectionState;
   private readonly queue: ReadyQueue | undefined;
-  private readonly guard: SilenceGuard | undefined;
+  private readonly guard: SilenceGuard;
   private readonly lowerLimit: () => void;
+  private advised = false;
   private closed = false;
 
   /** @throws the option's ConfigError for a value that is not a connection */
@@ -49,12 +51,15 @@ export class RedisLink {
       ...(persists !== undefined && { persists }),
       seeker: new PrimarySeeker(client, this.reporters.report),
     });
-    if (own) this.guard = new SilenceGuard(this.scripts, (why) => own.stream?.destroy(why));
+    this.guard = new SilenceGuard(this.scripts);
   }
 
   start(request: StartRequest): void {
     this.reporters.add(request);
     const others = this.reporters.count > 1;
+    const advice = this.advised ? undefined : adviceOn(this.client);
+    this.advised = true;
+    if (advice !== undefined) request.report({ level: 'warn', message: advice });
     if (this.queue) this.queue.patience = Math.max(request.commandTimeout, others ? this.queue.patience : 0);
   }
 
@@ -67,7 +72,7 @@ export class RedisLink {
     if (this.closed) return;
     this.closed = true;
     this.queue?.close();
-    this.guard?.close();
+    this.guard.close();
     this.scripts.close();
     this.state.close();
     this.lowerLimit();

@@ -140,12 +140,12 @@ export class ScriptRunner {
       return this.askEncoded(encoding, new EncodedCall(script, keys, args), call, false);
     }
     const sent = bytes
-      ? client.callBuffer('EVALSHA', [script.sha1, keys.length, ...keys, ...args])
+      ? client.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args)
       : client.evalsha(script.sha1, keys.length, ...keys, ...args);
     this.ask(sent, answered, (error) => {
       if (!isUnknownScript(error)) return failed(error);
       const whole = bytes
-        ? client.callBuffer('EVAL', [script.lua, keys.length, ...keys, ...args])
+        ? client.callBuffer('EVAL', script.lua, keys.length, ...keys, ...args)
         : client.eval(script.lua, keys.length, ...keys, ...args);
       this.ask(whole, answered, failed);
     });
@@ -259,14 +259,21 @@ export interface ConnectionCare {
 type SendCommand = Cluster['sendCommand'];
 
 /**
- * The client, for scripts. On a Cluster it differs from the given one:
+ * The client, for scripts. That of ioredis differs from the given one:
  *
- * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop as one pipeline,
- *   although their keys may lie in different slots: it takes the digest of a script for its key.
- * - TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being migrated.
+ * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop to a Cluster as one
+ *   pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
+ * - On a Cluster, TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being
+ *   migrated.
  */
 function scriptClient(client: RedisClient): RedisClient {
-  if (!client.isCluster) return client;
+  if (client.library !== undefined) return client;
+  const options = { value: { ...client.options, enableAutoPipelining: false } };
+  if (!client.isCluster) {
+    // On the client itself, which keeps its state there.
+    const send = (...command: Parameters<Redis['sendCommand']>) => (client as Redis).sendCommand(...command);
+    return Object.create(client, { options, sendCommand: { value: send } }) as RedisClient;
+  }
   const cluster = client as Cluster;
   const sendCommand: SendCommand = (command, ...where) => {
     const { reject } = command;
@@ -276,7 +283,7 @@ function scriptClient(client: RedisClient): RedisClient {
     return sent;
   };
   return Object.create(cluster, {
-    options: { value: { ...cluster.options, enableAutoPipelining: false } },
+    options,
     sendCommand: { value: sendCommand },
   }) as Cluster;
 }

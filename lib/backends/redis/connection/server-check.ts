@@ -54,6 +54,8 @@ export interface Rights {
     readonly channel: string;
   };
   readonly probes: readonly Probe[];
+  /** Commands that are sent by themselves, as no script may run them. */
+  readonly commands?: readonly (readonly [command: string, ...args: string[]])[];
   /** Keys for one run of the probes, all in one Cluster slot; new ones with each call. */
   keys(): readonly string[];
 }
@@ -80,14 +82,25 @@ async function checkServer(
     const remedy = remedyClause(new Error(refusal));
     throw new RedisFailure(`${server} refuses what ${rights.whose} write: ${refusal}${remedy}`);
   }
+  const { refused } = missing;
+  if (refused.length > 0) {
+    const remedy = remedyClause(new Error(refused[0]?.text ?? ''));
+    const each = refused.map(({ command, text }) => `${command} (${text})`).join(', ');
+    const needed = `${server} refuses commands that ${rights.whose} need: ${each}${remedy}`;
+    if (refused.some(({ command }) => !isOfMessages(command))) throw new RedisFailure(needed);
+    report({ level: 'warn', message: `${needed}. ${WITHOUT_MESSAGES}` });
+  }
   if (!missing.any) return;
   const username = node.options.username ?? 'default';
   const problem = `${server}: its ACL user "${username}" lacks rights needed for ${rights.whose}; run ACL SETUSER ${username} ${missing.grants}`;
   if (missing.vital) throw new RedisFailure(problem);
-  report({
-    level: 'warn',
-    message: `${problem}. Until then messages do not arrive, and waiters are served more slowly`,
-  });
+  report({ level: 'warn', message: `${problem}. ${WITHOUT_MESSAGES}` });
+}
+
+const WITHOUT_MESSAGES = 'Until then messages do not arrive, and waiters are served more slowly';
+
+function isOfMessages(command: string): boolean {
+  return command === 'subscribe' || command === 'publish';
 }
 
 /** ioredis stays in database 0 where the connection cannot change to that of the client. */
@@ -183,6 +196,11 @@ const REFUSED = /NOPERM|no permissions|user executing the script|ACL failure/;
 const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
 /** A client of a Cluster follows these. */
 const ELSEWHERE = /MOVED|CLUSTERDOWN/;
+/**
+ * What passes by itself, or is what the check expects: a script that is not known yet, another key under the name. Any
+ * other refusal is told, whatever its reason.
+ */
+const PASSES = /^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|MOVED|ASK|BUSY|WRONGTYPE|NOSCRIPT)\b/;
 /** What a node of a Cluster answers to keys of two slots. */
 const TWO_SLOTS = /^CROSSSLOT/;
 
@@ -192,6 +210,8 @@ const TWO_SLOTS = /^CROSSSLOT/;
 class MissingRights {
   /** What Redis refuses for another reason than a missing right. */
   readonly other = new Set<string>();
+  /** What Redis refuses for a reason that is not known here: a command that is renamed or disabled, a proxy. */
+  readonly refused: { readonly command: string; readonly text: string }[] = [];
   /** The refusal of a node of a Cluster whose client is not that of the Cluster. */
   ofCluster: string | undefined;
   private readonly commands = new Set<string>();
@@ -207,7 +227,7 @@ class MissingRights {
 
   /** Whether nothing works without these rights. Without messages, waiters only get their lock later. */
   get vital(): boolean {
-    return this.keys || [...this.commands].some((command) => command !== 'subscribe' && command !== 'publish');
+    return this.keys || [...this.commands].some((command) => !isOfMessages(command));
   }
 
   get any(): boolean {
@@ -225,17 +245,27 @@ class MissingRights {
 
   /** `keys` must lie in slots of the node. */
   async look(keys: readonly string[]): Promise<void> {
-    const { messages } = this.rights;
-    await Promise.all([this.tryScripts(keys), messages && this.trySubscribing(messages.channel)]);
+    const { messages, commands = [] } = this.rights;
+    await Promise.all([
+      this.tryScripts(keys),
+      messages && this.trySubscribing(messages.channel),
+      ...commands.map((each) => this.tried(each[0], () => this.node.call(...each))),
+    ]);
   }
 
   private note(command: string, text: string): void {
     if (TWO_SLOTS.test(text)) this.ofCluster = text;
     else if (!REFUSED.test(text)) {
       if (NO_WRITES.test(text) || (!this.inCluster && ELSEWHERE.test(text))) this.other.add(text);
+      else if (!PASSES.test(text)) this.noteRefused(command.toLowerCase(), text);
     } else if (/channel/.test(text)) this.channels = true;
     else if (/\bkeys?\b/.test(text)) this.keys = true;
     else this.commands.add(command.toLowerCase());
+  }
+
+  private noteRefused(command: string, text: string): void {
+    const short = text.replace(/, with args beginning with:[^]*| script: [^]*/, '').slice(0, 100);
+    if (!this.refused.some((known) => known.command === command)) this.refused.push({ command, text: short });
   }
 
   private async tryScripts(keys: readonly string[]): Promise<void> {
@@ -265,7 +295,8 @@ class MissingRights {
     try {
       return await call();
     } catch (error) {
-      if (error instanceof Error) this.note(command, error.message);
+      // A connection that broke says nothing of the server's rules.
+      if (error instanceof Error && error.name === 'ReplyError') this.note(command, error.message);
       return undefined;
     }
   }

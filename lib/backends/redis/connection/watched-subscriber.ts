@@ -36,6 +36,9 @@ export abstract class WatchedSubscriber {
   private closed = false;
   private missedHeartbeats = 0;
   private timer: NodeJS.Timeout | undefined;
+  private nextStart: NodeJS.Timeout | undefined;
+  /** How many connections ended since the last heartbeat. */
+  private attempts = 0;
   private lossReportedAt = -Infinity;
   private refusalReported = false;
   private lossReported = false;
@@ -64,6 +67,7 @@ export abstract class WatchedSubscriber {
 
   close(): void {
     clearInterval(this.timer);
+    clearTimeout(this.nextStart);
     // The client may belong to the application and outlive this subscriber.
     this.scripts.client.off('+node', this.onNode);
     this.scripts.client.off('close', this.onClientClose);
@@ -100,7 +104,18 @@ export abstract class WatchedSubscriber {
       );
     });
     subscriber.on('close', () => this.lost());
-    subscriber.on('end', () => (this.subscriber = undefined));
+    subscriber.on('end', () => {
+      this.subscriber = undefined;
+      this.startAgain();
+    });
+  }
+
+  /** Makes a new connection from what the options of the client are by then: its password may have changed. */
+  private startAgain(): void {
+    if (this.closed) return;
+    this.attempts += 1;
+    clearTimeout(this.nextStart);
+    this.nextStart = setTimeout(() => this.start(), reconnectDelay(this.attempts)).unref();
   }
 
   /** Makes the connection; `undefined` while no node of a Cluster is known. */
@@ -156,6 +171,7 @@ export abstract class WatchedSubscriber {
 
   private onHeartbeat(): void {
     this.missedHeartbeats = 0;
+    this.attempts = 0;
     if (this.connected) return;
     this.connected = true;
     if (this.lossReported || this.refusalReported) {
@@ -199,26 +215,27 @@ interface SubscriberPurpose {
 }
 
 /**
- * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. In
- * a Cluster the connection ends with its first loss, so that the loss is noticed: the subscriber of ioredis for a whole
- * Cluster silently moves to another node and misses messages meanwhile.
+ * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. It
+ * ends with its first loss, so that the loss is noticed and the next one is made with the options that the client has
+ * by then. (The subscriber of ioredis for a whole Cluster silently moves to another node and misses messages meanwhile.)
  */
 export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): RedisSubscriber | undefined {
   const subscriber = isCluster(client)
-    ? masterOf(client)?.duplicate({ ...SUBSCRIBER, ...options, retryStrategy: () => null })
+    ? masterOf(client)?.duplicate({ ...SUBSCRIBER, ...credentialsOf(client), ...options })
     : client.duplicate({ ...SUBSCRIBER, ...options });
   // The listener keeps ioredis from printing errors; the subscriber reports the loss itself.
   subscriber?.on('error', () => {});
   return subscriber;
 }
 
-/** A connection for messages retries without end, whatever the options of the client it is copied from say. */
+/** Of a connection for messages, whatever the options of the client it is copied from say. */
 const SUBSCRIBER = {
   maxRetriesPerRequest: null,
-  retryStrategy: reconnectDelay,
-  sentinelRetryStrategy: reconnectDelay,
+  retryStrategy: () => null,
+  sentinelRetryStrategy: () => null,
   enableReadyCheck: true,
   enableOfflineQueue: true,
+  enableAutoPipelining: false,
   // `WatchedSubscriber` subscribes on each new connection; ioredis would leave a rejection unhandled when it is closed.
   autoResubscribe: false,
   // A subscriber sends no command that would make a lazy client connect.
@@ -226,6 +243,15 @@ const SUBSCRIBER = {
   // Without commands, only TCP notices that the other end is gone.
   keepAlive: 10_000,
 } satisfies RedisOptions;
+
+/**
+ * A new password is given to a Cluster for all nodes, or to the client of each node. Which of the two is that of today
+ * is not known: the next attempt may take the other.
+ */
+function credentialsOf({ options: { redisOptions = {} } }: RedisCluster): RedisOptions {
+  const { username, password } = redisOptions;
+  return password === undefined || Math.random() < 0.5 ? {} : { password, ...(username !== undefined && { username }) };
+}
 
 function masterOf(cluster: RedisCluster): RedisNode | undefined {
   const masters = cluster.nodes('master');

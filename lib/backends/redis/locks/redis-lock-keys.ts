@@ -73,8 +73,8 @@ export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;
 }
 
-/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. */
-export function rightsOfLocks(prefix: string | undefined, clientPrefix = ''): Rights {
+/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. `waits`: for replicas. */
+export function rightsOfLocks(prefix: string | undefined, clientPrefix = '', waits = false): Rights {
   const channels = channelPrefix({ prefix });
   return {
     whose: 'locks',
@@ -82,6 +82,7 @@ export function rightsOfLocks(prefix: string | undefined, clientPrefix = ''): Ri
     keyPatterns: [`${clientPrefix}${prefix === undefined ? '' : `${prefix}:`}lock:{*`],
     messages: { channelPattern: `${channels}*`, channel: `${channels}check:${randomUUID()}` },
     probes: PROBES,
+    ...(waits && { commands: [['WAIT', '0', '1']] }),
     keys: () => keysOf({ prefix, name: `check:${randomUUID()}` }),
   };
 }

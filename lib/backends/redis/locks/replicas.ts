@@ -15,6 +15,7 @@ import type { NameRequest } from '../../../contracts/lock-requests.js';
 import { LockReplicationError } from '../../../errors/lock-errors.js';
 import { lockOption } from '../../../options/option-checks.js';
 import { Timeouts } from '../../../timing/timeouts.js';
+import { reconnectDelay } from '../connection/own-client.js';
 import { isCluster, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { connectionForMessages } from '../connection/watched-subscriber.js';
@@ -109,7 +110,7 @@ export class Replicas {
 
   private connected(): RedisSubscriber {
     if (this.connection) return this.connection;
-    const connection = this.closed ? undefined : connectionForMessages(this.link.client, { keyPrefix: '' });
+    const connection = this.closed ? undefined : connectionForMessages(this.link.client, CONNECTION);
     if (!connection) throw new Error('The backend is closed');
     connection.on('end', () => this.disconnect(connection));
     return (this.connection = connection);
@@ -120,6 +121,9 @@ export class Replicas {
     connection.disconnect();
   }
 }
+
+/** It lasts for longer than one round only where each round is answered. */
+const CONNECTION = { keyPrefix: '', retryStrategy: reconnectDelay, sentinelRetryStrategy: reconnectDelay };
 
 type Prefixed = Pick<NameRequest, 'prefix'>;
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster } from 'ioredis';
-import { CacheService, LockKeyError, LockLostError } from 'nest-redis-lock';
+import { CacheService, IdempotencyService, LockKeyError, LockLostError } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { RENEWED_OFTEN, renewedAgain } from '../../../support/renewals.js';
@@ -52,6 +52,10 @@ it('serves locks and cache on a client with enableAutoPipelining', async () => {
     ),
   );
   expect(await Promise.all(names.map((name) => cache.get(name)))).toEqual([...names.keys()]);
+  expect(await cache.inspect('pipelined:1')).toMatchObject({ state: 'fresh' });
+  expect(await Promise.all(names.map((name) => cache.getDel(name)))).toEqual([...names.keys()]);
+  const results = pipelined.app.get(IdempotencyService);
+  expect(await Promise.all(names.map((name) => results.run(name, { ttl: '1h' }, async () => name)))).toEqual(names);
   await pipelined.close();
   pipelining.disconnect();
 });

@@ -9,6 +9,8 @@ import getPort from 'get-port';
 import { Redis } from 'ioredis';
 import {
   CacheConfigError,
+  CacheService,
+  IdempotencyService,
   LockBackendError,
   LockConfigError,
   LockService,
@@ -17,6 +19,7 @@ import {
   type RedisConnection,
   RedisLockModule,
 } from 'nest-redis-lock';
+import { redlock } from 'nest-redis-lock/redlock';
 import * as version5 from 'redis-client-5';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
 import { eventually } from '../../../support/eventually.js';
@@ -108,6 +111,36 @@ it('a backend that two modules share serves the second one after the first has s
   await eventually(async () => (await channels()).length === 0);
   await expect(shared.ping()).rejects.toThrow();
   admin.disconnect();
+});
+
+it.each(['options', 'a client', 'nodes of redlock()'])('serves with enableAutoPipelining, by %s', async (by) => {
+  await using server = await startRedisServer();
+  await using second = await startRedisServer();
+  await using third = await startRedisServer();
+  const to = ({ port }: RedisServer) => ({ host: '127.0.0.1', port, enableAutoPipelining: true });
+  const options = to(server);
+  const connection = by === 'a client' ? new Redis(options) : options;
+  const l1 = { max: 10, ttl: 1_000, bus: 'tracking' } as const;
+  const cache = { redis: connection, l1, defaults: { onRedisError: 'throw' } } as const;
+  const locksOn = by.startsWith('nodes')
+    ? { backend: redlock([server, second, third].map(to)) }
+    : { redis: connection };
+  const { app, locks, close } = await startLockApp({ ...locksOn, cache, failFast: true });
+  const names = Array.from({ length: 30 }, (_, index) => `name:${index}`);
+  await Promise.all(names.map((name) => locks.withLock(name, async () => app.get(CacheService).set(name, name))));
+  const values = app.get(CacheService);
+  expect(await Promise.all(names.map((name) => values.getOrSet(`${name}:loaded`, async () => name)))).toEqual(names);
+  expect(await values.inspect('name:1')).toMatchObject({ state: 'fresh' });
+  expect(await Promise.all(names.map((name) => values.getDel(name)))).toEqual(names);
+  await values.sets.add('set', ['a', 'b'], { ttl: 10_000 });
+  expect(await values.sets.members('set')).toHaveLength(2);
+  expect(await values.deleteByPrefix('name')).toBe(30);
+  if (!by.startsWith('nodes')) {
+    const results = app.get(IdempotencyService);
+    for (let run = 0; run < 2; run++) expect(await results.run('key', { ttl: '1h' }, async () => run)).toBe(0);
+  }
+  await close();
+  if (connection instanceof Redis) connection.disconnect();
 });
 
 it('a module that stops leaves no listener on the client of a backend that another one uses', async () => {

@@ -1,6 +1,15 @@
 import { createClient } from '@redis/client';
 import { Redis } from 'ioredis';
-import { CacheService, type LockBackend, LockBackendError, memory, redis, type RedisConnection } from 'nest-redis-lock';
+import {
+  CacheService,
+  type LockBackend,
+  LockBackendError,
+  memory,
+  PrimitiveBackendError,
+  RateLimiter,
+  redis,
+  type RedisConnection,
+} from 'nest-redis-lock';
 import { redlock } from 'nest-redis-lock/redlock';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
 import { eventually } from '../../../support/eventually.js';
@@ -190,5 +199,70 @@ describe('a database that the server does not have', () => {
     expect(await client.client('INFO')).toMatch(/ db=4 /);
     await client.flushdb();
     client.disconnect();
+  });
+});
+
+describe('a command that the server does not have', () => {
+  const without = (...commands: string[]) =>
+    startRedisServer({ args: commands.flatMap((command) => ['--rename-command', command, `hidden-${command}`]) });
+  const refusalOf = (command: string, whose: string) =>
+    new RegExp(`refuses commands that ${whose} need: .*${command} \\(.*[Uu]nknown.*renamed or disabled`, 'i');
+
+  it.each([['EVALSHA', 'EVAL'], ['EVALSHA'], ['EVAL'], ['TIME'], ['PEXPIRE'], ['GET'], ['RPUSH']])(
+    '%s of the locks is named, and ends the boot with failFast',
+    async (...commands) => {
+      await using server = await without(...commands);
+      const refusal = refusalOf(commands[0] ?? '', 'locks');
+      await expect(startLockApp({ redis: server.url, failFast: true, cache: false })).rejects.toThrow(refusal);
+      await using app = await startLockApp({ redis: server.url, cache: false });
+      await eventually(() => app.logger.matching(refusal).length === 1);
+    },
+  );
+
+  it.each(['MGET', 'ZADD', 'UNLINK'])('%s of the cache is named', async (command) => {
+    await using server = await without(command);
+    const started = startLockApp({ redis: server.url, failFast: true, cache: {} });
+    await expect(started).rejects.toThrow(refusalOf(command, 'the cache'));
+  });
+
+  it.each(['SUBSCRIBE', 'PUBLISH'])('%s is a warning', async (command) => {
+    await using server = await without(command);
+    await using app = await startLockApp({ redis: server.url, failFast: true, cache: false });
+    const refusal = new RegExp(`${refusalOf(command, 'locks').source}.*messages do not arrive`, 'i');
+    expect(app.logger.matching(refusal)).toHaveLength(1);
+    await app.locks.withLock('name', async () => {});
+  });
+
+  it('WAIT matters only where replicas confirm', async () => {
+    await using server = await without('WAIT');
+    await using app = await startLockApp({ redis: server.url, failFast: true, cache: false });
+    await app.locks.withLock('name', async () => {});
+    const backend = redis(server.url, { minReplicas: 1 });
+    await expect(startLockApp({ backend, failFast: true, cache: false })).rejects.toThrow(refusalOf('WAIT', 'locks'));
+  });
+
+  it('is told by a client of node-redis, by redlock(), and where INFO is refused', async () => {
+    await using server = await without('PEXPIRE', 'ACL');
+    const client = createClient({ url: server.url });
+    client.on('error', () => {});
+    await client.connect();
+    const started = startLockApp({ redis: client as RedisConnection, failFast: true, cache: false });
+    await expect(started).rejects.toThrow(refusalOf('PEXPIRE', 'locks'));
+    client.destroy();
+    await using second = await without('PEXPIRE');
+    await using third = await startRedisServer();
+    const backend = redlock([server.url, second.url, third.url]);
+    await expect(startLockApp({ backend, failFast: true, cache: false })).rejects.toThrow(/PEXPIRE \(.*unknown/i);
+  });
+
+  it.each(['local', 'open', 'closed'] as const)('is no outage to a rate limit with onFailure %s', async (onFailure) => {
+    await using server = await without('EVALSHA');
+    await using app = await startLockApp({ redis: server.url, cache: false });
+    const limiter = app.app.get(RateLimiter);
+    const limits = { limit: 1, per: '1h', onFailure } as const;
+    for (let call = 0; call < 5; call++) {
+      await expect(limiter.take('key', limits)).rejects.toBeInstanceOf(PrimitiveBackendError);
+    }
+    await expect(limiter.peek('key', limits)).rejects.toThrow(/unknown command.*renamed or disabled/i);
   });
 });
