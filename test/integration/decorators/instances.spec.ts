@@ -389,7 +389,7 @@ describe('a decorated method that is called without its instance', () => {
     return failed().catch((error: unknown) => error as Error);
   }
 
-  it.each(methods)('is told so: %s', async (name) => {
+  it.each(methods)('says so: %s', async (name) => {
     const passed = wire(new Passed());
     const method = passed[name] as (id: string) => unknown;
     const alone = await errorOf(() => method('7'));
