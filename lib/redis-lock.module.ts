@@ -24,11 +24,7 @@ import { ScheduledJobs } from './primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
 import { resolveModuleOptions, type RedisLockModuleOptions, type ResolvedModuleOptions } from './redis-lock.options.js';
 import { InstanceAdopter, notedAtBoot } from './wiring/instance-adopter.js';
-import {
-  DecoratedMethodsCheck,
-  NamedBackendsCheck,
-  OnlyLeaderCandidates,
-} from './wiring/start-checks.js';
+import { DecoratedMethodsCheck, NamedBackendsCheck, OnlyLeaderCandidates } from './wiring/start-checks.js';
 
 /** The services of the primitives, which applications inject. */
 const PRIMITIVE_SERVICES: readonly Type[] = [
@@ -52,14 +48,15 @@ const PRIMITIVE_PROVIDERS: readonly Provider[] = [
   OnlyLeaderCandidates,
 ];
 
-const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
+export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
   new ConfigurableModuleBuilder<RedisLockModuleOptions>({ moduleName: 'RedisLock' })
     .setClassMethodName('forRoot')
     .setFactoryMethodName('createRedisLockOptions')
     .setExtras({ isGlobal: true }, (definition, { isGlobal }) => ({ ...definition, global: isGlobal }))
     .build();
 
-const RESOLVED_OPTIONS = Symbol('resolved module options');
+/** The token of the options, from which the providers that connect are made. */
+export const RESOLVED_OPTIONS = Symbol('resolved module options');
 
 /**
  * Locks and a cache for the application, global by default.

@@ -108,7 +108,8 @@ function valueOn(instance: object, template: string, part: Placeholder, KeyError
 }
 
 /** The characters that a value can have in a key, which has it encoded. */
-function charactersOf({ hashed }: Placeholder, separators: readonly string[]): KeyCharacter[] {
+function charactersOf({ hashed, optional }: Placeholder, separators: readonly string[]): KeyCharacter[] {
+  if (hashed && optional) return [{ takes: (character) => character === ABSENT || isHexDigit(character), many: true }];
   if (hashed) return Array.from({ length: HASH_LENGTH }, () => ({ takes: isHexDigit, many: false }));
   const never = new Set([':', '{', '}', ...separators]);
   return [{ takes: (character) => !never.has(character), many: true }];
@@ -123,6 +124,8 @@ function isHexDigit(character: string): boolean {
 interface Placeholder {
   /** `<#0>`: the value is hashed, so it may be an object. */
   readonly hashed: boolean;
+  /** `<0?>`: the value may be absent. */
+  readonly optional: boolean;
   /** The number of an argument, or the instance. */
   readonly root: number | 'this';
   readonly path: readonly string[];
@@ -131,6 +134,8 @@ interface Placeholder {
 
 type Part = string | Placeholder;
 
+/** Stands for an absent value. No value is encoded so. */
+const ABSENT = '%';
 /** Walks a list: one key for each of its elements. */
 const EACH = '*';
 /** `%` does not separate values, because every escape contains it. */
@@ -147,7 +152,12 @@ function compile(
   return (call) => {
     let names = [''];
     for (const step of steps) {
-      const values = typeof step === 'string' ? [step] : valuesOf(template, step.part, call, KeyError).map(step.encode);
+      const values =
+        typeof step === 'string'
+          ? [step]
+          : valuesOf(template, step.part, call, KeyError).map((value) =>
+              value === undefined ? ABSENT : step.encode(value),
+            );
       names = names.flatMap((name) => values.map((value) => name + value));
     }
     return names;
@@ -197,7 +207,8 @@ function walksList(part: Part): boolean {
 
 function placeholder(template: string, text: string, KeyError: KeyErrorClass): Placeholder {
   const hashed = text.startsWith('<#');
-  const [first = '', ...path] = text.slice(hashed ? 2 : 1, -1).split('.');
+  const optional = text.endsWith('?>');
+  const [first = '', ...path] = text.slice(hashed ? 2 : 1, optional ? -2 : -1).split('.');
   const ofInstance = first === 'this' && path.length > 0;
   if ((!/^\d+$/.test(first) && !ofInstance) || path.includes('')) {
     throw new KeyError(
@@ -205,7 +216,7 @@ function placeholder(template: string, text: string, KeyError: KeyErrorClass): P
         '<0.customer.id>, or a property of the instance, as in <this.shop>',
     );
   }
-  return { hashed, root: ofInstance ? 'this' : Number(first), path, text };
+  return { hashed, optional, root: ofInstance ? 'this' : Number(first), path, text };
 }
 
 function requireLiteral(template: string, text: string, between: boolean, KeyError: KeyErrorClass): void {
@@ -234,17 +245,18 @@ function notSeparated(template: string, KeyError: KeyErrorClass): Error {
 
 function valuesOf(
   template: string,
-  { hashed, root, path, text }: Placeholder,
+  { hashed, optional, root, path, text }: Placeholder,
   { instance, args }: Source,
   KeyError: KeyErrorClass,
-): string[] {
+): (string | undefined)[] {
   let found: unknown[] = [root === 'this' ? instance : args[root]];
   for (const step of path) {
     found = found.flatMap((value) => (step === EACH ? elements(value) : [property(value, step)]));
   }
   if (found.length === 0) throw refused('an empty list');
-  if (hashed) return found.map(hashOf);
   return found.map((value) => {
+    if (optional && isAbsent(value)) return undefined;
+    if (hashed) return hashOf(value);
     const why = whyNotAKeyPart(value);
     if (why) throw refused(why);
     return String(value);
@@ -252,6 +264,7 @@ function valuesOf(
 
   function elements(value: unknown): readonly unknown[] {
     if (Array.isArray(value)) return value;
+    if (optional && isAbsent(value)) return [undefined];
     throw refused(`not a list at "${EACH}"`);
   }
 
@@ -266,13 +279,20 @@ function valuesOf(
   function refused(why: string): Error {
     return new KeyError(
       `Key template "${template}": ${text} is ${why}; it must be a string, number, bigint or boolean` +
-        (why === 'an object' ? ` (${text.replace('<', '<#')} makes a key part of an object)` : ''),
+        (why === 'an object' ? ` (${text.replace('<', '<#')} makes a key part of an object)` : '') +
+        (why === 'undefined' || why === 'null'
+          ? ` (${text.replace('>', '?>')} makes a key part of an absent value)`
+          : ''),
     );
   }
 }
 
+function isAbsent(value: unknown): value is null | undefined {
+  return value === null || value === undefined;
+}
+
 function property(value: unknown, name: string): unknown {
-  if (value === null || value === undefined) return undefined;
+  if (isAbsent(value)) return undefined;
   return (value as Record<string, unknown>)[name];
 }
 

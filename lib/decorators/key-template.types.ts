@@ -53,10 +53,15 @@ type Placeholder<Template extends string> = Template extends `${string}<${infer 
   : never;
 
 type ProblemAt<Of extends Sources<readonly unknown[], unknown>, Text extends string> = Text extends `#${infer Unhashed}`
-  ? ProblemOf<ValueAt<Of, Unhashed>, Text, NotHashable>
+  ? ProblemOf<ValueOf<Of, Unhashed>, Text, NotHashable>
   : Text extends string
-    ? ProblemOf<ValueAt<Of, Text>, Text, NotScalar>
+    ? ProblemOf<ValueOf<Of, Text>, Text, NotScalar>
     : never;
+
+/** With a `?` at its end, the value may be absent. */
+type ValueOf<Of extends Sources<readonly unknown[], unknown>, Text extends string> = Text extends `${infer Needed}?`
+  ? Exclude<ValueAt<Of, Needed>, null | undefined>
+  : ValueAt<Of, Text>;
 
 type ValueAt<
   Of extends Sources<readonly unknown[], unknown>,
@@ -100,7 +105,7 @@ type PropertyOf<Value, Step extends string> =
   Untold<Value> extends true
     ? unknown
     : Value extends null | undefined
-      ? never
+      ? undefined
       : Value extends Missing<string>
         ? Value
         : Step extends '*'
@@ -129,9 +134,14 @@ type ProblemOf<Value, Text extends string, Why extends NotScalar | NotHashable> 
     ? never
     : Value extends Missing<infer Reason>
       ? `<${Text}>: ${Reason}`
-      : FitsAs<NonNullable<Value>, Why> extends true
-        ? never
-        : `<${Text}>: ${Why}`;
+      : Value extends Absent<Why>
+        ? `<${Text}>: it may be ${Value}; write <${Text}?>`
+        : FitsAs<Value, Why> extends true
+          ? never
+          : `<${Text}>: ${Why}`;
+
+/** What no key part is made of. `null` can be hashed. */
+type Absent<Why> = Why extends NotScalar ? null | undefined : undefined;
 
 type FitsAs<Value, Why> = Why extends NotScalar
   ? [Value] extends [Scalar]

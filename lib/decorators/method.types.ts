@@ -73,7 +73,7 @@ export type TagsFitTheMethod<Method extends AnyMethod, Options, Target> = Option
   ? FitsKeyTemplate<Method, Tags, Target>
   : unknown;
 
-/** `unknown` if the functions of a decorator can be called with the instance as `this`, otherwise a type that says so. */
+/** `unknown` if the functions of a decorator can have the instance as `this`, otherwise a type that says so. */
 export type HaveThis<Target, This, Options> = [Target] extends [This]
   ? [WrongThis<Target, Options>] extends [never]
     ? unknown

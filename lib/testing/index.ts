@@ -1,4 +1,4 @@
 export { lockBackendCases } from './lock-backend-cases.js';
 export type { LockBackendCase, LockBackendWorld, StoreFault, StoreFaults } from './stage.js';
 export { RedisLockTestingModule } from './wire.js';
-export { testServices, wire, type TestServices } from './wire.js';
+export { testServices, wire, withoutServer, type TestServices } from './wire.js';

@@ -16,8 +16,12 @@ import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
 import { PrimitiveRuntime } from '../primitives/runtime.js';
 import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
-import { RedisLockModule } from '../redis-lock.module.js';
-import { resolveModuleOptions, type RedisLockModuleOptions } from '../redis-lock.options.js';
+import { MODULE_OPTIONS_TOKEN, RedisLockModule, RESOLVED_OPTIONS } from '../redis-lock.module.js';
+import {
+  resolveModuleOptions,
+  type RedisLockModuleOptions,
+  type ResolvedModuleOptions,
+} from '../redis-lock.options.js';
 import {
   CACHE,
   IDEMPOTENCY,
@@ -125,3 +129,56 @@ export class RedisLockTestingModule {
 
 @Module({})
 class ConfiguredTestingModule {}
+
+/** What `Test.createTestingModule()` of `@nestjs/testing` returns, as far as it is needed. */
+interface TestingBuilder {
+  overrideProvider(token: unknown): {
+    useFactory(options: {
+      factory: (given: RedisLockModuleOptions) => Promise<ResolvedModuleOptions>;
+      inject: unknown[];
+    }): unknown;
+  };
+}
+
+/**
+ * Lets a test start an application that configures a server, without it:
+ * `withoutServer(Test.createTestingModule({ imports: [AppModule] }))`. Locks, primitives and values are kept in memory,
+ * those of each of the `backends` by itself; all other options of the application stay. `options` replace them.
+ *
+ * A factory of `forRootAsync` runs, and the backends that the options hold are closed. A client that the application
+ * itself makes connects by itself.
+ */
+export function withoutServer<Builder extends TestingBuilder>(
+  builder: Builder,
+  options: Omit<RedisLockModuleOptions, 'redis'> = {},
+): Builder {
+  builder.overrideProvider(RESOLVED_OPTIONS).useFactory({
+    inject: [MODULE_OPTIONS_TOKEN],
+    factory: async (given) => {
+      // A backend such as redis(url) connects when it is made, and no module will close it.
+      const unused = [given.backend, ...Object.values(given.backends ?? {})];
+      await Promise.allSettled(unused.map(async (backend) => backend?.close()));
+      return resolveModuleOptions({ ...inMemory(given), ...options });
+    },
+  });
+  return builder;
+}
+
+/** The options, without what connects, what only Redis takes, and an order, which memory keeps in one application. */
+function inMemory({
+  redis: _redis,
+  fenceTtl: _fenceTtl,
+  backends = {},
+  cache,
+  defaults: { order: _order, ...defaults } = {},
+  ...others
+}: RedisLockModuleOptions): RedisLockModuleOptions {
+  const { redis: _cacheRedis, ...values } = cache || {};
+  return {
+    ...others,
+    backend: memory(),
+    backends: Object.fromEntries(Object.keys(backends).map((name) => [name, memory()])),
+    defaults,
+    cache: cache !== false && values,
+  };
+}

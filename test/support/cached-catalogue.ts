@@ -51,7 +51,7 @@ class Catalogue {
   }
 
   @Cached('tagged:<0.id>', { tags: ['part:<0.parts.*.sku>', 'catalogue'] })
-  async tagged(product: Product): Promise<Product> {
+  async tagged(product: Required<Product>): Promise<Product> {
     return this.load('tagged', product.id);
   }
 
@@ -109,7 +109,7 @@ class Catalogue {
   }
 
   @CacheEvict(['product:<0.id>', 'part:<0.parts.*.sku>'])
-  async saveParts(_product: Product): Promise<void> {}
+  async saveParts(_product: Required<Product>): Promise<void> {}
 
   @CacheEvict((ids: number[]) => ids.map((id) => `product:${id}`))
   async saveAll(_ids: number[]): Promise<void> {}

@@ -376,3 +376,23 @@ export class InstanceParts {
   })
   async option(): Promise<void> {}
 }
+
+export class AbsentParts {
+  @Cached('page:<0?>', { tags: ['lang:<0?>'] })
+  async optional(_lang?: string): Promise<void> {}
+
+  @CacheEvict([], { prefix: 'page:<0?>:', tags: ['lang:<0?>'] })
+  async evict(_lang?: string): Promise<void> {}
+
+  // @ts-expect-error it may be undefined
+  @CacheEvict([], { prefix: 'page:<0>:' })
+  async prefix(_lang?: string): Promise<void> {}
+
+  // @ts-expect-error the same in a tag
+  @CachePut('page', { tags: ['lang:<0>'] })
+  async tag(_lang?: string): Promise<void> {}
+
+  // @ts-expect-error the same in a key
+  @Cached('page:<0>')
+  async key(_lang?: string): Promise<void> {}
+}

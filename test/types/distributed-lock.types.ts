@@ -134,7 +134,7 @@ export class TemplatesThatFit {
   @DistributedLock('order:<0.id>:<0.region>:<1>')
   async paths(_order: Order, _dryRun: boolean): Promise<void> {}
 
-  @DistributedLock(['customer:<0.customer.id>', 'zip:<0.customer.address.zip>'])
+  @DistributedLock(['customer:<0.customer.id?>', 'zip:<0.customer.address.zip?>'])
   async optional(_order: Order): Promise<void> {}
 
   @DistributedLock('sku:<0.items.*.sku>')
@@ -155,7 +155,7 @@ export class TemplatesThatFit {
   @DistributedLock('order:<2>')
   async rest(..._ids: string[]): Promise<void> {}
 
-  @DistributedLock('order:<1>')
+  @DistributedLock('order:<1?>')
   async optionalArgument(_order: Order, _id?: number): Promise<void> {}
 
   @DistributedLock('order:<0.id>')
@@ -316,7 +316,7 @@ export class InstanceAccepted {
     readonly part?: { readonly id: number },
   ) {}
 
-  @DistributedLock('<this.tenant>:<this.part.id>:<#this.part>:<this.constructor.name>:<0>')
+  @DistributedLock('<this.tenant>:<this.part.id?>:<#this.part?>:<this.constructor.name>:<0>')
   async properties(_id: string): Promise<void> {}
 
   // The types say nothing of a private property.
@@ -384,4 +384,73 @@ export class InstanceRefused {
   // @ts-expect-error a number is no signal
   @DistributedLock('order:<0>', { signal: () => 1 })
   async noSignal(_id: string): Promise<void> {}
+}
+
+export class AbsentAccepted {
+  @DistributedLock('page:<0?>')
+  async optional(_lang?: string): Promise<void> {}
+
+  @DistributedLock(['page:<0?>', 'page:<1.lang?>:<#1?>:<#2.filter>'])
+  async several(_lang: string | null, _filter?: { lang?: string }, _query?: { filter: unknown }): Promise<void> {}
+
+  @DistributedLock('page:<0?>')
+  async withDefault(_page = 1): Promise<void> {}
+
+  @DistributedLock('page:<0?>:<1?>')
+  async present(_page: number, _untold: any): Promise<void> {}
+
+  @DistributedLock('page:<0>')
+  async unknown(_page?: unknown): Promise<void> {}
+
+  @DistributedLock('page:<#0>')
+  async hashedNull(_filter: object | null): Promise<void> {}
+
+  @DistributedLock('sku:<0.items.*.sku?>')
+  async elements(_order?: { items?: { sku?: string }[] }): Promise<void> {}
+}
+
+export class AbsentRefused {
+  // @ts-expect-error it may be undefined
+  @DistributedLock('page:<0>')
+  async optional(_lang?: string): Promise<void> {}
+
+  // @ts-expect-error the same by its type
+  @DistributedLock('page:<0>')
+  async byType(_lang: string | undefined): Promise<void> {}
+
+  // @ts-expect-error it may be null
+  @DistributedLock('page:<0>')
+  async orNull(_lang: string | null): Promise<void> {}
+
+  // @ts-expect-error a default is not among the arguments
+  @DistributedLock('page:<0>')
+  async withDefault(_page = 1): Promise<void> {}
+
+  // @ts-expect-error a property that may be absent
+  @DistributedLock('page:<0.lang>')
+  async property(_filter: { lang?: string }): Promise<void> {}
+
+  // @ts-expect-error a property of what may be absent
+  @DistributedLock('page:<0.lang>')
+  async ofAbsent(_filter: { lang: string } | null): Promise<void> {}
+
+  // @ts-expect-error undefined cannot be hashed
+  @DistributedLock('page:<#0>')
+  async hashed(_filter?: object): Promise<void> {}
+
+  // @ts-expect-error the list may be absent
+  @DistributedLock('sku:<0.items.*.sku>')
+  async list(_order: { items?: { sku: string }[] }): Promise<void> {}
+
+  // @ts-expect-error the second of the templates
+  @DistributedLock(['page:<0>', 'page:<1>'])
+  async oneOfSeveral(_page: string, _lang?: string): Promise<void> {}
+
+  // @ts-expect-error an object is no key part, present or not
+  @DistributedLock('page:<0?>')
+  async object(_filter?: object): Promise<void> {}
+
+  // @ts-expect-error there is no property "lagn"
+  @DistributedLock('page:<0.lagn?>')
+  async misspelt(_filter?: { lang: string }): Promise<void> {}
 }

@@ -63,7 +63,10 @@ declare global {
 `;
 
 /** A package of users that this one does not install. */
-const CONFIG = `declare module '@nestjs/config' { export class ConfigService { getOrThrow<T>(name: string): T } }`;
+const CONFIG = `declare module '@nestjs/config' {
+  export class ConfigModule {}
+  export class ConfigService { getOrThrow<T>(name: string): T }
+}`;
 
 const IMPORTS = {
   '@nestjs/common': ['Controller', 'Get', 'Injectable', 'Param', 'UseInterceptors'],

@@ -351,3 +351,24 @@ export class OfInstances {
   @Semaphore('job', { permits: 1, signal: (given: AbortSignal) => given })
   async signal(): Promise<void> {}
 }
+
+export class AbsentParts {
+  @Idempotent('pay:<0>', { fingerprint: '<1?>' })
+  async fingerprint(_id: string, _note?: string): Promise<void> {}
+
+  // @ts-expect-error it may be undefined
+  @Idempotent('pay:<0>', { fingerprint: '<1>' })
+  async otherFingerprint(_id: string, _note?: string): Promise<void> {}
+
+  // @ts-expect-error the same in the key
+  @Idempotent('pay:<0>')
+  async key(_id?: string): Promise<void> {}
+
+  // @ts-expect-error the same
+  @Semaphore('report:<0>', { permits: 1 })
+  async permit(_id?: string): Promise<void> {}
+
+  // @ts-expect-error the same
+  @RateLimit('user:<0>', TEN)
+  async limited(_id?: string): Promise<void> {}
+}

@@ -203,7 +203,7 @@ describe('the functions of a decorator', () => {
 
 describe('<this.name> in a template', () => {
   class Keys extends Shop {
-    readonly part: { readonly city?: string } = {};
+    readonly part: { readonly city: string } = { city: '' };
 
     @DistributedLock(['<this.name>:<0>', 'all:<#this.part>'])
     async lock(_id: string): Promise<readonly string[]> {
@@ -239,7 +239,7 @@ describe('<this.name> in a template', () => {
 
   it('is refused where the instance has none', async () => {
     await expect(wire(new Keys('a')).absent()).rejects.toThrow(LockKeyError);
-    await expect(wire(new Keys('a')).absent()).rejects.toThrow(/<this\.part\.city> is undefined/);
+    await expect(wire(new Keys('a')).absent()).rejects.toThrow(/<this\.part\.city> is an empty string/);
   });
 
   it('tells the jobs of instances apart', async () => {
@@ -389,7 +389,7 @@ describe('a decorated method that is called without its instance', () => {
     return failed().catch((error: unknown) => error as Error);
   }
 
-  it.each(methods)('is told so: %s', async (name) => {
+  it.each(methods)('says so: %s', async (name) => {
     const passed = wire(new Passed());
     const method = passed[name] as (id: string) => unknown;
     const alone = await errorOf(() => method('7'));

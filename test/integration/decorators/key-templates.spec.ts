@@ -14,7 +14,7 @@ import {
   LockUpgradeError,
   memory,
 } from 'nest-redis-lock';
-import { RedisLockTestingModule } from 'nest-redis-lock/testing';
+import { RedisLockTestingModule, testServices, wire } from 'nest-redis-lock/testing';
 import { lockKey } from '../../../lib/backends/redis/locks/redis-lock-keys.js';
 import { compileKeyTemplate } from '../../../lib/decorators/key-template.js';
 import { cacheApp, type CacheApp } from '../../support/cache-app.js';
@@ -203,6 +203,70 @@ describe('<#n>', () => {
 
   it('is named where an object stands without it', () => {
     expect(() => names('list:<0.filter>', { filter: {} })).toThrow(/is an object; .*<#0\.filter>/);
+  });
+});
+
+describe('<n?>', () => {
+  it.each([
+    ['page:<0?>', [undefined], ['page:%']],
+    ['page:<0?>', [null], ['page:%']],
+    ['page:<0?>', [], ['page:%']],
+    ['page:<0?>', ['%'], ['page:%25']],
+    ['page:<0?>', ['de'], ['page:de']],
+    ['<0?>', [undefined], ['%']],
+    ['<0.lang?>:<1?>', [undefined, 0], ['%:0']],
+    ['<0.lang?>-<1?>', [{ lang: 'a-b' }, undefined], ['a%2Db-%']],
+    ['<0.a.b.c?>', [{ a: null }], ['%']],
+    ['sku:<0.*.sku?>', [[{ sku: 'a' }, {}]], ['sku:a', 'sku:%']],
+    ['sku:<0.items.*.sku?>', [{}], ['sku:%']],
+    ['list:<#0?>', [undefined], ['list:%']],
+    ['list:<#0?>', [{ a: 1 }], names('list:<#0>', { a: 1 })],
+  ])('of %s and %j is a mark that no value makes, where it is absent', (template, args, made) => {
+    expect(names(template, ...args)).toEqual(made);
+  });
+
+  it('never makes the name of other arguments', () => {
+    const value = fc.option(text, { nil: undefined });
+    fc.assert(
+      fc.property(value, value, value, value, fc.constantFrom('-', ':', '%-', '2D-', '25:'), (a, b, c, d, between) => {
+        fc.pre(a !== c || b !== d);
+        const template = `x<0?>${between}<1?>`;
+        expect(names(template, a, b)).not.toEqual(names(template, c, d));
+      }),
+      { numRuns: 10_000 },
+    );
+  });
+
+  it('refuses an empty string, an object and NaN as before, and `?` elsewhere', () => {
+    for (const value of ['', {}, NaN]) expect(() => names('page:<0?>', value)).toThrow(LockKeyError);
+    expect(() => names('sku:<0.*?>', [])).toThrow(/an empty list/);
+    for (const template of ['<0??>', '<?>', '<0?.lang>', '<this?>']) {
+      expect(() => DistributedLock(template as never)).toThrow(LockKeyError);
+    }
+  });
+
+  it('is named where a value is absent', () => {
+    expect(() => names('page:<0>', undefined)).toThrow('<0> is undefined; it must be a string');
+    expect(() => names('page:<0.lang>', {})).toThrow('(<0.lang?> makes a key part of an absent value)');
+    expect(() => names('list:<#0>', undefined)).toThrow(/cannot be hashed/);
+  });
+
+  it('caches a call without the argument under a key of its own', async () => {
+    class Pages {
+      @Cached('page:<0?>')
+      async page(lang?: string): Promise<string> {
+        return lang ?? 'every language';
+      }
+
+      @CacheEvict('page:<0?>')
+      async change(_lang?: string): Promise<void> {}
+    }
+    const services = testServices();
+    const pages = wire(new Pages(), services);
+    expect([await pages.page(), await pages.page('de'), await pages.page('%')]).toEqual(['every language', 'de', '%']);
+    expect(await services.cache.get('page:%')).toBe('every language');
+    await pages.change();
+    expect([await services.cache.get('page:%'), await services.cache.get('page:de')]).toEqual([undefined, 'de']);
   });
 });
 

@@ -74,7 +74,7 @@ describe('a lock', () => {
 
     @Get('key')
     @DistributedLock('work:<0>')
-    async key(_missing?: string): Promise<void> {}
+    async key(_missing: string): Promise<void> {}
 
     @Get('lost')
     lost(): Promise<void> {

@@ -1,4 +1,5 @@
 import 'reflect-metadata';
+import { readFileSync } from 'node:fs';
 import { Inject, Injectable, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
@@ -36,6 +37,27 @@ afterAll(() => server.stop());
 
 describe('RedisLockModule', () => {
   describe('configuration', () => {
+    it('takes ConfigService as the guide shows it, from a ConfigModule that is not global', async () => {
+      @Injectable()
+      class ConfigService {
+        getOrThrow = (): string => server.url;
+      }
+      @Module({ providers: [ConfigService], exports: [ConfigService] })
+      class ConfigModule {}
+      const page = readFileSync(new URL('../../../docs/guide/redis.md', import.meta.url), 'utf8');
+      const [sample = ''] = /^RedisLockModule\.forRootAsync\(\{[^;]*inject: \[ConfigService\][^;]*;/m.exec(page) ?? [];
+      const imported = RedisLockModule.forRootAsync({
+        imports: sample.includes('imports: [ConfigModule]') ? [ConfigModule] : [],
+        inject: [ConfigService],
+        useFactory: (config: ConfigService) => ({ redis: config.getOrThrow() }),
+      });
+      @Module({ imports: [ConfigModule, imported] })
+      class App {}
+      const app = await NestFactory.createApplicationContext(App, { logger: false, abortOnError: false });
+      expect(await app.get(LockService).withLock('configured', async () => 'ran')).toBe('ran');
+      await app.close();
+    });
+
     @Injectable()
     class OptionsFactory implements RedisLockOptionsFactory {
       async createRedisLockOptions(): Promise<RedisLockModuleOptions> {

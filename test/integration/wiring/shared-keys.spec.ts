@@ -142,7 +142,7 @@ describe('instances of one class', () => {
     expect(lines[1]).toMatch(/^Tenant\.pay of several instances is idempotent under one key template, "pay:<0>"/);
   });
 
-  it('of classes that inherit a method are told apart by their class', async () => {
+  it('of classes that inherit a method need their class in the key', async () => {
     class Gateway {
       @Idempotent('pay:<0>')
       async pay(_id: string): Promise<void> {}
