@@ -57,6 +57,7 @@ export default defineConfig({
 
   markdown: {
     anchor: { slugify: slugOf },
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
     config: (md) => useLinks(md, pagesOfNames()),
   },
 
@@ -90,7 +91,8 @@ export default defineConfig({
     if (ofReference(page.relativePath)) page.frontmatter['editLink'] = false;
   },
 
-  transformHead({ pageData: { relativePath, title, description } }) {
+  transformHead({ pageData: { relativePath, title, description, isNotFound } }) {
+    if (isNotFound) return [];
     const head: HeadConfig[] = [
       ['link', { rel: 'alternate', type: 'text/markdown', href: BASE + relativePath }],
       ['meta', { property: 'og:type', content: 'article' }],
@@ -110,5 +112,9 @@ export default defineConfig({
   },
 
   buildEnd: writeMarkdownPages,
-  vite: { publicDir: join(DOCS, 'public') },
+  vite: {
+    publicDir: join(DOCS, 'public'),
+    // The search index, which loads with the first search.
+    build: { chunkSizeWarningLimit: 1_000 },
+  },
 });

@@ -112,8 +112,10 @@ export const SECTIONS_WITH_PAGES: readonly (readonly [string, readonly string[]]
 
 export const linkOf = (page: string) => `/${page.replace(/(^|\/)index$/, '$1')}`;
 
+// A section that can be folded is a link, too: otherwise VitePress puts its button into another button.
 const guide: DefaultTheme.SidebarItem[] = SECTIONS_WITH_PAGES.map(([text, pages]) => ({
   text,
+  link: linkOf(pages[0] ?? ''),
   collapsed: text !== 'Start',
   items: pages.map((page) => ({ text: openingOf(page).title, link: linkOf(page) })),
 }));
