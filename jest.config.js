@@ -4,8 +4,8 @@ export default {
   cacheDirectory: '<rootDir>/node_modules/.cache/jest',
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.ts'],
-  // Those have configurations of their own: npm run test:pack, npm run test:backends, npm run test:browser.
-  testPathIgnorePatterns: ['<rootDir>/test/pack/', '<rootDir>/test/backends/', '<rootDir>/test/browser/'],
+  // Those have configurations of their own: npm run test:pack, test:backends, test:browser and site:check.
+  testPathIgnorePatterns: ['pack', 'backends', 'browser', 'site'].map((folder) => `<rootDir>/test/${folder}/`),
   extensionsToTreatAsEsm: ['.ts'],
   moduleNameMapper: {
     '^(\\.{1,2}/.*)\\.js$': '$1',

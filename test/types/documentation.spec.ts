@@ -15,7 +15,11 @@ const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
 const FOLDERS = ['docs/guide', 'docs/operations'];
 const pagesIn = (folder: string) => readdirSync(join(REPOSITORY, folder)).filter((file) => file.endsWith('.md'));
-const PAGES = ['README.md', ...FOLDERS.flatMap((folder) => pagesIn(folder).map((page) => `${folder}/${page}`))];
+const PAGES = [
+  'README.md',
+  'docs/index.md',
+  ...FOLDERS.flatMap((folder) => pagesIn(folder).map((page) => `${folder}/${page}`)),
+];
 
 /** What the samples use without declaring it. */
 const GIVEN = `
@@ -175,7 +179,7 @@ const ALL_PAGES = [
   'CHANGELOG.md',
   'CONTRIBUTING.md',
   ...readdirSync(join(REPOSITORY, 'docs'))
-    .filter((file) => file.endsWith('.md'))
+    .filter((file) => file.endsWith('.md') && file !== 'index.md')
     .map((file) => `docs/${file}`),
 ];
 

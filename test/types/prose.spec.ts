@@ -9,9 +9,11 @@ const COMMENT = /^\s*(\*|\/\*|\/\/|--) ?/;
 /** Where the text says less plainly what `who does what, for how long` would say. */
 const TRANSLATED = /\b(so many|so long(?! (as|that))|whoever|(is|are|was) told|left alone|bears|hears|has to say)\b/i;
 
+const GENERATED = /^docs\/(api|reference|\.vitepress\/\.temp)\//;
+
 const FILES = ['lib', 'sample-app', 'test', 'tools', 'docs'].flatMap((folder) => {
   const files = readdirSync(join(REPOSITORY, folder), { recursive: true, encoding: 'utf8' });
-  return files.map((file) => join(folder, file));
+  return files.map((file) => join(folder, file)).filter((file) => !GENERATED.test(file));
 });
 const CODE = FILES.filter((file) => /\.(ts|mts|js|mjs)$/.test(file) && !file.endsWith('prose.spec.ts'));
 const PAGES = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => file.endsWith('.md'))];

@@ -1,0 +1,201 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import axe, { type AxeResults } from 'axe-core';
+import getPort from 'get-port';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { eventually } from '../support/eventually.js';
+import { openBrowser } from '../support/servers/chromium.js';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const BUILT = join(ROOT, 'dist-site');
+const ADDRESS = process.env['SITE_URL']?.replace(/\/*$/, '/') as string;
+const BASE = new URL(ADDRESS).pathname;
+/** A folder for pictures of what is checked. */
+const PICTURES = process.env['SCREENSHOTS'];
+const MOST_BYTES = 300_000;
+
+const FILES = readdirSync(BUILT, { recursive: true, encoding: 'utf8' });
+const PAGES = FILES.filter((file) => file.endsWith('.html'));
+const read = (file: string) => readFileSync(join(BUILT, file), 'utf8');
+
+describe('the files', () => {
+  /** The file that a server sends for a path, as GitHub Pages does. */
+  function fileAt(path: string): string | undefined {
+    const found = [path, `${path}.html`, join(path, 'index.html')].find(
+      (file) => existsSync(join(BUILT, file)) && !statSync(join(BUILT, file)).isDirectory(),
+    );
+    return found;
+  }
+
+  const anchors = new Map<string, ReadonlySet<string>>();
+  function anchorsOf(file: string): ReadonlySet<string> {
+    const known = anchors.get(file) ?? new Set(Array.from(read(file).matchAll(/ id="([^"]+)"/g), ([, id = '']) => id));
+    anchors.set(file, known);
+    return known;
+  }
+
+  /** What is wrong about a link that stays on the site. */
+  function problemOf(link: string, from: string): string | undefined {
+    const { origin, pathname, hash } = new URL(link, `https://site${BASE}${from}`);
+    if (origin !== 'https://site') return undefined;
+    if (!pathname.startsWith(BASE)) return 'leaves the base of the site';
+    const file = fileAt(decodeURIComponent(pathname.slice(BASE.length)));
+    if (!file) return 'leads to no file';
+    if (hash.length < 2 || !file.endsWith('.html')) return undefined;
+    return anchorsOf(file).has(decodeURIComponent(hash.slice(1))) ? undefined : 'leads to no heading';
+  }
+
+  function wrongLinks(files: readonly string[], pattern: RegExp): { checked: number; wrong: string[] } {
+    let checked = 0;
+    const wrong = files.flatMap((file) => {
+      const links = new Set(Array.from(read(file).matchAll(pattern), ([, link = '']) => link.replaceAll('&amp;', '&')));
+      checked += links.size;
+      return [...links].flatMap((link) => {
+        const problem = problemOf(link, file);
+        return problem ? [`${file}: ${link} ${problem}`] : [];
+      });
+    });
+    return { checked, wrong };
+  }
+
+  it('link only to files and headings that exist', () => {
+    const { checked, wrong } = wrongLinks(PAGES, / (?:href|src)="([^"]*)"/g);
+    expect(checked).toBeGreaterThan(10_000);
+    expect(wrong).toEqual([]);
+  });
+
+  it('has each page as Markdown, whose links lead to files that exist', () => {
+    const pages = PAGES.filter((file) => file !== '404.html').map((file) => file.replace(/html$/, 'md'));
+    expect(pages.filter((page) => !existsSync(join(BUILT, page)))).toEqual([]);
+    const written = pages.filter((page) => !page.startsWith('reference/'));
+    expect(wrongLinks(written, /\]\(([^)\s#]+)[^)\s]*\)/g).wrong).toEqual([]);
+  });
+
+  it('lists each page in llms.txt, and so in the sidebar', () => {
+    const index = read('llms.txt');
+    const pages = PAGES.filter((file) => !/^(404|index|reference\/.*)\.html$/.test(file));
+    const addresses = pages.map((file) => ADDRESS + file.replace(/html$/, 'md'));
+    expect(addresses.length).toBeGreaterThan(60);
+    expect(addresses.filter((address) => !index.includes(`](${address})`))).toEqual([]);
+    expect(read('llms-full.txt').length).toBeGreaterThan(400_000);
+  });
+
+  it('leads to the repository for files that are no pages', () => {
+    const repository = `https://github.com/${process.env['GITHUB_REPOSITORY']}`;
+    expect(read('index.html')).toContain(`href="${repository}/tree/main/sample-app/src"`);
+    expect(read('guide/locks.html')).toContain(`href="${repository}/edit/main/docs/guide/locks.md"`);
+    expect(read('guide/locks.md')).toContain(`(${repository}/blob/main/sample-app/`);
+  });
+
+  it('says to search engines and social sites what each page is', () => {
+    for (const page of ['guide/locks', 'reference/nest-redis-lock/classes/LockService']) {
+      const html = read(`${page}.html`);
+      expect(html).toContain(`<link rel="canonical" href="${ADDRESS}${page}">`);
+      expect(html).toContain(`<meta property="og:image" content="${ADDRESS}social.png">`);
+      expect(html).toMatch(/<meta name="description" content="[^"]{30,}">/);
+      expect(read('sitemap.xml')).toContain(`<loc>${ADDRESS}${page}</loc>`);
+    }
+    expect(existsSync(join(BUILT, 'social.png'))).toBe(true);
+  });
+
+  it('links names of the API to the reference', () => {
+    expect(read('guide/locks.html')).toContain(`href="${BASE}reference/nest-redis-lock/`);
+  });
+});
+
+describe('the pages in a browser', () => {
+  const LOOKS: Record<string, BrowserContextOptions> = {
+    light: { colorScheme: 'light', viewport: { width: 1_280, height: 900 } },
+    dark: { colorScheme: 'dark', viewport: { width: 1_280, height: 900 } },
+    phone: { colorScheme: 'light', viewport: { width: 360, height: 740 } },
+  };
+  const SHOWN = {
+    start: '',
+    guide: 'guide/locks',
+    operate: 'operations/troubleshooting',
+    reference: 'reference/nest-redis-lock/classes/LockService',
+  };
+
+  let browser: Browser;
+  let server: ChildProcess;
+  let site: string;
+  /** What the browser complained about, and what it asked others for. */
+  const problems: string[] = [];
+
+  beforeAll(async () => {
+    const port = await getPort();
+    const vitepress = join(ROOT, 'node_modules/vitepress/bin/vitepress.js');
+    server = spawn(process.execPath, [vitepress, 'preview', 'docs', '--port', String(port)], { cwd: ROOT });
+    site = `http://localhost:${port}${BASE}`;
+    const up = async () => (await fetch(site).catch(() => undefined))?.ok;
+    [browser] = await Promise.all([openBrowser(), eventually(up, { every: 100 })]);
+  });
+  afterEach(() => expect(problems.splice(0)).toEqual([]));
+  afterAll(async () => {
+    server.kill();
+    await browser.close();
+  });
+
+  async function open(path: string, options: BrowserContextOptions): Promise<Page> {
+    const page = await browser.newPage({ reducedMotion: 'reduce', ...options });
+    page.on('console', (message) => {
+      if (['error', 'warning'].includes(message.type())) problems.push(message.text());
+    });
+    page.on('pageerror', (error) => problems.push(String(error)));
+    page.on('request', (request) => {
+      if (!request.url().startsWith(site) && !request.url().startsWith('data:')) problems.push(request.url());
+    });
+    await page.goto(site + path, { waitUntil: 'networkidle' });
+    return page;
+  }
+
+  /** What axe-core finds against WCAG 2.2 AA, and calls serious or critical. */
+  async function violations(page: Page): Promise<string[]> {
+    await page.evaluate(axe.source);
+    const found = await page.evaluate<AxeResults>(
+      'axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"] })',
+    );
+    return found.violations
+      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
+  }
+
+  const cases = Object.keys(SHOWN).flatMap((page) => Object.keys(LOOKS).map((look) => [page, look] as const));
+  it.each(cases as [keyof typeof SHOWN, keyof typeof LOOKS][])('%s, %s: accessible and light', async (name, look) => {
+    const page = await open(SHOWN[name], LOOKS[look] as BrowserContextOptions);
+    if (PICTURES) await page.screenshot({ path: join(PICTURES, `${name}-${look}.png`) });
+    expect(await violations(page)).toEqual([]);
+    expect(
+      await page.evaluate<boolean>('document.documentElement.scrollWidth > document.documentElement.clientWidth'),
+    ).toBe(false);
+    const bytes = await page.evaluate<number>(
+      `[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+        .reduce((sum, { transferSize }) => sum + transferSize, 0)`,
+    );
+    expect(bytes).toBeGreaterThan(10_000);
+    expect(bytes).toBeLessThanOrEqual(MOST_BYTES);
+    await page.close();
+  });
+
+  it('can be read, and left by a link, without JavaScript', async () => {
+    const page = await open('guide/getting-started', { javaScriptEnabled: false, ...LOOKS['light'] });
+    await page.getByRole('heading', { name: 'Lock a method' }).waitFor();
+    await page.getByText('A second request for the same order waits').waitFor();
+    await page.getByRole('main').getByRole('link', { name: 'Decorators' }).first().click();
+    await page.getByRole('heading', { name: 'Where they work' }).waitFor();
+    await page.close();
+  });
+
+  it.each([
+    ['lock lost', 'When the lock is lost'],
+    ['DistributedLock', 'DistributedLock'],
+  ])('answers a search for %s', async (words, title) => {
+    const page = await open('', LOOKS['light'] as BrowserContextOptions);
+    await page.keyboard.press('Control+k');
+    await page.getByRole('searchbox').fill(words);
+    await page.locator('.results .result').filter({ hasText: title }).first().waitFor();
+    await page.close();
+  });
+});
