@@ -142,7 +142,7 @@ export class HandlerRun {
       const inside = running.getStore()?.isHandler ? 'handler' : 'below';
       this.sender ??= isInside() ? inside : 'other';
     });
-    // After the answer of somebody else, these would throw, and a handler that has done its work would seem to have failed.
+    // After the answer of somebody else, these would throw: a handler that has done its work would seem to have failed.
     const changes: Record<string, (own: Given['headers'], name: unknown, value: unknown) => unknown> = {
       setHeader: (own, name, value) => own.set(nameOf(name), textOf(value)),
       header: (own, name, value) => own.set(nameOf(name), textOf(value)),

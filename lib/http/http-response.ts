@@ -39,7 +39,7 @@ export function answersItself(controller: object, handler: string | symbol): boo
   return Object.keys(parameters).some((key) => TAKES_RESPONSE.test(key));
 }
 
-/** They begin an answer, and may send it later: a Fastify reply when its hooks have run, Express when a file is read. */
+/** They begin an answer, and may send it later: Fastify when its hooks have run, Express when a file is read. */
 const SENDING = ['send', 'sendFile', 'render', 'view'];
 
 /** What a function does in the place of a handler that answers by `@Res()` or `@Next()`. */

@@ -1,13 +1,11 @@
 import {
   Inject,
   mixin,
-  Optional,
   type CallHandler,
   type ExecutionContext,
   type NestInterceptor,
   type Type,
 } from '@nestjs/common';
-import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { SSE_METADATA } from '@nestjs/common/constants.js';
 import { defer, lastValueFrom, type Observable } from 'rxjs';
 import { streamKindOf } from '../cache/values/unkept-classes.js';
@@ -52,14 +50,10 @@ export function idempotencyKey(options: IdempotencyKeyOptions): Type<NestInterce
   const rules = idempotencyKeyRules(options);
 
   class Configured extends IdempotencyKeyInterceptor {
-    constructor(
-      @Inject(IdempotencyService) service: IdempotencyService,
-      @Optional() @Inject(ModulesContainer) modules?: ModulesContainer,
-      @Optional() @Inject(ApplicationConfig) config?: ApplicationConfig,
-    ) {
-      super(service, rules, config);
+    constructor(@Inject(IdempotencyService) service: IdempotencyService) {
+      super(service, rules);
       requireApplication(service.backends, 'idempotencyKey');
-      if (modules) watchHandlers(modules);
+      if (service.modules) watchHandlers(service.modules);
     }
   }
   return mixin(Configured);
@@ -72,7 +66,6 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
   constructor(
     private readonly service: IdempotencyService,
     private readonly rules: IdempotencyKeyRules,
-    private readonly config: ApplicationConfig | undefined,
   ) {}
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
@@ -170,7 +163,12 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     const scope = this.rules.scope(request);
     const why = whyNotAKeyPart(scope);
     if (why) throw new PrimitiveKeyError(`Option "scope" returned ${why}; return text that identifies the client`);
-    const route = routeOfRequest(request, context.getClass(), context.getHandler(), this.config?.getVersioning());
+    const route = routeOfRequest(
+      request,
+      context.getClass(),
+      context.getHandler(),
+      this.service.config?.getVersioning(),
+    );
     return httpName(this.service.backends, [String(scope), request.method, route, header]);
   }
 }

@@ -1,4 +1,5 @@
-import { Inject, Injectable } from '@nestjs/common';
+import { Inject, Injectable, Optional } from '@nestjs/common';
+import { ApplicationConfig, ModulesContainer } from '@nestjs/core';
 import { UnkeptClasses } from '../../cache/values/unkept-classes.js';
 import { PrimitiveKeyError } from '../../errors/primitive-errors.js';
 import { hashKey } from '../../keys/hash-key.js';
@@ -19,6 +20,10 @@ export class IdempotencyService {
   constructor(
     @Inject(PrimitiveRuntime) private readonly runtime: PrimitiveRuntime,
     @Inject(LockService) private readonly locks: LockService,
+    /** @internal For `idempotencyKey`, whose instances an application may make by itself. */
+    @Optional() @Inject(ModulesContainer) readonly modules?: ModulesContainer,
+    /** @internal */
+    @Optional() @Inject(ApplicationConfig) readonly config?: ApplicationConfig,
   ) {
     this.classes = new UnkeptClasses(runtime.backends.logger);
   }

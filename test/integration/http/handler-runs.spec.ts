@@ -9,7 +9,9 @@ import {
   Inject,
   Injectable,
   type LoggerService,
+  type NestInterceptor,
   Post,
+  Put,
   RequestTimeoutException,
   Res,
   Scope,
@@ -106,6 +108,13 @@ abstract class Base {
 
 @Controller()
 class Charges extends Base {
+  /** Under an interceptor that the application has made by itself. */
+  @Put('by-hand')
+  @UseInterceptors(timeOut)
+  byHand(): Promise<unknown> {
+    return pay();
+  }
+
   @Post('stream')
   @UseInterceptors(once, timeOut)
   stream(): Observable<unknown> {
@@ -217,6 +226,10 @@ describe.each([
       providers: [Payments],
     };
     app = await NestFactory.create(module, adapter() as never, { logger: new RecordingLogger() as LoggerService });
+    const ByHand = idempotencyKey({ scope: () => 'user-1', methods: ['PUT'] }) as new (
+      service: IdempotencyService,
+    ) => NestInterceptor;
+    app.useGlobalInterceptors(new ByHand(app.get(IdempotencyService)));
     await app.listen(0, '127.0.0.1');
     url = (await app.getUrl()).replace('localhost', '127.0.0.1');
   });
@@ -239,12 +252,12 @@ describe.each([
 
   const send = (path: string, amount = 5, key = `key-of-${path}`) =>
     fetch(`${url}/${path}`, {
-      method: 'POST',
+      method: path === 'by-hand' ? 'PUT' : 'POST',
       headers: { 'idempotency-key': key, 'content-type': 'application/json' },
       body: JSON.stringify({ amount }),
     });
 
-  it.each(['stream', 'stream-later', 'inherited', 'scoped', 'answering', 'header'])(
+  it.each(['by-hand', 'stream', 'stream-later', 'inherited', 'scoped', 'answering', 'header'])(
     'lasts until the handler has ended, of /%s',
     async (path) => {
       const first = send(path);
@@ -254,7 +267,7 @@ describe.each([
       late = new Gate();
       expect((await send(path)).status).toBe(409);
       end.open();
-      await eventually(async () => (await send(path)).status === 201);
+      await eventually(async () => (await send(path)).ok);
       const repeat = await send(path);
       expect(await repeat.json()).toEqual({ charge: 1 });
       expect(runs).toBe(1);

@@ -1,6 +1,5 @@
 import 'reflect-metadata';
 import {
-  type ArgumentsHost,
   BadRequestException,
   Body,
   type CallHandler,
@@ -117,11 +116,7 @@ function away(where: string) {
 }
 
 @Catch()
-class Forwarding extends BaseExceptionFilter {
-  override catch(thrown: unknown, host: ArgumentsHost): void {
-    super.catch(thrown, host);
-  }
-}
+class Forwarding extends BaseExceptionFilter {}
 
 @Controller()
 class Shop {
