@@ -19,7 +19,7 @@ export function requirePostgresConnection(
   const isObject = typeof connection === 'object' && connection !== null && !Array.isArray(connection);
   const isClient = isObject && 'query' in connection && !isPool(connection);
   // pg passes over such an option, and would connect to its default server.
-  const notOfPg = isObject ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
+  const notOfPg = isObject && !isClient ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
   if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
   if (isUrl || (isObject && isPool(connection))) return;
   if (isObject && !isClient) return lockOption.connection(option, connection, POOL_OPTIONS);
