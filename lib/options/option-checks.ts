@@ -3,6 +3,7 @@ import { LockConfigError } from '../errors/lock-errors.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/clock.js';
 import { parseDuration } from './checks.js';
+import { isPlain } from './option-table.js';
 
 /**
  * The longest duration (ms) of an option that starts no timer: about 285,000 years, within what `PX` of Redis takes.
@@ -38,6 +39,34 @@ export class OptionChecks {
     if (Array.isArray(value)) throw this.conflict(`Option "${option}" is a list; give ${remedy}`);
     if (typeof value !== 'object' || value === null || value instanceof Map) throw this.refused(option, value, remedy);
     return value;
+  }
+
+  /**
+   * Refuses options of a connection that the client library does not know, and an address that it cannot take: it
+   * would connect to its default server, or fail where no call of the application waits. Values may be secret.
+   */
+  connection(option: string, given: object, known: readonly string[]): void {
+    const options = Object.entries(given);
+    if (options.length === 0 && !isPlain(given)) {
+      throw this.conflict(
+        `Option "${option}" is an instance of ${given.constructor.name}; give plain options or a URL`,
+      );
+    }
+    for (const [name, value] of options) {
+      if (value !== undefined && !known.includes(name)) throw this.unknown('option', `${option}.${name}`, known);
+    }
+    const values = given as Readonly<Record<string, unknown>>;
+    const refuseUnless = (valid: (value: unknown) => boolean, name: string, shown: unknown, remedy: string) => {
+      const value = values[name] ?? undefined;
+      this.require(value === undefined || valid(value), `${option}.${name}`, shown, remedy);
+    };
+    const isHost = (host: unknown) => typeof host === 'string' && !host.includes('://');
+    refuseUnless(isHost, 'host', values['host'], 'a host name, an address or a path');
+    const isPort = (port: unknown) => Number.isInteger(Number(port)) && Number(port) > 0 && Number(port) < 65_536;
+    refuseUnless(isPort, 'port', values['port'], 'a number from 1 to 65535');
+    for (const name of ['connectionString', 'uri', 'user', 'database', 'socketPath']) {
+      refuseUnless((value) => typeof value === 'string', name, typeof values[name], 'a text');
+    }
   }
 
   /** Whole milliseconds, rounded up. */

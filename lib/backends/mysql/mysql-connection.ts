@@ -3,6 +3,7 @@ import { textOf } from '../../errors/limited-log.js';
 import { createConnection, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
 import { LockConfigError } from '../../errors/lock-errors.js';
+import { lockOption } from '../../options/option-checks.js';
 
 /**
  * A pool of `mysql2` or `mysql2/promise`, which is used and never closed; or a URL or the options of a pool that the
@@ -38,6 +39,7 @@ export function readConnection(connection: unknown): GivenConnection {
   // mysql2 passes over such an option, and would connect to its default server.
   const notOfMysql = ['url', 'connectionString', 'connection'].find((name) => name in connection);
   if (notOfMysql) throw refused(`options with "${notOfMysql}", which mysql2 calls "uri"`);
+  lockOption.connection('connection', connection, KNOWN_OPTIONS);
   return { pool: undefined, options: connection };
 }
 
@@ -138,6 +140,41 @@ const SERVER_OPTIONS = [
   'keepAliveInitialDelay',
   'stream',
 ] as const satisfies readonly (keyof PoolOptions)[];
+
+/** The options that mysql2 3 reads; it would pass over others. */
+const KNOWN_OPTIONS = [
+  'uri',
+  ...SERVER_OPTIONS,
+  ...POOL_OPTIONS,
+  'password1',
+  'authSwitchHandler',
+  'bigNumberStrings',
+  'charset',
+  'charsetNumber',
+  'compress',
+  'connectAttributes',
+  'dateStrings',
+  'debug',
+  'decimalNumbers',
+  'disableEval',
+  'flags',
+  'gracefulEnd',
+  'infileStreamFactory',
+  'insecureAuth',
+  'jsonStrings',
+  'maxPreparedStatements',
+  'multipleStatements',
+  'namedPlaceholders',
+  'nestTables',
+  'Promise',
+  'queryFormat',
+  'rowsAsArray',
+  'stringifyObjects',
+  'supportBigNumbers',
+  'timezone',
+  'trace',
+  'typeCast',
+];
 
 /** Errors of one row, for which the server refuses a statement on several. */
 const OF_ONE_ROW: ReadonlySet<string | undefined> = new Set([

@@ -251,8 +251,7 @@ describe('sessions', () => {
 /** A proxy whose clients all run their statements in one session of the server. */
 async function shareOneSession(port: number): Promise<{ url: string } & AsyncDisposable> {
   const session = createCallbackConnection({ host: '127.0.0.1', port, user: 'root', database: 'test' });
-  const front = createFront((connection) => {
-    const client = connection as Front;
+  const front = createFront((client: Front) => {
     const wire = client as unknown as Record<string, (...given: unknown[]) => void> & { sequenceId: number };
     client.on('error', () => {});
     wire['serverHandshake']?.({
@@ -286,7 +285,7 @@ async function shareOneSession(port: number): Promise<{ url: string } & AsyncDis
     client.on('stmt_prepare', run);
     client.on('quit', () => (client as unknown as { stream: Socket }).stream.end());
   });
-  const listener = (front as unknown as { _server: ReturnType<typeof createServer> })._server;
+  const listener = Reflect.get(front, '_server') as ReturnType<typeof createServer>;
   await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
   return {
     url: `mysql://root@127.0.0.1:${(listener.address() as AddressInfo).port}/test`,

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { promisify } from 'node:util';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
@@ -117,9 +116,10 @@ describe('a pool of the application', () => {
     await proxy.stop();
   });
 
-  const openCallbackPool = () => createCallbackPool(server.url);
+  const endOf = (pool: Pool | ReturnType<typeof createCallbackPool>): Promise<void> =>
+    'pool' in pool ? pool.end() : pool.promise().end();
   const POOLS = [
-    ['mysql2', openCallbackPool],
+    ['mysql2', () => createCallbackPool(server.url)],
     ['mysql2/promise', () => createPool(server.url)],
   ] as const;
   it.each(
@@ -133,7 +133,7 @@ describe('a pool of the application', () => {
       const ours = await startLockApp({ backend: make(pool) });
       const next = await startLockApp({ backend: make(server.url) });
       const locks = [await ours.locks.acquire('pool ending'), await ours.locks.acquire('pool ended')];
-      const end = open === openCallbackPool ? promisify(pool.end.bind(pool))() : (pool as Pool).end();
+      const end = endOf(pool);
       await locks[0]?.release();
       await end;
       await locks[1]?.release();

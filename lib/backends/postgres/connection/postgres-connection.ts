@@ -19,14 +19,62 @@ export function requirePostgresConnection(
   const isObject = typeof connection === 'object' && connection !== null && !Array.isArray(connection);
   const isClient = isObject && 'query' in connection && !isPool(connection);
   // pg passes over such an option, and would connect to its default server.
-  const notOfPg = isObject ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
+  const notOfPg = isObject && !isClient ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
   if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
-  if (isUrl || (isObject && !isClient)) return;
+  if (isUrl || (isObject && isPool(connection))) return;
+  if (isObject && !isClient) return lockOption.connection(option, connection, POOL_OPTIONS);
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';
   // A URL may contain a password.
   const shown = isClient ? 'a single Client' : typeof connection === 'string' ? '...' : connection;
   throw lockOption.refused(option, shown, remedy);
 }
+
+/** The options of a Pool, and of its connections, that pg 8 reads. */
+const POOL_OPTIONS = [
+  'connectionString',
+  'host',
+  'port',
+  'user',
+  'password',
+  'database',
+  'ssl',
+  'sslmode',
+  'sslnegotiation',
+  'enableChannelBinding',
+  'scramMaxIterations',
+  'application_name',
+  'fallback_application_name',
+  'options',
+  'replication',
+  'client_encoding',
+  'statement_timeout',
+  'lock_timeout',
+  'idle_in_transaction_session_timeout',
+  'query_timeout',
+  'connectionTimeoutMillis',
+  'connect_timeout',
+  'keepAlive',
+  'keepAliveInitialDelayMillis',
+  'keepalives',
+  'keepalives_idle',
+  'stream',
+  'types',
+  'binary',
+  'pipeline',
+  'parseInputDatesAsUTC',
+  'max',
+  'poolSize',
+  'min',
+  'idleTimeoutMillis',
+  'allowExitOnIdle',
+  'maxUses',
+  'maxLifetimeSeconds',
+  'log',
+  'onConnect',
+  'verify',
+  'Client',
+  'Promise',
+];
 
 /** Also for the pool of another copy of `pg`. */
 export function isPool(connection: object | string): connection is Pool {

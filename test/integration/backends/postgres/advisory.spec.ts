@@ -187,16 +187,13 @@ CREATE TRIGGER refuse BEFORE DELETE ON nest_redis_lock.holders FOR EACH ROW EXEC
     };
     for (let round = 0; round < 3; round++) {
       const before = await first(backend, `p:${round}`);
-      const root = new pg.Client(url);
-      await root.connect();
+      const root = new pg.Pool({ connectionString: url });
       await root.query(`SELECT setval('nest_redis_lock.tokens', 1)`);
       await root.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'before'`);
       await root.end();
-      // A process that has seen no token before, and one that has.
+      // A process that has seen no token before.
       const fresh = await open(`after ${round}`, { url });
-      const [one, two] = [await first(fresh, `q:${round}`), await first(fresh, `r:${round}`)];
-      expect(one.first).toBeGreaterThan(before.first + before.count);
-      expect(two.first).toBeGreaterThan(one.first + one.count - 1);
+      expect((await first(fresh, `q:${round}`)).first).toBeGreaterThan(before.first + before.count);
     }
   });
 
@@ -206,8 +203,7 @@ CREATE TRIGGER refuse BEFORE DELETE ON nest_redis_lock.holders FOR EACH ROW EXEC
   ])('has what it draws on the disk, with synchronous_commit = %s', async (given, used) => {
     const url = await database(`durable_${given}`, `synchronous_commit = ${given}`);
     const backend = await open('durable', { url });
-    const root = new pg.Client(url);
-    await root.connect();
+    const root = new pg.Pool({ connectionString: url });
     await root.query(`
 ALTER TABLE nest_redis_lock.holders ADD COLUMN durability text DEFAULT current_setting('synchronous_commit')`);
     expect(await take(backend, 'durable', 'p:1')).toBe('granted');
@@ -223,8 +219,7 @@ ALTER TABLE nest_redis_lock.holders ADD COLUMN durability text DEFAULT current_s
       const backend = await open('dropped', { url });
       const other = await open('other', { url });
       for (const [index, used] of [backend, other].entries()) await take(used, `before:${index}`, 'p:0');
-      const root = new pg.Client(url);
-      await root.connect();
+      const root = new pg.Pool({ connectionString: url });
       await root.query(`DROP ${what}`);
       expect(await backend.mint({ name: 'before:0', ticket: 'p:0', leastToken: 1 })).toMatchObject({ count: 1_024 });
       await root.query(`DROP ${what}`);
@@ -237,9 +232,8 @@ ALTER TABLE nest_redis_lock.holders ADD COLUMN durability text DEFAULT current_s
       expect(await free(backend, 'before:0', 'p:0')).toBe('released');
       await root.query(`DROP ${what}`);
       await root.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dropped'`);
-      const again = () => take(backend, 'in a new session', 'p:2').catch(({ message }: Error) => message);
       await eventually(async () => {
-        const answer = await again();
+        const answer = await take(backend, 'new session', 'p:2').catch(({ message }: Error) => message);
         expect(answer).not.toContain('does not exist');
         return answer === 'granted';
       });

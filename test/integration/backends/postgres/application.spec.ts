@@ -328,6 +328,18 @@ it.each([
   [() => postgres({}, null as never), /Option "options" is null; give an object of options/],
   [() => leaseTable({ url: 'postgres://db' } as object), /Option "connection" has "url"; give "connectionString"/],
   [() => advisory({ uri: 'postgres://db' } as object), /Option "connection" has "uri"; give "connectionString"/],
+  [() => advisory({ connection: {} } as object), /Option "connection" has "connection"; give "connectionString"/],
+  [() => leaseTable({ hostname: 'db' } as object), /Unknown option "connection.hostname"; give any of connectionStr/],
+  [() => advisory({ host: { name: 'db' } } as object), /Option "connection.host" is .*; give a host name/],
+  [() => leaseTable({ host: 'postgres://shop:secret@db' }), /^(?!.*secret).*"connection.host".*give a host name/],
+  [() => leaseTable({ port: 'five' } as object), /Option "connection.port" is "five"; give a number from 1 to 65535/],
+  [
+    () => leaseTable({ connectionString: new URL('postgres://db') } as object),
+    /"connection.connectionString" is "object"; give a text/,
+  ],
+  [() => leaseTable(new URL('postgres://shop:secret@db') as object), /"connection" is an instance of URL; give plain/],
+  [() => leaseTable(Promise.resolve({}) as object), /"connection" is an instance of Promise; give plain options/],
+  [() => leaseTable({}, { messages: { prot: 1 } as object }), /Unknown option "messages.prot"/],
 ])('refuses bad options by name, case %#', (make, message) => {
   expect(make).toThrow(message);
 });
