@@ -130,7 +130,7 @@ export const FAULT_RULES: readonly Rule[] = [
         await found();
         await first;
       };
-      const again = async <T>(send: () => Promise<T>, fits = (_: T) => true): Promise<T> => {
+      const again = async <T>(send: () => Promise<T>, fits: (answer: T) => boolean = () => true): Promise<T> => {
         let answer: T | undefined;
         await stage.until('the second send is answered', async () => {
           answer = await send().catch(() => undefined);

@@ -101,7 +101,11 @@ export class LockNodes {
     this.registry.parents.use(parent, requests)?.catch(ignored);
     this.registry.remove(node);
     const replaced = requests.replace(node.path, next.key, this.dataOf(next)).then((path) => (next.path = path));
-    const entered = this.answerTo(next, Promise.all([replaced, requests.children(parent)]), true);
+    const entered = this.answerTo(
+      next,
+      Promise.all([replaced, requests.children(parent)]).then(([, children]) => children),
+      true,
+    );
     next.entered = entered;
     try {
       return await entered;
@@ -195,7 +199,12 @@ export class LockNodes {
       const parent = parents.use(node.parent, requests);
       const created = requests.createEphemeral(node.key, this.dataOf(node)).then((path) => (node.path = path));
       try {
-        return await this.answerTo(node, Promise.all([created, requests.children(node.parent), parent]), waits);
+        const sent = Promise.all([created, requests.children(node.parent), parent]);
+        return await this.answerTo(
+          node,
+          sent.then(([, children]) => children),
+          waits,
+        );
       } catch (error) {
         if (node.path !== undefined) throw error;
         if (codeOf(error) !== Exception.NO_NODE || attempt === TRIES) {
@@ -229,7 +238,7 @@ export class LockNodes {
     }
     if (node.path === undefined) return this.create(node, waits);
     parents.use(parent, session.requests)?.catch(ignored);
-    return this.answerTo(node, Promise.all([undefined, session.requests.children(parent)]), waits);
+    return this.answerTo(node, session.requests.children(parent), waits);
   }
 
   /** The ticket does not own the name: an earlier send may have passed it on. */
@@ -246,8 +255,8 @@ export class LockNodes {
     return this.enter(again, true);
   }
 
-  private async answerTo(node: LockNode, sent: Promise<[unknown, Children, ...unknown[]]>, waits: boolean) {
-    const [, children] = await sent;
+  private async answerTo(node: LockNode, sent: Promise<Children>, waits: boolean): Promise<QueueAnswer> {
+    const children = await sent;
     const answer = await this.places.answer(node, children, waits);
     if (answer) return answer;
     throw new Error(`Somebody has removed the node ${String(node.path)}`);
