@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockService } from '../lock/lock.service.js';
+import { granted } from './grant-rules.js';
 import { ruleUnder, ProtectedResource, type Rule, type Stage } from './stage.js';
 
 /** What holds while the store fails. */
@@ -116,6 +117,62 @@ export const FAULT_RULES: readonly Rule[] = [
     await found();
     await eventuallyLocked(stage, two);
   }),
+
+  ruleUnder(
+    ['loseReplies'],
+    'does no harm when a request is sent again whose first answer was lost with its connection',
+    async (stage, faults) => {
+      const [one, other] = [await stage.client(), await stage.client()];
+      const lost = async (send: () => Promise<unknown>) => {
+        const found = await faults.loseReplies();
+        const first = send().catch(() => {});
+        await sleep(200);
+        await found();
+        await first;
+      };
+      const again = async <T>(send: () => Promise<T>, fits: (answer: T) => boolean = () => true): Promise<T> => {
+        let answer: T | undefined;
+        await stage.until('the second send is answered', async () => {
+          answer = await send().catch(() => undefined);
+          return answer !== undefined && fits(answer);
+        });
+        return answer as T;
+      };
+      const isFree = async (): Promise<void> => {
+        const owner = await again(async () => (await other.ownerOf(stage.name)) ?? 'nobody');
+        assert.equal(owner, 'nobody');
+      };
+      const first = one.ticket();
+      await granted(one, stage.name, first);
+      await one.release(stage.name, first);
+
+      const ticket = one.ticket();
+      const acquire = () => one.acquire(stage.name, ticket);
+      await lost(acquire);
+      // Until what the first send got is given back, the name may be busy.
+      await again(acquire, ({ status }) => status === 'granted');
+      const release = () => one.release(stage.name, ticket);
+      await lost(release);
+      await again(release);
+      await isFree();
+
+      if (!one.backend.queue || one.backend.queue.pace) return;
+      await Promise.all([one.listen(), other.listen()]);
+      const [holder, requeued, next] = [one.ticket(), one.ticket(), other.ticket()];
+      await again(() => one.acquire(stage.name, holder));
+      const enqueue = () => other.enqueue(stage.name, next);
+      await again(enqueue);
+      const requeue = () => one.requeue(stage.name, holder, requeued);
+      await lost(requeue);
+      await again(requeue);
+      // A ticket of which nobody knows must not have the name, nor get it later.
+      const { status } = await again(() => one.beat(stage.name, requeued));
+      if (status !== 'gone') await again(() => one.release(stage.name, requeued));
+      await again(enqueue, (answer) => answer.status === 'granted');
+      await again(() => other.release(stage.name, next));
+      await isFree();
+    },
+  ),
 
   ruleUnder(
     ['killSession'],

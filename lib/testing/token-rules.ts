@@ -83,15 +83,15 @@ export const TOKEN_RULES: readonly Rule[] = [
       }
       await faults.loseData();
       const ticket = client.ticket();
-      let granted: TokenRange | undefined;
+      let found: TokenRange | undefined;
       await stage.until('the name is granted again', async () => {
         const answer = await client.acquire(stage.name, ticket, client.long, last + 1).catch(() => undefined);
-        if (answer?.status === 'granted') granted = answer.tokens;
-        return granted !== undefined;
+        if (answer?.status === 'granted') found = answer.tokens;
+        return found !== undefined;
       });
-      assert(granted && granted.first > last, `token ${granted?.first} after ${last}`);
-      const tokens = await client.mint(stage.name, ticket, granted.first + 1_000_000);
-      assert(tokens && tokens.first >= granted.first + 1_000_000, `token ${tokens?.first} after ${granted.first}`);
+      assert(found && found.first > last, `token ${found?.first} after ${last}`);
+      const tokens = await client.mint(stage.name, ticket, found.first + 1_000_000);
+      assert(tokens && tokens.first >= found.first + 1_000_000, `token ${tokens?.first} after ${found.first}`);
     },
   ),
 

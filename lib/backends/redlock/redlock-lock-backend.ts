@@ -171,8 +171,8 @@ class RedlockLockBackend implements LockBackend {
         );
   }
 
-  async close(): Promise<void> {
-    this.quorum.close();
+  close(): Promise<void> {
+    return this.quorum.close();
   }
 
   private askToGrant(request: AcquireRequest, acquisition: Acquisition, grant: PendingGrant): void {

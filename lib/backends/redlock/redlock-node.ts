@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { serverOf } from '../redis/connection/connection-options.js';
 import type { EncodedCall, ScriptArgument, ScriptCall } from '../redis/connection/encoded-call.js';
@@ -106,7 +107,7 @@ export class RedlockNode {
   /** Frees what the ticket may hold here, now or when the node answers again. */
   undo(ticket: string, keys: ReleaseKeys): void {
     this.unsettled.add(ticket, keys);
-    if (!this.absent && !this.silent) this.free(ticket, keys);
+    if (!this.absent && !this.silent) void this.free(ticket, keys);
   }
 
   /** It gave no answer in time: it is asked no more, unless it is needed, until it answers a PING. */
@@ -120,7 +121,7 @@ export class RedlockNode {
   answered(): void {
     if (!this.silent) return;
     this.silent = false;
-    this.freeAll();
+    void this.freeAll();
   }
 
   /** How messages name it. */
@@ -133,15 +134,25 @@ export class RedlockNode {
     return this.link.diagnose(error);
   }
 
-  close(): void {
+  /** Frees what the tickets of this process may hold here, waits `limit` ms at most for that, and closes. */
+  async close(limit: number): Promise<void> {
     this.closed = true;
+    if (!this.absent) await Promise.race([this.giveBack(), sleep(limit, undefined, { ref: false })]);
     this.link.close();
+  }
+
+  private async giveBack(): Promise<void> {
+    const freed = this.freeAll();
+    // Its answer follows those to all earlier requests, which may tell of more to be freed.
+    await this.scripts.command((client) => client.ping()).catch(() => {});
+    await freed;
+    await this.freeAll();
   }
 
   private connected(): void {
     this.silent = false;
     void this.identify();
-    this.freeAll();
+    void this.freeAll();
   }
 
   private async identify(): Promise<void> {
@@ -176,16 +187,21 @@ export class RedlockNode {
       );
   }
 
-  private freeAll(): void {
-    for (const [ticket, keys] of this.unsettled.entries()) this.free(ticket, keys);
+  private async freeAll(): Promise<void> {
+    await Promise.all(this.unsettled.entries().map(([ticket, keys]) => this.free(ticket, keys)));
   }
 
-  private free(ticket: string, keys: ReleaseKeys): void {
-    this.releases.run(undefined, keys, [ticket, keys.length / 2], Number).then(
-      () => this.unsettled.delete(ticket),
-      // It stays to be freed at the next connection.
-      () => {},
-    );
+  private free(ticket: string, keys: ReleaseKeys): Promise<void> {
+    return new Promise((resolve) => {
+      this.releases.run(undefined, keys, [ticket, keys.length / 2], Number).then(
+        () => {
+          this.unsettled.delete(ticket);
+          resolve();
+        },
+        // It stays to be freed at the next connection.
+        () => resolve(),
+      );
+    });
   }
 }
 

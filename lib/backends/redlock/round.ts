@@ -199,8 +199,8 @@ export class Quorum {
     return sum;
   }
 
-  close(): void {
-    for (const node of this.nodes) node.close();
+  async close(): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.close(this.nodeTimeout)));
   }
 
   /**

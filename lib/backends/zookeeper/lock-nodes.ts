@@ -22,11 +22,13 @@ import {
 import type { ParentNodes } from './parent-nodes.js';
 import type { ZooKeeperConnection } from './zookeeper-connection.js';
 import type { QueuePlaces } from './zookeeper-lock-queue.js';
-import { codeOf, unless, type Children, type ZooKeeperRequests } from './zookeeper-requests.js';
+import { codeOf, UNANSWERED, unless, type Children, type ZooKeeperRequests } from './zookeeper-requests.js';
 import type { ZooKeeperSession } from './zookeeper-session.js';
 
 /** How often a node is created anew because its parent was removed meanwhile. */
 const TRIES = 5;
+/** How many requeues without an answer are remembered. */
+const MOST_REQUEUED = 1_000;
 const NO_DATA = Buffer.alloc(0);
 const ignored = () => {};
 
@@ -34,8 +36,10 @@ const ignored = () => {};
 export class LockNodes {
   /** What each process writes to its nodes. */
   private readonly labels = new Map<string, Buffer>();
-  /** Nodes that must go, although the request to remove them was not answered. */
-  private readonly doomed = new Map<string, WaiterRequest>();
+  /** Nodes that may be there without being known, and must go unless their ticket is asked for again. */
+  private readonly doomed = new Map<string, DoomedNode>();
+  /** The owners whose requeue was not answered, and their sessions. */
+  private readonly requeued = new Map<string, ZooKeeperSession>();
 
   constructor(
     private readonly connection: ZooKeeperConnection,
@@ -50,7 +54,8 @@ export class LockNodes {
     const known = this.registry.find(request);
     if (known) return this.enterAgain(known, request, waits);
     const node = this.registry.add(session, request);
-    const answer = this.create(node, waits);
+    const doomed = this.doomed.get(node.key);
+    const answer = doomed ? this.adopt(node, doomed, waits) : this.create(node, waits);
     node.entered = answer;
     if ((await answer).status === 'busy' && !waits) this.withdraw(node);
     return answer;
@@ -70,7 +75,11 @@ export class LockNodes {
     if (node) this.registry.remove(node);
     const session = this.connection.current ?? (await this.connection.opened());
     const parent = node?.parent ?? parentPath(root, request);
-    const stray = () => removeStray(session.requests, root, parent, request.ticket);
+    const stray = async () => {
+      const status = await removeStray(session.requests, root, parent, request.ticket);
+      this.doomed.delete(nodeKey(parent, request.ticket));
+      return status;
+    };
     if (node?.path === undefined || session !== node.session) return stray();
     try {
       await session.requests.remove(node.path);
@@ -82,24 +91,35 @@ export class LockNodes {
     return node.tokens ? 'released' : 'taken';
   }
 
-  /** Passes the name on and waits for it again, in one step; `undefined` when the ticket does not own it. */
-  async requeue(request: RequeueRequest): Promise<QueueAnswer | undefined> {
+  /** Passes the name on and waits for it again, in one step. */
+  async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     const node = this.registry.find(request);
-    if (!node?.tokens || node.path === undefined || !(await this.connects(node))) return undefined;
+    if (!node?.tokens || node.path === undefined || !(await this.connects(node))) return this.requeueAgain(request);
     const { session, parent } = node;
     const { requests } = session;
     const next = this.registry.add(session, { ...request, ticket: request.again });
     this.registry.parents.use(parent, requests)?.catch(ignored);
     this.registry.remove(node);
     const replaced = requests.replace(node.path, next.key, this.dataOf(next)).then((path) => (next.path = path));
-    const entered = this.answerTo(next, Promise.all([replaced, requests.children(parent)]), true);
+    const entered = this.answerTo(
+      next,
+      Promise.all([replaced, requests.children(parent)]).then(([, children]) => children),
+      true,
+    );
     next.entered = entered;
     try {
       return await entered;
     } catch (error) {
-      if (next.path === undefined) this.registry.remove(next);
+      if (next.path === undefined) {
+        this.registry.remove(next);
+        if (isUnanswered(error)) {
+          if (this.requeued.size >= MOST_REQUEUED) this.requeued.clear();
+          this.requeued.set(node.key, session);
+          for (const each of [node, next]) this.doom(each);
+        }
+      }
       unless(Exception.NO_NODE)(error);
-      return undefined;
+      return { status: 'not-owner', resent: false };
     }
   }
 
@@ -145,8 +165,9 @@ export class LockNodes {
 
   /** A connection is open again: removes what could not be removed. */
   removeDoomed(): void {
-    for (const [key, request] of this.doomed) {
-      this.leave(request).then(() => this.doomed.delete(key), ignored);
+    for (const [key, doomed] of this.doomed) {
+      if (this.registry.find(doomed.request)) continue;
+      doomed.removing = this.leave(doomed.request).then(() => void this.doomed.delete(key), ignored);
     }
   }
 
@@ -178,11 +199,17 @@ export class LockNodes {
       const parent = parents.use(node.parent, requests);
       const created = requests.createEphemeral(node.key, this.dataOf(node)).then((path) => (node.path = path));
       try {
-        return await this.answerTo(node, Promise.all([created, requests.children(node.parent), parent]), waits);
+        const sent = Promise.all([created, requests.children(node.parent), parent]);
+        return await this.answerTo(
+          node,
+          sent.then(([, children]) => children),
+          waits,
+        );
       } catch (error) {
         if (node.path !== undefined) throw error;
         if (codeOf(error) !== Exception.NO_NODE || attempt === TRIES) {
           this.registry.remove(node);
+          if (isUnanswered(error)) this.doom(node);
           throw error;
         }
         parents.forget(node.parent);
@@ -191,8 +218,45 @@ export class LockNodes {
     }
   }
 
-  private async answerTo(node: LockNode, sent: Promise<[unknown, Children, ...unknown[]]>, waits: boolean) {
-    const [, children] = await sent;
+  /** An earlier send of the ticket may have created its node: takes that one, unless it belongs to an ended session. */
+  private async adopt(node: LockNode, doomed: DoomedNode, waits: boolean): Promise<QueueAnswer> {
+    await doomed.removing;
+    if (!this.doomed.delete(node.key)) return this.create(node, waits);
+    const { session, parent, childPrefix: prefix } = node;
+    const { root, parents } = this.registry;
+    try {
+      const order = await allChildrenOf(session.requests, root, parent);
+      const [own, ...others] = order.filter((child) => child.startsWith(prefix));
+      const adopts = own !== undefined && doomed.session === session;
+      const leaving = own === undefined || adopts ? others : [own, ...others];
+      await removeAll(session.requests, parent, leaving);
+      if (adopts) node.path = `${parent}/${own}`;
+    } catch (error) {
+      this.registry.remove(node);
+      this.doomed.set(node.key, doomed);
+      throw error;
+    }
+    if (node.path === undefined) return this.create(node, waits);
+    parents.use(parent, session.requests)?.catch(ignored);
+    return this.answerTo(node, session.requests.children(parent), waits);
+  }
+
+  /** The ticket does not own the name: an earlier send may have passed it on. */
+  private async requeueAgain(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
+    const again = { ...request, ticket: request.again };
+    if (this.registry.find(again)) {
+      const answer = await this.beat(again);
+      return answer ?? { status: 'not-owner', resent: true };
+    }
+    const sentIn = this.requeued.get(nodeKey(parentPath(this.registry.root, request), request.ticket));
+    if (!sentIn) return { status: 'not-owner', resent: false };
+    if (sentIn !== (await this.connection.opened())) return { status: 'not-owner', resent: true };
+    await this.leave(request);
+    return this.enter(again, true);
+  }
+
+  private async answerTo(node: LockNode, sent: Promise<Children>, waits: boolean): Promise<QueueAnswer> {
+    const children = await sent;
     const answer = await this.places.answer(node, children, waits);
     if (answer) return answer;
     throw new Error(`Somebody has removed the node ${String(node.path)}`);
@@ -202,7 +266,12 @@ export class LockNodes {
   private withdraw(node: LockNode): void {
     const { name, ticket, prefix } = node;
     const request = { prefix, name, ticket };
-    this.leave(request).catch(() => this.doomed.set(node.key, request));
+    this.leave(request).catch(() => this.doom(node));
+  }
+
+  private doom(node: LockNode): void {
+    const { name, ticket, prefix, session } = node;
+    this.doomed.set(node.key, { request: { prefix, name, ticket }, session });
   }
 
   /** Waits for a connection. Answers `false` when the session of the node is over. */
@@ -213,6 +282,18 @@ export class LockNodes {
   private dataOf(node: LockNode): Buffer {
     return this.labels.get(processOf(node.ticket)) ?? NO_DATA;
   }
+}
+
+interface DoomedNode {
+  readonly request: WaiterRequest;
+  readonly session: ZooKeeperSession;
+  /** Settles with the request to remove it, if that is under way. */
+  removing?: Promise<void>;
+}
+
+/** Whether the server may have carried out the request. */
+function isUnanswered(error: unknown): boolean {
+  return !(error instanceof Exception) || UNANSWERED.includes(error.code);
 }
 
 /** The nodes of this process that own a name, wait for it, or are about to be created. */
@@ -279,12 +360,21 @@ async function removeStray(
   parent: string,
   ticket: string,
 ): Promise<ReleaseAnswer['status']> {
-  // The request to create it may have gone to another server, whose writes this one has not seen yet.
-  const [, order] = await Promise.all([requests.barrier(root), childrenOf(requests, parent)]);
+  const order = await allChildrenOf(requests, root, parent);
   const strays = order.filter((child) => child.startsWith(childPrefix(ticket)));
-  await Promise.all(strays.map((child) => requests.remove(`${parent}/${child}`).catch(unless(Exception.NO_NODE))));
+  await removeAll(requests, parent, strays);
   if (strays.length > 0 && strays[0] === order[0]) return 'released';
   return order.length === strays.length ? 'gone' : 'taken';
+}
+
+/** In order, also those that a request has created that went to another server, whose writes this one may not have. */
+async function allChildrenOf(requests: ZooKeeperRequests, root: string, parent: string): Promise<readonly string[]> {
+  const [, order] = await Promise.all([requests.barrier(root), childrenOf(requests, parent)]);
+  return order;
+}
+
+async function removeAll(requests: ZooKeeperRequests, parent: string, children: readonly string[]): Promise<void> {
+  await Promise.all(children.map((child) => requests.remove(`${parent}/${child}`).catch(unless(Exception.NO_NODE))));
 }
 
 function pathsOf(nodes: readonly LockNode[]): string[] {

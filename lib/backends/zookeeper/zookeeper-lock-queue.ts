@@ -41,7 +41,7 @@ export class ZooKeeperLockQueue implements LockQueue {
 
   async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     const answer = await this.nodes().requeue(request);
-    return answer ? this.reachable(request.again, answer) : { status: 'not-owner', resent: false };
+    return answer.status === 'not-owner' ? answer : this.reachable(request.again, answer);
   }
 
   granted(node: LockNode, { tokens, remaining, waiting = 0 }: Granted): void {
@@ -105,7 +105,8 @@ export class QueuePlaces {
     const { session, parent, childPrefix } = node;
     for (let { names } = children; ; { names } = children) {
       const order = inOrder(names);
-      const place = order.findIndex((child) => child.startsWith(childPrefix));
+      const own = node.path?.slice(node.path.lastIndexOf('/') + 1);
+      const place = order.findIndex((child) => (own === undefined ? child.startsWith(childPrefix) : child === own));
       if (place === 0) return this.grant(node, children, order.length - 1);
       if (place === -1) {
         this.registry.remove(node);

@@ -11,7 +11,11 @@ type Failure = Error | Exception | null;
 type Settle<T> = (error: Failure, value: T) => void;
 
 /** After these the server has not answered. */
-const UNANSWERED: readonly number[] = [Exception.CONNECTION_LOSS, Exception.SESSION_EXPIRED, Exception.AUTH_FAILED];
+export const UNANSWERED: readonly number[] = [
+  Exception.CONNECTION_LOSS,
+  Exception.SESSION_EXPIRED,
+  Exception.AUTH_FAILED,
+];
 
 /**
  * The requests of one session. The server carries them out in the order in which they are sent, so that a read sees the

@@ -6,6 +6,13 @@ import { ZooKeeperRequests, unless } from './zookeeper-requests.js';
 
 /** How long (ms) the client pauses at most after it has tried all servers. */
 const PAUSE = 100;
+/** Pings in the length of a session. */
+const PINGS = 6;
+/**
+ * The share of its length for which a session is trusted after a proof. The leader counts from the last request of which
+ * it knows: a server tells it every half tick only, so that it may be the one before the proof.
+ */
+const TRUSTED = 0.7;
 /** The share of the session that passes after a ping before a renewal sends another one. */
 const STALE = 0.1;
 /** How long (ms) the end of the session may take. */
@@ -70,7 +77,12 @@ export class ZooKeeperSession {
 
   /** Milliseconds for which the servers keep the session at least, by the last proof that it lives; 0 without one. */
   left(): number {
-    return this.confirmedAt === Infinity ? 0 : Math.max(0, Math.floor(this.timeout - this.silence));
+    return this.confirmedAt === Infinity ? 0 : Math.max(0, Math.floor(this.trusted - this.silence));
+  }
+
+  /** Milliseconds after a proof for which the session is trusted. */
+  private get trusted(): number {
+    return this.timeout * TRUSTED;
   }
 
   /** Milliseconds since the last request was sent whose answer proves that the session lives. */
@@ -122,27 +134,27 @@ export class ZooKeeperSession {
   private watch(): void {
     clearTimeout(this.timer);
     if (this.lost) return;
-    const next = Math.min(this.confirmedAt + this.timeout, this.moveAt, this.connected ? this.pingAt : Infinity);
+    const next = Math.min(this.confirmedAt + this.trusted, this.moveAt, this.connected ? this.pingAt : Infinity);
     this.timer = setTimeout(() => onceRead(() => this.look()), Math.max(1, next - performance.now())).unref();
   }
 
   /** When (monotonic, ms) the next ping is due. */
   private get pingAt(): number {
-    return this.pingedAt + this.timeout / 3;
+    return this.pingedAt + this.timeout / PINGS;
   }
 
   /** When (monotonic, ms) the client connects to the next server, if this one proves nothing. */
   private get moveAt(): number {
-    const { attempts, confirmedAt, timeout } = this;
+    const { attempts, confirmedAt, timeout, trusted } = this;
     if (attempts.underWay) return attempts.endsAt(timeout);
-    return Math.max(confirmedAt + (timeout * 2) / 3, attempts.startedAt + timeout / 3);
+    return Math.max(confirmedAt + (trusted * 2) / 3, attempts.startedAt + timeout / 3);
   }
 
   private look(): void {
     if (this.lost) return;
     const now = performance.now();
     const { silence } = this;
-    if (silence >= this.timeout) {
+    if (silence >= this.trusted) {
       return this.lose(new SessionError(`no majority of the servers has answered for ${Math.round(silence)} ms`));
     }
     if (now >= this.moveAt) this.internals.cutConnection();

@@ -167,16 +167,16 @@ describe('a server that is cut off from the others', () => {
       const renew = kind !== 'a lock without renewal';
       const held = await one.locks.acquire(`cut off ${kind}`, { renew, ttl: 60_000, wait: 30_000 });
       for (const link of links) link.hold();
-      let asks = kind === 'a read of the service';
+      const asks = { on: kind === 'a read of the service' };
       const asking = (async () => {
-        while (asks) await one.locks.isLocked('cut off').catch(() => {});
+        while (asks.on) await one.locks.isLocked('cut off').catch(() => {});
       })();
       try {
         const next = await two.locks.acquire(`cut off ${kind}`, { wait: 30_000 });
         expect(held.held).toBe(false);
         await next.release();
       } finally {
-        asks = false;
+        asks.on = false;
         for (const link of links) link.heal();
       }
       await asking;

@@ -307,6 +307,30 @@ describe('the end of an application', () => {
     await backend.close();
   });
 
+  it('gives back at its end what a node has yet to free that has answered nothing', async () => {
+    const { process: silent } = nodes.servers[2]!;
+    // One takes the node for silent soon, and asks it no more; the other one still waits for its answers at the end.
+    const [quick, patient] = [redlock(nodes.urls, { nodeTimeout: 50 }), redlock(nodes.urls, { nodeTimeout: 1_000 })];
+    const services = [quick, patient].map((backend) => testServices({ backend, cache: false, shutdownGrace: 1_000 }));
+    const take = (name: string) =>
+      services.map(({ locks }, index) => locks.acquire(`order:${name}:${index}`, { ttl: '5m' }));
+    // The nodes know the scripts.
+    for (const { locks } of services) await locks.withLock('order:warm', async () => {});
+    await eventually(async () => (await locksAt('lock:{order:warm}')).every((count) => count === 0));
+    const held = await Promise.all(take('before'));
+    await eventually(async () => (await locksAt('lock:{order:before:*}')).every((count) => count === held.length));
+    silent.pause();
+    try {
+      held.push(...(await Promise.all(take('meanwhile'))));
+      await eventually(() => quick.diagnose?.() !== undefined);
+      await Promise.all(held.map((lock) => lock.release()));
+      await Promise.all(services.map(({ close }) => close()));
+    } finally {
+      silent.resume();
+    }
+    await eventually(async () => (await locksAt('lock:{order:*}')).every((count) => count === 0));
+  });
+
   it('leaves no lock when the application shuts down with calls under way', async () => {
     for (let pause = 1; pause <= 12; pause++) {
       const { locks, close } = testServices({ backend: redlock(nodes.urls), cache: false, shutdownGrace: 1_000 });
