@@ -3,6 +3,8 @@ import type { ListedLock, LockWaiter } from '../lock/hold/lock.js';
 /** A lock as JSON, which has no `Infinity`. Times are in ms. */
 export interface LockFields {
   readonly name: string;
+  /** Why the store does not tell the rest. */
+  readonly error?: string;
   readonly owner: string;
   /** The label of the holder's process. */
   readonly label?: string;

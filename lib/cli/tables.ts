@@ -23,7 +23,11 @@ const PLAIN = {
 export function lockTable(locks: readonly LockFields[], now = Date.now()): string {
   const table = new Table({ ...PLAIN, head: COLUMNS, colAligns: ALIGNED });
   for (const lock of locks) {
-    const { host = NONE, pid = NONE, since } = lock;
+    const { host = NONE, pid = NONE, since, error } = lock;
+    if (error !== undefined) {
+      table.push([visible(lock.name), { colSpan: COLUMNS.length - 1, content: visible(error) }]);
+      continue;
+    }
     const heldFor = since === undefined ? NONE : duration(now - Date.parse(since));
     const times = [heldFor, duration(lock.ttl)];
     table.push([visible(lock.name), holderOf(lock), host, pid, ...times, lock.fencingToken ?? NONE, lock.waiting]);

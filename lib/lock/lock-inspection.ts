@@ -1,4 +1,6 @@
 import type { WaitingTicket } from '../contracts/lock-requests.js';
+import { isLasting } from '../contracts/store.js';
+import { messageOf } from '../errors/limited-log.js';
 import { isReadTicket } from '../keys/ticket.js';
 import type { HoldTaker } from './hold/hold-taker.js';
 import type { ListedLock, LockInfo, LockPage, LockWaiter } from './hold/lock.js';
@@ -32,10 +34,21 @@ export class LockInspection {
     const locks: ListedLock[] = [];
     for (let first = 0; first < page.names.length; first += AT_ONCE) {
       const names = page.names.slice(first, first + AT_ONCE);
-      const found = await Promise.all(names.map((name) => this.inspect(backend, name)));
-      for (const [index, info] of found.entries()) if (info) locks.push({ key: names[index] as string, ...info });
+      const found = await Promise.all(names.map((name) => this.listed(backend, name)));
+      for (const lock of found) if (lock) locks.push(lock);
     }
     return { locks, cursor: page.cursor === '' ? undefined : page.cursor };
+  }
+
+  /** One name that cannot be read is told in its place: the others are listed. */
+  private async listed(backend: QueueingBackend, key: string): Promise<ListedLock | undefined> {
+    try {
+      const info = await this.inspect(backend, key);
+      return info ? { key, ...info } : undefined;
+    } catch (error) {
+      if (!isLasting(error)) throw error;
+      return { key, error: messageOf(error), owner: '', ttl: 0, fencingToken: null, waiting: 0 };
+    }
   }
 
   /** The holders of the names at the backend of calls that name none, as text for an error. */

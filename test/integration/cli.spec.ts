@@ -36,6 +36,25 @@ describe('its commands', () => {
   const HOLD = { ttl: '5m', renew: false } as const;
 
   describe('list', () => {
+    it('shows a key of another type in its row', async () => {
+      await using lock = await app.locks.acquire('strange:1', HOLD);
+      const admin = new Redis(server.url);
+      await admin.rpush('shop:lock:{strange:2}', 'x');
+      const { code, value } = await listed('strange:*');
+      expect(code).toBe(0);
+      const rows = value.locks.toSorted((a, b) => String(a['name']).localeCompare(String(b['name'])));
+      expect(rows).toEqual([
+        expect.objectContaining({ name: 'strange:1', owner: lock.owner }),
+        expect.objectContaining({ name: 'strange:2', error: expect.stringContaining('WRONGTYPE') }),
+      ]);
+      const { code: shown, out } = await cli(shop('list', 'strange:*'));
+      expect(shown).toBe(0);
+      expect(out).toMatch(/^strange:1 /m);
+      expect(out).toMatch(/^strange:2 .*WRONGTYPE/m);
+      await admin.del('shop:lock:{strange:2}');
+      admin.disconnect();
+    });
+
     it('shows the holder of each lock that matches, its host, process and token', async () => {
       await using lock = await app.locks.acquire('order:7', HOLD);
       const other = await app.locks.acquire('stock:1', HOLD);

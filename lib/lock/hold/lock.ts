@@ -95,6 +95,11 @@ export interface LockWaiter {
 /** One of the locks that `LockService.list` found. */
 export interface ListedLock extends LockInfo {
   readonly key: string;
+  /**
+   * Why the store does not tell the rest, which says nothing then (`owner` is empty): the key is of another type, or the
+   * user may not read it.
+   */
+  readonly error?: string;
 }
 
 /** Some of the locks that are held. */

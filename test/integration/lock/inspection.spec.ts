@@ -4,6 +4,7 @@ import { createCluster } from '@redis/client';
 import { Cluster, Redis } from 'ioredis';
 import {
   type LockBackend,
+  LockBackendError,
   LockConfigError,
   LockKeyError,
   type LockService,
@@ -35,6 +36,37 @@ describe('the list of locks', () => {
     } while (cursor !== undefined);
     return [...keys].toSorted();
   }
+
+  it('tells a name that cannot be read in its place, and lists the others', async () => {
+    const admin = new Redis(server.url);
+    const rights = ['~odd:lock:{a*', '~odd:lock:{check*', '~odd:lock:{protocol*', '&*', '+@all'];
+    await admin.call('ACL', 'SETUSER', 'some', 'on', '>pw', ...rights);
+    const connection = { host: '127.0.0.1', port: server.port, username: 'some', password: 'pw' };
+    await using app = await startLockApp({ redis: connection, prefix: 'odd', cache: false, failFast: true });
+    await using held = await app.locks.acquire('a:held');
+    await admin.rpush('odd:lock:{a:list}', 'x');
+    await admin.set('odd:lock:{a:queue}', 'foreign');
+    await admin.set('odd:lock:{a:queue}:queue', 'no list');
+    await admin.set('odd:lock:{b}', 'of another user');
+    const { locks } = await app.locks.list('*');
+    const rows = Object.fromEntries(locks.map((lock) => [lock.key, lock]));
+    expect(rows['a:held']).toMatchObject({ owner: held.owner });
+    expect(rows['a:held']).not.toHaveProperty('error');
+    expect(rows['a:list']).toMatchObject({ owner: '', error: expect.stringContaining('WRONGTYPE') });
+    expect(rows['a:queue']).toMatchObject({ error: expect.stringContaining('WRONGTYPE') });
+    expect(rows['b']).toMatchObject({ error: expect.stringContaining('NOPERM') });
+    await admin.del('odd:lock:{a:list}', 'odd:lock:{a:queue}', 'odd:lock:{a:queue}:queue', 'odd:lock:{b}');
+    admin.disconnect();
+  });
+
+  it('rejects where the store answers no more', async () => {
+    await using other = await startRedisServer();
+    await using app = await startLockApp({ redis: other.url, cache: false, commandTimeout: 200, shutdownGrace: 100 });
+    await app.locks.acquire('name');
+    await app.locks.list('*');
+    await other.stop();
+    await expect(app.locks.list('*')).rejects.toBeInstanceOf(LockBackendError);
+  });
 
   const ODD = [
     '}x',

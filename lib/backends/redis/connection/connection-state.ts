@@ -16,13 +16,15 @@ export class RedisFailure extends Error {
     super(message, cause && { cause });
     const code = cause && codeOf(cause);
     if (code !== undefined) this.code = code;
-    this.lasts = cause !== undefined && LASTS.test(cause.message);
+    this.lasts = cause !== undefined && LASTS.test(cause.message) && !PASSES.test(cause.message);
   }
 }
 
 /** What Redis, and a script of Redis, answers to a command that is renamed or disabled; a proxy answers much the same. */
 const UNKNOWN_COMMAND = /(unknown|unsupported)( redis)? command/i;
-const LASTS = new RegExp(`^(NOPERM|WRONGTYPE|CROSSSLOT) |${UNKNOWN_COMMAND.source}`, 'i');
+/** Besides those: what a script could not do with what it found. */
+const LASTS = new RegExp(`\\b(NOPERM|WRONGTYPE|CROSSSLOT) |^ERR .*user_script|${UNKNOWN_COMMAND.source}`, 'i');
+const PASSES = /\b(OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|BUSY)\b/;
 
 /** The `error` listeners of `ConnectionState`. ioredis prints an error only when there is no listener. */
 const ours = new WeakSet<object>();

@@ -197,10 +197,10 @@ const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
 /** A client of a Cluster follows these. */
 const ELSEWHERE = /MOVED|CLUSTERDOWN/;
 /**
- * What passes by itself, or is what the check expects: a script that is not known yet, another key under the name. Any
- * other refusal is told, whatever its reason.
+ * What passes by itself, or follows from what is told already: a script that is not known yet, another key under the
+ * name, a key that was not written. Any other refusal is told, whatever its reason.
  */
-const PASSES = /^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|MOVED|ASK|BUSY|WRONGTYPE|NOSCRIPT)\b/;
+const PASSES = /^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|MOVED|ASK|BUSY|WRONGTYPE|NOSCRIPT|ERR no such key)\b/;
 /** What a node of a Cluster answers to keys of two slots. */
 const TWO_SLOTS = /^CROSSSLOT/;
 

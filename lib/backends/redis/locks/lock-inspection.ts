@@ -58,6 +58,10 @@ export class LockInspection {
     this.labels.set(key, label);
     try {
       return await label;
+    } catch (error) {
+      // A label that cannot be read is no reason to tell nothing.
+      if (error instanceof Error && error.name === 'ReplyError') return null;
+      throw error;
     } finally {
       this.labels.delete(key);
     }

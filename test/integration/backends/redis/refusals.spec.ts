@@ -54,7 +54,7 @@ describe('a node of a Cluster that is given by itself', () => {
     client.on('error', () => {});
     await client.connect();
     const start = (redis: RedisConnection) => startLockApp({ redis, failFast: true, cache: false });
-    await expect(start(client as RedisConnection)).rejects.toThrow(REFUSAL);
+    await expect(start(client)).rejects.toThrow(REFUSAL);
     const cache = startLockApp({ backend: memory(), failFast: true, cache: { redis: only.url } });
     await expect(cache).rejects.toThrow(REFUSAL);
     const nodes: LockBackend = redlock([only.url, ...cluster.servers.slice(0, 2).map(({ url }) => url)]);
@@ -246,7 +246,7 @@ describe('a command that the server does not have', () => {
     const client = createClient({ url: server.url });
     client.on('error', () => {});
     await client.connect();
-    const started = startLockApp({ redis: client as RedisConnection, failFast: true, cache: false });
+    const started = startLockApp({ redis: client, failFast: true, cache: false });
     await expect(started).rejects.toThrow(refusalOf('PEXPIRE', 'locks'));
     client.destroy();
     await using second = await without('PEXPIRE');

@@ -57,7 +57,7 @@ const ioredis = (options: Partial<RedisOptions>) =>
 async function nodeRedis(create: typeof createClient, address: Address): Promise<RedisConnection> {
   const client = ended(create({ socket: address }), (made) => made.destroy());
   await client.connect();
-  return client as RedisConnection;
+  return client;
 }
 async function clusterOf(address: Address): Promise<Cluster> {
   const admin = new Redis(node.url);
@@ -208,7 +208,7 @@ it('the start says which clients keep a silent connection', async () => {
     const cluster = createCluster({ rootNodes: [{ url: node.url }], defaults });
     ended(cluster, (made) => made.destroy());
     await cluster.connect();
-    const other = await startLockApp({ redis: cluster as RedisConnection, cache: false, failFast: true });
+    const other = await startLockApp({ redis: cluster, cache: false, failFast: true });
     ends.push(() => other.close());
     expect(other.logger.matching(/falls silent is kept.*socketTimeout: 5000/)).toHaveLength(lines);
   }
