@@ -123,10 +123,17 @@ function groupsOf(owned: readonly OwnedMethod[]): Group[] {
  * Not with a backend of its own. Where instances have no value yet for a `<this.name>`, they are taken to differ in it.
  * Several methods that put one value are meant.
  */
-function isShared({ decorator, owners }: Group, { method }: OwnedMethod, { isComplete }: KeysOnInstance): boolean {
+function isShared({ decorator, owners }: Group, each: OwnedMethod, { isComplete }: KeysOnInstance): boolean {
   const [first] = owners;
+  const { method } = each;
+  if (owners.some((owner) => isNested(owner, each))) return false;
   if (first?.method.options['backend'] !== method.options['backend']) return false;
   return isComplete && (decorator !== 'CachePut' || first?.method === method);
+}
+
+/** A method and the one that it overrides and calls: what one does inside of the other is meant. */
+function isNested(one: OwnedMethod, other: OwnedMethod): boolean {
+  return one.instance === other.instance && one.name === other.name && one.method !== other.method;
 }
 
 function mistakeOf(decorator: NotedDecorator, owners: readonly OwnedMethod[]): string | undefined {
@@ -165,9 +172,9 @@ function isSharedByInstances({ method: { decorator, keysOn }, instance }: OwnedM
 /** Each once, with the number of its instances. */
 function namesOf(owners: readonly OwnedMethod[]): string[] {
   return [...new Set(owners.map(({ name }) => name))].map((name) => {
-    const instances = owners.filter((each) => each.name === name);
-    if (instances.some(({ instance }) => instance === undefined)) return `${name} of several instances`;
-    return instances.length > 1 ? `${name} of ${instances.length} instances` : name;
+    const instances = new Set(owners.filter((each) => each.name === name).map(({ instance }) => instance));
+    if (instances.has(undefined)) return `${name} of several instances`;
+    return instances.size > 1 ? `${name} of ${instances.size} instances` : name;
   });
 }
 
@@ -180,6 +187,7 @@ function overlapOf(one: Group, other: Group): string | undefined {
   // A value that one method caches and another puts is meant.
   if ((one.decorator === 'CachePut' || other.decorator === 'CachePut') && shapeOf(one) === shapeOf(other))
     return undefined;
+  if (one.owners.every((owner) => other.owners.every((each) => isNested(owner, each)))) return undefined;
   const key = keyOfBoth(one.characters, other.characters);
   if (key === undefined) return undefined;
   const { so } = WORDS[one.decorator];
