@@ -144,17 +144,18 @@ function mistakeOf(decorator: NotedDecorator, owners: readonly OwnedMethod[]): s
   const { template } = first.method;
   const names = namesOf(owners);
   const who = `${names.join(' and ')} ${names.length > 1 ? 'are' : 'is'} ${are}, "${template}"`;
-  if (methods.length < owners.length || owners.length === 1) {
-    return (
-      `${who}, ${so}: put what tells the instances apart into it, as in "${template}:<this.name>"` +
-      (decorator === 'ScheduledLock' ? '' : ', or give a key function if that is intended')
-    );
-  }
   const differing = decorator === 'Cached' ? optionsThatDiffer(methods) : [];
   if (differing.length > 0) {
     return (
       `${who}, with different options (${differing.join(', ')}): only those of the call that loads apply; give both ` +
       'the same options, or different keys'
+    );
+  }
+  if (methods.length < owners.length || owners.length === 1) {
+    return (
+      `${who}, ${so}: put what tells the instances apart into it, as in ` +
+      `"${template}:<this.${names.length > 1 ? 'constructor.' : ''}name>"` +
+      (decorator === 'ScheduledLock' ? '' : ', or give a key function if that is intended')
     );
   }
   const remedy =
