@@ -182,7 +182,7 @@ function namesOf(owners: readonly OwnedMethod[]): string[] {
 /** A line about two groups of which some arguments make the same key; `undefined` if there are none. */
 function overlapOf(one: Group, other: Group): string | undefined {
   const [first, second] = [one.owners[0]?.method, other.owners[0]?.method];
-  if (!first || !second || serviceOf(one) !== serviceOf(other)) return undefined;
+  if (!first || !second || storeOf(one) !== storeOf(other)) return undefined;
   if (first.options['backend'] !== second.options['backend']) return undefined;
   if (first === second && !one.isComplete && !other.isComplete) return undefined;
   // A value that one method caches and another puts is meant.
@@ -196,7 +196,7 @@ function overlapOf(one: Group, other: Group): string | undefined {
   return `${who.join(' and ')} can make the same key, such as "${key}", ${so}: begin one of the templates with other words`;
 }
 
-function serviceOf({ decorator }: Group): string {
+function storeOf({ decorator }: Group): string {
   return decorator === 'CachePut' ? 'Cached' : decorator;
 }
 
