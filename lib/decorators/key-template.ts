@@ -85,9 +85,9 @@ function keysOnInstance(template: string, KeyError: KeyErrorClass): (instance: o
     const found = parts.map((part, index) => {
       if (typeof part === 'string') return { text: part, characters: Array.from(part) };
       const separators = softSeparators(parts, index);
-      const value = part.root === 'this' && instance ? valueOn(instance, template, part, KeyError) : undefined;
-      if (value === undefined) return { text: part.text, characters: charactersOf(part, separators), part };
-      const text = keyPartEncoder(separators)(value);
+      const encode = keyPartEncoder(separators);
+      const text = part.root === 'this' && instance ? valueOn(instance, template, part, KeyError, encode) : undefined;
+      if (text === undefined) return { text: part.text, characters: charactersOf(part, separators), part };
       return { text, characters: Array.from(text) };
     });
     return {
@@ -99,9 +99,16 @@ function keysOnInstance(template: string, KeyError: KeyErrorClass): (instance: o
 }
 
 /** `undefined` where the instance has none yet: it may get it later. */
-function valueOn(instance: object, template: string, part: Placeholder, KeyError: KeyErrorClass): string | undefined {
+function valueOn(
+  instance: object,
+  template: string,
+  part: Placeholder,
+  KeyError: KeyErrorClass,
+  encode: (value: string) => string,
+): string | undefined {
   try {
-    return valuesOf(template, part, { instance, args: [] }, KeyError)[0];
+    const [value] = valuesOf(template, part, { instance, args: [] }, KeyError, encode);
+    return value === ABSENT ? undefined : value;
   } catch {
     return undefined;
   }
@@ -152,12 +159,7 @@ function compile(
   return (call) => {
     let names = [''];
     for (const step of steps) {
-      const values =
-        typeof step === 'string'
-          ? [step]
-          : valuesOf(template, step.part, call, KeyError).map((value) =>
-              value === undefined ? ABSENT : step.encode(value),
-            );
+      const values = typeof step === 'string' ? [step] : valuesOf(template, step.part, call, KeyError, step.encode);
       names = names.flatMap((name) => values.map((value) => name + value));
     }
     return names;
@@ -248,18 +250,19 @@ function valuesOf(
   { hashed, optional, root, path, text }: Placeholder,
   { instance, args }: Source,
   KeyError: KeyErrorClass,
-): (string | undefined)[] {
+  encode: (value: string) => string,
+): string[] {
   let found: unknown[] = [root === 'this' ? instance : args[root]];
   for (const step of path) {
     found = found.flatMap((value) => (step === EACH ? elements(value) : [property(value, step)]));
   }
   if (found.length === 0) throw refused('an empty list');
   return found.map((value) => {
-    if (optional && isAbsent(value)) return undefined;
+    if (optional && isAbsent(value)) return ABSENT;
     if (hashed) return hashOf(value);
     const why = whyNotAKeyPart(value);
     if (why) throw refused(why);
-    return String(value);
+    return encode(String(value));
   });
 
   function elements(value: unknown): readonly unknown[] {

@@ -128,16 +128,26 @@ function prototypeOf({ isNotMetatype, metatype, instance }: Provider): object | 
   return isObject(found) ? found : undefined;
 }
 
+/** Those that run on an instance: an overridden method only if the class that overrides it calls it. */
 function methodsOf(prototype: object): NotedMethod[] {
   const methods: NotedMethod[] = [];
-  const overridden = new Set<string | symbol>();
+  const hidden = new Set<string | symbol>();
   for (let object: unknown = prototype; isObject(object); object = Object.getPrototypeOf(object)) {
     for (const method of methodsOn(object)) {
-      if (!overridden.has(method.property)) methods.push(method);
+      if (!hidden.has(method.property)) methods.push(method);
     }
-    for (const property of Reflect.ownKeys(object)) overridden.add(property);
+    for (const [property, { value }] of Object.entries(Object.getOwnPropertyDescriptors(object))) {
+      if (!callsSuper(value, property)) hidden.add(property);
+    }
+    for (const property of Object.getOwnPropertySymbols(object)) hidden.add(property);
   }
   return methods;
+}
+
+/** By its text, and by that of the methods that decorators have wrapped, which are its prototypes. */
+function callsSuper(method: unknown, property: string): boolean {
+  if (typeof method !== 'function') return false;
+  return String(method).includes(`super.${property}`) || callsSuper(Object.getPrototypeOf(method), property);
 }
 
 function methodsOn(target: object): readonly NotedMethod[] {

@@ -123,10 +123,17 @@ function groupsOf(owned: readonly OwnedMethod[]): Group[] {
  * Not with a backend of its own. Where instances have no value yet for a `<this.name>`, they are taken to differ in it.
  * Several methods that put one value are meant.
  */
-function isShared({ decorator, owners }: Group, { method }: OwnedMethod, { isComplete }: KeysOnInstance): boolean {
+function isShared({ decorator, owners }: Group, each: OwnedMethod, { isComplete }: KeysOnInstance): boolean {
   const [first] = owners;
+  const { method } = each;
+  if (owners.some((owner) => isNested(owner, each))) return false;
   if (first?.method.options['backend'] !== method.options['backend']) return false;
   return isComplete && (decorator !== 'CachePut' || first?.method === method);
+}
+
+/** A method and the one that it overrides and calls: what one does inside of the other is meant. */
+function isNested(one: OwnedMethod, other: OwnedMethod): boolean {
+  return one.instance === other.instance && one.name === other.name && one.method !== other.method;
 }
 
 function mistakeOf(decorator: NotedDecorator, owners: readonly OwnedMethod[]): string | undefined {
@@ -137,17 +144,18 @@ function mistakeOf(decorator: NotedDecorator, owners: readonly OwnedMethod[]): s
   const { template } = first.method;
   const names = namesOf(owners);
   const who = `${names.join(' and ')} ${names.length > 1 ? 'are' : 'is'} ${are}, "${template}"`;
-  if (methods.length < owners.length || owners.length === 1) {
-    return (
-      `${who}, ${so}: put what tells the instances apart into it, as in "${template}:<this.name>"` +
-      (decorator === 'ScheduledLock' ? '' : ', or give a key function if that is intended')
-    );
-  }
   const differing = decorator === 'Cached' ? optionsThatDiffer(methods) : [];
   if (differing.length > 0) {
     return (
       `${who}, with different options (${differing.join(', ')}): only those of the call that loads apply; give both ` +
       'the same options, or different keys'
+    );
+  }
+  if (methods.length < owners.length || owners.length === 1) {
+    return (
+      `${who}, ${so}: put what tells the instances apart into it, as in ` +
+      `"${template}:<this.${names.length > 1 ? 'constructor.' : ''}name>"` +
+      (decorator === 'ScheduledLock' ? '' : ', or give a key function if that is intended')
     );
   }
   const remedy =
@@ -165,21 +173,22 @@ function isSharedByInstances({ method: { decorator, keysOn }, instance }: OwnedM
 /** Each once, with the number of its instances. */
 function namesOf(owners: readonly OwnedMethod[]): string[] {
   return [...new Set(owners.map(({ name }) => name))].map((name) => {
-    const instances = owners.filter((each) => each.name === name);
-    if (instances.some(({ instance }) => instance === undefined)) return `${name} of several instances`;
-    return instances.length > 1 ? `${name} of ${instances.length} instances` : name;
+    const instances = new Set(owners.filter((each) => each.name === name).map(({ instance }) => instance));
+    if (instances.has(undefined)) return `${name} of several instances`;
+    return instances.size > 1 ? `${name} of ${instances.size} instances` : name;
   });
 }
 
 /** A line about two groups of which some arguments make the same key; `undefined` if there are none. */
 function overlapOf(one: Group, other: Group): string | undefined {
   const [first, second] = [one.owners[0]?.method, other.owners[0]?.method];
-  if (!first || !second || serviceOf(one) !== serviceOf(other)) return undefined;
+  if (!first || !second || storeOf(one) !== storeOf(other)) return undefined;
   if (first.options['backend'] !== second.options['backend']) return undefined;
   if (first === second && !one.isComplete && !other.isComplete) return undefined;
   // A value that one method caches and another puts is meant.
   if ((one.decorator === 'CachePut' || other.decorator === 'CachePut') && shapeOf(one) === shapeOf(other))
     return undefined;
+  if (one.owners.every((owner) => other.owners.every((each) => isNested(owner, each)))) return undefined;
   const key = keyOfBoth(one.characters, other.characters);
   if (key === undefined) return undefined;
   const { so } = WORDS[one.decorator];
@@ -187,7 +196,7 @@ function overlapOf(one: Group, other: Group): string | undefined {
   return `${who.join(' and ')} can make the same key, such as "${key}", ${so}: begin one of the templates with other words`;
 }
 
-function serviceOf({ decorator }: Group): string {
+function storeOf({ decorator }: Group): string {
   return decorator === 'CachePut' ? 'Cached' : decorator;
 }
 

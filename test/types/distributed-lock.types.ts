@@ -454,3 +454,20 @@ export class AbsentRefused {
   @DistributedLock('page:<0.lagn?>')
   async misspelt(_filter?: { lang: string }): Promise<void> {}
 }
+
+export abstract class GenericRepository<Row extends { id: string }> {
+  protected abstract readonly table: string;
+  readonly name = 'rows';
+  protected readonly rows: Row[] = [];
+
+  @DistributedLock('<this.name>:<0>')
+  async template(_id: string): Promise<void> {}
+
+  @DistributedLock(function (this: { readonly name: string }, id: string) {
+    return `${this.name}:${id}`;
+  })
+  async function(_id: string): Promise<void> {}
+
+  @DistributedLock('<this.table>:<this.rows.length>:<0>')
+  async hidden(_id: string): Promise<void> {}
+}

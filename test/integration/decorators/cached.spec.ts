@@ -458,7 +458,9 @@ describe('a key template that methods share', () => {
     });
     const warned = booted.logger.matching(/different options/);
     expect(warned).toHaveLength(1);
-    expect(warned[0]).toMatch(/First\.one and Second\.other .* "same:<0>", with different options \(ttl\)/);
+    expect(warned[0]).toMatch(
+      /First\.one and Inheriting\.one and Second\.other .* "same:<0>", with different options \(ttl\)/,
+    );
   });
 
   it('is not warned of where one of them is not in the application', async () => {

@@ -5,6 +5,7 @@ import {
   Cached,
   CacheEvict,
   CachePut,
+  DistributedLock,
   Idempotent,
   memory,
   PrimitiveConfigError,
@@ -156,6 +157,28 @@ describe('instances of one class', () => {
     );
     await expect(warnings({ providers: [Gateway, Wallets] })).rejects.toThrow('Gateway.pay and Wallets.pay are');
     expect(await warnings({ providers: [Wallets] })).toEqual([]);
+    @Injectable()
+    class Checked extends Gateway {
+      @DistributedLock('checked:<0>')
+      override async pay(id: string): Promise<void> {
+        return super.pay(id);
+      }
+    }
+    await expect(warnings({ providers: [Checked, Wallets] })).rejects.toThrow('Checked.pay and Wallets.pay are');
+    @Injectable()
+    class Again extends Gateway {
+      @Idempotent('pay:<0>')
+      override async pay(id: string): Promise<void> {
+        return super.pay(id);
+      }
+    }
+    expect(await warnings({ providers: [Again] })).toEqual([]);
+    await expect(warnings({ providers: [Again, Wallets] })).rejects.toThrow('Again.pay and Wallets.pay are');
+    @Injectable()
+    class Other extends Gateway {
+      override async pay(_id: string): Promise<void> {}
+    }
+    expect(await warnings({ providers: [Other, Wallets] })).toEqual([]);
     class Named {
       @Idempotent('pay:<this.constructor.name>:<0>')
       async pay(_id: string): Promise<void> {}
