@@ -53,7 +53,7 @@ describe('a node of a Cluster that is given by itself', () => {
     const client = createClient({ url: only.url });
     client.on('error', () => {});
     await client.connect();
-    const start = (redis: RedisConnection) => startLockApp({ redis, failFast: true, cache: false });
+    const start = (to: RedisConnection) => startLockApp({ redis: to, failFast: true, cache: false });
     await expect(start(client)).rejects.toThrow(REFUSAL);
     const cache = startLockApp({ backend: memory(), failFast: true, cache: { redis: only.url } });
     await expect(cache).rejects.toThrow(REFUSAL);
