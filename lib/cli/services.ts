@@ -88,16 +88,21 @@ export async function openStore({ redis: server, cluster, backend, url }: Global
   }
 }
 
+const NO_URL = { hostname: '', port: '', username: '', password: '', protocol: '', pathname: '' };
+
 /** All nodes take the user and the password of the URL. */
 function clusterAt(url: string): Cluster {
-  if (!URL.canParse(url)) throw new UsageError(`--redis is "${url}"; give a URL such as redis://localhost:6379`);
-  const { hostname, port, username, password, protocol } = new URL(url);
+  const { hostname, port, username, password, protocol, pathname } = URL.canParse(url) ? new URL(url) : NO_URL;
+  if (hostname === '' || !/^rediss?:$/.test(protocol)) {
+    throw new UsageError(`--redis is "${url}"; give a URL such as redis://localhost:6379`);
+  }
+  if (!/^\/?0?$/.test(pathname)) throw new UsageError(`--redis is "${url}", but a Cluster has database 0 alone`);
   const { Cluster } = ioredis({ name: '--cluster', ConfigError: UsageError });
   const client = new Cluster([{ host: hostname, port: Number(port || 6379) }], {
     redisOptions: {
       ...(username && { username: decodeURIComponent(username) }),
       ...(password && { password: decodeURIComponent(password) }),
-      ...(protocol === 'rediss:' && { tls: {} }),
+      ...(protocol === 'rediss:' && { tls: { servername: hostname } }),
     },
   });
   // Every command fails with its cause.

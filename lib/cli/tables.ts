@@ -7,6 +7,8 @@ const COLUMNS = ['name', 'label', 'host', 'pid', 'held for', 'ttl left', 'token'
 /** Of names, labels and tokens, numbers and times stand to the right. */
 const ALIGNED: Table.HorizontalAlignment[] = ['left', 'left', 'left', 'right', 'right', 'right', 'right', 'right'];
 const NONE = '-';
+/** A longer cell is cut: each row of a table is as wide as its widest one. */
+const WIDEST = 60;
 
 const NO_BORDERS = Object.fromEntries(
   ['top', 'top-mid', 'top-left', 'top-right', 'mid', 'mid-mid', 'left', 'left-mid', 'right', 'right-mid']
@@ -25,12 +27,20 @@ export function lockTable(locks: readonly LockFields[], now = Date.now()): strin
   for (const lock of locks) {
     const { host = NONE, pid = NONE, since, error } = lock;
     if (error !== undefined) {
-      table.push([visible(lock.name), { colSpan: COLUMNS.length - 1, content: visible(error) }]);
+      table.push([cell(lock.name), { colSpan: COLUMNS.length - 1, content: visible(error) }]);
       continue;
     }
     const heldFor = since === undefined ? NONE : duration(now - Date.parse(since));
     const times = [heldFor, duration(lock.ttl)];
-    table.push([visible(lock.name), holderOf(lock), host, pid, ...times, lock.fencingToken ?? NONE, lock.waiting]);
+    table.push([
+      cell(lock.name),
+      cut(holderOf(lock)),
+      cell(host),
+      pid,
+      ...times,
+      lock.fencingToken ?? NONE,
+      lock.waiting,
+    ]);
   }
   return table.toString();
 }
@@ -56,6 +66,14 @@ export function queueOf(waiters: readonly LockWaiter[]): string {
 /** Keys may contain control characters, which would change the terminal. */
 export function visible(text: string): string {
   return text.replace(/\p{Cc}/gu, (character) => JSON.stringify(character).slice(1, -1));
+}
+
+function cell(text: string): string {
+  return cut(visible(text));
+}
+
+function cut(text: string): string {
+  return text.length > WIDEST ? `${text.slice(0, WIDEST - 1)}…` : text;
 }
 
 /** Milliseconds for readers: `12s`. */

@@ -55,6 +55,17 @@ describe('its commands', () => {
       admin.disconnect();
     });
 
+    it('cuts a long name in the table, so that it does not widen the other rows, and has all of it in JSON', async () => {
+      const name = `long:${'x'.repeat(4_000)}`;
+      await using _long = await app.locks.acquire(name, HOLD);
+      await using _short = await app.locks.acquire('long:1', HOLD);
+      const { out } = await cli(shop('list', 'long:*'));
+      expect(out).toMatch(/^long:x{54}… /m);
+      for (const line of out.split('\n')) expect(line.length).toBeLessThan(300);
+      const { value } = await listed('long:*');
+      expect(value.locks.map((lock) => lock['name']).toSorted()).toEqual(['long:1', name]);
+    });
+
     it('shows the holder of each lock that matches, its host, process and token', async () => {
       await using lock = await app.locks.acquire('order:7', HOLD);
       const other = await app.locks.acquire('stock:1', HOLD);
@@ -358,6 +369,9 @@ describe('its failures', () => {
       { args: ['cache', 'inspect', 'x', '--backend', 'mysql', '--url', 'mysql://x'], says: 'The cache is in Redis' },
       { args: ['list', '--prefix', 'a{b}'], says: 'prefix' },
       { args: ['list', '--redis', 'http://localhost'], says: 'redis' },
+      { args: ['list', '--cluster', '--redis', 'localhost:7000'], says: 'give a URL such as redis://localhost:6379' },
+      { args: ['list', '--cluster', '--redis', 'http://localhost'], says: 'give a URL such as redis://localhost:6379' },
+      { args: ['list', '--cluster', '--redis', 'redis://localhost/2'], says: 'a Cluster has database 0 alone' },
     ])('$args', async ({ args, says }) => {
       const { code, out, err } = await cli(args, { REDIS_URL: server.url });
       expect({ code, out }).toEqual({ code: 2, out: '' });
