@@ -13,7 +13,7 @@ import { semaphoreChannels } from '../../lib/events/semaphore-channels.js';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
-const FOLDERS = ['docs/guide', 'docs/operations'];
+const FOLDERS = ['docs/guide', 'docs/recipes', 'docs/operations'];
 const pagesIn = (folder: string) => readdirSync(join(REPOSITORY, folder)).filter((file) => file.endsWith('.md'));
 const PAGES = [
   'README.md',
@@ -107,6 +107,43 @@ function samplesOf(page: string): [path: string, code: string][] {
   });
 }
 
+/** What the recipes use of two mappers: of TypeORM, and of a client that Prisma has generated. */
+const MAPPERS = `
+declare module 'typeorm' {
+  export function Entity(): ClassDecorator;
+  export function PrimaryColumn(): PropertyDecorator;
+  export function Column(options?: { type: 'bigint'; default: number }): PropertyDecorator;
+  class FindOperator<T> { readonly value: T }
+  export function LessThanOrEqual<T>(value: T): FindOperator<T>;
+  type Where<T> = { [P in keyof T]?: T[P] | FindOperator<T[P]> };
+  export class EntityManager {
+    update<T>(entity: new () => T, where: Where<T>, set: Partial<T>): Promise<{ affected?: number }>;
+    findOneByOrFail<T>(entity: new () => T, where: Where<T>): Promise<T>;
+  }
+  export class DataSource {
+    readonly manager: EntityManager;
+    transaction<T>(body: (manager: EntityManager) => Promise<T>): Promise<T>;
+  }
+}
+declare module '@prisma/client' {
+  interface Product { sku: string; stock: number; fence: bigint }
+  interface Models {
+    product: {
+      updateMany(change: {
+        where: { sku: string; fence: number | bigint | { lte: number | bigint } };
+        data: { fence?: number | bigint; stock?: { decrement: number } };
+      }): Promise<{ count: number }>;
+      findUniqueOrThrow(query: { where: { sku: string } }): Promise<Product>;
+    };
+    order: { create(row: { data: { sku: string; quantity: number } }): Promise<unknown> };
+  }
+  export class PrismaClient implements Models {
+    readonly product: Models['product'];
+    readonly order: Models['order'];
+    $transaction<T>(body: (tx: Models) => Promise<T>): Promise<T>;
+  }
+}`;
+
 function problemsOf(files: ReadonlyMap<string, string>): string[] {
   const config = ts.readConfigFile(join(REPOSITORY, 'tsconfig.json'), ts.sys.readFile);
   const { options } = ts.parseJsonConfigFileContent(config.config, ts.sys, REPOSITORY);
@@ -142,6 +179,7 @@ function problemsOf(files: ReadonlyMap<string, string>): string[] {
 const given: [string, string][] = [
   [join(VIRTUAL, 'given.ts'), GIVEN],
   [join(VIRTUAL, 'config.d.ts'), CONFIG],
+  [join(VIRTUAL, 'mappers.d.ts'), MAPPERS],
 ];
 
 it('has code that compiles', () => {
