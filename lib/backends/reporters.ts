@@ -24,7 +24,7 @@ export class Reporters {
 
 /**
  * Tells when a connection breaks, and when one opens while none was open: the store may have lost its data meanwhile,
- * so that whatever it granted is to be asked for at once. Connections that break in one turn are told of once.
+ * so that whatever it granted is to be asked for at once. Connections that break in one turn are reported once.
  */
 export class ConnectionWatch {
   private readonly listeners = new Set<() => void>();

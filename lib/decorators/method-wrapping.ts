@@ -27,7 +27,8 @@ export function methodName(target: object, key: string | symbol): string {
 /**
  * Wraps the decorated method.
  *
- * @throws the decorator's ConfigError when it stands on anything else, or on a route handler that answers by `@Res()` or
+ * @throws the decorator's ConfigError when it stands on anything else, or on a route handler that answers by `@Res()`
+ * or
  *   `@Next()`, where the interceptor may answer a call with a value
  */
 export function wrapMethod(

@@ -30,8 +30,8 @@ export class LockErrorInterceptor implements NestInterceptor, OnApplicationBoots
   ) {}
 
   /**
-   * Guards and middleware run before interceptors. Their errors are known where the filter of Nest answers them. Another
-   * filter answers in its own way: then what this interceptor does in handlers remains.
+   * Guards and middleware run before interceptors. Their errors are known where the filter of Nest answers them.
+   * Another filter answers in its own way: then what this interceptor does in handlers remains.
    */
   onApplicationBootstrap(): void {
     // An application context has no adapter.

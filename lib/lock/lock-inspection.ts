@@ -40,7 +40,7 @@ export class LockInspection {
     return { locks, cursor: page.cursor === '' ? undefined : page.cursor };
   }
 
-  /** One name that cannot be read is told in its place: the others are listed. */
+  /** One name that cannot be read has a row with its error: the others are listed. */
   private async listed(backend: QueueingBackend, key: string): Promise<ListedLock | undefined> {
     try {
       const info = await this.inspect(backend, key);

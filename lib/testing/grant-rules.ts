@@ -15,7 +15,7 @@ export const GRANT_RULES: readonly Rule[] = [
     assert(answer.remaining > 0 && answer.remaining <= client.long, `remaining ${answer.remaining} of ${client.long}`);
   }),
 
-  rule('keeps its answer for whoever asks for it later, and for several', async (stage) => {
+  rule('keeps its answer for a caller that asks later, and for several', async (stage) => {
     const client = await stage.client();
     const { backend } = client;
     const ticket = client.ticket();

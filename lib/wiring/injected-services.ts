@@ -36,8 +36,8 @@ export interface MethodCall {
  */
 export interface MethodInterceptor {
   /**
-   * Calls that the interceptor answers with a value in the place of the method, such as 'a repeat', if there are any. It
-   * cannot stand on a route handler that answers by `@Res()` or `@Next()`: nobody would send the value.
+   * Calls that the interceptor answers with a value in the place of the method, such as 'a repeat', if there are any.
+   * It cannot stand on a route handler that answers by `@Res()` or `@Next()`: nobody would send the value.
    */
   readonly mayAnswer?: string | undefined;
   /** For a method that returns a promise. */

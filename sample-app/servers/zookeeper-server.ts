@@ -43,8 +43,8 @@ interface ZooKeeperSettings {
 }
 
 /**
- * Starts an ensemble of three servers of our own. The first one reaches the others by the ports that `via` answers, such
- * as those of proxies; a `syncLimit` (in ticks) later, a server that is cut off knows of it.
+ * Starts an ensemble of three servers of our own. The first one reaches the others by the ports that `via` answers,
+ * such as those of proxies; a `syncLimit` (in ticks) later, a server that is cut off knows of it.
  */
 export async function startZooKeeperEnsemble(
   via: (port: number) => Promise<number>,

@@ -188,7 +188,9 @@ class PreparedStatements {
 /** Gets a connection, which it releases, or why there is none. */
 type Use = (error: Error | null, connection?: PoolConnection) => void;
 
-/** How a pool refuses a call while all connections are in use and its options let no call wait, or once it has ended. */
+/**
+ * How a pool refuses a call while all connections are in use and its options let no call wait, or once it has ended.
+ */
 const POOL_REFUSALS: ReadonlySet<string> = new Set([
   'No connections available.',
   'Queue limit reached.',

@@ -28,7 +28,9 @@ export class ZooKeeperRequests {
   private readonly underWay = new Set<(error: unknown) => void>();
   private readonly acls: ACL[];
 
-  /** @param answered is called for each answer, with when (monotonic, ms) it was asked for, and whether it is a proof */
+  /**
+   * @param answered is called for each answer, with when (monotonic, ms) it was asked for, and whether it is a proof
+   */
   constructor(
     private readonly client: Client,
     private readonly internals: Pick<ClientInternals, 'gatherRequests'>,

@@ -9,8 +9,8 @@ const PAUSE = 100;
 /** Pings in the length of a session. */
 const PINGS = 6;
 /**
- * The share of its length for which a session is trusted after a proof. The leader counts from the last request of which
- * it knows: a server tells it every half tick only, so that it may be the one before the proof.
+ * The share of its length for which a session is trusted after a proof. The leader counts from the last request of
+ * which it knows: a server tells it every half tick only, so that it may be the one before the proof.
  */
 const TRUSTED = 0.7;
 /** The share of the session that passes after a ping before a renewal sends another one. */
@@ -21,7 +21,9 @@ const CLOSING = 1_000;
 /** What happens to a session. */
 interface SessionEvents {
   connected(): void;
-  /** It has ended, or must be taken for ended because nothing has proved for its whole length that it lives. Comes last. */
+  /**
+   * It has ended, or must be taken for ended because nothing has proved for its whole length that it lives. Comes last.
+   */
   lost(why: SessionError): void;
 }
 
@@ -90,7 +92,9 @@ export class ZooKeeperSession {
     return Math.max(0, performance.now() - this.confirmedAt);
   }
 
-  /** Asks for a proof that the session lives, unless that was done just now: the answers to later requests follow it. */
+  /**
+   * Asks for a proof that the session lives, unless that was done just now: the answers to later requests follow it.
+   */
   refresh(): void {
     if (performance.now() - this.pingedAt > this.timeout * STALE) this.ping();
   }

@@ -121,8 +121,8 @@ export class HoldTaker implements LossObserver {
   }
 
   /**
-   * Refuses new holds, lets the present ones end within the grace, and takes away the rest. A hold whose body called the
-   * shutdown, which `around` has or its async context tells, is not waited for: it waits for the shutdown.
+   * Refuses new holds, lets the present ones end within the grace, and takes away the rest. A hold whose body called
+   * the shutdown, which `around` has or its async context tells, is not waited for: it waits for the shutdown.
    */
   async shutDown(around: readonly object[]): Promise<void> {
     this.closing = true;

@@ -96,8 +96,8 @@ export interface LockWaiter {
 export interface ListedLock extends LockInfo {
   readonly key: string;
   /**
-   * Why the store does not tell the rest, which says nothing then (`owner` is empty): the key is of another type, or the
-   * user may not read it.
+   * Why the store does not tell the rest, which says nothing then (`owner` is empty): the key is of another type, or
+   * the user may not read it.
    */
   readonly error?: string;
 }

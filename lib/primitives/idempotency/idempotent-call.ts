@@ -44,8 +44,8 @@ export function currentAttempt(): IdempotencyAttempt | undefined {
 }
 
 /**
- * @internal What a body returns whose work has not begun, such as that of a request which a pipe has refused: nothing is
- * kept, and the next call with the key is a first one.
+ * @internal What a body returns whose work has not begun, such as that of a request which a pipe has refused: nothing
+ * is kept, and the next call with the key is a first one.
  */
 export class NothingDone {
   constructor(

@@ -8,7 +8,7 @@ const WATCHES = new WeakMap<object, Set<MethodBegin>>();
 
 const watching = new AsyncLocalStorage<MethodBegin>();
 
-/** The method itself, of a wrapper that `noteWrapper` was told of. */
+/** The method itself, of a wrapper that `noteWrapper` knows. */
 export function methodBelow(callable: object): object {
   return METHODS.get(callable) ?? callable;
 }
@@ -33,8 +33,8 @@ export function outcomeOf(end: End): unknown {
 }
 
 /**
- * Watches whether a method begins: what stands above it (pipes, interceptors, other decorators) may refuse the call, and
- * then nothing was done. In doubt, it counts as begun.
+ * Watches whether a method begins: what stands above it (pipes, interceptors, other decorators) may refuse the call,
+ * and then nothing was done. In doubt, it counts as begun.
  */
 export class MethodBegin {
   begun = false;

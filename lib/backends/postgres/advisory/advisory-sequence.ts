@@ -34,7 +34,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${schema}.holders (
 /** The setting of a session that says whose it is. */
 const MARK = `coalesce(current_setting('nest_redis_lock.session', true), '')`;
 
-/** The first column of what a session answers is its mark; the last value that it is asked with is that of the asker. */
+/**
+ * The first column of what a session answers is its mark; the last value that it is asked with is that of the asker.
+ */
 export interface AdvisoryStatements {
   /** $1 the mark. No row: the session has a mark or advisory locks already, which are those of somebody else. */
   readonly claim: Statement;

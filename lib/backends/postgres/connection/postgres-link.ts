@@ -52,7 +52,7 @@ export class PostgresLink {
   /** Whether statements are prepared; not behind a pooler that shares connections between transactions. */
   private prepares = true;
   readonly reporters = new Reporters();
-  /** What happens to the connections of the pools; others are told of by those who have them. */
+  /** What happens to the connections of the pools; the owners of others report those. */
   readonly watch = new ConnectionWatch();
 
   constructor(connection: PostgresConnection) {

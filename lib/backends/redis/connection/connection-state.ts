@@ -20,7 +20,9 @@ export class RedisFailure extends Error {
   }
 }
 
-/** What Redis, and a script of Redis, answers to a command that is renamed or disabled; a proxy answers much the same. */
+/**
+ * What Redis, and a script of Redis, answers to a command that is renamed or disabled; a proxy answers much the same.
+ */
 const UNKNOWN_COMMAND = /(unknown|unsupported)( redis)? command/i;
 /** Besides those: what a script could not do with what it found. */
 const LASTS = new RegExp(`\\b(NOPERM|WRONGTYPE|CROSSSLOT) |^ERR .*user_script|${UNKNOWN_COMMAND.source}`, 'i');

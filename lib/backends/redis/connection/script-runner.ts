@@ -261,8 +261,8 @@ type SendCommand = Cluster['sendCommand'];
 /**
  * The client, for scripts. That of ioredis differs from the given one:
  *
- * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop to a Cluster as one
- *   pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
+ * - `enableAutoPipelining` is off. With it, ioredis 5 sends the scripts of one turn of the event loop to a Cluster as
+ *   one pipeline, although their keys may lie in different slots: it takes the digest of a script for its key.
  * - On a Cluster, TRYAGAIN rejects at once. ioredis would repeat the command for seconds, as long as the slot is being
  *   migrated.
  */

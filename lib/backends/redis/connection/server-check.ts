@@ -197,8 +197,8 @@ const NO_WRITES = /READONLY|OOM|MISCONF|NOREPLICAS/;
 /** A client of a Cluster follows these. */
 const ELSEWHERE = /MOVED|CLUSTERDOWN/;
 /**
- * What passes by itself, or follows from what is told already: a script that is not known yet, another key under the
- * name, a key that was not written. Any other refusal is told, whatever its reason.
+ * What passes by itself, or follows from what the check reports already: a script that is not known yet, another key
+ * under the name, a key that was not written. The check reports any other refusal, whatever its reason.
  */
 const PASSES = /^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|MOVED|ASK|BUSY|WRONGTYPE|NOSCRIPT|ERR no such key)\b/;
 /** What a node of a Cluster answers to keys of two slots. */

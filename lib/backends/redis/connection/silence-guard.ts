@@ -1,4 +1,4 @@
-// A connection that falls silent is replaced, whoever made its client, and in every state: see docs/guide/redis.md.
+// A connection that falls silent is replaced, for every client, and in every state: see docs/guide/redis.md.
 
 import { onceRead } from '../../../timing/clock.js';
 import { serverOf } from './connection-options.js';

@@ -217,7 +217,8 @@ interface SubscriberPurpose {
 /**
  * Makes another connection to the same server, or to one master of the Cluster; `undefined` while no node is known. It
  * ends with its first loss, so that the loss is noticed and the next one is made with the options that the client has
- * by then. (The subscriber of ioredis for a whole Cluster silently moves to another node and misses messages meanwhile.)
+ * by then. (The subscriber of ioredis for a whole Cluster silently moves to another node and misses messages
+ * meanwhile.)
  */
 export function connectionForMessages(client: RedisClient, options: RedisOptions = {}): RedisSubscriber | undefined {
   const subscriber = isCluster(client)

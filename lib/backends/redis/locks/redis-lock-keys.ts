@@ -73,7 +73,10 @@ export function channelPrefix({ prefix }: Pick<NameRequest, 'prefix'>): string {
   return `${prefix === undefined ? '' : `${prefix}:`}lock:process:`;
 }
 
-/** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. `waits`: for replicas. */
+/**
+ * `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis), but never to a channel. `waits`:
+ * for replicas.
+ */
 export function rightsOfLocks(prefix: string | undefined, clientPrefix = '', waits = false): Rights {
   const channels = channelPrefix({ prefix });
   return {

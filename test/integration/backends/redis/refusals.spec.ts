@@ -241,7 +241,7 @@ describe('a command that the server does not have', () => {
     await expect(startLockApp({ backend, failFast: true, cache: false })).rejects.toThrow(refusalOf('WAIT', 'locks'));
   });
 
-  it('is told by a client of node-redis, by redlock(), and where INFO is refused', async () => {
+  it('is reported by a client of node-redis, by redlock(), and where INFO is refused', async () => {
     await using server = await without('PEXPIRE', 'ACL');
     const client = createClient({ url: server.url });
     client.on('error', () => {});

@@ -60,7 +60,7 @@ describe('a server that cannot be reached', () => {
     ['it does not speak TLS', () => ({ port: ports.guarded, tls: {} }), /TLS|SSL|ECONNRESET|EPROTO/, /TLS there/],
   ];
 
-  it('is told in a few lines, where the log prints the error of a call with its cause', async () => {
+  it('takes a few lines, where the log prints the error of a call with its cause', async () => {
     await using app = await startLockApp({ redis: { port: ports.nothing }, commandTimeout: 400 });
     const calls: Record<string, () => Promise<unknown>> = {
       lock: () => app.locks.acquire('name', { wait: 0 }),
