@@ -6,6 +6,7 @@ import 'reflect-metadata';
 
 export { Inject } from '@nestjs/common/decorators/core/inject.decorator.js';
 export { Injectable } from '@nestjs/common/decorators/core/injectable.decorator.js';
+export { Optional } from '@nestjs/common/decorators/core/optional.decorator.js';
 export { SetMetadata } from '@nestjs/common/decorators/core/set-metadata.decorator.js';
 export { HttpException } from '@nestjs/common/exceptions/http.exception.js';
 export { StreamableFile } from '@nestjs/common/file-stream/streamable-file.js';
