@@ -42,11 +42,15 @@ export class BackendRefusal extends Error {
   readonly [REFUSAL] = true;
 }
 
-/** Whether a store goes on refusing until somebody mends the cause, as for a command that it does not have. */
-export function isLasting(error: unknown): boolean {
+/**
+ * Whether a store goes on refusing until somebody mends the cause, as for a command that it does not have. `ofKey`:
+ * also if it refuses one key alone, which is of another type.
+ */
+export function isLasting(error: unknown, { ofKey }: { ofKey: boolean }): boolean {
   let each = error;
   for (let depth = 0; depth < 5 && each instanceof Error; depth++) {
-    if (REFUSAL in each || (each as { lasts?: unknown }).lasts === true) return true;
+    const { lasts } = each as { lasts?: unknown };
+    if (REFUSAL in each || lasts === true || (ofKey && lasts === 'key')) return true;
     each = each.cause;
   }
   return false;

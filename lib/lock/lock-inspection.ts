@@ -46,7 +46,7 @@ export class LockInspection {
       const info = await this.inspect(backend, key);
       return info ? { key, ...info } : undefined;
     } catch (error) {
-      if (!isLasting(error)) throw error;
+      if (!isLasting(error, { ofKey: true })) throw error;
       return { key, error: messageOf(error), owner: '', ttl: 0, fencingToken: null, waiting: 0 };
     }
   }

@@ -106,7 +106,7 @@ export class RateLimitCounts {
     if (this.runtime.isStopped) return failed(this.calls.failure(operation, key, 'the application has ended'));
     const without = (why: PrimitiveBackendError) => {
       // What lasts is no outage: each process would decide by itself for ever.
-      if (onFailure === 'closed' || isLasting(why)) failed(why);
+      if (onFailure === 'closed' || isLasting(why, { ofKey: false })) failed(why);
       else this.without(onFailure, why, ask, answered).catch(failed);
     };
     this.calls.ask(

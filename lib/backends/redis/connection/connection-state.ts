@@ -9,14 +9,15 @@ export class RedisFailure extends Error {
   override readonly name = 'RedisFailure';
   /** The code of the cause, such as `ECONNREFUSED`. */
   readonly code?: string;
-  /** Whether Redis goes on refusing until somebody mends it: no outage. */
-  readonly lasts: boolean;
+  /** Whether Redis goes on refusing until somebody mends it: no outage. `'key'`: that of another type refuses. */
+  readonly lasts: boolean | 'key';
 
   constructor(message: string, cause?: Error) {
     super(message, cause && { cause });
     const code = cause && codeOf(cause);
     if (code !== undefined) this.code = code;
     this.lasts = cause !== undefined && LASTS.test(cause.message) && !PASSES.test(cause.message);
+    if (this.lasts && /\bWRONGTYPE /.test((cause as Error).message)) this.lasts = 'key';
   }
 }
 
