@@ -208,8 +208,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     this.link.start(request);
     this.replicas?.allow(request.commandTimeout);
     const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix, this.replicas !== undefined);
-    const check = checkServers(this.scripts, rights, request.report);
-    await this.versions.noteAfter(check, versionsKey(request), 'locks');
+    const note = () => this.versions.note(versionsKey(request), 'locks');
+    await checkServers(this.scripts, rights, request.report, note);
   }
 
   hazards(): Promise<readonly string[]> {

@@ -199,8 +199,8 @@ export class RedisCacheStore implements CacheStore {
   async start(request: StartRequest): Promise<void> {
     this.link.start(request);
     const rights = rightsOfCache(request.prefix, this.scripts.client.options.keyPrefix);
-    const check = checkServers(this.scripts, rights, request.report);
-    await this.versions.noteAfter(check, this.keys.versions, 'cached values');
+    const note = () => this.versions.note(this.keys.versions, 'cached values');
+    await checkServers(this.scripts, rights, request.report, note);
   }
 
   diagnose(error?: unknown): Error {

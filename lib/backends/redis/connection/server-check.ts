@@ -2,7 +2,7 @@
 
 import { messageOf } from '../../../errors/limited-log.js';
 import calculateSlot from 'cluster-key-slot';
-import { BackendRefusal, type Notice } from '../../../contracts/store.js';
+import { BackendRefusal, refusalIn, type Notice } from '../../../contracts/store.js';
 import { addressOf, serverOf } from './connection-options.js';
 import { RedisFailure, remedyClause } from './connection-state.js';
 import { isCluster, mastersOf, type RedisCluster, type RedisNode } from './redis-client.js';
@@ -12,7 +12,8 @@ import { connectionForMessages } from './watched-subscriber.js';
 
 /**
  * Checks a server, or each master of a Cluster, before it is used: whether it takes writes and has the database,
- * whether it may evict what must stay, and whether its user has the rights needed.
+ * whether it may evict what must stay, and whether its user has the rights needed. Calls `note` once it is known that
+ * the client is in its database, and where the server does not answer, so that it is tried again later.
  *
  * @throws RedisFailure in one line, for the first server that cannot be used; BackendRefusal for a node of a Cluster by
  * itself
@@ -21,15 +22,24 @@ export async function checkServers(
   scripts: ScriptRunner,
   rights: Rights,
   report: (notice: Notice) => void,
+  note: () => Promise<void> = async () => {},
 ): Promise<void> {
-  await scripts.command((client) => client.ping());
   const { client } = scripts;
+  try {
+    await scripts.command(() => client.ping());
+    await Promise.all(mastersOf(client).map((node) => requireDatabase(node, serverOf(node))));
+  } catch (error) {
+    if (!refusalIn(error)) void note();
+    throw error;
+  }
+  const noted = note();
   await Promise.all(
     mastersOf(client).map((node) => {
       const keys = isCluster(client) ? keysOn(client, node, rights) : keysOfTwoSlots(client.options, rights);
       return checkServer(node, keys, { rights, report, inCluster: isCluster(client) });
     }),
   );
+  await noted;
 }
 
 /** Why servers may drop locks that are held: a line for each that may. Rejects when one does not answer. */
@@ -69,7 +79,6 @@ async function checkServer(
   { rights, report, inCluster }: ServerCheck,
 ): Promise<void> {
   const server = serverOf(node);
-  await requireDatabase(node, server);
   if (!rights.evictable) await checkEviction(node, server, report);
   if (!keys) return;
   const missing = new MissingRights(node, rights, inCluster);

@@ -1,4 +1,4 @@
-import { refusalIn, type Notice } from '../../../contracts/store.js';
+import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
 import { EARLIEST_VERSION, PROTOCOL_VERSION, redisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
@@ -31,13 +31,6 @@ export class VersionsInUse {
     this.shared.set(key, shared);
     this.timer ??= setInterval(() => this.noteAll(), PERIOD).unref();
     await this.write(key, shared);
-  }
-
-  /** Notes it once the server was checked, unless it must not be used. Rejects as the check does. */
-  async noteAfter(check: Promise<void>, key: string, shared: string): Promise<void> {
-    const error: unknown = await check.catch((reason: unknown) => reason);
-    if (!refusalIn(error)) await this.note(key, shared);
-    return check;
   }
 
   close(): void {
