@@ -150,6 +150,7 @@ export class CacheEngine implements CacheListener {
     this.scheduled.stop();
     await this.unconfirmed.stop();
     this.calls.stop();
+    this.flights.close();
     // From here on, no messages arrive.
     this.onDisconnected();
     this.calls.store.close();

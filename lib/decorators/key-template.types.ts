@@ -72,7 +72,7 @@ type ValueAt<
     : Walk<ArgumentAt<Of['arguments'], Index>, Path>
   : ArgumentAt<Of['arguments'], Text>;
 
-/** Private and protected properties, of which the types say nothing, pass. */
+/** A class with private or protected members takes any name, because the types do not show these members. */
 type OnInstance<Target, Path extends string> = Path extends `${infer Step}.${infer Rest}`
   ? Walk<OwnProperty<Target, Step>, Rest>
   : OwnProperty<Target, Path>;

@@ -183,10 +183,12 @@ type FlightSettings = Pick<EntrySettings, 'forceFresh' | 'tags' | 'signal'>;
 
 /** The flights of this process. For each key, callers can join at most one. */
 export class Flights {
-  // Not a Map: V8 links each table that a Map has outgrown to the next one, and so keeps ended flights from the garbage
-  // collection of the young generation.
+  // Not a Map: V8 links its outgrown tables, which keeps ended flights from the collection of the young generation.
   private readonly byKey = Object.create(null) as Record<string, Flight>;
   private readonly forced = Object.create(null) as Record<string, Flight>;
+  /** Those that keep the process alive. */
+  readonly awake = new Set<Flight>();
+  closed = false;
 
   constructor(
     readonly firstLevel: FirstLevel | undefined,
@@ -230,6 +232,12 @@ export class Flights {
     }
   }
 
+  /** Called when the application has ended: a loader that never settles does not keep the process alive. */
+  close(): void {
+    this.closed = true;
+    for (const flight of this.awake) flight.letEnd();
+  }
+
   private of(forced: boolean): Record<string, Flight> {
     return forced ? this.forced : this.byKey;
   }
@@ -254,8 +262,6 @@ export class Flight {
   private reject!: (error: unknown) => void;
   private next: NextFlight | undefined;
   private nextIsStrong = false;
-  /** Whether it keeps the process alive. */
-  private awake = false;
 
   constructor(
     private readonly flights: Flights,
@@ -277,8 +283,10 @@ export class Flight {
 
   /** Keeps the process alive until it ends: the loader, or the wait for another one, may do nothing for it. */
   keepAwake(): void {
-    if (!this.awake) mustNotEnd();
-    this.awake = true;
+    const { awake, closed } = this.flights;
+    if (closed || awake.has(this)) return;
+    awake.add(this);
+    mustNotEnd();
   }
 
   /** Ends with the value. */
@@ -354,9 +362,8 @@ export class Flight {
     if (onEnd) for (const listener of onEnd) listener();
   }
 
-  private letEnd(): void {
-    if (this.awake) mayEnd();
-    this.awake = false;
+  letEnd(): void {
+    if (this.flights.awake.delete(this)) mayEnd();
   }
 
   private landFound({ entry, value, revived }: FoundValue): void {

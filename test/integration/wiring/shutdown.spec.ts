@@ -153,6 +153,12 @@ describe('the end of an application', () => {
     await child.says('ended');
   });
 
+  it('lets the process end once the application has ended, though a loader never settles', async () => {
+    const child = Child.start('closes-while-loading.mjs');
+    await child.says('closed');
+    expect(await child.exited).toBe(0);
+  });
+
   it('keeps the process alive while it stands for a leadership, and no longer', async () => {
     const child = Child.start('leads-alone.mjs');
     expect(await child.exited).toBe(0);
