@@ -33,9 +33,7 @@ const REFUSED: readonly (readonly [RegExp, string])[] = [
 const NOT_YET = new Set<string>([
   'CONTRIBUTING.md',
   'README.md',
-  'docs/architecture.md',
   'docs/benchmarks.md',
-  'docs/cache-protocol.md',
   'docs/guide/cache-collections.md',
   'docs/guide/cache-invalidation.md',
   'docs/guide/cache-operations.md',
@@ -59,7 +57,6 @@ const NOT_YET = new Set<string>([
   'docs/guide/testing.md',
   'docs/guide/transports.md',
   'docs/index.md',
-  'docs/protocol.md',
   'docs/recipes/config-module.md',
   'docs/recipes/end-to-end-tests.md',
   'docs/recipes/evict-after-commit.md',
