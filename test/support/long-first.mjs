@@ -7,7 +7,9 @@ const LONG = ['/test/shop/', '/test/faults/', '/test/conformance/'];
 export default class LongFirst extends TestSequencer {
   /** As long as they took last time, where that is known: otherwise by their folder, and then by their size. */
   sort(tests) {
-    const rank = ({ path, duration }) => (duration === undefined && LONG.some((folder) => path.includes(folder)) ? 0 : 1);
-    return super.sort(tests).sort((one, other) => rank(one) - rank(other));
+    const rank = ({ path, duration }) =>
+      duration === undefined && LONG.some((folder) => path.includes(folder)) ? 0 : 1;
+    const sorted = [...super.sort(tests)];
+    return sorted.toSorted((one, other) => rank(one) - rank(other));
   }
 }
