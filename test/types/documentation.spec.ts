@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -243,6 +244,13 @@ it.each(ALL_PAGES)('%s links only to files and headings that exist', (page) => {
     return !existsSync(target) || (heading !== undefined && !headingsOf(target).has(heading));
   });
   expect(wrong).toEqual([]);
+});
+
+it('has drawings that are in step with their sources, and say in words what they show', () => {
+  expect(() => execFileSync(process.execPath, ['tools/drawings.mjs', '--check'], { cwd: REPOSITORY })).not.toThrow();
+  const drawings = readdirSync(join(REPOSITORY, 'docs/images')).filter((file) => file.endsWith('.svg'));
+  expect(drawings.length).toBeGreaterThan(3);
+  expect(drawings.filter((file) => !/<title[^]+<desc/.test(read(`docs/images/${file}`)))).toEqual([]);
 });
 
 it('names only specs that exist', () => {

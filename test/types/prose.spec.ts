@@ -1,6 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import remarkGfm from 'remark-gfm';
+import remarkParse from 'remark-parse';
+import { unified } from 'unified';
+import { visit } from 'unist-util-visit';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 const MOST_COLUMNS = 120;
@@ -8,6 +12,82 @@ const COMMENT = /^\s*(\*|\/\*|\/\/|--) ?/;
 
 /** Where the text says less plainly what `who does what, for how long` would say. */
 const TRANSLATED = /\b(so many|so long(?! (as|that))|whoever|(is|are|was) told|left alone|bears|hears|has to say)\b/i;
+
+/** A reader keeps so many words in mind. Code counts as one. */
+const MOST_WORDS = 25;
+
+/** What no English writer would say, and what a reader reads twice, each with a better way. */
+const REFUSED: readonly (readonly [RegExp, string])[] = [
+  [/\bwhich there (is|are) none\b/i, 'say who lacks what'],
+  [/\b(of|by) (yours|ours|theirs)\b/i, 'your client, the library’s connection'],
+  [/\bthat which\b/i, 'what'],
+  [/\bin the eyes of\b/i, 'name the actor and the verb'],
+  [/\b(hence|thereof|therein|whereby|lest)\b/i, 'so, of it, in it, by which'],
+  [/\bis to be \w+(ed|en)\b/i, 'must be, or: the library does'],
+  [/\bin order to\b/i, 'to'],
+  [/\b(\w+) \1\b/i, 'once'],
+  [/\bof (?:an? |the )?\w+ of (?:an? |the )?\w+ of\b/i, 'no chains of "of"'],
+];
+
+/** Pages that still wait for their writer: the rules of sentences pass over them. The list only gets shorter. */
+const NOT_YET = new Set<string>([
+  'CONTRIBUTING.md',
+  'README.md',
+  'docs/architecture.md',
+  'docs/benchmarks.md',
+  'docs/cache-protocol.md',
+  'docs/glossary.md',
+  'docs/guide/cache-collections.md',
+  'docs/guide/cache-invalidation.md',
+  'docs/guide/cache-operations.md',
+  'docs/guide/cache-values.md',
+  'docs/guide/caching.md',
+  'docs/guide/consistency.md',
+  'docs/guide/decorators.md',
+  'docs/guide/demo.md',
+  'docs/guide/errors.md',
+  'docs/guide/events.md',
+  'docs/guide/first-level.md',
+  'docs/guide/http-headers.md',
+  'docs/guide/idempotency.md',
+  'docs/guide/keys.md',
+  'docs/guide/latch.md',
+  'docs/guide/leader-election.md',
+  'docs/guide/limits.md',
+  'docs/guide/locks.md',
+  'docs/guide/operating.md',
+  'docs/guide/options.md',
+  'docs/guide/outages.md',
+  'docs/guide/rate-limit.md',
+  'docs/guide/read-write-locks.md',
+  'docs/guide/scheduled-jobs.md',
+  'docs/guide/semaphore.md',
+  'docs/guide/several-names.md',
+  'docs/guide/testing.md',
+  'docs/guide/transports.md',
+  'docs/index.md',
+  'docs/operations/checklist.md',
+  'docs/operations/inspection.md',
+  'docs/operations/metrics.md',
+  'docs/operations/monitoring.md',
+  'docs/operations/rolling-updates.md',
+  'docs/operations/runbooks/NestRedisIdempotencyFailing.md',
+  'docs/operations/runbooks/NestRedisLockBackendFailing.md',
+  'docs/operations/runbooks/NestRedisLockLost.md',
+  'docs/operations/runbooks/NestRedisScheduledJobNotRunning.md',
+  'docs/operations/runbooks/NestRedisSemaphoreLost.md',
+  'docs/operations/shutdown.md',
+  'docs/operations/tracing.md',
+  'docs/operations/troubleshooting.md',
+  'docs/protocol.md',
+  'docs/recipes/config-module.md',
+  'docs/recipes/end-to-end-tests.md',
+  'docs/recipes/evict-after-commit.md',
+  'docs/recipes/prisma-with-fencing.md',
+  'docs/recipes/several-tenants.md',
+  'docs/recipes/typeorm-with-fencing.md',
+  'test/pack/earlier/README.md',
+]);
 
 const GENERATED = /^docs\/(api|reference|\.vitepress\/\.temp)\//;
 
@@ -32,4 +112,38 @@ it('no comment is wider than the code', () => {
 
 it('comments, test names and pages put the actor and the verb first', () => {
   expect(linesThat([...CODE, ...PAGES], (line) => TRANSLATED.test(line))).toEqual([]);
+});
+
+/** The sentences of a page, with the line on which the paragraph or cell begins. Code is one word. */
+function sentencesOf(page: string): { line: number; sentence: string }[] {
+  const text = readFileSync(join(REPOSITORY, page), 'utf8');
+  const found: { line: number; sentence: string }[] = [];
+  const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' });
+  visit(unified().use(remarkParse).use(remarkGfm).parse(text), ['paragraph', 'heading', 'tableCell'], (block) => {
+    let words = '';
+    visit(block, (node) => {
+      if (node.type === 'text') words += node.value.replaceAll(/\s+/g, ' ');
+      if (node.type === 'inlineCode') words += 'Code';
+      if (node.type === 'break') words += ' ';
+    });
+    for (const { segment } of segmenter.segment(words)) {
+      found.push({ line: block.position?.start.line ?? 0, sentence: segment.trim() });
+    }
+  });
+  return found;
+}
+
+/** What the rules say about the sentences of a page. */
+function remarksOn(page: string): string[] {
+  return sentencesOf(page).flatMap(({ line, sentence }) => {
+    const words = sentence.match(/[\p{L}\p{N}][\p{L}\p{N}'’.,-]*/gu)?.length ?? 0;
+    const remarks = REFUSED.flatMap(([pattern, better]) => (pattern.test(sentence) ? [better] : []));
+    if (words > MOST_WORDS) remarks.unshift(`${words} words`);
+    return remarks.map((remark) => `${page}:${line}: ${remark}: ${sentence}`);
+  });
+}
+
+it('pages say one thing in a sentence, in words that a reader reads once', () => {
+  expect(PAGES.length).toBeGreaterThan(80);
+  expect(PAGES.filter((page) => !NOT_YET.has(page)).flatMap(remarksOn)).toEqual([]);
 });
