@@ -9,6 +9,7 @@ const SECTIONS = {
   Start: ['guide/getting-started', 'guide/index', 'guide/demo', 'guide/testing', 'guide/limits', 'glossary'],
   Locks: [
     'guide/locks',
+    'guide/lock-queue',
     'guide/several-names',
     'guide/read-write-locks',
     'guide/decorators',
@@ -17,6 +18,7 @@ const SECTIONS = {
   ],
   Cache: [
     'guide/caching',
+    'guide/cache-decorators',
     'guide/cache-invalidation',
     'guide/consistency',
     'guide/first-level',
