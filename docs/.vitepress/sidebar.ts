@@ -31,6 +31,7 @@ const SECTIONS = {
     'guide/scheduled-jobs',
     'guide/leader-election',
     'guide/idempotency',
+    'guide/idempotency-key',
     'guide/rate-limit',
     'guide/semaphore',
     'guide/latch',
