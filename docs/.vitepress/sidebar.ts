@@ -6,7 +6,15 @@ import { DOCS } from './place.js';
 
 /** The pages of each section, in the order in which they are read. */
 const SECTIONS = {
-  Start: ['guide/getting-started', 'guide/index', 'guide/demo', 'guide/testing', 'guide/limits', 'glossary'],
+  Start: [
+    'guide/getting-started',
+    'guide/mental-model',
+    'guide/index',
+    'guide/demo',
+    'guide/testing',
+    'guide/limits',
+    'glossary',
+  ],
   Locks: [
     'guide/locks',
     'guide/lock-queue',
