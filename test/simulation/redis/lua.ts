@@ -7,31 +7,41 @@ import { ErrorReply, type Reply, StatusReply } from './replies.js';
 /** The address of a Lua state, or of bytes. */
 type Pointer = number;
 
-/** What is used of the module that wasmoon has compiled. */
-interface LuaModule {
-  readonly HEAPU8: Uint8Array;
-  _malloc(size: number): Pointer;
-  addFunction(fn: (L: Pointer) => number, signature: string): Pointer;
-  stringToNewUTF8(text: string): Pointer;
-  _luaL_loadbuffer(L: Pointer, text: Pointer, length: number, name: Pointer): number;
-  _luaL_ref(L: Pointer, table: number): number;
-  _lua_createtable(L: Pointer, list: number, fields: number): void;
-  _lua_error(L: Pointer): number;
-  _lua_getfield(L: Pointer, index: number, name: Pointer): void;
-  _lua_pcall(L: Pointer, args: number, results: number, handler: number): number;
-  _lua_pushboolean(L: Pointer, value: number): void;
-  _lua_pushcclosure(L: Pointer, fn: Pointer, upvalues: number): void;
-  _lua_pushlstring(L: Pointer, text: Pointer, length: number): void;
-  _lua_pushnumber(L: Pointer, value: number): void;
-  _lua_rawgeti(L: Pointer, index: number, place: number): void;
-  _lua_rawseti(L: Pointer, index: number, place: number): void;
-  _lua_setfield(L: Pointer, index: number, name: Pointer): void;
-  _lua_settop(L: Pointer, index: number): void;
-}
-
 interface LuaState {
   readonly luaApi: { readonly module: LuaModule };
   readonly address: Pointer;
+}
+
+/** What is used of the module around the functions of Lua. */
+interface LuaModule {
+  readonly HEAPU8: Uint8Array;
+  addFunction(fn: (L: Pointer) => number, signature: string): Pointer;
+  stringToNewUTF8(text: string): Pointer;
+}
+
+/** The functions of Lua that are used. */
+interface LuaFunctions {
+  malloc(size: number): Pointer;
+  luaL_loadbuffer(L: Pointer, text: Pointer, length: number, name: Pointer): number;
+  luaL_ref(L: Pointer, table: number): number;
+  lua_createtable(L: Pointer, list: number, fields: number): void;
+  lua_error(L: Pointer): number;
+  lua_gc(L: Pointer, what: number, value: number): number;
+  lua_getfield(L: Pointer, index: number, name: Pointer): void;
+  lua_pcall(L: Pointer, args: number, results: number, handler: number): number;
+  lua_pushboolean(L: Pointer, value: number): void;
+  lua_pushcclosure(L: Pointer, fn: Pointer, upvalues: number): void;
+  lua_pushlstring(L: Pointer, text: Pointer, length: number): void;
+  lua_pushnumber(L: Pointer, value: number): void;
+  lua_rawgeti(L: Pointer, index: number, place: number): void;
+  lua_rawseti(L: Pointer, index: number, place: number): void;
+  lua_setfield(L: Pointer, index: number, name: Pointer): void;
+  lua_settop(L: Pointer, index: number): void;
+}
+
+/** The part of WebAssembly that is used here; the types of Node do not have it. */
+interface Wasm {
+  instantiate(...code: unknown[]): Promise<{ readonly instance: { readonly exports: unknown } }>;
 }
 
 const REGISTRY = -10_000;
@@ -46,6 +56,10 @@ const BASE_OF_STATE = 12;
 const HASH_OF_STRING = 8;
 const LENGTH_OF_STRING = 12;
 const BYTES_OF_STRING = 16;
+
+const SET_PAUSE_OF_COLLECTOR = 6;
+/** How far the memory grows before the next collection (percent). The usual 200 marks all scripts after every few runs. */
+const PAUSE_OF_COLLECTOR = 1_000;
 
 /** How many strings are remembered; one that comes again is not read again. */
 const REMEMBERED = 4096;
@@ -63,9 +77,25 @@ end
 /** Carries out one command of a script. */
 export type CallCommand = (args: readonly string[]) => Reply;
 
+/**
+ * A new Lua. Takes the functions from where WebAssembly hands them out: those of the module check and describe every
+ * call, which costs more than the call.
+ */
 export async function createLua(): Promise<LuaBridge> {
-  const created: { readonly global: LuaState } = await wasmoon.Lua.create();
-  return new LuaBridge(created.global.luaApi.module, created.global.address);
+  const wasm = Reflect.get(globalThis, 'WebAssembly') as Wasm;
+  const { instantiate } = wasm;
+  let functions: unknown;
+  wasm.instantiate = async (...code) => {
+    const instantiated = await instantiate(...code);
+    functions = instantiated.instance.exports;
+    return instantiated;
+  };
+  try {
+    const { global }: { readonly global: LuaState } = await wasmoon.Lua.create();
+    return new LuaBridge(global.luaApi.module, functions as LuaFunctions, global.address);
+  } finally {
+    wasm.instantiate = instantiate;
+  }
 }
 
 export class LuaBridge {
@@ -83,13 +113,15 @@ export class LuaBridge {
   private call: CallCommand = () => null;
 
   constructor(
-    private readonly m: LuaModule,
+    private readonly module: LuaModule,
+    private readonly lua: LuaFunctions,
     private readonly L: Pointer,
   ) {
-    this.scratch = m._malloc(this.scratchSize);
-    this.define('__call', (reply) => (reply instanceof ErrorReply ? m._lua_error(L) : 1));
+    this.scratch = lua.malloc(this.scratchSize);
+    lua.lua_gc(L, SET_PAUSE_OF_COLLECTOR, PAUSE_OF_COLLECTOR);
+    this.define('__call', (reply) => (reply instanceof ErrorReply ? lua.lua_error(L) : 1));
     this.define('__pcall', () => 1);
-    if (this.load(PRELUDE) !== 0 || m._lua_pcall(L, 0, 0, 0) !== 0) throw new Error(this.popText());
+    if (this.load(PRELUDE) !== 0 || lua.lua_pcall(L, 0, 0, 0) !== 0) throw new Error(this.popText());
     this.push(['layout', 1]);
     const [text, number] = this.pop() as Reply[];
     if (text !== 'layout' || number !== 1) throw new Error('Lua was compiled to another layout of its structs');
@@ -97,28 +129,28 @@ export class LuaBridge {
 
   /** Runs the script; `call` carries out its commands. */
   run(text: string, keys: readonly string[], args: readonly string[], call: CallCommand): Reply {
-    const { m, L } = this;
+    const { lua, L } = this;
     this.call = call;
     let ref = this.functions.get(text);
     if (ref === undefined) {
       if (this.load(text) !== 0) return new ErrorReply(`ERR Error compiling script: ${this.popText()}`);
-      ref = m._luaL_ref(L, REGISTRY);
+      ref = lua.luaL_ref(L, REGISTRY);
       this.functions.set(text, ref);
     }
     this.push(keys);
-    m._lua_setfield(L, GLOBALS, this.name('KEYS'));
+    lua.lua_setfield(L, GLOBALS, this.name('KEYS'));
     this.push(args);
-    m._lua_setfield(L, GLOBALS, this.name('ARGV'));
-    m._lua_rawgeti(L, REGISTRY, ref);
-    const status = m._lua_pcall(L, 0, 1, 0);
+    lua.lua_setfield(L, GLOBALS, this.name('ARGV'));
+    lua.lua_rawgeti(L, REGISTRY, ref);
+    const status = lua.lua_pcall(L, 0, 1, 0);
     const value = this.pop();
     return status === 0 || typeof value !== 'string' ? value : new ErrorReply(`ERR ${value}`);
   }
 
   /** A function of Lua that carries out a command, and `end`s with the number of results. */
   private define(name: string, end: (reply: Reply) => number): void {
-    const { m, L } = this;
-    const pointer = m.addFunction(() => {
+    const { lua, L } = this;
+    const pointer = this.module.addFunction(() => {
       this.look();
       const top = this.words[(L + TOP_OF_STATE) >> 2] ?? 0;
       const args: string[] = [];
@@ -127,12 +159,12 @@ export class LuaBridge {
       this.push(reply);
       return end(reply);
     }, 'ii');
-    m._lua_pushcclosure(L, pointer, 0);
-    m._lua_setfield(L, GLOBALS, this.name(name));
+    lua.lua_pushcclosure(L, pointer, 0);
+    lua.lua_setfield(L, GLOBALS, this.name(name));
   }
 
   private load(text: string): number {
-    return this.m._luaL_loadbuffer(this.L, this.write(text), text.length, this.name('@user_script'));
+    return this.lua.luaL_loadbuffer(this.L, this.write(text), text.length, this.name('@user_script'));
   }
 
   /** Numbers as Redis turns them into arguments: with 17 digits, without an exponent for whole ones. */
@@ -146,7 +178,7 @@ export class LuaBridge {
 
   private pop(): Reply {
     const value = this.lastValue();
-    this.m._lua_settop(this.L, -2);
+    this.lua.lua_settop(this.L, -2);
     return value;
   }
 
@@ -174,13 +206,13 @@ export class LuaBridge {
   }
 
   private table(): Reply {
-    const { m, L } = this;
+    const { lua, L } = this;
     const list: Reply[] = [];
     for (let place = 1; ; place++) {
-      m._lua_rawgeti(L, -1, place);
+      lua.lua_rawgeti(L, -1, place);
       const ended = this.lastType() === NIL;
       if (!ended) list.push(this.lastValue());
-      m._lua_settop(L, -2);
+      lua.lua_settop(L, -2);
       if (ended) break;
     }
     if (list.length > 0) return list;
@@ -191,7 +223,7 @@ export class LuaBridge {
   }
 
   private field(name: string): string | undefined {
-    this.m._lua_getfield(this.L, -1, this.name(name));
+    this.lua.lua_getfield(this.L, -1, this.name(name));
     const value = this.pop();
     return typeof value === 'string' ? value : undefined;
   }
@@ -202,26 +234,26 @@ export class LuaBridge {
   }
 
   private push(value: Reply): void {
-    const { m, L } = this;
-    if (typeof value === 'string') m._lua_pushlstring(L, this.write(value), value.length);
-    else if (value === null) m._lua_pushboolean(L, 0);
-    else if (typeof value === 'number') m._lua_pushnumber(L, value);
+    const { lua, L } = this;
+    if (typeof value === 'string') lua.lua_pushlstring(L, this.write(value), value.length);
+    else if (value === null) lua.lua_pushboolean(L, 0);
+    else if (typeof value === 'number') lua.lua_pushnumber(L, value);
     else if (value instanceof ErrorReply) this.pushField('err', value.message);
     else if (value instanceof StatusReply) this.pushField('ok', value.text);
     else {
       const list = value instanceof Map ? [...value].flat() : (value as readonly Reply[]);
-      m._lua_createtable(L, list.length, 0);
+      lua.lua_createtable(L, list.length, 0);
       for (let i = 0; i < list.length; i++) {
         this.push(list[i] ?? null);
-        m._lua_rawseti(L, -2, i + 1);
+        lua.lua_rawseti(L, -2, i + 1);
       }
     }
   }
 
   private pushField(name: string, text: string): void {
-    this.m._lua_createtable(this.L, 0, 1);
+    this.lua.lua_createtable(this.L, 0, 1);
     this.push(text);
-    this.m._lua_setfield(this.L, -2, this.name(name));
+    this.lua.lua_setfield(this.L, -2, this.name(name));
   }
 
   private string(at: Pointer): string {
@@ -242,7 +274,7 @@ export class LuaBridge {
 
   /** The memory after Lua has run. */
   private look(): void {
-    const { HEAPU8 } = this.m;
+    const { HEAPU8 } = this.module;
     if (this.bytes === HEAPU8) return;
     this.bytes = HEAPU8;
     this.words = new Uint32Array(HEAPU8.buffer);
@@ -252,7 +284,7 @@ export class LuaBridge {
 
   private name(text: string): Pointer {
     let name = this.names.get(text);
-    if (name === undefined) this.names.set(text, (name = this.m.stringToNewUTF8(text)));
+    if (name === undefined) this.names.set(text, (name = this.module.stringToNewUTF8(text)));
     return name;
   }
 
@@ -260,7 +292,7 @@ export class LuaBridge {
   private write(text: string): Pointer {
     if (text.length > this.scratchSize) {
       this.scratchSize = 2 * text.length;
-      this.scratch = this.m._malloc(this.scratchSize);
+      this.scratch = this.lua.malloc(this.scratchSize);
     }
     this.look();
     const { bytes, scratch } = this;
