@@ -1,5 +1,5 @@
-// The model against a real redis-server: the same random calls of the scripts, at the same time of the server, must give
-// the same replies, the same messages, and the same keys with the same PTTL.
+// The model against a real redis-server: the same random calls of the scripts, at the same time of the server, must
+// give the same replies, the same messages, and the same keys with the same PTTL.
 //   npm run simulate:compare -- --calls 100000
 
 import { isDeepStrictEqual } from 'node:util';

@@ -58,7 +58,9 @@ const LENGTH_OF_STRING = 12;
 const BYTES_OF_STRING = 16;
 
 const SET_PAUSE_OF_COLLECTOR = 6;
-/** How far the memory grows before the next collection (percent). The usual 200 marks all scripts after every few runs. */
+/**
+ * How far the memory grows before the next collection (percent). The usual 200 marks all scripts after every few runs.
+ */
 const PAUSE_OF_COLLECTOR = 1_000;
 
 /** How many strings are remembered; one that comes again is not read again. */
