@@ -1,4 +1,4 @@
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 
 export default {
   cacheDirectory: '<rootDir>/node_modules/.cache/jest',
@@ -33,8 +33,9 @@ export default {
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
   globalTeardown: '<rootDir>/test/support/global-teardown.mjs',
   testTimeout: 240_000,
-  // Most specs wait for servers and leases: two share a core or two, and more than half of many cores starve the others.
-  maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
+  // Most specs wait for servers and leases, so that a core serves several. Each may need a gigabyte with its servers.
+  maxWorkers: Math.max(2, Math.min(3 * availableParallelism(), Math.floor(totalmem() / 1.5e9))),
+  testSequencer: '<rootDir>/test/support/long-first.mjs',
   // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is
   // collected.
   workerIdleMemoryLimit: '700MB',

@@ -6,9 +6,18 @@ import { DOCS } from './place.js';
 
 /** The pages of each section, in the order in which they are read. */
 const SECTIONS = {
-  Start: ['guide/getting-started', 'guide/index', 'guide/demo', 'guide/testing', 'guide/limits', 'glossary'],
+  Start: [
+    'guide/getting-started',
+    'guide/mental-model',
+    'guide/index',
+    'guide/demo',
+    'guide/testing',
+    'guide/limits',
+    'glossary',
+  ],
   Locks: [
     'guide/locks',
+    'guide/lock-queue',
     'guide/several-names',
     'guide/read-write-locks',
     'guide/decorators',
@@ -17,6 +26,7 @@ const SECTIONS = {
   ],
   Cache: [
     'guide/caching',
+    'guide/cache-decorators',
     'guide/cache-invalidation',
     'guide/consistency',
     'guide/first-level',
@@ -29,6 +39,7 @@ const SECTIONS = {
     'guide/scheduled-jobs',
     'guide/leader-election',
     'guide/idempotency',
+    'guide/idempotency-key',
     'guide/rate-limit',
     'guide/semaphore',
     'guide/latch',

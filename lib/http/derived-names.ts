@@ -8,7 +8,6 @@ import {
   VERSION_METADATA,
 } from '@nestjs/common/constants.js';
 import type { ModulesContainer } from '@nestjs/core';
-import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { derivedName } from '../keys/key-part.js';
 import type { LockBackends } from '../lock/line/lock-backends.js';
 
@@ -31,15 +30,14 @@ export function httpName(backends: LockBackends, parts: readonly string[]): stri
 }
 
 /**
- * Refuses an application that others at its store could not be told from.
- *
- * @throws PrimitiveConfigError with the remedy
+ * Why an application that others at its store could not be told from cannot have `what`, or `undefined` where it can
+ * be.
  */
-export function requireApplication({ options, isInMemory }: LockBackends, what: string): void {
-  if (options.application !== undefined || options.prefix !== undefined || isInMemory) return;
-  throw new PrimitiveConfigError(
+export function lackOfApplication({ options, isInMemory }: LockBackends, what: string): string | undefined {
+  if (options.application !== undefined || options.prefix !== undefined || isInMemory) return undefined;
+  return (
     `${what} needs the name of the application, which other applications at the same store do not have, and there is ` +
-      'no package.json with a name beside its main file or in the working directory; give RedisLockModule the option "application"',
+    'no package.json with a name beside its main file or in the working directory; give RedisLockModule the option "application"'
   );
 }
 

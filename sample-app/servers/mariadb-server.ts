@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { createConnection } from 'mysql2/promise';
 import { findProgram, requireServer, type NeededServer } from './programs.js';
 import { freePort, ServerProcess, spawnGuarded, startAgain } from './server-process.js';
+import { copyFolder, templateOf } from './template.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface MariadbServer extends AsyncDisposable {
@@ -39,15 +40,20 @@ export async function startMariadbServer(
   const program = requireServer(MARIADB);
   const directory = temporaryDirectory();
   const root = process.getuid?.() === 0 ? ['--user=root'] : [];
-  // A server that starts deletes the temporary tables of all others in its folder for them.
-  const places = [`--datadir=${join(directory, 'data')}`, `--tmpdir=${directory}`];
-  const common = ['--no-defaults', ...root, ...places, '--skip-name-resolve'];
-  await initialize([...common, ...THROW_AWAY], directory);
+  const settingsIn = (folder: string) => {
+    // A server that starts deletes the temporary tables of all others in its folder for them.
+    const places = [`--datadir=${join(folder, 'data')}`, `--tmpdir=${folder}`];
+    return ['--no-defaults', ...root, ...places, '--skip-name-resolve', ...THROW_AWAY];
+  };
+  const install = (folder: string) => initialize(settingsIn(folder), folder);
+  const template = await templateOf('mariadb', install);
+  if (template === undefined) await install(directory);
+  else await copyFolder(join(template, 'data'), join(directory, 'data'));
   const launch = (port: number) =>
     ServerProcess.start({
       command: program,
       directory,
-      args: [...common, ...THROW_AWAY, ...placeOf(port, directory), '--max-connections=300', ...(options.args ?? [])],
+      args: [...settingsIn(directory), ...placeOf(port, directory), '--max-connections=300', ...(options.args ?? [])],
       ready: () => answersQuery(port, directory),
     });
   for (let attempt = 1; ; attempt++) {

@@ -1,11 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { chmodSync, chownSync, cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import pg from 'pg';
 import { isExecutable } from './programs.js';
 import { freePort, ServerProcess, spawnGuarded, startAgain, type ServerProcessOptions } from './server-process.js';
+import { copyFolder, templateOf } from './template.js';
 import { removeDirectory, temporaryDirectory } from './temporary-directory.js';
 
 export interface PostgresServer extends AsyncDisposable {
@@ -33,10 +34,12 @@ const THROW_AWAY = {
  */
 export async function startPostgresServer(settings: Readonly<Record<string, string>> = {}): Promise<PostgresServer> {
   const user = postgresUser();
-  const binaries = preparePostgresBinaries(user);
   const directory = temporaryDirectory(user);
   const data = join(directory, 'data');
-  await initialize(join(binaries, 'initdb'), data, { directory, ...(user && { user }) });
+  const template = await templateOf('postgres', (folder) => install(folder, user));
+  if (template === undefined) await install(directory, user);
+  else await copyFolder(join(template, 'data'), data);
+  const binaries = binariesIn(template ?? directory);
   const urlAt = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
   const startAt = (port: number) => {
     const all = { port, listen_addresses: '127.0.0.1', unix_socket_directories: '', ...THROW_AWAY, ...settings };
@@ -56,7 +59,6 @@ export async function startPostgresServer(settings: Readonly<Record<string, stri
       const stop = async () => {
         await server.stop();
         removeDirectory(directory);
-        if (user) removeDirectory(dirname(dirname(binaries)));
       };
       const restart = async () => {
         await server.stop();
@@ -106,17 +108,26 @@ function idOf(user: string, which: '-u' | '-g'): number {
   return Number(execFileSync('id', [which, user], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
 }
 
-/** The folder of initdb and postgres, ready to be run by `user`. */
-function preparePostgresBinaries(user: SystemUser | undefined): string {
+/** Makes the programs that `user` runs, where those of the package do not do, and an empty database. */
+async function install(folder: string, user: SystemUser | undefined): Promise<void> {
+  if (user) chownSync(folder, user.uid, user.gid);
   const packaged = packagedBinaries();
-  if (!user && linksAreThere(packaged) && isExecutable(join(packaged, 'bin', 'postgres'))) return join(packaged, 'bin');
-  // A copy, because the user may have no right to read this clone, nor we to write into node_modules.
-  const native = join(temporaryDirectory(user), 'native');
-  cpSync(packaged, native, { recursive: true, verbatimSymlinks: true });
-  restoreLinks(native);
-  for (const program of readdirSync(join(native, 'bin'))) chmodSync(join(native, 'bin', program), 0o755);
-  if (user) execFileSync('chown', ['-R', `${user.uid}:${user.gid}`, native]);
-  return join(native, 'bin');
+  if (user || !linksAreThere(packaged) || !isExecutable(join(packaged, 'bin', 'postgres'))) {
+    // A copy, because the user may have no right to read this clone, nor we to write into node_modules.
+    const native = join(folder, 'native');
+    cpSync(packaged, native, { recursive: true, verbatimSymlinks: true });
+    restoreLinks(native);
+    for (const program of readdirSync(join(native, 'bin'))) chmodSync(join(native, 'bin', program), 0o755);
+    if (user) execFileSync('chown', ['-R', `${user.uid}:${user.gid}`, native]);
+  }
+  const settings = { directory: folder, ...(user && { user }) };
+  await initialize(join(binariesIn(folder), 'initdb'), join(folder, 'data'), settings);
+}
+
+/** Where initdb and postgres are after `install`. */
+function binariesIn(folder: string): string {
+  const copied = join(folder, 'native', 'bin');
+  return existsSync(copied) ? copied : join(packagedBinaries(), 'bin');
 }
 
 function packagedBinaries(): string {

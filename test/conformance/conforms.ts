@@ -11,7 +11,10 @@ export interface WorldKind {
   start(): Promise<RunningWorld>;
 }
 
-/** Runs the cases of every lock backend on one. Those that need a fault which the world cannot make show as skipped. */
+/**
+ * Runs the cases of every lock backend on one: those that make faults one by one, and the others side by side, each
+ * with names and backends of its own. Those that need a fault which the world cannot make show as skipped.
+ */
 export function conforms(name: string, kind: WorldKind): void {
   describe(`the lock backend ${name}`, () => {
     let world: RunningWorld;
@@ -19,8 +22,9 @@ export function conforms(name: string, kind: WorldKind): void {
       world = await kind.start();
     });
     afterAll(() => world.stop());
-    for (const { name: sentence, missing, run } of lockBackendCases(whenStarted(() => world, kind.faults))) {
-      if (missing.length === 0) it(sentence, run);
+    for (const { name: sentence, needs, missing, run } of lockBackendCases(whenStarted(() => world, kind.faults))) {
+      if (needs.length === 0) it.concurrent(sentence, run);
+      else if (missing.length === 0) it(sentence, run);
       else it.skip(`${sentence} (this world cannot ${missing.join(', ')})`, run);
     }
   });

@@ -1,4 +1,5 @@
-import { chmodSync } from 'node:fs';
+import { chmodSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 // From the build, because jest does not transform this file's imports; `npm test` builds first.
 import { requireRedisServerProgram } from '../../dist-sample/servers/redis-server.js';
 import { temporaryDirectory } from '../../dist-sample/servers/temporary-directory.js';
@@ -13,4 +14,6 @@ export default function setUp() {
   // PostgreSQL runs as another user where the tests run as root.
   chmodSync(folder, 0o711);
   process.env.TMPDIR = folder;
+  process.env.SERVER_TEMPLATES = join(folder, 'templates');
+  mkdirSync(process.env.SERVER_TEMPLATES, { mode: 0o711 });
 }

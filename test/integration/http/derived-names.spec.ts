@@ -1,6 +1,9 @@
 import 'reflect-metadata';
+import { execFile } from 'node:child_process';
 import { request as httpRequest } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import {
   Controller,
   Get,
@@ -22,6 +25,9 @@ import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { idempotencyKey, memory, RateLimitGuard, RateLimitPolicy, RedisLockModule } from 'nest-redis-lock';
 import { RecordingLogger } from '../../support/recording-logger.js';
 import { startRedisServer, type RedisServer } from '../../support/servers/redis-server.js';
+
+/** The built package. */
+const BUILT = fileURLToPath(new URL('../../../dist/cjs/index.js', import.meta.url));
 
 const once = idempotencyKey({ scope: () => 'user-1' });
 
@@ -219,5 +225,43 @@ describe('two applications at one Redis', () => {
     expect(await post(`${one}/orders`)).toBe(JSON.stringify({ of: 1 }));
     expect(await post(`${other}/orders`)).toBe(JSON.stringify({ of: 1 }));
     expect((await fetch(`${one}/orders`)).status).toBe(429);
+  });
+
+  /** What an application that has no package.json prints when it starts with this provider, and answers three times. */
+  async function nameless(provide: string, useClass: string): Promise<string> {
+    const program = `
+      import { createRequire } from 'node:module';
+      const require = createRequire(${JSON.stringify(import.meta.url)});
+      require('reflect-metadata');
+      const { idempotencyKey, RateLimitGuard, RedisLockModule } = require(${JSON.stringify(BUILT)});
+      const { Controller, Get } = require('@nestjs/common');
+      const { ${provide}, NestFactory } = require('@nestjs/core');
+      class Orders { list() { return 'orders'; } }
+      Controller('orders')(Orders);
+      Get()(Orders.prototype, 'list', Object.getOwnPropertyDescriptor(Orders.prototype, 'list'));
+      class Root {}
+      const imports = [RedisLockModule.forRoot({ redis: '${redis.url}' })];
+      const providers = [{ provide: ${provide}, useClass: ${useClass} }];
+      const root = { module: Root, imports, controllers: [Orders], providers };
+      const app = await NestFactory.create(root, { logger: ['error', 'warn'], abortOnError: false });
+      await app.listen(0, '127.0.0.1');
+      const { port } = app.getHttpServer().address();
+      for (let count = 0; count < 3; count += 1) console.log((await fetch('http://127.0.0.1:' + port + '/orders')).status);
+      await app.close();`;
+    const run = promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { cwd: '/' });
+    const { stdout, stderr } = await run.catch((error: { stdout: string; stderr: string }) => error);
+    return `${stdout}\n${stderr}`;
+  }
+
+  it('do not start where one has no name: it could get the answers of the other one', async () => {
+    const said = await nameless('APP_INTERCEPTOR', "idempotencyKey({ scope: () => 'user-1' })");
+    expect(said).toMatch(/PrimitiveConfigError: idempotencyKey needs the name .* option "application"$/m);
+    expect(said).not.toContain('200');
+  });
+
+  it('may share limits where one has no name, with a warning: they refuse too much', async () => {
+    const said = await nameless('APP_GUARD', "RateLimitGuard.of({ limit: 2, per: '1h' })");
+    expect(said).toMatch(/RateLimitGuard needs the name .* option "application"\. Until then, they share its limits/);
+    expect(said.match(/^\d{3}$/gm)).toEqual(['200', '200', '429']);
   });
 });

@@ -30,6 +30,20 @@ export function setClock(file: string, seconds: number): void {
   renameSync(`${file}.next`, file);
 }
 
+/** The environment of a process whose clock stands still, until {@link setStillClock} sets it to another time. */
+export function clockStandsStill(file: string, micros: number): Environment {
+  setStillClock(file, micros);
+  return { ...preloaded(), FAKETIME_TIMESTAMP_FILE: file, FAKETIME_NO_CACHE: '1', TZ: 'UTC' };
+}
+
+/** `micros`: µs of Unix time. */
+export function setStillClock(file: string, micros: number): void {
+  const seconds = new Date(Math.floor(micros / 1_000_000) * 1_000).toISOString().slice(0, 19).replace('T', ' ');
+  // libfaketime reads the fraction as a floating-point number: half a µs more, so that it rounds down to this one.
+  writeFileSync(`${file}.next`, `${seconds}.${String(micros % 1_000_000).padStart(6, '0')}5`);
+  renameSync(`${file}.next`, file);
+}
+
 function offsetOf(seconds: number): string {
   return `${seconds < 0 ? '' : '+'}${seconds}s`;
 }
