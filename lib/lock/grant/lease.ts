@@ -155,6 +155,11 @@ export class Lease implements GrantHolder {
     return this.lostError !== undefined;
   }
 
+  /** Whether it was lost or released, without reading the clock. */
+  get isOver(): boolean {
+    return this.released || this.lostError !== undefined;
+  }
+
   get signal(): AbortSignal {
     const { lost } = this;
     if (!this.lossSignal) {

@@ -33,6 +33,8 @@ export class HeldLock implements Lock, LeaseHolder {
   place: Place<HeldLock> | undefined;
   /** Its scope or its acquisition; both drop their references to each other when the hold ends. */
   context: HoldScope | BareAcquisition | undefined;
+  /** When (monotonic, ms) its call asked for it. */
+  askedAt = 0;
   /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
   grantedAt: number | undefined;
   private observedEnd: ObservedEnd | undefined;
