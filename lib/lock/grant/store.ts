@@ -91,12 +91,20 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     return this.explained('acquire', names, () => this.backend.acquire(request));
   }
 
-  /** Without a time limit: a late answer still counts. */
-  renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
-    const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
-    return this.sentRenewals(prefixed).map((answer, index) =>
-      this.explained('renew', prefixed[index]?.names ?? [], () => answer),
-    );
+  /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
+  renew(
+    requests: readonly (Ticketed & { readonly ttl: number })[],
+    answered: (answer: RenewAnswer, index: number) => void,
+    failed: (error: LockBackendError, index: number) => void,
+  ): void {
+    const { prefix } = this;
+    const prefixed = requests.map(({ names, ticket, ttl }) => ({ prefix, names, ticket, ttl }));
+    for (const [index, sent] of this.sentRenewals(prefixed).entries()) {
+      sent.then(
+        (answer) => answered(answer, index),
+        (error: unknown) => failed(this.explain('renew', prefixed[index]?.names ?? [], error), index),
+      );
+    }
   }
 
   /** Sends one renewal, with the time limit of a command. */
@@ -105,7 +113,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const [call] = this.renew([{ names, ticket, ttl }]);
+    const [call] = this.sentRenewals([{ prefix: this.prefix, names, ticket, ttl }]);
     this.send('renew', names, () => call as Pending<RenewAnswer>, answered, failed);
   }
 
