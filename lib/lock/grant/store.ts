@@ -309,8 +309,8 @@ function from(least: number, { first, count }: TokenRange): TokenRange {
   return first >= least ? { first, count } : { first: least, count: first + count - least };
 }
 
-/** How many names a floor remembers one by one. */
-const MOST_NAMES = 10_000;
+/** How many names a floor remembers one by one, at least: those that were granted last. It has twice as many at most. */
+const MOST_NAMES = 5_000;
 
 /**
  * The largest fencing token of each name that this process has seen. A store that lost its data may count from below:
@@ -318,11 +318,13 @@ const MOST_NAMES = 10_000;
  * is bounded and no token falls.
  */
 export class TokenFloor {
-  private readonly seen = new Map<string, number>();
+  private recent = new Map<string, number>();
+  /** Those before. */
+  private earlier = new Map<string, number>();
   private forgotten = 0;
 
   of(name: string): number {
-    return this.seen.get(name) ?? this.forgotten;
+    return this.recent.get(name) ?? this.earlier.get(name) ?? this.forgotten;
   }
 
   /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
@@ -343,15 +345,11 @@ export class TokenFloor {
   }
 
   private note(name: string, token: number): void {
-    if (token === this.seen.get(name)) return;
-    this.seen.delete(name);
-    this.seen.set(name, token);
-    if (this.seen.size <= MOST_NAMES) return;
-    for (const [oldest, last] of this.seen) {
-      this.seen.delete(oldest);
-      this.forgotten = Math.max(this.forgotten, last);
-      return;
-    }
+    this.recent.set(name, token);
+    if (this.recent.size <= MOST_NAMES) return;
+    for (const last of this.earlier.values()) this.forgotten = Math.max(this.forgotten, last);
+    this.earlier = this.recent;
+    this.recent = new Map();
   }
 }
 
