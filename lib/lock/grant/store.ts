@@ -347,7 +347,9 @@ export class TokenFloor {
   private note(name: string, token: number): void {
     this.recent.set(name, token);
     if (this.recent.size <= MOST_NAMES) return;
-    for (const last of this.earlier.values()) this.forgotten = Math.max(this.forgotten, last);
+    for (const [each, last] of this.earlier) {
+      if (!this.recent.has(each)) this.forgotten = Math.max(this.forgotten, last);
+    }
     this.earlier = this.recent;
     this.recent = new Map();
   }

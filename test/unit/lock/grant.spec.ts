@@ -54,7 +54,7 @@ it.each<[ReleaseOutcome, ReleaseOutcome, ReleaseOutcome]>([
   expect(await worseOf(Promise.resolve(other), Promise.resolve(one))).toBe(both);
 });
 
-it('a floor of tokens holds for names that it no longer remembers, and of one granted again and again it is exact', () => {
+it('a floor of tokens holds for names that it no longer remembers, and no name that is in use raises that of others', () => {
   const floor = new TokenFloor();
   floor.saw('first', 100);
   for (let name = 0; name < 25_000; name++) {
@@ -62,10 +62,7 @@ it('a floor of tokens holds for names that it no longer remembers, and of one gr
     floor.saw('hot', 1_000 + name);
   }
   expect(floor.of('hot')).toBe(25_999);
-  expect(floor.of('other 24999')).toBe(50);
-  const forgotten = floor.of('first');
-  expect(forgotten).toBeGreaterThanOrEqual(100);
+  expect(floor.of('other 24999')).toBeGreaterThanOrEqual(50);
+  expect(floor.of('first')).toBe(100);
   expect(floor.admit(['first'], { first: 100, count: 1 }, false).count).toBe(0);
-  // What was granted last raises no floor but its own.
-  expect(forgotten).toBeLessThan(25_999);
 });
