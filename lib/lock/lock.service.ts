@@ -104,7 +104,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       throw error;
     }
     const lost = lock.held ? undefined : await lock.lostOnceRead();
-    const end = lock.finish();
+    const end = lock.finish(lost ? undefined : true);
     if (end && lock.settle(await end)) throw lost ?? lock.lost;
     if (lost) throw lost;
     return result;

@@ -35,9 +35,9 @@ export interface LossObserver {
 export interface LeaseSource {
   /**
    * Called when the last hold of the lease has ended. With `atOnce`, settles with the release at the backend, unless
-   * the lock passes to another caller of this process.
+   * the lock passes to another caller of this process. `trusted`: it was seen to be held a moment ago.
    */
-  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
+  takeBack(lease: Lease, atOnce: boolean, trusted?: boolean): Promise<ReleaseOutcome>;
   /** Called when another source takes over the lease: only readers hold it from now on. */
   leaveToReaders?(lease: Lease): void;
   /** Called when the lease was lost. Its holder may go on for a while; the next caller does not wait for that. */

@@ -168,7 +168,9 @@ export class HoldTaker implements LossObserver {
         options,
         caller,
         (lease) => {
-          if (!lease.held || backend.watchdog.awaitsRenewal(lease.grant)) {
+          // The line has just looked at the grant; one try took it by itself.
+          const unsure = (lease.limited || options.wait === 0) && !lease.held;
+          if (unsure || backend.watchdog.awaitsRenewal(lease.grant)) {
             this.takeParts(wait, options, [lease]).then(resolve, reject);
             return;
           }
