@@ -14,7 +14,7 @@ const COMMENT = /^\s*(\*|\/\*|\/\/|--) ?/;
 const TRANSLATED = /\b(so many|so long(?! (as|that))|whoever|(is|are|was) told|left alone|bears|hears|has to say)\b/i;
 
 /** A reader keeps so many words in mind. Code counts as one. */
-const MOST_WORDS = 25;
+const MOST_WORDS = 22;
 
 /** What no English writer would say, and what a reader reads twice, each with a better way. */
 const REFUSED: readonly (readonly [RegExp, string])[] = [
@@ -33,60 +33,21 @@ const REFUSED: readonly (readonly [RegExp, string])[] = [
 const NOT_YET = new Set<string>([
   'CONTRIBUTING.md',
   'README.md',
-  'docs/architecture.md',
-  'docs/benchmarks.md',
-  'docs/cache-protocol.md',
-  'docs/glossary.md',
-  'docs/guide/cache-collections.md',
-  'docs/guide/cache-invalidation.md',
-  'docs/guide/cache-operations.md',
-  'docs/guide/cache-values.md',
-  'docs/guide/caching.md',
-  'docs/guide/consistency.md',
-  'docs/guide/decorators.md',
   'docs/guide/demo.md',
-  'docs/guide/errors.md',
-  'docs/guide/events.md',
-  'docs/guide/first-level.md',
-  'docs/guide/http-headers.md',
-  'docs/guide/idempotency.md',
-  'docs/guide/keys.md',
-  'docs/guide/latch.md',
-  'docs/guide/leader-election.md',
-  'docs/guide/limits.md',
-  'docs/guide/locks.md',
-  'docs/guide/operating.md',
-  'docs/guide/options.md',
-  'docs/guide/outages.md',
-  'docs/guide/rate-limit.md',
-  'docs/guide/read-write-locks.md',
-  'docs/guide/scheduled-jobs.md',
-  'docs/guide/semaphore.md',
-  'docs/guide/several-names.md',
-  'docs/guide/testing.md',
-  'docs/guide/transports.md',
-  'docs/index.md',
-  'docs/operations/checklist.md',
-  'docs/operations/inspection.md',
-  'docs/operations/metrics.md',
-  'docs/operations/monitoring.md',
-  'docs/operations/rolling-updates.md',
-  'docs/operations/runbooks/NestRedisIdempotencyFailing.md',
-  'docs/operations/runbooks/NestRedisLockBackendFailing.md',
-  'docs/operations/runbooks/NestRedisLockLost.md',
-  'docs/operations/runbooks/NestRedisScheduledJobNotRunning.md',
-  'docs/operations/runbooks/NestRedisSemaphoreLost.md',
-  'docs/operations/shutdown.md',
-  'docs/operations/tracing.md',
-  'docs/operations/troubleshooting.md',
-  'docs/protocol.md',
+  'docs/migrate/murlock.md',
+  'docs/migrate/redis-semaphore.md',
+  'docs/migrate/redlock.md',
+  'docs/migrate/shedlock.md',
   'docs/recipes/config-module.md',
   'docs/recipes/end-to-end-tests.md',
   'docs/recipes/evict-after-commit.md',
+  'docs/recipes/graphql.md',
+  'docs/recipes/job-on-one-machine.md',
+  'docs/recipes/pay-once.md',
   'docs/recipes/prisma-with-fencing.md',
   'docs/recipes/several-tenants.md',
   'docs/recipes/typeorm-with-fencing.md',
-  'test/pack/earlier/README.md',
+  'docs/simulation.md',
 ]);
 
 const GENERATED = /^docs\/(api|reference|\.vitepress\/\.temp)\//;
@@ -116,7 +77,10 @@ it('comments, test names and pages put the actor and the verb first', () => {
 
 /** The sentences of a page, with the line on which the paragraph or cell begins. Code is one word. */
 function sentencesOf(page: string): { line: number; sentence: string }[] {
-  const text = readFileSync(join(REPOSITORY, page), 'utf8');
+  // Without what YAML says at the top, but with its lines.
+  const text = readFileSync(join(REPOSITORY, page), 'utf8').replace(/^---\n[\s\S]*?\n---\n/, (yaml) =>
+    '\n'.repeat(yaml.split('\n').length - 1),
+  );
   const found: { line: number; sentence: string }[] = [];
   const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' });
   visit(unified().use(remarkParse).use(remarkGfm).parse(text), ['paragraph', 'heading', 'tableCell'], (block) => {
