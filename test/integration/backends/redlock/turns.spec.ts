@@ -77,7 +77,7 @@ describe('turns', () => {
     });
   }
 
-  /** Whoever waits now has its place for a minute, however long the next heartbeat takes on a busy machine. */
+  /** Gives all waiters their places for a minute: on a busy machine, their next heartbeats may come too late. */
   async function keepPlaces(): Promise<void> {
     const wanted = `lock:{${NAME}}:wanted`;
     for (const client of clients) {
