@@ -35,7 +35,7 @@ export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
   return {
     start(process, server) {
       const { maxRetriesPerRequest, commandTimeout } = process.swarm;
-      const Connector = connectorOf(process, server) as never;
+      const Connector = connectorOf(process, server);
       const connection = { host: 'redis', port: 6379, Connector, maxRetriesPerRequest };
       const { backend, ...options } = resolveModuleOptions({
         backend: redis(connection),

@@ -3,6 +3,7 @@
 
 import { AsyncResource } from 'node:async_hooks';
 import { EventEmitter } from 'node:events';
+import type { RedisOptions } from 'ioredis';
 import type { Random } from './redis/random.js';
 import type { Connection } from './redis/redis-model.js';
 import type { Reply } from './redis/replies.js';
@@ -245,8 +246,8 @@ export class Socket extends EventEmitter {
 }
 
 /** For the option `Connector` of ioredis, which makes the connections of a client. */
-export function connectorOf(process: SimulatedProcess, server: Server) {
-  return class SimulatedConnector {
+export function connectorOf(process: SimulatedProcess, server: Server): NonNullable<RedisOptions['Connector']> {
+  class SimulatedConnector {
     private stream: Socket | undefined;
     private readonly disconnectTimeout: number;
     firstError: Error | undefined;
@@ -273,7 +274,8 @@ export function connectorOf(process: SimulatedProcess, server: Server) {
       stream.once('close', () => clearTimeout(timer));
       stream.end();
     }
-  };
+  }
+  return SimulatedConnector as unknown as NonNullable<RedisOptions['Connector']>;
 }
 
 const scriptNames = new Map<string, string>();

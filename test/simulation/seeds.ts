@@ -62,7 +62,7 @@ async function runShare({ first, count, library: folder, twice, threads }: Share
   for (let seed = first; seed < first + count; seed += threads) {
     const { hash, holds, violations } = await inTask(() => runSchedule(seed, { library, lua }));
     const repeatable = !twice || (await inTask(() => runSchedule(seed, { library, lua }))).hash === hash;
-    parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult);
+    parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);
   }
   process.exit();
 }
