@@ -185,10 +185,12 @@ export class LockRules {
       last.to = Math.max(last.to, to);
       return true;
     }
-    trusted.push({ from: now, to });
+    const trust = { from: now, to };
+    trusted.push(trust);
+    const first = trusted.length === 1;
     // Its code may be ahead of the world: others may still do what comes before.
-    if (now > this.world.now) this.world.at(now, () => this.checkTrusted(hold, trusted.length === 1));
-    else this.checkTrusted(hold, trusted.length === 1);
+    if (now > this.world.now) this.world.at(now, () => this.checkTrusted(hold, trust, first));
+    else this.checkTrusted(hold, trust, first);
     return true;
   }
 
@@ -205,14 +207,14 @@ export class LockRules {
   }
 
   /** A span of trust begins at this moment. */
-  private checkTrusted(hold: Hold, first: boolean): void {
+  private checkTrusted(hold: Hold, { to: until }: Trust, first: boolean): void {
     const { now } = this.world;
     for (const other of this.holds) {
-      if (other === hold || (other.reads && hold.reads)) continue;
+      if (other === hold || (other.reads && hold.reads) || until <= now) continue;
       const trust = other.trusted.findLast(({ from, to }) => from <= now && now < to);
       const name = trust && hold.names.find((each) => other.names.includes(each));
       if (name === undefined || this.wasForgotten(name, other, hold)) continue;
-      const ms = (Math.min(trust?.to ?? 0, hold.trusted.at(-1)?.to ?? 0) - now).toFixed(1);
+      const ms = (Math.min(trust?.to ?? 0, until) - now).toFixed(1);
       this.verdict.violated('EXCLUSION', `${told(other)} and ${told(hold)} both trust ${name}, for ${ms} ms`);
     }
     if (first) this.checkToken(hold);

@@ -7,6 +7,7 @@ import { COMPILED_LIBRARY, loadLibrary } from './library.js';
 import { createLua } from './redis/lua.js';
 import { runSchedule } from './schedule.js';
 import { runSeeds } from './seeds.js';
+import { lineOf, shrink, storyOf } from './story.js';
 import type { Note } from './world.js';
 
 interface Settings {
@@ -63,19 +64,25 @@ async function many({ seeds, from, twice, threads, library }: Settings): Promise
   return found.size === 0 && different === 0;
 }
 
+/** Twice, to see that the trace is the same; a violation is made small and told. */
 async function one(seed: number, { trace, without, library: folder }: Settings): Promise<boolean> {
   installClock();
-  const environment = { library: await loadLibrary(folder), lua: await createLua(), without: new Set(without) };
-  const onNote = trace ? { onNote: (note: Note) => console.log(lineOf(note)) } : {};
-  const { violations, hash, holds } = await inTask(() => runSchedule(seed, { ...environment, ...onNote }));
-  const again = await inTask(() => runSchedule(seed, environment));
+  const environment = { library: await loadLibrary(folder), lua: await createLua() };
+  const run = (left: Iterable<string>, onNote?: (note: Note) => void) =>
+    inTask(() => runSchedule(seed, { ...environment, without: new Set(left), ...(onNote && { onNote }) }));
+  const outcome = await run(without, trace ? (note) => console.log(lineOf(note)) : undefined);
+  const { violations, hash, holds } = outcome;
+  const again = await run(without);
   for (const { rule, what } of violations) console.log(`${rule}: ${what}`);
   console.log(
     `seed ${seed}: ${holds} holds, trace ${hash}, ${again.hash === hash ? 'and again' : `then ${again.hash}`}`,
   );
+  const [first] = violations;
+  if (first && !trace) {
+    const smallest = await shrink(outcome, first.rule, (more) => run([...without, ...more]));
+    console.log(storyOf(smallest.outcome, first.rule));
+    const left = [...without, ...smallest.without].join(',');
+    console.log(`The same again: npm run simulate -- --seed ${seed} --trace --without '${left}'`);
+  }
   return violations.length === 0 && again.hash === hash;
-}
-
-function lineOf({ time, who, what }: Note): string {
-  return `${time.toFixed(3).padStart(10)}  ${who.padEnd(8)} ${what}`;
 }
