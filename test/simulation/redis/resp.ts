@@ -1,6 +1,6 @@
 // The wire format, RESP2 and RESP3, on strings of bytes.
 
-import { ErrorReply, type Reply, StatusReply } from './replies.js';
+import { DoubleReply, ErrorReply, type Reply, StatusReply } from './replies.js';
 
 export type Protocol = 2 | 3;
 
@@ -36,6 +36,11 @@ export function encode(reply: Reply, protocol: Protocol): string {
   if (typeof reply === 'string') return `$${reply.length}\r\n${reply}\r\n`;
   if (reply instanceof ErrorReply) return `-${reply.message.replaceAll(/[\r\n]/g, ' ')}\r\n`;
   if (reply instanceof StatusReply) return `+${reply.text}\r\n`;
+  if (reply instanceof DoubleReply) return protocol === 3 ? `,${reply.text}\r\n` : encode(reply.text, protocol);
+  if (reply instanceof Set) {
+    const list = encode([...(reply as ReadonlySet<string>)], protocol);
+    return protocol === 3 ? `~${list.slice(1)}` : list;
+  }
   if (reply instanceof Map) {
     const flat = [...(reply as ReadonlyMap<string, Reply>)].flat().map((each) => encode(each, protocol));
     return `${protocol === 3 ? `%${flat.length / 2}` : `*${flat.length}`}\r\n${flat.join('')}`;
