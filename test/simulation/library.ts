@@ -4,13 +4,13 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Logger } from '@nestjs/common';
-import type * as Backend from '../../lib/backends/redis/redis-backend.js';
 import type * as Backends from '../../lib/lock/line/lock-backends.js';
 import type * as Locks from '../../lib/lock/lock.service.js';
 import type * as Options from '../../lib/redis-lock.options.js';
-import { connectorOf, nameScript } from './network.js';
+import { nameScript } from './network.js';
 import type { Server } from './server.js';
 import type { SimulatedProcess } from './simulated-process.js';
+import { type StoreName, STORES } from './stores/index.js';
 
 /** What `lib` was compiled to together with this file. */
 export const COMPILED_LIBRARY = new URL('../../lib/', import.meta.url).pathname;
@@ -24,21 +24,19 @@ export interface Services {
   readonly locks: Locks.LockService;
 }
 
-export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
+export async function loadLibrary(folder = COMPILED_LIBRARY, store: StoreName = 'redis'): Promise<Library> {
   const load = <T>(file: string) => import(pathToFileURL(join(folder, file)).href) as Promise<T>;
   const { resolveModuleOptions } = await load<typeof Options>('redis-lock.options.js');
   const { LockBackends } = await load<typeof Backends>('lock/line/lock-backends.js');
   const { LockService } = await load<typeof Locks>('lock/lock.service.js');
-  const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
+  const backendOf = await STORES[store](load);
   Logger.overrideLogger(false);
   await nameScripts(folder);
   return {
     start(process, server) {
-      const { maxRetriesPerRequest, commandTimeout } = process.swarm;
-      const Connector = connectorOf(process, server);
-      const connection = { host: 'redis', port: 6379, Connector, maxRetriesPerRequest };
+      const { commandTimeout } = process.swarm;
       const { backend, ...options } = resolveModuleOptions({
-        backend: redis(connection),
+        backend: backendOf(process, server),
         commandTimeout,
         shutdownGrace: 0,
         label: process.name,
