@@ -5,8 +5,17 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Logger } from '@nestjs/common';
 import type * as Backend from '../../lib/backends/redis/redis-backend.js';
+import type * as Engine from '../../lib/cache/cache-engine.js';
+import type * as CacheRuntimes from '../../lib/cache/cache-runtime.js';
+import type * as Caches from '../../lib/cache/cache.service.js';
 import type * as Backends from '../../lib/lock/line/lock-backends.js';
 import type * as Locks from '../../lib/lock/lock.service.js';
+import type * as Idempotency from '../../lib/primitives/idempotency/idempotency.service.js';
+import type * as Leaders from '../../lib/primitives/leader/leader-election.js';
+import type * as Runtimes from '../../lib/primitives/runtime.js';
+import type * as Jobs from '../../lib/primitives/schedule/scheduled-jobs.js';
+import type * as Semaphores from '../../lib/primitives/semaphore/semaphore.service.js';
+import type * as Module from '../../lib/redis-lock.module.js';
 import type * as Options from '../../lib/redis-lock.options.js';
 import { connectorOf, nameScript } from './network.js';
 import type { Server } from './server.js';
@@ -22,6 +31,11 @@ export interface Library {
 /** The services of one application, as the module makes them. */
 export interface Services {
   readonly locks: Locks.LockService;
+  readonly semaphores: Semaphores.SemaphoreService;
+  readonly leaders: Leaders.LeaderElection;
+  readonly idempotency: Idempotency.IdempotencyService;
+  readonly jobs: Jobs.ScheduledJobs;
+  readonly cache: Promise<Caches.CacheService>;
 }
 
 export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
@@ -30,23 +44,48 @@ export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
   const { LockBackends } = await load<typeof Backends>('lock/line/lock-backends.js');
   const { LockService } = await load<typeof Locks>('lock/lock.service.js');
   const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
+  const { PrimitiveRuntime } = await load<typeof Runtimes>('primitives/runtime.js');
+  const { SemaphoreService } = await load<typeof Semaphores>('primitives/semaphore/semaphore.service.js');
+  const { LeaderElection } = await load<typeof Leaders>('primitives/leader/leader-election.js');
+  const { IdempotencyService } = await load<typeof Idempotency>('primitives/idempotency/idempotency.service.js');
+  const { ScheduledJobs } = await load<typeof Jobs>('primitives/schedule/scheduled-jobs.js');
+  const { openCacheStore } = await load<typeof Module>('redis-lock.module.js');
+  const { CacheEngine } = await load<typeof Engine>('cache/cache-engine.js');
+  const { CacheRuntime } = await load<typeof CacheRuntimes>('cache/cache-runtime.js');
+  const { CacheService } = await load<typeof Caches>('cache/cache.service.js');
   Logger.overrideLogger(false);
   await nameScripts(folder);
   return {
     start(process, server) {
-      const { maxRetriesPerRequest, commandTimeout } = process.swarm;
+      const { maxRetriesPerRequest, commandTimeout, kinds } = process.swarm;
       const Connector = connectorOf(process, server);
-      const connection = { host: 'redis', port: 6379, Connector, maxRetriesPerRequest };
-      const { backend, ...options } = resolveModuleOptions({
-        backend: redis(connection),
+      const { backend, cache, ...options } = resolveModuleOptions({
+        backend: redis({ host: 'redis', port: 6379, Connector, maxRetriesPerRequest }),
         commandTimeout,
         shutdownGrace: 0,
         label: process.name,
       });
       const backends = new LockBackends({ ...options, main: backend as NonNullable<typeof backend> });
       const locks = new LockService(backends);
+      const runtime = new PrimitiveRuntime(backends);
+      const cacheService = async () => {
+        const store = cache && (await openCacheStore(cache, undefined, backends.main.calls.backend));
+        const engine = store && (new CacheEngine(store, cache, backends.logger, undefined));
+        const cacheRuntime = new CacheRuntime(engine, backends.logger, {});
+        backends.whenStopping(() => cacheRuntime.stop());
+        const service = new CacheService(cacheRuntime);
+        service.onModuleInit();
+        return service;
+      };
       void locks.onModuleInit();
-      return { locks };
+      return {
+        locks,
+        semaphores: new SemaphoreService(runtime),
+        leaders: new LeaderElection(locks, backends),
+        idempotency: new IdempotencyService(runtime, locks),
+        jobs: new ScheduledJobs(locks, runtime),
+        cache: kinds.includes('cache') ? cacheService() : new Promise(() => {}),
+      };
     },
   };
 }
