@@ -4,8 +4,8 @@ import type { Application, Schedule } from './schedule.js';
 import type { Random } from './redis/random.js';
 
 /** Plans each fault of the schedule, with random numbers of its own: so others stay as they are when one is left out. */
-export function planFaults(schedule: Schedule, until: number): void {
-  const { world, without } = schedule;
+export function planFaults(schedule: Schedule): void {
+  const { world, without, until } = schedule;
   for (const [name, { count, happen }] of Object.entries(FAULTS)) {
     for (let i = 1; i <= Math.round(count(schedule)); i++) {
       const label = `${name} ${i}`;
@@ -92,8 +92,8 @@ function onOne(schedule: Schedule, random: Random, happen: (application: Applica
   if (candidates.length > 0) happen(random.pick(candidates));
 }
 
-function kill({ rules, server }: Schedule, { process }: Application, random: Random): void {
-  rules.died(process);
+function kill({ workloads, server }: Schedule, { process }: Application, random: Random): void {
+  for (const workload of workloads) workload.died?.(process);
   process.die();
   for (const link of server.links) {
     if (link.socket.process === process) link.cut({ silent: random.chance(0.5) });

@@ -33,7 +33,8 @@ export function storyOf({ notes, parts }: Outcome, rule: string, most = 120): st
   const names = new Map<string, string>();
   const lines = notes.slice(0, end + 1).flatMap((note) => (isTold(note) ? [lineOf(note, names)] : []));
   const left = lines.length > most ? [`(${lines.length - most} lines before)`] : [];
-  return [`With ${parts.join(', ')}:`, ...left, ...lines.slice(-most)].join('\n');
+  const told = parts.filter((part) => !/ call \d+$/.test(part));
+  return [`With ${told.join(', ')}:`, ...left, ...lines.slice(-most)].join('\n');
 }
 
 export function lineOf({ time, who, what }: Note, names = new Map<string, string>()): string {

@@ -3,6 +3,18 @@
 
 import type { Random } from './redis/random.js';
 
+/** What callers call. */
+export type Kind = 'locks' | 'permits' | 'leaders' | 'idempotency' | 'jobs' | 'cache';
+
+const KINDS: readonly (readonly Kind[])[] = [
+  ['locks'],
+  ['locks', 'permits'],
+  ['locks', 'leaders'],
+  ['idempotency', 'locks'],
+  ['locks', 'jobs'],
+  ['cache'],
+];
+
 export type Swarm = ReturnType<typeof drawSwarm>;
 
 /** A part of a schedule that can be left out: a number of the swarm, one fault, or one caller. */
@@ -76,6 +88,7 @@ export function drawSwarm(random: Random, without: Without) {
     faultless,
     processes: 2 + random.below(2),
     callers: 1 + random.below(4),
+    kinds: random.chance(0.5) ? (KINDS[0] as readonly Kind[]) : random.pick(KINDS),
     names: random.pick([['a'], ['a', 'b']]),
     holdTime: random.pick([1, 30, 300]),
     ttl: random.pick([300, 800, 3_000]),

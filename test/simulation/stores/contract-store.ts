@@ -53,9 +53,7 @@ const memories = new WeakMap<World, SharedMemory>();
 
 /** A backend whose calls go over a connection to the memory of the world. */
 export function contractBackend(process: SimulatedProcess, server: Server, memory: Memory): LockBackend {
-  const { world, swarm } = process;
-  // It keeps no queue.
-  swarm.fifo = 0;
+  const { world } = process;
   const shared = memories.get(world) ?? new SharedMemory(server, memory);
   memories.set(world, shared);
   const client = new ContractClient(process, server, shared);
