@@ -41,12 +41,12 @@ export interface Services {
   readonly cache: Promise<Caches.CacheService>;
 }
 
-export async function loadLibrary(folder = COMPILED_LIBRARY, store: StoreName = 'redis'): Promise<Library> {
+export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = 'redis'): Promise<Library> {
   const load = <T>(file: string) => import(pathToFileURL(join(folder, file)).href) as Promise<T>;
   const { resolveModuleOptions } = await load<typeof Options>('redis-lock.options.js');
   const { LockBackends } = await load<typeof Backends>('lock/line/lock-backends.js');
   const { LockService } = await load<typeof Locks>('lock/lock.service.js');
-  const { backendOf, swarm } = await STORES[store](load);
+  const { backendOf, swarm } = await STORES[name](load);
   const { PrimitiveRuntime } = await load<typeof Runtimes>('primitives/runtime.js');
   const { SemaphoreService } = await load<typeof Semaphores>('primitives/semaphore/semaphore.service.js');
   const { LeaderElection } = await load<typeof Leaders>('primitives/leader/leader-election.js');

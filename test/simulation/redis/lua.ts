@@ -209,7 +209,7 @@ export class LuaBridge {
       case STRING:
         return this.string(at);
       case NUMBER:
-        return Math.trunc(this.doubles[at >> 3] ?? 0);
+        return wholeNumber(this.doubles[at >> 3] ?? 0);
       case BOOLEAN:
         return this.words[at >> 2] === 0 ? null : 1;
       case TABLE:
@@ -314,4 +314,9 @@ export class LuaBridge {
     for (let i = 0; i < text.length; i++) bytes[scratch + i] = text.charCodeAt(i);
     return scratch;
   }
+}
+
+/** As the conversion of the processor: what is no 64-bit integer becomes the least one. */
+function wholeNumber(value: number): number {
+  return Math.abs(value) < 2 ** 63 ? Math.trunc(value) : -(2 ** 63);
 }
