@@ -39,6 +39,9 @@ export function connect() {
   return client;
 }
 
+// Each recipe begins with an empty Redis.
+await connect().flushall();
+
 /** A pool of connections to PostgreSQL, after this SQL. */
 export async function database(sql) {
   const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
