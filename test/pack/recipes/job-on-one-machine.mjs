@@ -27,7 +27,7 @@ test('one of four machines sends the report, also when the clock of one is late'
   assert.equal(sent, 1);
 });
 
-test('the job that throws is told by lastRun; a plain lock would run it again at once', async () => {
+test('lastRun tells of the job that throws; a plain lock would run it again at once', async () => {
   const [one, two] = await Promise.all([
     machine(async () => {
       throw new Error('no paper');

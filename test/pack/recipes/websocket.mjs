@@ -39,7 +39,7 @@ async function connectTo(app) {
   };
 }
 
-test('bids for one lot run one after the other, over two processes; a busy lot is told', async () => {
+test('bids for one lot run one after the other, over two processes; the client learns of a busy lot', async () => {
   const [one, other] = [await connectTo(apps[0]), await connectTo(apps[1])];
   const answer = one.answer();
   one.send({ lot: 'vase', amount: 10 });
