@@ -13,7 +13,7 @@ import { semaphoreChannels } from '../../lib/events/semaphore-channels.js';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
-const FOLDERS = ['docs/guide', 'docs/recipes', 'docs/operations'];
+const FOLDERS = ['docs/guide', 'docs/recipes', 'docs/migrate', 'docs/operations'];
 const pagesIn = (folder: string) => readdirSync(join(REPOSITORY, folder)).filter((file) => file.endsWith('.md'));
 const PAGES = [
   'README.md',
