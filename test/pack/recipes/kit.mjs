@@ -1,6 +1,8 @@
 // What the tests of the recipes share. They run where the tarball is installed, beside the compiled files of the pages.
 import 'reflect-metadata';
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { after } from 'node:test';
 import { promisify } from 'node:util';
 import { Module } from '@nestjs/common';
@@ -48,6 +50,14 @@ export async function database(sql) {
   after(() => pool.end());
   if (sql) await pool.query(sql);
   return pool;
+}
+
+export async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  server.close();
+  return port;
 }
 
 /** Resolves once the check answers something true. */

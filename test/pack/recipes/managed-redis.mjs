@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtempSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { Redis } from 'ioredis';
 import { CacheService, LockService } from 'nest-redis-lock';
-import { eventually, moduleOf, start } from './kit.mjs';
+import { eventually, freePort, moduleOf, start } from './kit.mjs';
 import { cluster } from './managed-redis/src/cluster.js';
 import { singleEndpoint } from './managed-redis/src/single-endpoint.js';
 
@@ -19,14 +17,6 @@ const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0
 execFileSync('openssl', [...request, '-keyout', key, '-out', certificate, ...subject], { stdio: 'ignore' });
 const ca = readFileSync(certificate, 'utf8');
 
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  return port;
-}
-
 /** A server that takes TLS only, and refuses these commands. */
 async function service(refused, ...more) {
   const port = await freePort();
@@ -34,9 +24,8 @@ async function service(refused, ...more) {
   const tls = ['--port', '0', '--tls-port', String(port), '--tls-auth-clients', 'no', ...files];
   const renamed = refused.flatMap((command) => ['--rename-command', command, '']);
   const place = ['--bind', '127.0.0.1', '--dir', mkdtempSync(join(folder, 'data-')), '--save', ''];
-  const child = spawn(process.env.REDIS_SERVER ?? 'redis-server', [
-    ...[...tls, ...place, '--requirepass', 'p@ss', ...renamed, ...more],
-  ]);
+  const args = [...tls, ...place, '--requirepass', 'p@ss', ...renamed, ...more];
+  const child = spawn(process.env.REDIS_SERVER ?? 'redis-server', args);
   after(() => child.kill());
   const admin = new Redis({ host: '127.0.0.1', port, password: 'p@ss', tls: { ca }, retryStrategy: () => 50 });
   admin.on('error', () => {});

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
-import { connect, eventually } from './kit.mjs';
+import { connect, eventually, freePort } from './kit.mjs';
 
 /** A process of the application, as pm2 starts it with `wait_ready`. */
 async function serve() {
-  const port = 20_000 + Math.floor(Math.random() * 10_000);
+  const port = await freePort();
   const child = fork('pm2-and-kubernetes/src/main.js', { env: { ...process.env, PORT: String(port) }, silent: true });
   let said = '';
   child.stdout.on('data', (data) => (said += data));
@@ -30,10 +29,8 @@ test('the process ends after its request, with 0, and leaves no lock', async () 
 });
 
 test('what the page gives pm2 can be loaded', async () => {
-  const text = await readFile('pm2-and-kubernetes/ecosystem.config.cjs', 'utf8');
-  const module = { exports: {} };
-  new Function('module', text)(module);
-  const [app] = module.exports.apps;
+  const { default: config } = await import('./pm2-and-kubernetes/ecosystem.config.cjs');
+  const [app] = config.apps;
   assert.equal(app.script, 'dist/main.js');
   assert.ok(app.kill_timeout > 5000, 'longer than shutdownGrace');
 });
