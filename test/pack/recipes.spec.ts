@@ -46,7 +46,7 @@ beforeAll(async () => {
   // Its engine for migrations would be downloaded, and is not called.
   await consumer.node(generate, { PRISMA_SCHEMA_ENGINE_BINARY: process.execPath });
   await consumer.node(['node_modules/typescript-7/bin/tsc', '-p', '.']);
-}, 480_000);
+}, 900_000);
 
 afterAll(() => Promise.all([...redis, postgres].map((server) => server.stop())));
 

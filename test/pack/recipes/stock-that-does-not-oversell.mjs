@@ -7,6 +7,7 @@ import { sellOne } from './stock-that-does-not-oversell/src/one-statement.js';
 import { StockService, Supplier } from './stock-that-does-not-oversell/src/stock.service.js';
 
 const pool = await database(`
+  DROP TABLE IF EXISTS products;
   CREATE TABLE products (sku text PRIMARY KEY, stock int NOT NULL, fence bigint NOT NULL DEFAULT 0);
   INSERT INTO products VALUES ('cup', 3), ('teapot', 3), ('kettle', 3);
 `);
@@ -23,7 +24,7 @@ test('one statement sells what there is', async () => {
   assert.equal(await stockOf('cup'), 0);
 });
 
-test('two processes sell what there is, and others wait for nobody', async () => {
+test('two processes sell what there is', async () => {
   const shops = await Promise.all([shop(async () => {}), shop(async () => {})]);
   const sales = shops.flatMap((app) => [1, 2, 3, 4].map(() => app.get(StockService).sell('teapot', 1)));
   const results = await Promise.allSettled(sales);
@@ -39,12 +40,12 @@ test('a holder that stood still does not overwrite the next one', async () => {
   const still = gate();
   const [slow, next] = await Promise.all([shop(() => still.pass()), shop(async () => {})]);
   const late = slow.get(StockService).sell('kettle', 1);
-  const refused = assert.rejects(late, /newer holder|lost/i);
+  const refused = assert.rejects(late, { message: 'A newer holder sells this product' });
   await still.entered;
   await connect().del('lock:{stock:kettle}');
-  await next.get(StockService).sell('kettle', 1);
+  await next.get(StockService).sell('kettle', 2);
   assert.equal(await next.get(LockService).isLocked('stock:kettle'), false);
   still.open();
   await refused;
-  assert.equal(await stockOf('kettle'), 2);
+  assert.equal(await stockOf('kettle'), 1);
 });
