@@ -69,7 +69,7 @@ const SECTIONS = {
     'operations/troubleshooting',
   ],
   Runbooks: pagesIn('operations/runbooks'),
-  Migrate: ['guide/coming-from-cache-manager'],
+  Migrate: pagesIn('migrate'),
   'How it works': ['protocol', 'cache-protocol', 'architecture', 'benchmarks'],
   Reference: ['guide/options', 'guide/errors', 'guide/events', 'reference/index'],
 } as const satisfies Record<string, readonly string[]>;

@@ -91,7 +91,9 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : undefined;
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
     if (typeof body !== 'function') throw lockOption.refused('body', body, 'the function that runs inside the lock');
-    const lock = await this.taker.take(namesOf(key), this.requestOf(options));
+    const request = this.requestOf(options);
+    let lock = await this.taker.take(namesOf(key), request);
+    while (!lock.held) lock = await this.taker.takeAgain(lock, request);
     lock.keepAwake();
     let result: T;
     try {
@@ -102,7 +104,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       throw error;
     }
     const lost = lock.held ? undefined : await lock.lostOnceRead();
-    const end = lock.finish();
+    const end = lock.finish(lost ? undefined : true);
     if (end && lock.settle(await end)) throw lost ?? lock.lost;
     if (lost) throw lost;
     return result;
@@ -203,7 +205,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const { renewal } = request.options;
     const origin = renewal && this.dropped.origin();
     try {
-      const hold = await this.taker.take(names, request);
+      let hold = await this.taker.take(names, request);
+      while (!hold.held) hold = await this.taker.takeAgain(hold, request);
       hold.context = acquisition;
       acquisition.granted(hold);
       const lock = new AcquiredLock(hold);

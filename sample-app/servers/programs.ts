@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { accessSync, constants, existsSync, rmSync, writeFileSync } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import { delimiter, isAbsolute, join } from 'node:path';
 
 const POLICY = '/usr/sbin/policy-rc.d';
@@ -27,12 +27,11 @@ export function requireServer({ name, kind = 'server', packages, find, remedy }:
   const found = find();
   if (found) return found;
   const missing = `No ${name} ${kind} found. ${remedy}`;
-  const apt = findProgram('apt-get');
-  if (!apt || process.getuid?.() !== 0) throw new Error(missing);
+  if (!findProgram('apt-get') || !findProgram('flock') || process.getuid?.() !== 0) throw new Error(missing);
   const shown = `Debian package${packages.length > 1 ? 's' : ''} ${packages.join(', ')}`;
   console.error(`No ${name} ${kind} found: installing ${shown} with apt-get (no service is started)`);
   try {
-    installWithoutStarting(apt, packages);
+    installWithoutStarting(packages);
   } catch (error) {
     throw new Error(`apt-get could not install ${packages.join(', ')}. ${missing}`, { cause: error });
   }
@@ -59,20 +58,25 @@ export function isExecutable(path: string): boolean {
 
 /**
  * apt starts what it installs unless a policy forbids it, and enables it for the next boot whatever the policy says.
+ * Arguments: the policy, the packages.
  */
-function installWithoutStarting(apt: string, packages: readonly string[]): void {
-  const ours = !existsSync(POLICY);
-  if (ours) writeFileSync(POLICY, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
-  try {
-    const settings = { stdio: ['ignore', 'ignore', 'inherit'] as ['ignore', 'ignore', 'inherit'] };
-    const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-    const patient = ['-o', 'DPkg::Lock::Timeout=120', '-qq'];
-    execFileSync(apt, [...patient, 'update'], { ...settings, env });
-    execFileSync(apt, [...patient, 'install', '-y', '--no-install-recommends', ...packages], { ...settings, env });
-    for (const name of packages) disableService(name);
-  } finally {
-    if (ours) rmSync(POLICY, { force: true });
-  }
+const INSTALL = `
+policy=$1; shift
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\\nexit 101\\n' >"$policy" && chmod 755 "$policy"
+fi
+apt-get -o DPkg::Lock::Timeout=120 -qq update &&
+apt-get -o DPkg::Lock::Timeout=120 -qq install -y --no-install-recommends "$@"`;
+
+/** One process at a time, as several tests that start at once may need a server each. */
+function installWithoutStarting(packages: readonly string[]): void {
+  const alone = ['/tmp/nest-redis-lock-apt', 'sh', '-c', INSTALL, 'install', POLICY, ...packages];
+  execFileSync('flock', alone, {
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+  });
+  for (const name of packages) disableService(name);
 }
 
 function disableService(name: string): void {

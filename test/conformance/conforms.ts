@@ -12,8 +12,8 @@ export interface WorldKind {
 }
 
 /**
- * Runs the cases of every lock backend on one: those that make faults one by one, and the others side by side, each
- * with names and backends of its own. Those that need a fault which the world cannot make show as skipped.
+ * Runs the cases of every lock backend on one: those that make faults one by one, and the others side by side, with
+ * names and backends of their own. Those that need a fault which the world cannot make show as skipped.
  */
 export function conforms(name: string, kind: WorldKind): void {
   describe(`the lock backend ${name}`, () => {

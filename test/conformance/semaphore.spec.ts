@@ -90,7 +90,6 @@ eachPrimitiveBackend('SemaphoreService', () => {
   it('passes a permit on in a crowd of one application, in order, for a short turn', async () => {
     const [permit] = await fill('turn', 1);
     const order: string[] = [];
-    const since = performance.now();
     const waiters = [one, two].flatMap((service, place) =>
       Array.from({ length: 40 }, (_, index) =>
         service.withPermit('turn', { permits: 1, wait: '30s' }, async () => {
@@ -110,7 +109,6 @@ eachPrimitiveBackend('SemaphoreService', () => {
     const turns = order.filter((each, index) => each[0] !== order[index - 1]?.[0]).length;
     expect(turns).toBeGreaterThan(2);
     expect(turns).toBeLessThan(60);
-    expect(performance.now() - since).toBeLessThan(5_000);
   });
 
   it('grants by a message, long before a heartbeat would find the grant', async () => {

@@ -62,12 +62,10 @@ describe('idempotent methods over processes', () => {
     // It waits at Redis, or the death of the other one would be found before its call.
     await eventually(() => client.exists('lock:{idempotency:order:2}:queue'));
     const lease = await client.pttl('lock:{idempotency:order:2}');
-    const killed = performance.now();
     await dying.kill();
     const { attempt } = await next.says<Run>('ran');
     expect(attempt).toBe(2);
     expect(lease).toBeLessThanOrEqual(LEASE);
-    expect(performance.now() - killed).toBeLessThan(3 * (LEASE + 1_000));
     expect([...(await answersOf(next)).keys()]).toEqual([JSON.stringify(runsOf(next)[0])]);
   });
 

@@ -250,10 +250,8 @@ describe('a queue', () => {
       await plain.del(`lock:{${name}}:${key}`);
       const late = other.locks.acquire(name, { wait: 10_000 });
       await sleep(10);
-      const start = performance.now();
       await holder.release();
       await Promise.all([...calls, late].map(async (call) => (await call).release()));
-      expect(quietTimeSince(start)).toBeLessThan(HEARTBEAT + SLACK);
       expect(await plain.exists(`lock:{${name}}:queue`, `lock:{${name}}:waiters`)).toBe(0);
     });
   });

@@ -41,11 +41,7 @@ describe('with ioredis 6', () => {
 });
 
 describe('with the oldest versions that the package allows', () => {
-  beforeAll(async () => {
-    const { peerDependencies } = await consumer.installed('nest-redis-lock');
-    const oldest = Object.entries(peerDependencies).map(([name, range]) => `${name}@${/[\d.]+/.exec(range)?.[0]}`);
-    await consumer.add(...oldest, '@nestjs/platform-express@11.0.0');
-  });
+  beforeAll(() => consumer.addOldest(11));
 
   describeApp({ type: 'commonjs', module: 'nodenext', compiler: 'typescript' }, ['express'], place);
 });

@@ -8,6 +8,7 @@ import { Redis } from 'ioredis';
 import type { StrategyResult } from '../../sample-app/demo/verdict.js';
 import { descendants } from '../support/descendants.js';
 import { eventually } from '../support/eventually.js';
+import { isRunning } from '../support/is-running.js';
 import { startShopServers, type ShopServers } from '../support/shop.js';
 
 const PROGRAM = fileURLToPath(new URL('../../dist-sample/demo/main.js', import.meta.url));
@@ -66,10 +67,14 @@ class Demo {
     );
   }
 
+  get pid(): number {
+    return this.child.pid as number;
+  }
+
   async shopsAre(count: number): Promise<number[]> {
     return eventually(
       async () => {
-        const pids = await shopsBelow(this.child.pid as number);
+        const pids = await shopsBelow(this.pid);
         return pids.length === count ? pids : undefined;
       },
       { within: 120_000, every: 50 },
@@ -89,9 +94,11 @@ async function shopsBelow(pid: number): Promise<number[]> {
 }
 
 it.each(['kill', 'freeze'])(
-  'completes the sale amid the fault %s, and shows what it cost',
+  'completes the sale amid the fault %s, shows what it cost, and leaves nothing in a given Redis, nor in the temporary folder',
   async (fault) => {
-    const { code, results, verdict } = await new Demo(['--fault', fault, '--strategy', 'lock,atomic']).ended;
+    const folder = newFolder();
+    const demo = new Demo(['--fault', fault, '--strategy', 'lock,atomic'], { TMPDIR: folder });
+    const { code, results, verdict } = await demo.ended;
     expect(verdict).toBe('lock, atomic sold what was there and not one piece more.');
     expect(code).toBe(0);
     for (const result of results) {
@@ -101,6 +108,7 @@ it.each(['kill', 'freeze'])(
       expect(result.longestWait).toBeGreaterThan(0);
       expect(result.standstill).toBeGreaterThan(0);
     }
+    await leavesNothing(folder);
   },
   240_000,
 );
@@ -126,30 +134,35 @@ it('says at once where a given Redis does not answer', async () => {
   expect(output).toMatch(/REDIS_URL: no answer from 127\.0\.0\.1:1 \(connect ECONNREFUSED.*Start Redis there/);
 }, 240_000);
 
-it('leaves nothing in a given Redis, nor in the temporary folder', async () => {
-  const folder = newFolder();
-  const { code, output } = await new Demo(['--strategy', 'lock', '--orders', '10'], { TMPDIR: folder }).ended;
-  expect({ code, output }).toMatchObject({ code: 0 });
+/** Neither in Redis, where the names of a demo begin so, nor in the folder, which is removed. */
+async function leavesNothing(folder: string): Promise<void> {
   expect(readdirSync(folder)).toEqual([]);
   rmSync(folder, { recursive: true });
   const client = new Redis(servers.redis.url);
   expect(await client.keys('nest_redis_lock_demo_*')).toEqual([]);
   client.disconnect();
-}, 240_000);
+}
 
-it.each([['SIGINT', 'SIGINT'], ['SIGKILL']] as const)(
-  'leaves nothing in the temporary folder after %s',
-  async (...signals: NodeJS.Signals[]) => {
+it.each([
+  [130, 'SIGINT'],
+  [130, 'SIGINT', 'SIGINT'],
+  [null, 'SIGKILL'],
+] as const)(
+  'exits with %j, and leaves nothing running nor in the temporary folder, after %s %s',
+  async (status: number | null, ...signals: (NodeJS.Signals | undefined)[]) => {
     const folder = newFolder();
     const demo = new Demo(['--orders', '100000'], { TMPDIR: folder, REDIS_URL: '', DATABASE_URL: '' });
     await demo.shopsAre(3);
+    const below = await descendants(demo.pid);
+    expect(below.length).toBeGreaterThanOrEqual(5);
     expect(readdirSync(folder).length).toBeGreaterThan(0);
     for (const [index, signal] of signals.entries()) {
+      if (signal === undefined) break;
+      if (index > 0) await eventually(() => demo.output.includes('Cleaning up'));
       demo.signal(signal);
-      if (index + 1 < signals.length) await eventually(() => demo.output.includes('Cleaning up'));
     }
-    await demo.ended;
-    await eventually(() => readdirSync(folder).length === 0);
+    expect((await demo.ended).code).toBe(status);
+    await eventually(() => readdirSync(folder).length === 0 && !below.some(isRunning));
     rmSync(folder, { recursive: true });
   },
   180_000,

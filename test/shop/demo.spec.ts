@@ -1,11 +1,13 @@
-import { execFile, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { jest } from '@jest/globals';
 import { page, type Page } from '../../sample-app/demo/html-report/page.js';
+import { readOptions } from '../../sample-app/demo/options.js';
 import type { ReportData } from '../../sample-app/demo/html-report/report-data.js';
 import { StockHistory, type ReadsResult } from '../../sample-app/demo/reads/cached-reads.js';
 import { readProducts } from '../../sample-app/demo/reads/readers.js';
@@ -17,9 +19,6 @@ import { ALL_STRATEGIES as SHOP_STRATEGIES } from '../../sample-app/src/deductio
 import { LOCK_BACKENDS as SHOP_BACKENDS } from '../../sample-app/src/lock-backend.js';
 import { PRIMITIVES as SHOP_PRIMITIVES } from '../../sample-app/src/settings.js';
 import { sellWithLocksIn } from '../support/demo-sale.js';
-import { descendants } from '../support/descendants.js';
-import { eventually } from '../support/eventually.js';
-import { isRunning } from '../support/is-running.js';
 
 const PROGRAM = new URL('../../dist-sample/demo/main.js', import.meta.url).pathname;
 const run = promisify(execFile);
@@ -32,8 +31,6 @@ interface DemoResult {
   primitives: PrimitiveResult[];
 }
 
-const FEW_READS = ['--read-seconds', '3', '--readers', '12', '--read-products', '5', '--writes', '50'];
-
 const REPORT_DATA = /<script id="report-data" type="application\/json">([^<]*)<\/script>/;
 
 const folder = mkdtempSync(join(tmpdir(), 'demo-report-'));
@@ -45,83 +42,86 @@ function rowOf(report: string, name: string): string[] {
   return [...row.matchAll(/<t[hd][^>]*>([^<]*)</g)].map(([, text]) => text as string);
 }
 
-it('shows that the lock sells what is there and nothing sells more', async () => {
-  const args = [
-    '--strategy',
-    'none,lock',
-    '--stock',
-    '40',
-    '--orders',
-    '151',
-    '--concurrency',
-    '50',
-    '--no-cache-reads',
-    '--no-primitives',
-    '--json',
-  ];
-  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 200_000 });
-  expect(stdout.trim().split('\n')).toHaveLength(1);
-  const { settings, results, reads, verdict } = JSON.parse(stdout) as DemoResult;
-  expect(settings).toMatchObject({ instances: 3, stock: 40, orders: 151, strategies: ['none', 'lock'] });
-  const [none, lock] = results as [StrategyResult, StrategyResult];
-  expect(lock).toMatchObject({
-    accepted: 40,
-    stockLeft: 0,
-    oversoldBy: 0,
-    invariants: { I1: true, I2: true, I3: true },
-  });
-  expect(none.invariants).not.toEqual({ I1: true, I2: true, I3: true });
-  expect(none.oversoldBy).toBeGreaterThan(0);
-  expect(reads).toEqual([]);
-  expect(verdict).toMatch(/sold \d+ of 40 pieces.*; lock sold what was there/);
-}, 240_000);
-
-it('writes a report that holds all it needs', async () => {
+describe('a run with sales, reads, primitives and a report', () => {
   const file = join(folder, 'report.html');
-  const args = [
-    '--strategy',
-    'none,lock',
-    '--stock',
-    '40',
-    '--orders',
-    '151',
-    ...FEW_READS,
-    '--json',
-    '--report',
-    file,
-  ];
-  const { stdout, stderr } = await run(process.execPath, [PROGRAM, ...args], { timeout: 200_000 }).catch(
-    (failed: { stdout: string; stderr: string }) => failed,
-  );
-  expect(stderr).toContain(`The report is in ${file}`);
-  const { results, reads, primitives, verdict } = JSON.parse(stdout) as DemoResult;
-  expect(verdict).not.toContain('FAILED');
-  const report = readFileSync(file, 'utf8');
-  expect(report).toContain(`<p>${verdict}</p>`);
-  expect(report).toMatch(/PASSED.*PostgreSQL<\/dt>\s*<dd>\d+\.\d+/s);
-  for (const result of results) expect(rowOf(report, result.strategy)).toEqual(cells(result));
-  expect(reads).toHaveLength(2);
-  for (const result of reads) expect(rowOf(report, result.cache)).toEqual(readsCells(result));
-  expect(primitives).toHaveLength(7);
-  const others = primitives.filter(({ primitive }) => primitive !== 'once');
-  for (const result of others) expect(rowOf(report, result.primitive)).toEqual(primitiveCells(result));
+  let stdout: string;
+  let stderr: string;
+  let outcome: DemoResult;
+  beforeAll(async () => {
+    const sale = ['--strategy', 'none,lock', '--stock', '40', '--orders', '151', '--concurrency', '50'];
+    const reads = ['--read-seconds', '3', '--readers', '12', '--read-products', '5', '--writes', '50'];
+    const args = [PROGRAM, ...sale, ...reads, '--json', '--report', file];
+    ({ stdout, stderr } = await run(process.execPath, args, { timeout: 200_000 }).catch(
+      (failed: { stdout: string; stderr: string }) => failed,
+    ));
+    outcome = JSON.parse(stdout) as DemoResult;
+  }, 240_000);
 
-  expect(report).toContain(`content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"`);
-  const outside = /\b(src|href)\s*=\s*["']?(https?:|\/\/|\.|\/\w)|<link|\bimport\s*[("'{*]|\burl\(|sourceMappingURL/i;
-  expect(report.match(outside)).toBeNull();
+  it('shows that the lock sells what is there and nothing sells more', () => {
+    expect(stdout.trim().split('\n')).toHaveLength(1);
+    const { settings, results, verdict } = outcome;
+    expect(settings).toMatchObject({ instances: 3, stock: 40, orders: 151, strategies: ['none', 'lock'] });
+    const [none, lock] = results as [StrategyResult, StrategyResult];
+    expect(lock).toMatchObject({
+      accepted: 40,
+      stockLeft: 0,
+      oversoldBy: 0,
+      invariants: { I1: true, I2: true, I3: true },
+    });
+    expect(none.invariants).not.toEqual({ I1: true, I2: true, I3: true });
+    expect(none.oversoldBy).toBeGreaterThan(0);
+    expect(verdict).toMatch(/sold \d+ of 40 pieces.*; lock sold what was there/);
+  });
 
-  const { stock, percentiles, sales } = JSON.parse(REPORT_DATA.exec(report)?.[1] ?? '') as ReportData;
-  expect(stock).toBe(40);
-  expect(sales.map(({ strategy }) => strategy)).toEqual(['none', 'lock']);
-  for (const [index, { course, latency }] of sales.entries()) {
-    const { accepted, stockLeft, p50 } = results[index] as StrategyResult;
-    expect(course[0]).toEqual({ seconds: 0, accepted: 0, stockLeft: 40 });
-    expect(course.at(-1)).toMatchObject({ accepted, stockLeft });
-    expect(course.some((moment) => moment.accepted > 0 && moment.accepted < accepted)).toBe(true);
-    expect(latency).toHaveLength(percentiles.length);
-    expect(latency[percentiles.indexOf(50)]).toBe(p50);
-  }
-}, 240_000);
+  it('reads products with and without the cache while they are sold, and sees nothing stale', () => {
+    const { settings, reads, verdict } = outcome;
+    expect(settings).toMatchObject({ cacheReads: true, readers: 12, readSeconds: 3, readProducts: 5, writes: 50 });
+    const [off, on] = reads as [ReadsResult, ReadsResult];
+    for (const result of [off, on]) {
+      expect(result).toMatchObject({ errors: 0, staleReads: 0 });
+      expect(result.reads).toBeGreaterThan(20);
+      expect(result.writes).toBeGreaterThan(5);
+      expect(result.p99).toBeGreaterThanOrEqual(result.p50);
+    }
+    expect(off).toMatchObject({ cache: 'off', databaseReads: off.reads, hitRate: 0 });
+    expect(on.cache).toBe('on');
+    expect(on.databaseReads).toBeGreaterThan(0);
+    expect(on.databaseReads).toBeLessThan(on.reads);
+    expect(on.hitRate).toBeCloseTo(1 - on.databaseReads / on.reads);
+    expect(verdict).toMatch(/the cache answered \d+\.\d % of \d+ reads during \d+ writes/);
+  });
+
+  it('writes a report that holds all it needs', () => {
+    expect(stderr).toContain(`The report is in ${file}`);
+    const { results, reads, primitives, verdict } = outcome;
+    expect(verdict).not.toContain('FAILED');
+    const report = readFileSync(file, 'utf8');
+    expect(report).toContain(`<p>${verdict}</p>`);
+    expect(report).toMatch(/PASSED.*PostgreSQL<\/dt>\s*<dd>\d+\.\d+/s);
+    for (const result of results) expect(rowOf(report, result.strategy)).toEqual(cells(result));
+    expect(reads).toHaveLength(2);
+    for (const result of reads) expect(rowOf(report, result.cache)).toEqual(readsCells(result));
+    expect(primitives).toHaveLength(7);
+    const others = primitives.filter(({ primitive }) => primitive !== 'once');
+    for (const result of others) expect(rowOf(report, result.primitive)).toEqual(primitiveCells(result));
+
+    expect(report).toContain(`content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"`);
+    const outside = /\b(src|href)\s*=\s*["']?(https?:|\/\/|\.|\/\w)|<link|\bimport\s*[("'{*]|\burl\(|sourceMappingURL/i;
+    expect(report.match(outside)).toBeNull();
+
+    const { stock, percentiles, sales } = JSON.parse(REPORT_DATA.exec(report)?.[1] ?? '') as ReportData;
+    expect(stock).toBe(40);
+    expect(sales.map(({ strategy }) => strategy)).toEqual(['none', 'lock']);
+    for (const [index, { course, latency }] of sales.entries()) {
+      const { accepted, stockLeft, p50 } = results[index] as StrategyResult;
+      expect(course[0]).toEqual({ seconds: 0, accepted: 0, stockLeft: 40 });
+      expect(course.at(-1)).toMatchObject({ accepted, stockLeft });
+      expect(course.some((moment) => moment.accepted > 0 && moment.accepted < accepted)).toBe(true);
+      expect(latency).toHaveLength(percentiles.length);
+      expect(latency[percentiles.indexOf(50)]).toBe(p50);
+    }
+  });
+});
 
 function resultOf(strategy: StrategyResult['strategy']): StrategyResult {
   const counts = { accepted: 1, outOfStock: 0, busy: 0, errors: 0, orders: 1, sold: 1, stockLeft: 0, oversoldBy: 0 };
@@ -160,39 +160,28 @@ it.each([
   expect(report.includes('<tr class="broken">')).toBe(!sound);
 });
 
-it.each(['postgres', 'redlock'])('sells what is there, and nothing twice, with its locks in %s', async (backend) => {
-  const sound = { accepted: 40, errors: 0, stockLeft: 0, oversoldBy: 0, invariants: { I1: true, I2: true, I3: true } };
-  expect(await sellWithLocksIn(backend)).toMatchObject([
-    { strategy: 'lock', ...sound },
-    { strategy: 'fenced', ...sound },
-  ]);
-});
+it.concurrent.each(['postgres', 'redlock'])(
+  'sells what is there, and nothing twice, with its locks in %s',
+  async (backend) => {
+    const sound = {
+      accepted: 40,
+      errors: 0,
+      stockLeft: 0,
+      oversoldBy: 0,
+      invariants: { I1: true, I2: true, I3: true },
+    };
+    expect(await sellWithLocksIn(backend)).toMatchObject([
+      { strategy: 'lock', ...sound },
+      { strategy: 'fenced', ...sound },
+    ]);
+  },
+);
 
 it('calls the settings of the shop by the names that the shop gives them', () => {
   expect(ALL_STRATEGIES).toEqual(SHOP_STRATEGIES);
   expect(LOCK_BACKENDS).toEqual(SHOP_BACKENDS);
   expect(PRIMITIVES).toEqual(SHOP_PRIMITIVES);
 });
-
-it('reads products with and without the cache while they are sold, and sees nothing stale', async () => {
-  const args = ['--strategy', 'lock', '--orders', '1', ...FEW_READS, '--no-primitives', '--json'];
-  const { stdout } = await run(process.execPath, [PROGRAM, ...args], { timeout: 200_000 });
-  const { settings, reads, verdict } = JSON.parse(stdout) as DemoResult;
-  expect(settings).toMatchObject({ cacheReads: true, readers: 12, readSeconds: 3, readProducts: 5, writes: 50 });
-  const [off, on] = reads as [ReadsResult, ReadsResult];
-  for (const result of [off, on]) {
-    expect(result).toMatchObject({ errors: 0, staleReads: 0 });
-    expect(result.reads).toBeGreaterThan(20);
-    expect(result.writes).toBeGreaterThan(5);
-    expect(result.p99).toBeGreaterThanOrEqual(result.p50);
-  }
-  expect(off).toMatchObject({ cache: 'off', databaseReads: off.reads, hitRate: 0 });
-  expect(on.cache).toBe('on');
-  expect(on.databaseReads).toBeGreaterThan(0);
-  expect(on.databaseReads).toBeLessThan(on.reads);
-  expect(on.hitRate).toBeCloseTo(1 - on.databaseReads / on.reads);
-  expect(verdict).toMatch(/the cache answered \d+\.\d % of \d+ reads during \d+ writes/);
-}, 240_000);
 
 it('tells what is older than the last answered write', () => {
   const history = new StockHistory(10);
@@ -269,7 +258,6 @@ it.each([
   [['--strategy', 'hope'], /"hope" is not one of none, lock/],
   [['--orders', '0'], /whole number from 1/],
   [['--stock', '1e3'], /whole number from 0/],
-  [['--colour'], /unknown option '--colour'/],
   [
     ['--report', '/no/such/folder/report.html'],
     /^error: option '--report \[file\]' argument '\/no\/such\/folder\/report.html' .* Name a file in a folder that you may write to/,
@@ -279,30 +267,26 @@ it.each([
   [['--fault', 'flood'], /Allowed choices are kill, freeze, redis/],
   [['--fault', 'kill', '--instances', '1'], /--fault kill needs at least 2 --instances/],
   [['--fault', 'freeze', '--stock', '5'], /--fault freeze needs at least 20 --orders and --stock/],
-  [['--report', '/'], /^error: option '--report .* cannot be written \(EISDIR/],
-])('says what is wrong with %j', async (args, message) => {
-  const failed = await run(process.execPath, [PROGRAM, ...args]).catch((error: unknown) => error);
-  expect(failed).toMatchObject({ code: 2, stderr: expect.stringMatching(message) });
+  [['--colour'], /unknown option '--colour'/],
+])('says what is wrong with %j', (args, message) => {
+  const said: string[] = [];
+  const ended: unknown[] = [];
+  const write = jest.spyOn(process.stderr, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  const exit = jest.spyOn(process, 'exit').mockImplementation((code) => {
+    ended.push(code);
+    throw new Error('the program ends');
+  });
+  try {
+    expect(() => readOptions(args)).toThrow('the program ends');
+  } finally {
+    write.mockRestore();
+    exit.mockRestore();
+  }
+  expect({ ended, said: said.join('') }).toEqual({ ended: [2], said: expect.stringMatching(message) });
 });
 
-it.each([
-  ['SIGINT', 130],
-  ['SIGKILL', null],
-] as const)(
-  'leaves nothing running after %s',
-  async (signal, status) => {
-    const demo = spawn(process.execPath, [PROGRAM, '--strategy', 'lock', '--orders', '100000'], { stdio: 'ignore' });
-    const exited = new Promise((resolve) => demo.once('exit', resolve));
-    const below = await eventually(
-      async () => {
-        const pids = await descendants(demo.pid as number);
-        return pids.length >= 5 ? pids : undefined;
-      },
-      { within: 30_000, every: 100 },
-    );
-    demo.kill(signal);
-    expect(await exited).toBe(status);
-    await eventually(() => !below.some(isRunning), { within: 10_000 });
-  },
-  60_000,
-);
+it('reads its options before it does anything', async () => {
+  const failed = await run(process.execPath, [PROGRAM, '--report', '/']).catch((error: unknown) => error);
+  const message = /^error: option '--report .* cannot be written \(EISDIR/;
+  expect(failed).toMatchObject({ code: 2, stderr: expect.stringMatching(message) });
+});

@@ -19,6 +19,8 @@ export async function sellWithLocksIn(backend: string): Promise<readonly Sale[]>
     '120',
     '--concurrency',
     '30',
+    '--instances',
+    '2',
     '--no-cache-reads',
     '--no-primitives',
     '--json',

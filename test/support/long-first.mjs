@@ -3,7 +3,7 @@ import TestSequencer from '@jest/test-sequencer';
 /** Folders whose specs take longest. */
 const LONG = ['/test/shop/', '/test/faults/', '/test/conformance/'];
 
-/** Starts the longest specs first, so that none of them runs as the only one at the end. */
+/** Starts the longest specs first: one that starts last would run alone at the end. */
 export default class LongFirst extends TestSequencer {
   /** As long as they took last time, where that is known: otherwise by their folder, and then by their size. */
   sort(tests) {

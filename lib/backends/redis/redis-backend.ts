@@ -28,6 +28,7 @@ import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
+import { BatchedCall } from '../batch.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
 import { RedisLink } from './connection/redis-link.js';
 import { leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
@@ -132,7 +133,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     return { status: 'busy', name, owner, remaining: leaseOf(pttl) };
   }
 
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
+  renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
     if (this.scripts.takesOneSlot) return requests.map((request) => this.renewEach(request));
     return this.renewInOneScript(requests);
   }
@@ -257,18 +258,43 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
   }
 
-  private renewInOneScript(requests: readonly RenewRequest[]): Promise<RenewAnswer>[] {
-    const keys = requests.flatMap((request) => this.keysOf(request).filter((_, index) => index % 2 === 0));
-    const args = requests.flatMap(({ ticket, ttl, names }) => [ticket, ttl, names.length]);
-    const answers = (this.scripts.run(RENEW, keys, args) as Promise<RedisInteger[]>).catch((error: unknown) => {
-      if (!this.scripts.refusesKeys(error)) throw error;
-    });
-    return requests.map(async (request, index): Promise<RenewAnswer> => {
-      const all = await answers;
-      if (!all) return this.renewEach(request);
-      const [remaining, waiting] = all.slice(2 * index).map(Number) as [number, number];
-      return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
-    });
+  private renewInOneScript(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
+    const { scripts } = this;
+    const keys: string[] = [];
+    const args: (string | number)[] = [];
+    for (const { prefix, names, ticket, ttl } of requests) {
+      args.push(ticket, ttl, names.length);
+      for (const name of names) {
+        const [lock, , queue] = keysOf({ prefix, name });
+        keys.push(lock, queue);
+      }
+    }
+    const calls = requests.map(() => new BatchedCall(renewAnswer));
+    scripts.send(
+      RENEW,
+      keys,
+      args,
+      (reply) => {
+        const all = reply as readonly RedisInteger[];
+        for (const [index, call] of calls.entries()) call.settle(all.slice(2 * index, 2 * index + 2));
+      },
+      (error) => {
+        const refused = scripts.refusesKeys(error);
+        for (const [index, call] of calls.entries()) {
+          if (refused) void this.renewAlone(requests[index] as RenewRequest, call);
+          else call.fail(error);
+        }
+      },
+    );
+    return calls;
+  }
+
+  private async renewAlone(request: RenewRequest, call: BatchedCall<RenewAnswer>): Promise<void> {
+    try {
+      call.settle(await this.renewEach(request));
+    } catch (error) {
+      call.fail(error);
+    }
   }
 
   private publishing(request: Pick<NameRequest, 'prefix'>): string {
@@ -280,6 +306,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     if (this.scripts.client.isCluster) requireOneSlot(this.scripts.client.options.keyPrefix, prefix, names);
     return names.flatMap((name) => keysOf({ prefix, name }));
   }
+}
+
+/** Of the script of renewals, or of a request of its own. */
+function renewAnswer(reply: unknown): RenewAnswer {
+  if (!Array.isArray(reply)) return reply as RenewAnswer;
+  const [remaining, waiting] = reply.map(Number) as [number, number];
+  return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
 }
 
 function releaseStatus(reply: unknown): ReleaseAnswer['status'] {

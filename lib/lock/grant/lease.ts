@@ -35,9 +35,9 @@ export interface LossObserver {
 export interface LeaseSource {
   /**
    * Called when the last hold of the lease has ended. With `atOnce`, settles with the release at the backend, unless
-   * the lock passes to another caller of this process.
+   * the lock passes to another caller of this process. `trusted`: it was seen to be held a moment ago.
    */
-  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome>;
+  takeBack(lease: Lease, atOnce: boolean, trusted?: boolean): Promise<ReleaseOutcome>;
   /** Called when another source takes over the lease: only readers hold it from now on. */
   leaveToReaders?(lease: Lease): void;
   /** Called when the lease was lost. Its holder may go on for a while; the next caller does not wait for that. */
@@ -153,6 +153,11 @@ export class Lease implements GrantHolder {
   /** The same without reading the clock: does not notice a deadline that has just passed. */
   get isLost(): boolean {
     return this.lostError !== undefined;
+  }
+
+  /** Whether it was lost or released, without reading the clock. */
+  get isOver(): boolean {
+    return this.released || this.lostError !== undefined;
   }
 
   get signal(): AbortSignal {

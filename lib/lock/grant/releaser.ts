@@ -97,6 +97,8 @@ export class Releaser {
    */
   async stop(limit: number): Promise<void> {
     const settled = (async () => {
+      // A turn keeps its name until the end of this tick.
+      await new Promise<void>((resolve) => process.nextTick(resolve));
       while (this.underWay.size > 0 || this.endings.size > 0) {
         await Promise.all([...this.underWay, ...this.endings.values()]);
       }

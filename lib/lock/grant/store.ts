@@ -91,12 +91,20 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     return this.explained('acquire', names, () => this.backend.acquire(request));
   }
 
-  /** Without a time limit: a late answer still counts. */
-  renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
-    const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
-    return this.sentRenewals(prefixed).map((answer, index) =>
-      this.explained('renew', prefixed[index]?.names ?? [], () => answer),
-    );
+  /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
+  renew(
+    requests: readonly (Ticketed & { readonly ttl: number })[],
+    answered: (answer: RenewAnswer, index: number) => void,
+    failed: (error: LockBackendError, index: number) => void,
+  ): void {
+    const { prefix } = this;
+    const prefixed = requests.map(({ names, ticket, ttl }) => ({ prefix, names, ticket, ttl }));
+    for (const [index, sent] of this.sentRenewals(prefixed).entries()) {
+      sent.then(
+        (answer) => answered(answer, index),
+        (error: unknown) => failed(this.explain('renew', prefixed[index]?.names ?? [], error), index),
+      );
+    }
   }
 
   /** Sends one renewal, with the time limit of a command. */
@@ -105,7 +113,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const [call] = this.renew([{ names, ticket, ttl }]);
+    const [call] = this.sentRenewals([{ prefix: this.prefix, names, ticket, ttl }]);
     this.send('renew', names, () => call as Pending<RenewAnswer>, answered, failed);
   }
 
@@ -301,8 +309,8 @@ function from(least: number, { first, count }: TokenRange): TokenRange {
   return first >= least ? { first, count } : { first: least, count: first + count - least };
 }
 
-/** How many names a floor remembers one by one. */
-const MOST_NAMES = 10_000;
+/** How many names a floor remembers one by one, at least: those that were granted last. It has twice as many at most. */
+const MOST_NAMES = 5_000;
 
 /**
  * The largest fencing token of each name that this process has seen. A store that lost its data may count from below:
@@ -310,11 +318,13 @@ const MOST_NAMES = 10_000;
  * is bounded and no token falls.
  */
 export class TokenFloor {
-  private readonly seen = new Map<string, number>();
+  private recent = new Map<string, number>();
+  /** Those before. */
+  private earlier = new Map<string, number>();
   private forgotten = 0;
 
   of(name: string): number {
-    return this.seen.get(name) ?? this.forgotten;
+    return this.recent.get(name) ?? this.earlier.get(name) ?? this.forgotten;
   }
 
   /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
@@ -335,15 +345,13 @@ export class TokenFloor {
   }
 
   private note(name: string, token: number): void {
-    if (token === this.seen.get(name)) return;
-    this.seen.delete(name);
-    this.seen.set(name, token);
-    if (this.seen.size <= MOST_NAMES) return;
-    for (const [oldest, last] of this.seen) {
-      this.seen.delete(oldest);
-      this.forgotten = Math.max(this.forgotten, last);
-      return;
+    this.recent.set(name, token);
+    if (this.recent.size <= MOST_NAMES) return;
+    for (const [each, last] of this.earlier) {
+      if (!this.recent.has(each)) this.forgotten = Math.max(this.forgotten, last);
     }
+    this.earlier = this.recent;
+    this.recent = new Map();
   }
 }
 

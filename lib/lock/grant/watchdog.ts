@@ -57,31 +57,34 @@ export class Watchdog {
 
   /**
    * Starts to renew the grant as its holder's options say. Call it again when the holder changes, before the holder
-   * runs: it may block the event loop from its first line, so the renewal of a short lease is sent now.
+   * runs: it may block the event loop from its first line, so the renewal of a short lease is sent now. `remaining`:
+   * what was left of the grant a moment ago.
    */
-  watch(grant: Grant): void {
+  watch(grant: Grant, remaining = grant.remaining()): void {
     const due = dueAt(grant);
     const { holder, schedule } = grant;
+    // The end of a grant that had a schedule is already watched.
+    let end = Infinity;
     if (schedule) schedule.dueAt = due;
     else {
-      const place = this.grants.push(grant);
-      grant.schedule = { place, since: performance.now(), dueAt: due, underWay: false, failures: 0 };
+      const since = performance.now();
+      grant.schedule = { place: this.grants.push(grant), since, dueAt: due, underWay: false, failures: 0 };
+      end = since + remaining;
     }
-    // The end of a grant that had a schedule is already watched.
-    if (schedule && holder?.limited === false) this.wakeNoLaterThan(due);
-    else this.wakeNoLaterThan(Math.min(due, performance.now() + remainingOf(grant)));
-    if (holder) this.renewIfShort(grant, holder);
+    if (holder?.limited !== false) end = performance.now() + remainingOf(grant);
+    this.wakeNoLaterThan(Math.min(due, end));
+    if (holder) this.renewIfShort(grant, holder, remaining);
   }
 
   /** Sends the renewal now if the holder, which begins, has little of its `ttl` left. */
-  renewIfShort(grant: Grant, holder: GrantHolder): void {
-    if (this.isShort(grant, holder) && !grant.renewing) this.renew([grant]);
+  renewIfShort(grant: Grant, holder: GrantHolder, remaining = grant.remaining()): void {
+    if (this.isShort(grant, holder, remaining) && !grant.renewing) this.renew([grant]);
   }
 
   /** Whether the holder has little of its `ttl` left, and the renewal may still be on this side. */
   awaitsRenewal(grant: Grant): boolean {
     const { traits } = this.calls.backend;
-    return !traits.writesAtOnce && grant.holder !== undefined && this.isShort(grant, grant.holder);
+    return !traits.writesAtOnce && grant.holder !== undefined && this.isShort(grant, grant.holder, grant.remaining());
   }
 
   /** Resolves when the lease has been renewed, or has ended. */
@@ -97,9 +100,11 @@ export class Watchdog {
     }
   }
 
-  private isShort(grant: Grant, { options, outlastsGrant }: GrantHolder): boolean {
-    if (this.calls.backend.traits.lease === 'session' || !(options.renewal || outlastsGrant)) return false;
-    return grant.remaining() < ENOUGH * Math.min(options.ttl, grant.most);
+  private isShort({ most }: Grant, holder: GrantHolder, remaining: number): boolean {
+    const { options } = holder;
+    if (remaining >= ENOUGH * Math.min(options.ttl, most) || this.calls.backend.traits.lease === 'session')
+      return false;
+    return options.renewal !== undefined || holder.outlastsGrant;
   }
 
   /** Never renews the grant again. */
@@ -183,28 +188,35 @@ export class Watchdog {
       ttl: holder ? ttlWanted(holder) : 1,
     }));
     const failures: Grant[] = [];
-    const answers = this.calls.renew(requests).map(async (pending, index) => {
-      const grant = grants[index] as Grant;
-      try {
-        const answer = await pending;
+    let why = '';
+    let underWay = grants.length;
+    const over = () => {
+      underWay -= 1;
+      if (underWay > 0) return;
+      clearTimeout(timer);
+      if (failures.length > 0) this.failed(failures, why);
+    };
+    this.calls.renew(
+      requests,
+      (answer, index) => {
+        const grant = grants[index] as Grant;
         const { ttl } = requests[index] as (typeof requests)[number];
-        if (answer.status === 'renewed') this.calls.renewed(grant, sentAt, answer.remaining, ttl);
-        else grant.lose('taken');
-        if (lockChannels.renewed.hasSubscribers && answer.status === 'renewed') publishRenewed(grant, sentAt);
-        if (answer.status === 'renewed' && answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
+        if (answer.status === 'renewed') {
+          this.calls.renewed(grant, sentAt, answer.remaining, ttl);
+          if (lockChannels.renewed.hasSubscribers) publishRenewed(grant, sentAt);
+          if (answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
+        } else grant.lose('taken');
         // A late answer still moves the deadline; the next renewal has already been sent.
         if (unanswered.delete(grant)) this.succeeded(grant);
-      } catch (error) {
+        over();
+      },
+      (error, index) => {
+        const grant = grants[index] as Grant;
         if (unanswered.delete(grant)) failures.push(grant);
-        return error;
-      }
-      return undefined;
-    });
-    void Promise.all(answers).then((errors) => {
-      clearTimeout(timer);
-      const cause = errors.find((error) => error !== undefined);
-      if (failures.length > 0) this.failed(failures, describe(cause));
-    });
+        why ||= error.message;
+        over();
+      },
+    );
   }
 
   /**
@@ -288,10 +300,6 @@ function ttlWanted(holder: GrantHolder): number {
 
 function remainingOf({ holder }: Grant): number {
   return holder?.remaining() ?? 0;
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message : 'unknown error';
 }
 
 /** The grants in batches of as many names as one call renews. */

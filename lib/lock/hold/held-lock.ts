@@ -33,6 +33,8 @@ export class HeldLock implements Lock, LeaseHolder {
   place: Place<HeldLock> | undefined;
   /** Its scope or its acquisition; both drop their references to each other when the hold ends. */
   context: HoldScope | BareAcquisition | undefined;
+  /** When (monotonic, ms) its call asked for it. */
+  askedAt = 0;
   /** When (monotonic, ms) it was granted; `undefined` if nobody listened then. */
   grantedAt: number | undefined;
   private observedEnd: ObservedEnd | undefined;
@@ -156,10 +158,13 @@ export class HeldLock implements Lock, LeaseHolder {
     if (!this.releasing) await this.release();
   }
 
-  /** Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for. */
-  finish(): Promise<ReleaseOutcome> | undefined {
+  /**
+   * Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for. `trusted`: it was seen to be held
+   * a moment ago.
+   */
+  finish(trusted?: true): Promise<ReleaseOutcome> | undefined {
     if (this.releasing) return undefined;
-    const outcome = this.end(false);
+    const outcome = this.end(false, trusted);
     this.releasing = outcome;
     if (outcome !== RELEASED) return outcome;
     this.settle('released');
@@ -221,13 +226,13 @@ export class HeldLock implements Lock, LeaseHolder {
 
   private async releaseOrThrow(): Promise<void> {
     const lost = this.held ? undefined : await this.lostOnceRead();
-    const taken = this.settle(await this.end(true));
+    const taken = this.settle(await this.end(true, lost ? undefined : true));
     if (lost) throw lost;
     if (taken) throw this.taken;
   }
 
-  private end(atOnce: boolean): Promise<ReleaseOutcome> {
-    const late = this.isLost;
+  private end(atOnce: boolean, trusted: true | undefined): Promise<ReleaseOutcome> {
+    const late = endsAreObserved() && this.isLost;
     this.ended = true;
     let outcome: Promise<ReleaseOutcome> = RELEASED;
     for (const { backend, lease } of this.parts) {
@@ -235,7 +240,7 @@ export class HeldLock implements Lock, LeaseHolder {
       if (!last && lease.leftToReaders) backend.contenders.downgrade(lease);
       if (!last) continue;
       if (lockChannels.handedOver.hasSubscribers) lease.endedBy = this.call;
-      const ofLease = lease.source.takeBack(lease, atOnce);
+      const ofLease = lease.source.takeBack(lease, atOnce, trusted);
       outcome = outcome === RELEASED ? ofLease : worseOf(outcome, ofLease);
     }
     for (const { endTurn } of this.parts) endTurn?.();

@@ -86,6 +86,22 @@ export class HoldTaker implements LossObserver {
     return this.takeOne(wait, options);
   }
 
+  /**
+   * What the caller gets instead of a hold that ended before its body began: since the grant, others may have kept the
+   * event loop for longer than the lease, and a hold around the caller, whose lease it shares, may have ended. Takes the
+   * names again while `wait` lasts.
+   *
+   * @throws LockBackendError when `wait` is over, and what `take` throws
+   */
+  async takeAgain(hold: HeldLock, { backend, options }: HoldRequest): Promise<HeldLock> {
+    const lost = await hold.lostOnceRead();
+    if (hold.held) return hold;
+    await hold.finish();
+    const left = hold.askedAt + options.wait - performance.now();
+    if (left <= 0) throw grantedTooLate(backend, hold.keys, options, lost);
+    return this.take(hold.keys, { backend, options: { ...options, wait: Math.ceil(left) } });
+  }
+
   /** Logs a lost lock; of the same names and reason once a minute. */
   leaseLost(error: LockLostError, { askedAt }: Lease): void {
     const { logger, options } = this.backends;
@@ -152,7 +168,9 @@ export class HoldTaker implements LossObserver {
         options,
         caller,
         (lease) => {
-          if (!lease.held || backend.watchdog.awaitsRenewal(lease.grant)) {
+          // The line has just looked at the grant; one try took it by itself.
+          const unsure = (lease.limited || options.wait === 0) && !lease.held;
+          if (unsure || backend.watchdog.awaitsRenewal(lease.grant)) {
             this.takeParts(wait, options, [lease]).then(resolve, reject);
             return;
           }
@@ -174,38 +192,63 @@ export class HoldTaker implements LossObserver {
 
   /** `granted`: what it was granted already, which is not yet ready for a holder. */
   private async takeParts(wait: Wait, options: ResolvedLockOptions, granted?: readonly Lease[]): Promise<HeldLock> {
-    const { backend, names, inside, caller } = wait;
+    const { backend, caller } = wait;
     const parts: HeldPart[] = [];
     try {
       if (!granted) caller.throwIfCancelled();
-      const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
-      if (parts.length > 0) await extendForNested(parts, options);
-      if (missing.length > 0) this.receive(wait, await this.usable(wait, missing, options, granted), parts);
-      if (parts.length > 1 && missing.length < names.length) {
-        const limit = caller.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
-        await shareOneToken(
-          backend.calls,
-          parts.map(({ lease }) => lease),
-          limit,
-        );
+      await this.gather(wait, options, parts, granted);
+      // A hold around the caller that has ended since released what both would have shared.
+      while (this.isOver(backend, options, parts)) {
+        giveBack(parts.splice(0));
+        await this.gather(wait, { ...options, wait: Math.ceil(caller.remaining()) }, parts);
       }
-      if (options.minHold > 0) await this.startMinHold(wait, parts, options);
-      // The hold around the caller may have been lost while it waited. What it was granted now nobody has held.
-      for (const { lease, endTurn } of parts) {
-        if (!lease.lost) continue;
-        throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);
-      }
+      if (options.minHold > 0) for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
       return this.hold(wait, parts, options);
     } catch (error) {
       publishRefusal(caller, error, this.closing);
-      for (const { lease, endTurn } of parts) {
-        if (endTurn) endTurn();
-        else void lease.source.takeBack(lease, true);
-      }
+      giveBack(parts);
       throw error;
     } finally {
       this.settled(wait);
     }
+  }
+
+  /** Adds all that the hold needs to `parts`. */
+  private async gather(
+    wait: Wait,
+    options: ResolvedLockOptions,
+    parts: HeldPart[],
+    granted?: readonly Lease[],
+  ): Promise<void> {
+    const { backend, names, inside, caller } = wait;
+    const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
+    if (parts.length > 0) await extendForNested(parts, options);
+    if (missing.length > 0) this.receive(wait, await this.usable(wait, missing, options, granted), parts);
+    if (parts.length > 1 && missing.length < names.length) {
+      const limit = caller.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
+      await shareOneToken(
+        backend.calls,
+        parts.map(({ lease }) => lease),
+        limit,
+      );
+    }
+    if (options.minHold > 0) await this.outlastMinHold(parts, options);
+    if (this.refuses(inside)) throw shuttingDown(names);
+  }
+
+  /**
+   * Whether any part has been released.
+   *
+   * @throws LockLostError when a hold around the caller was lost
+   * @throws LockBackendError when what it was granted now, which nobody has held, has ended
+   */
+  private isOver(backend: QueueingBackend, options: ResolvedLockOptions, parts: readonly HeldPart[]): boolean {
+    let over = false;
+    for (const { lease, endTurn } of parts) {
+      over ||= !lease.held;
+      if (lease.lost) throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);
+    }
+    return over;
   }
 
   /**
@@ -247,19 +290,10 @@ export class HoldTaker implements LossObserver {
   }
 
   /** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
-  private async startMinHold(
-    { names, inside }: Wait,
-    parts: readonly HeldPart[],
-    options: ResolvedLockOptions,
-  ): Promise<void> {
-    for (const { backend, lease, endTurn } of parts) {
+  private async outlastMinHold(parts: readonly HeldPart[], options: ResolvedLockOptions): Promise<void> {
+    for (const { backend, lease } of parts) {
       if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, requestedTtl(options));
-      if (lease.held) continue;
-      const { lost } = lease;
-      throw (endTurn && lost) ?? grantedTooLate(backend, lease.grant.names, options, lost);
     }
-    if (this.refuses(inside)) throw shuttingDown(names);
-    for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
   }
 
   private receive({ backend, names, inside, caller }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
@@ -273,6 +307,7 @@ export class HoldTaker implements LossObserver {
 
   private hold({ names, caller }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): HeldLock {
     const hold = new HeldLock(names, parts, this, options, options.template, caller.recorded);
+    hold.askedAt = caller.startedAt;
     hold.place = this.live.push(hold);
     if (holdsAreObserved()) publishAcquired(hold, caller);
     return hold;
@@ -294,6 +329,14 @@ export class HoldTaker implements LossObserver {
   private whenIdle(): Promise<void> {
     if (this.isIdle) return Promise.resolve();
     return new Promise((resolve) => this.idle.push(resolve));
+  }
+}
+
+/** Gives back what a hold would have got. */
+function giveBack(parts: readonly HeldPart[]): void {
+  for (const { lease, endTurn } of parts) {
+    if (endTurn) endTurn();
+    else void lease.source.takeBack(lease, true);
   }
 }
 

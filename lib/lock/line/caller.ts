@@ -57,23 +57,25 @@ export class Caller implements Expiring {
     lockChannels.contended.publish({ call: this.call, owner: owner || undefined });
   }
 
-  /**
-   * Enters the queue of `contender`, for at most the `wait` of these options; then one of the two functions is called.
-   */
+  /** Enters the queue of `contender`; then one of the two functions is called. */
   enter(
     contender: Contender,
     options: ResolvedLockOptions,
-    timeouts: Timeouts,
     onAdmitted: (lease: Lease) => void,
     onRefused: (error: unknown) => void,
   ): void {
-    const { wait } = options;
     this.options = options;
     this.contender = contender;
     this.overdue = false;
-    this.timeout = wait > 0 && wait !== Infinity ? timeouts.start(wait, this) : undefined;
+    this.timeout = undefined;
     this.onAdmitted = onAdmitted;
     this.onRefused = onRefused;
+  }
+
+  /** Unless it was admitted at once, it waits for at most the `wait` of its options. */
+  limitWait(timeouts: Timeouts): void {
+    const { wait } = this.options;
+    if (this.contender && wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
   }
 
   /** Whether it asks once, and leaves with whatever answer. */

@@ -68,8 +68,9 @@ export class Contenders {
         if (!single) this.byName.add(name, contender);
       }
     }
-    caller.enter(contender, options, this.backend.calls.timeouts, admit, refuse);
+    caller.enter(contender, options, admit, refuse);
     contender.join(caller);
+    caller.limitWait(this.backend.calls.timeouts);
   }
 
   take(name: string, options: ResolvedLockOptions, caller: Caller): Promise<Lease> {

@@ -153,11 +153,11 @@ export class SeveralNames {
  * @throws LockBackendError when the backend does not confirm it
  */
 export async function shareOneToken(calls: BackendCalls, own: readonly Lease[], limit: number): Promise<void> {
-  // Repeats, because another nested hold may raise a token meanwhile.
+  // Repeats, because another nested hold may raise a token meanwhile, or one of them end.
   for (;;) {
     const leases = connected(own);
     const largest = Math.max(...[...leases].map((lease) => lease.fencingToken));
-    const smaller = [...leases].filter((lease) => lease.fencingToken < largest && !lease.isLost);
+    const smaller = [...leases].filter((lease) => lease.fencingToken < largest && !lease.isOver);
     if (smaller.length === 0) {
       for (const lease of leases) lease.raiseHolders(largest);
       return;

@@ -34,6 +34,8 @@ export class Turn implements LeaseSource, GrantListener {
   /** From whom the next holder gets the name, and since when it could; only while somebody listens. */
   private handOver: { readonly from?: LockCall; readonly at?: number } | undefined;
   private preparation: Preparation | undefined;
+  /** Whether it looks at the end of this tick whether the grant is still unused. */
+  private looksAfterThisTick = false;
 
   constructor(
     private readonly contender: Contender,
@@ -82,19 +84,23 @@ export class Turn implements LeaseSource, GrantListener {
     const caller = this.contender.callers.first;
     if (!caller) this.giveUp(grant);
     else if (grant.tokens === 0) this.prepared().mint(grant);
-    else if (caller.triesOnce && grant.remaining() > 0) this.admit(grant, caller, startedAt);
-    else if (caller.triesOnce) {
-      caller.refuse(grantedTooLate(this.contender.backend, grant.names, caller.options));
-      this.serve(grant);
-    } else if (this.isTooShort(grant, caller.options.ttl)) this.prepared().renew(grant, caller.options.ttl);
-    else this.admit(grant, caller, startedAt);
+    else {
+      const remaining = grant.remaining();
+      const { triesOnce, options } = caller;
+      if (triesOnce ? remaining > 0 : remaining >= this.leastLease(options.ttl)) {
+        this.admit(grant, caller, remaining, startedAt);
+      } else if (triesOnce) {
+        caller.refuse(grantedTooLate(this.contender.backend, grant.names, options));
+        this.serve(grant);
+      } else this.prepared().renew(grant, options.ttl);
+    }
   }
 
   /** A holder has ended: the next caller gets the grant, or another process the name. */
-  takeBack(lease: Lease, atOnce: boolean): Promise<ReleaseOutcome> {
+  takeBack(lease: Lease, atOnce: boolean, trusted = lease.held): Promise<ReleaseOutcome> {
     const { grant } = this;
     if (!grant || grant.holder !== lease) return GONE;
-    if (!lease.held) {
+    if (!trusted) {
       lease.expire();
       return GONE;
     }
@@ -116,7 +122,7 @@ export class Turn implements LeaseSource, GrantListener {
       return RELEASED;
     }
     if (atOnce || turnEnds || !othersWait || this.contender.single) return this.release(grant);
-    this.releaseAfterThisTick(grant);
+    this.releaseAfterThisTick();
     return RELEASED;
   }
 
@@ -163,10 +169,10 @@ export class Turn implements LeaseSource, GrantListener {
     this.releaser.track(this.release(grant));
   }
 
-  private admit(grant: Grant, caller: Caller, startedAt?: Instant): void {
+  private admit(grant: Grant, caller: Caller, remaining: number, startedAt?: Instant): void {
     caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
-    this.contender.backend.watchdog.watch(grant);
+    this.contender.backend.watchdog.watch(grant, remaining);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
     if (grant.tokens < few && this.contender.callers.first) this.prepared().mint(grant);
     this.contender.refuseIfOverdue();
@@ -180,10 +186,10 @@ export class Turn implements LeaseSource, GrantListener {
     lockChannels.handedOver.publish({ call, from, latency });
   }
 
-  /** Whether too little of the lease is left to admit a caller. */
-  private isTooShort(grant: Grant, ttl: number): boolean {
+  /** How much lease (ms) must be left to admit a caller. */
+  private leastLease(ttl: number): number {
     const longest = this.preparation ? this.preparation.renewedFor : Infinity;
-    return grant.remaining() < LEAST_SHARE * Math.min(LONGEST_CLAIM, ttl, longest);
+    return LEAST_SHARE * Math.min(LONGEST_CLAIM, ttl, longest);
   }
 
   private prepared(): Preparation {
@@ -215,14 +221,14 @@ export class Turn implements LeaseSource, GrantListener {
    * Keeps the name until the end of this tick, although another process waits: a caller that asks again within the tick
    * gets it for the rest of the turn. A hand-over after every hold would cost all processes more than one after a turn.
    */
-  private releaseAfterThisTick(grant: Grant): void {
-    const tickOver = new Promise<void>((resolve) => process.nextTick(resolve));
-    this.releaser.track(
-      tickOver.then(() => {
-        const unused = this.grant === grant && !grant.holder && !this.contender.callers.first;
-        return unused ? this.release(grant) : undefined;
-      }),
-    );
+  private releaseAfterThisTick(): void {
+    if (this.looksAfterThisTick) return;
+    this.looksAfterThisTick = true;
+    process.nextTick(() => {
+      this.looksAfterThisTick = false;
+      const { grant } = this;
+      if (grant && !grant.holder && !this.contender.callers.first) this.giveUp(grant);
+    });
   }
 
   /** The name stays taken until its minimum hold ends, so the callers that wait ask again. */

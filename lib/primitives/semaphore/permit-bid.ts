@@ -9,9 +9,7 @@ import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
 import type { PermitCall, PermitLine } from './permit-line.js';
-import type { PermitSource } from './permit-source.js';
-
-const OPERATION = 'acquisition of a permit of semaphore';
+import { ACQUISITION, type PermitSource } from './permit-source.js';
 
 /**
  * One ticket that asks the store for permits, and waits in its queue if it has to; the grant comes as the answer to a
@@ -103,7 +101,7 @@ export class PermitBid {
     const { name, ticket, count } = request;
     this.setAsking(true);
     source.calls.ask(
-      OPERATION,
+      ACQUISITION,
       name,
       () => source.store.acquire({ name, ticket, count, permits, ttl, queues: call === undefined }),
       (answer) => this.answered(sentAt, request, answer),
@@ -140,7 +138,7 @@ export class PermitBid {
     const { source, line } = this;
     if (!isEnough(grant) || source.awaitsRenewal(trustedOf(grant), line.settings.ttl)) {
       if (!confirmed) return this.confirm(grant);
-      if (trustedOf(grant) <= 0) return this.failed(this.tooLate());
+      if (trustedOf(grant) <= 0) return this.failed(this.source.grantedTooLate(this.name, this.line.settings.ttl));
     }
     this.end();
     source.floor.saw(this.name, grant.fencingToken + grant.tokens - 1);
@@ -194,11 +192,6 @@ export class PermitBid {
         },
         (error: PrimitiveBackendError) => this.failed(error),
       );
-  }
-
-  private tooLate(): PrimitiveBackendError {
-    const { ttl } = this.line.settings;
-    return this.source.calls.failure(OPERATION, this.name, `granted too late: the lease of ${ttl} ms had ended`);
   }
 
   /** Asks again after a pause, unless the line gives it up. */

@@ -21,6 +21,7 @@ import { ENOUGH_TO_START, PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 
+export const ACQUISITION = 'acquisition of a permit of semaphore';
 const RELEASE = 'release of a permit of semaphore';
 
 /**
@@ -242,6 +243,11 @@ export class PermitSource {
   }
 
   private shuttingDown(name: string): Error {
-    return this.calls.failure('acquisition of a permit of semaphore', name, 'the application is shutting down');
+    return this.calls.failure(ACQUISITION, name, 'the application is shutting down');
+  }
+
+  /** The error for a caller whose grant came when its lease had ended. */
+  grantedTooLate(name: string, ttl: number): PrimitiveBackendError {
+    return this.calls.failure(ACQUISITION, name, `granted too late: the lease of ${ttl} ms had ended`);
   }
 }

@@ -99,7 +99,10 @@ export class SemaphoreService {
    */
   async withPermit<T>(key: string, options: SemaphoreOptions, body: (permit: Permit) => Promise<T>): Promise<T> {
     if (typeof body !== 'function') throw primitiveOption.refused('body', body, 'the function that runs with a permit');
-    const permit = await this.take(key, this.settings.settingsOf(options));
+    const settings = this.settings.settingsOf(options);
+    const until = performance.now() + settings.wait;
+    let permit = await this.take(key, settings);
+    while (!permit.held) permit = await this.takeAgain(permit, settings, until);
     permit.keepAwake();
     let result: T;
     try {
@@ -152,6 +155,19 @@ export class SemaphoreService {
 
   private take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
     return this.sourceOf(settings.backend).take(nameOf(key), settings);
+  }
+
+  /**
+   * What the caller gets instead of a permit whose lease ended before its body began: others may have kept the event
+   * loop since the grant. Takes a permit again until `until` (monotonic, ms).
+   */
+  private async takeAgain(permit: HeldPermit, settings: SemaphoreSettings, until: number): Promise<HeldPermit> {
+    await permit.lostOnceRead();
+    if (permit.held) return permit;
+    await permit.finish(undefined).catch(() => {});
+    const left = Math.ceil(until - performance.now());
+    if (left <= 0) throw this.sourceOf(settings.backend).grantedTooLate(permit.key, settings.ttl);
+    return this.take(permit.key, { ...settings, wait: left });
   }
 
   private sourceOf(backend: string | undefined): PermitSource {

@@ -96,9 +96,7 @@ describe('a cluster', () => {
     first.process.pause();
     second.process.pause();
     try {
-      const askedAt = performance.now();
       const refused = await two.locks.acquire('another', { wait: 1_500 }).catch((error: unknown) => error);
-      expect(performance.now() - askedAt).toBeLessThan(15_000);
       expect(refused).toMatchObject({ code: 'LOCK_BACKEND' });
       const causes = String((refused as Error).cause);
       expect(causes).toContain(`${first.url}: no answer within 500 ms`);

@@ -14,6 +14,8 @@ export interface AppBuild {
   module: 'nodenext' | 'commonjs';
   /** The package that has the compiler. */
   compiler: 'typescript' | 'typescript-7';
+  /** Where declarations of another package do not fit each other. */
+  skipLibCheck?: boolean;
 }
 
 interface Manifest {
@@ -24,7 +26,7 @@ interface Manifest {
 
 /** A project of somebody who installed the package: a folder of `consumers` with its dependencies and the tarball. */
 export class Consumer {
-  private constructor(private readonly folder: string) {}
+  private constructor(readonly folder: string) {}
 
   static async install(name: string): Promise<Consumer> {
     const consumer = new Consumer(workplace(name));
@@ -39,12 +41,23 @@ export class Consumer {
     await run('npm', ['install', ...NPM_OPTIONS, ...packages], { cwd: this.folder });
   }
 
+  /** Installs the oldest versions that the package allows beside this major version of Nest. */
+  async addOldest(nest: 10 | 11): Promise<void> {
+    const { peerDependencies } = await this.installed('nest-redis-lock');
+    const oldest = Object.entries(peerDependencies).map(([name, range]) => {
+      const versions = range.match(/[\d.]+/g) ?? [];
+      return `${name}@${versions.find((version) => version.startsWith(`${nest}.`)) ?? versions[0]}`;
+    });
+    await this.add(...oldest, `@nestjs/platform-express@${nest}.0.0`);
+  }
+
   /** Compiles the application, and answers the path of its program. */
-  async compile({ type, module, compiler }: AppBuild): Promise<string> {
+  async compile({ type, module, compiler, skipLibCheck = false }: AppBuild): Promise<string> {
     const app = join(this.folder, `app-${type}-${module}-${compiler}`);
     await cp(join(SOURCES, 'app'), app, { recursive: true });
     await writeFile(join(app, 'package.json'), JSON.stringify({ type }));
-    await this.node([join('node_modules', compiler, 'bin', 'tsc'), '-p', join(app, `tsconfig.${module}.json`)]);
+    const config = ['-p', join(app, `tsconfig.${module}.json`), '--skipLibCheck', String(skipLibCheck)];
+    await this.node([join('node_modules', compiler, 'bin', 'tsc'), ...config]);
     return join(app, 'dist', 'main.js');
   }
 

@@ -133,7 +133,10 @@ it('kills a process in mid-sale and starts it again, and the others go on', asyn
 it('shows the stale write of a process that was frozen while it held the lock, and that the row refuses it', async () => {
   await startSale(LONG);
   await freezeHolderAfterItsRead();
-  const frozen = viewer.state.processes.find(({ condition }) => condition === 'frozen')?.number;
+  const isFrozen = ({ condition }: { condition: string }) => condition === 'frozen';
+  // The page learns of it after the answer to who asked for it.
+  await viewer.until(() => viewer.state.processes.some(isFrozen));
+  const frozen = viewer.state.processes.find(isFrozen)?.number;
   await viewer.until(() => typeof viewer.state.lock?.holder === 'number' && viewer.state.lock.holder !== frozen);
   const { accepted } = viewer.state.sale as { accepted: number };
   await viewer.until(() => (viewer.state.sale?.accepted ?? 0) > accepted);

@@ -2,7 +2,7 @@
 // them: the object mapping of wasmoon costs some 7 µs for each `redis.call`, a string over the C API 0.3.
 
 import wasmoon from 'wasmoon-lua5.1';
-import { ErrorReply, type Reply, StatusReply } from './replies.js';
+import { DoubleReply, ErrorReply, numberText, type Reply, StatusReply } from './replies.js';
 
 /** The address of a Lua state, or of bytes. */
 type Pointer = number;
@@ -71,9 +71,16 @@ redis = {call = __call, pcall = __pcall}
 redis.error_reply = function(text) return {err = text} end
 redis.status_reply = function(text) return {ok = text} end
 redis.log = function() end
-for _, name in ipairs({'__call', '__pcall', 'io', 'os', 'package', 'require', 'dofile', 'loadfile', 'print'}) do
+local json = __json
+cjson = {decode = function(text) return json(text) end}
+KEYS, ARGV = {}, {}
+for _, name in ipairs({'__call', '__pcall', '__json', 'io', 'os', 'package', 'require', 'dofile', 'loadfile', 'print'}) do
   _G[name] = nil
 end
+setmetatable(_G, {
+  __newindex = function(_, name) error('Script attempted to create global variable ' .. tostring(name), 2) end,
+  __index = function(_, name) error('Script attempted to access nonexistent global variable ' .. tostring(name), 2) end,
+})
 `;
 
 /** Carries out one command of a script. */
@@ -121,8 +128,19 @@ export class LuaBridge {
   ) {
     this.scratch = lua.malloc(this.scratchSize);
     lua.lua_gc(L, SET_PAUSE_OF_COLLECTOR, PAUSE_OF_COLLECTOR);
-    this.define('__call', (reply) => (reply instanceof ErrorReply ? lua.lua_error(L) : 1));
-    this.define('__pcall', () => 1);
+    this.define('__call', (args) => {
+      const reply = this.call(args);
+      this.push(reply);
+      return reply instanceof ErrorReply ? lua.lua_error(L) : 1;
+    });
+    this.define('__pcall', (args) => {
+      this.push(this.call(args));
+      return 1;
+    });
+    this.define('__json', ([text = '']) => {
+      this.push(JSON.parse(text) as Reply);
+      return 1;
+    });
     if (this.load(PRELUDE) !== 0 || lua.lua_pcall(L, 0, 0, 0) !== 0) throw new Error(this.popText());
     this.push(['layout', 1]);
     const [text, number] = this.pop() as Reply[];
@@ -149,17 +167,15 @@ export class LuaBridge {
     return status === 0 || typeof value !== 'string' ? value : new ErrorReply(`ERR ${value}`);
   }
 
-  /** A function of Lua that carries out a command, and `end`s with the number of results. */
-  private define(name: string, end: (reply: Reply) => number): void {
+  /** A function of Lua that pushes its results and returns their number. */
+  private define(name: string, fn: (args: readonly string[]) => number): void {
     const { lua, L } = this;
     const pointer = this.module.addFunction(() => {
       this.look();
       const top = this.words[(L + TOP_OF_STATE) >> 2] ?? 0;
       const args: string[] = [];
       for (let at = this.words[(L + BASE_OF_STATE) >> 2] ?? 0; at < top; at += VALUE_SIZE) args.push(this.argument(at));
-      const reply = this.call(args);
-      this.push(reply);
-      return end(reply);
+      return fn(args);
     }, 'ii');
     lua.lua_pushcclosure(L, pointer, 0);
     lua.lua_setfield(L, GLOBALS, this.name(name));
@@ -169,13 +185,11 @@ export class LuaBridge {
     return this.lua.luaL_loadbuffer(this.L, this.write(text), text.length, this.name('@user_script'));
   }
 
-  /** Numbers as Redis turns them into arguments: with 17 digits, without an exponent for whole ones. */
   private argument(at: Pointer): string {
     const type = this.words[(at + TYPE_OF_VALUE) >> 2];
     if (type === STRING) return this.string(at);
     if (type !== NUMBER) throw new Error('The model knows strings and numbers as arguments of a command');
-    const number = this.doubles[at >> 3] ?? 0;
-    return Number.isInteger(number) ? String(number) : String(Number(number.toPrecision(17)));
+    return numberText(this.doubles[at >> 3] ?? 0);
   }
 
   private pop(): Reply {
@@ -197,7 +211,7 @@ export class LuaBridge {
       case STRING:
         return this.string(at);
       case NUMBER:
-        return Math.trunc(this.doubles[at >> 3] ?? 0);
+        return wholeNumber(this.doubles[at >> 3] ?? 0);
       case BOOLEAN:
         return this.words[at >> 2] === 0 ? null : 1;
       case TABLE:
@@ -242,8 +256,9 @@ export class LuaBridge {
     else if (typeof value === 'number') lua.lua_pushnumber(L, value);
     else if (value instanceof ErrorReply) this.pushField('err', value.message);
     else if (value instanceof StatusReply) this.pushField('ok', value.text);
+    else if (value instanceof DoubleReply) this.push(value.text);
     else {
-      const list = value instanceof Map ? [...value].flat() : (value as readonly Reply[]);
+      const list = Array.isArray(value) ? (value as readonly Reply[]) : [...(value as Iterable<Reply>)].flat();
       lua.lua_createtable(L, list.length, 0);
       for (let i = 0; i < list.length; i++) {
         this.push(list[i] ?? null);
@@ -301,4 +316,9 @@ export class LuaBridge {
     for (let i = 0; i < text.length; i++) bytes[scratch + i] = text.charCodeAt(i);
     return scratch;
   }
+}
+
+/** As the conversion of the processor: what is no 64-bit integer becomes the least one. */
+function wholeNumber(value: number): number {
+  return Math.abs(value) < 2 ** 63 ? Math.trunc(value) : -(2 ** 63);
 }

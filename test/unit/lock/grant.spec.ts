@@ -1,7 +1,7 @@
 import { Grant } from '../../../lib/lock/grant/grant.js';
 import { type ReleaseOutcome, worseOf } from '../../../lib/lock/grant/lease.js';
 import { Releaser } from '../../../lib/lock/grant/releaser.js';
-import { BackendCalls } from '../../../lib/lock/grant/store.js';
+import { BackendCalls, TokenFloor } from '../../../lib/lock/grant/store.js';
 import { Watchdog } from '../../../lib/lock/grant/watchdog.js';
 import { currentInstant } from '../../../lib/timing/clock.js';
 import { DrivenClock } from '../../support/driven-clock.js';
@@ -52,4 +52,17 @@ it.each<[ReleaseOutcome, ReleaseOutcome, ReleaseOutcome]>([
 ])('a release of %s and %s is %s', async (one, other, both) => {
   expect(await worseOf(Promise.resolve(one), Promise.resolve(other))).toBe(both);
   expect(await worseOf(Promise.resolve(other), Promise.resolve(one))).toBe(both);
+});
+
+it('a floor of tokens holds for names that it no longer remembers, and no name that is in use raises that of others', () => {
+  const floor = new TokenFloor();
+  floor.saw('first', 100);
+  for (let name = 0; name < 25_000; name++) {
+    floor.saw(`other ${name}`, 50);
+    floor.saw('hot', 1_000 + name);
+  }
+  expect(floor.of('hot')).toBe(25_999);
+  expect(floor.of('other 24999')).toBeGreaterThanOrEqual(50);
+  expect(floor.of('first')).toBe(100);
+  expect(floor.admit(['first'], { first: 100, count: 1 }, false).count).toBe(0);
 });

@@ -1,6 +1,6 @@
 import type { Cluster, Redis, RedisOptions, SentinelAddress } from 'ioredis';
 import { isNodeRedis, isNodeRedisPool } from './node-redis-clients.js';
-import type { RedisConnection } from '../../../options/redis-connection.js';
+import type { NodeRedisConnection, RedisConnection } from '../../../options/redis-connection.js';
 import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js';
 import { ioredis, type ConnectionOption } from './ioredis.js';
 import { startUpNodes } from './own-client.js';
@@ -97,11 +97,17 @@ export function requireRedisConnection(
   option: ConnectionOption,
   connection: unknown,
 ): asserts connection is RedisConnection {
-  if (isRedisClient(connection) || isNodeRedis(connection)) return;
   const refuse = (received: string, remedy = ACCEPTED) =>
     new option.ConfigError(`Option "${option.name}" ${received}; ${remedy}`);
+  if (isRedisClient(connection) || isNodeRedis(connection)) {
+    requireDatabaseOf(connection, refuse);
+    return;
+  }
   if (typeof connection === 'string') {
-    if (/^rediss?:\/\/./.test(connection) || connection.startsWith('/')) return;
+    if (/^rediss?:\/\/./.test(connection) || connection.startsWith('/')) {
+      requireDatabase(databaseIn(connection), refuse);
+      return;
+    }
     const withoutPassword = connection.replace(/\/\/[^@/]*@/, '//***@');
     throw refuse(
       `is "${withoutPassword}"`,
@@ -120,9 +126,44 @@ export function requireRedisConnection(
   for (const name of names)
     if (!known.has(name)) throw refuse(`has the unknown property "${name}"`, remedyFor(name, known));
   requireAddress(connection, refuse);
+  requireDatabase((connection as RedisOptions).db, refuse);
 }
 
-function requireAddress({ host, port }: RedisOptions, refuse: (received: string, remedy: string) => Error): void {
+type Refuse = (received: string, remedy: string) => Error;
+
+/** ioredis and node-redis go on in database 0 where the database is no number. */
+function requireDatabase(database: unknown, refuse: Refuse): void {
+  const given = database ?? 0;
+  if (typeof given === 'string' ? /^\d+$/.test(given) : Number.isInteger(given) && (given as number) >= 0) return;
+  throw refuse(`has the database ${shownValue(given)}`, 'give a whole number from 0 on');
+}
+
+function requireDatabaseOf(client: Redis | Cluster | NodeRedisConnection, refuse: Refuse): void {
+  const options: ClientOptions = (Reflect.get(client, 'options') as ClientOptions | undefined) ?? {};
+  try {
+    requireDatabase(options.redisOptions?.db ?? options.db ?? options.database, refuse);
+  } catch (error) {
+    // ioredis selects it once it is connected, and leaves the rejection unhandled.
+    if (isRedisClient(client)) client.disconnect();
+    throw error;
+  }
+}
+
+/** What the options of a client of ioredis, of its Cluster and of node-redis call the database. */
+interface ClientOptions {
+  readonly db?: number;
+  readonly redisOptions?: { readonly db?: number };
+  readonly database?: number;
+}
+
+/** The database of a URL, or of the path of a socket: the last part of the path, or else a parameter. */
+function databaseIn(connection: string): string | undefined {
+  const isSocket = connection.startsWith('/');
+  const [, path = '', query = ''] = /^(?:[^?#/]*\/\/[^?#/]*)?\/?([^?#]*)(?:\?([^#]*))?/.exec(connection) ?? [];
+  return (isSocket ? '' : path) || (new URLSearchParams(query).get('db') ?? undefined);
+}
+
+function requireAddress({ host, port }: RedisOptions, refuse: Refuse): void {
   if (host !== undefined && (typeof host !== 'string' || host === '')) {
     throw refuse(`has the host ${shownValue(host)}`, 'give a host name or an address');
   }

@@ -7,7 +7,6 @@ import { DrivenClock } from '../../../support/driven-clock.js';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
-import { quietTimeSince } from '../../../support/quiet-time.js';
 import { RENEWED_OFTEN, renewedAgain } from '../../../support/renewals.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
@@ -111,10 +110,8 @@ describe('a server', () => {
       await expect(app.locks.acquire('for-ever', { wait: 100 })).rejects.toBeInstanceOf(LockTimeoutError);
       const waiting = app.locks.acquire('for-ever', { wait: 5_000 });
       await sleep(50);
-      const start = performance.now();
       await plain.del('lock:{for-ever}');
       const lock = await waiting;
-      expect(quietTimeSince(start)).toBeLessThan(1_200);
       await lock.release();
     });
   });
@@ -371,9 +368,7 @@ describe('a server', () => {
         () => fragile.locks.isLocked('x'),
         () => fragile.locks.forceRelease('x'),
       ]) {
-        const start = performance.now();
         await expect(call()).rejects.toBeInstanceOf(LockBackendError);
-        expect(quietTimeSince(start)).toBeLessThan(2_000);
       }
     });
 

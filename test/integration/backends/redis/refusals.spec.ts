@@ -1,5 +1,6 @@
 import { createClient } from '@redis/client';
-import { Redis } from 'ioredis';
+import { jest } from '@jest/globals';
+import { Cluster, Redis } from 'ioredis';
 import {
   CacheService,
   type LockBackend,
@@ -199,6 +200,57 @@ describe('a database that the server does not have', () => {
     expect(await client.client('INFO')).toMatch(/ db=4 /);
     await client.flushdb();
     client.disconnect();
+  });
+});
+
+describe('a database that is no number', () => {
+  let server: RedisServer;
+  beforeAll(async () => {
+    server = await startRedisServer();
+  });
+  afterAll(() => server.stop());
+
+  const at = () => ({ host: '127.0.0.1', port: server.port });
+  const connections: [string, () => RedisConnection][] = [
+    ['a URL with a word', () => `${server.url}/abc`],
+    ['a URL with a path of two', () => `${server.url}//2`],
+    ['a URL with a number and more', () => `${server.url}/2/3`],
+    ['a URL with a negative number', () => `${server.url}/-1`],
+    ['a URL with a parameter', () => `${server.url}?db=abc`],
+    ['the path of a socket with a parameter', () => '/tmp/redis.sock?db=2x'],
+    ['options with NaN', () => ({ ...at(), db: Number(process.env['NO_SUCH_VARIABLE']) })],
+    ['options with a word', () => ({ ...at(), db: 'abc' as unknown as number })],
+    ['options with a negative number', () => ({ ...at(), db: -1 })],
+    ['options with a fraction', () => ({ ...at(), db: 1.5 })],
+    ['a client with NaN', () => new Redis({ ...at(), db: NaN, lazyConnect: true })],
+    ['a Cluster with NaN', () => new Cluster([at()], { redisOptions: { db: NaN }, lazyConnect: true })],
+    ['a client of node-redis with NaN', () => createClient({ url: server.url, database: NaN })],
+  ];
+
+  it.each(connections)('by %s: refused where it is given, and nothing is rejected unhandled', async (_what, make) => {
+    const REFUSAL = /^Option ".*" has the database .*give a whole number from 0 on/;
+    const unhandled = jest.fn();
+    process.on('unhandledRejection', unhandled);
+    try {
+      for (const failFast of [true, false]) {
+        await expect(startLockApp({ redis: make(), failFast, cache: false })).rejects.toThrow(REFUSAL);
+      }
+      await expect(startLockApp({ backend: memory(), cache: { redis: make() } })).rejects.toThrow(REFUSAL);
+      expect(() => redis(make())).toThrow(REFUSAL);
+      expect(() => redlock([make(), make(), make()])).toThrow(REFUSAL);
+      // A connection that was made would have had its answer by the time that another has had this one.
+      const other = new Redis(server.url);
+      for (let times = 0; times < 3; times++) await other.ping();
+      expect(unhandled).not.toHaveBeenCalled();
+      other.disconnect();
+    } finally {
+      process.off('unhandledRejection', unhandled);
+    }
+  });
+
+  it.each(['', '/', '/0', '/2', '?db=2'])('the URL with "%s" after its host is none', async (end) => {
+    await using app = await startLockApp({ redis: `${server.url}${end}`, failFast: true, cache: false });
+    await app.locks.withLock('name', async () => {});
   });
 });
 

@@ -5,6 +5,7 @@ import type { Lock, LockBackend, LockService } from 'nest-redis-lock';
 import { redlock, type RedlockOptions } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../../support/eventually.js';
+import { quietTimeSince } from '../../../support/quiet-time.js';
 import { type RedlockNodes, startRedlockNodes } from '../../../support/servers/redlock-nodes.js';
 
 describe('nodes that are away', () => {
@@ -63,19 +64,6 @@ describe('nodes that are away', () => {
     }
   }
 
-  const median = (numbers: readonly number[]) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1] as number;
-
-  /** The median time (ms) to take and release a lock. */
-  async function timeOf(locks: LockService): Promise<number> {
-    const times: number[] = [];
-    for (let round = 0; round < 41; round++) {
-      const start = performance.now();
-      await locks.withLock(`timed:${round}`, async () => {});
-      times.push(performance.now() - start);
-    }
-    return median(times);
-  }
-
   describe('with two of five nodes away', () => {
     const ways: readonly [string, (index: number) => Promise<void> | void][] = [
       ['dead', (index) => nodes.servers[index]?.stop()],
@@ -83,15 +71,15 @@ describe('nodes that are away', () => {
       ['refusing connections', (index) => nodes.proxies[index]?.refuse()],
     ];
 
-    it.each(ways)('%s, a lock is taken at the pace of the others', async (_, fail) => {
-      const { locks } = open({ nodeTimeout: '2s' });
-      await timeOf(locks);
-      const healthy = await timeOf(locks);
+    it.each(ways)('%s, a lock is taken without a wait for them', async (_, fail) => {
+      // Each wait for a node that is away would take all of this.
+      const { locks } = open({ nodeTimeout: '20s' });
+      await locks.withLock('before', async () => {});
       await fail(0);
       await fail(1);
-      const degraded = await timeOf(locks);
-      // A wait for a node that is away would be 2 s; the bound leaves room for a busy machine.
-      expect(degraded).toBeLessThan(2 * healthy + 100);
+      const start = performance.now();
+      for (let round = 0; round < 5; round++) await locks.withLock(`round:${round}`, async () => {});
+      expect(quietTimeSince(start)).toBeLessThan(10_000);
       nodes.servers[0]?.process.resume();
       nodes.servers[1]?.process.resume();
     });
@@ -115,9 +103,7 @@ describe('nodes that are away', () => {
       const { backend } = open();
       await acquire(backend, 'before');
       await Promise.all(nodes.servers.slice(0, 3).map((server) => server.stop()));
-      const start = performance.now();
       const error = await acquire(backend, 'after').catch((failure: Error) => failure);
-      expect(performance.now() - start).toBeLessThan(1_500);
       const { message } = error as Error;
       expect(message).toMatch('of 5 nodes failed, but 3 must agree');
       for (const { port } of nodes.proxies.slice(0, 3)) expect(message).toMatch(`Redis at 127.0.0.1:${port}`);
@@ -343,7 +329,7 @@ describe('leases', () => {
     const left = performance.now();
     nodes.proxies[2]?.refuse();
     await new Promise((resolve) => lock.signal.addEventListener('abort', resolve));
-    expect(performance.now() - left).toBeLessThanOrEqual(TTL + 500);
+    expect(quietTimeSince(left)).toBeLessThanOrEqual(TTL + 500);
     expect(lock.held).toBe(false);
     await expect(lock.release()).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'expired' });
   });

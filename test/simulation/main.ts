@@ -1,0 +1,91 @@
+// Runs schedules: npm run simulate -- --seeds 1000 [--from 1], or --seed 4711 [--trace]. See docs/simulation.md.
+
+import { availableParallelism } from 'node:os';
+import { Command, Option } from 'commander';
+import { inTask, installClock, realNow } from './clock.js';
+import { COMPILED_LIBRARY, loadLibrary } from './library.js';
+import { createLua } from './redis/lua.js';
+import { runSchedule } from './schedule.js';
+import { runSeeds } from './seeds.js';
+import { lineOf, shrink, storyOf } from './story.js';
+import { type StoreName, STORES } from './stores/index.js';
+import type { Note } from './world.js';
+
+interface Settings {
+  readonly seeds: number;
+  readonly from: number;
+  readonly seed?: number;
+  readonly trace: boolean;
+  readonly twice: boolean;
+  readonly without: readonly string[];
+  readonly threads: number;
+  readonly library: string;
+  readonly store: StoreName;
+}
+
+const settings = new Command('npm run simulate --')
+  .option('--seeds <number>', 'how many schedules', Number, 1_000)
+  .option('--from <number>', 'the first seed', Number, 1)
+  .option('--seed <number>', 'repeats one schedule', Number)
+  .option('--trace', 'prints each event of it', false)
+  .option('--twice', 'runs each schedule twice: their traces must be equal', false)
+  .option('--without <parts>', 'leaves out parts of the schedule, separated by commas', (text) => text.split(','), [])
+  .option('--threads <number>', 'how many schedules run at one time', Number, availableParallelism())
+  .addOption(new Option('--store <name>', 'where the locks are kept').choices(Object.keys(STORES)).default('redis'))
+  .option('--library <folder>', 'another compiled library', COMPILED_LIBRARY)
+  .parse()
+  .opts<Settings>();
+
+process.exitCode = (await (settings.seed === undefined ? many(settings) : one(settings.seed, settings))) ? 0 : 1;
+
+/** Whether nothing was violated. */
+async function many({ seeds, from, twice, threads, library, store }: Settings): Promise<boolean> {
+  const started = realNow();
+  const found = new Map<string, number[]>();
+  let [done, holds, different] = [0, 0, 0];
+  await runSeeds(
+    { first: from, count: seeds, library, store, twice, threads },
+    ({ seed, violations, repeatable, ...result }) => {
+      done += 1;
+      holds += result.holds;
+      if (!repeatable) console.log(`seed ${seed}: two runs gave two traces`);
+      if (!repeatable) different += 1;
+      for (const rule of new Set(violations.map((each) => each.rule))) {
+        const before = found.get(rule) ?? [];
+        found.set(rule, [...before, seed]);
+        const [first] = violations.filter((each) => each.rule === rule);
+        if (before.length < 5) console.log(`seed ${seed}: ${rule}: ${first?.what}`);
+      }
+    },
+  );
+  const seconds = (realNow() - started) / 1_000;
+  const rules = Array.from(found, ([rule, each]) => `${rule} in ${each.length} (first seed ${Math.min(...each)})`);
+  console.log(
+    `${done} schedules from seed ${from}, ${holds} holds, ${seconds.toFixed(1)} s, ` +
+      `${(done / seconds).toFixed(1)} a second; violations: ${rules.join(', ') || 'none'}`,
+  );
+  return found.size === 0 && different === 0;
+}
+
+/** Twice, to see that the trace is the same; a violation is made small and told. */
+async function one(seed: number, { trace, without, library: folder, store }: Settings): Promise<boolean> {
+  installClock();
+  const environment = { library: await loadLibrary(folder, store), lua: await createLua() };
+  const run = (left: Iterable<string>, onNote?: (note: Note) => void) =>
+    inTask(() => runSchedule(seed, { ...environment, without: new Set(left), ...(onNote && { onNote }) }));
+  const outcome = await run(without, trace ? (note) => console.log(lineOf(note)) : undefined);
+  const { violations, hash, holds } = outcome;
+  const again = await run(without);
+  for (const { rule, what } of violations) console.log(`${rule}: ${what}`);
+  console.log(
+    `seed ${seed}: ${holds} holds, trace ${hash}, ${again.hash === hash ? 'and again' : `then ${again.hash}`}`,
+  );
+  const [first] = violations;
+  if (first && !trace) {
+    const smallest = await shrink(outcome, first.rule, (more) => run([...without, ...more]));
+    console.log(storyOf(smallest.outcome, first.rule));
+    const left = [...without, ...smallest.without].join(',');
+    console.log(`The same again: npm run simulate -- --store ${store} --seed ${seed} --trace --without '${left}'`);
+  }
+  return violations.length === 0 && again.hash === hash;
+}

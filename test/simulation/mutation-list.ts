@@ -1,0 +1,195 @@
+// One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
+
+export interface Mutation {
+  /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
+  readonly name: string;
+  readonly edits: readonly Edit[];
+  /** Why no schedule finds it: what else holds. */
+  readonly covered?: string;
+}
+
+interface Edit {
+  /** Below `lib`. */
+  readonly file: string;
+  readonly text: string;
+  readonly becomes: string;
+}
+
+const ACQUIRE = 'backends/redis/locks/acquire.lua.ts';
+const QUEUE = 'backends/redis/locks/queue.lua.ts';
+const RELEASE = 'backends/redis/locks/release.lua.ts';
+const ATTEMPTS = 'lock/line/attempts.ts';
+const GRANT = 'lock/grant/grant.ts';
+const LINES = 'lock/line/lines.ts';
+const TURN = 'lock/line/turn.ts';
+
+function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
+  return { name, edits: [{ file, text, becomes }], ...(covered !== undefined && { covered }) };
+}
+
+export const MUTATIONS: readonly Mutation[] = [
+  one('R1 every attempt has the same ticket', LINES, "${reads ? '0' : ''}${this.tickets}`", "${reads ? '0' : ''}1`"),
+  one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
+  one('R1 renewal without compare', RELEASE, '    if value ~= ticket then', '    if not value then'),
+  one(
+    'R2 a heartbeat queues a ticket',
+    ACQUIRE,
+    'if not alive then return {-1} end',
+    `if not alive then
+  deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
+  join(lock, me, purpose)
+end`,
+  ),
+  one(
+    'R3 enqueue of the owner is not granted again',
+    ACQUIRE,
+    `    if owner == me then return granted(lock, mint(lock)) end
+    if not owner then`,
+    '    if not owner then',
+  ),
+  one(
+    'R4 enqueue queues a ticket twice',
+    QUEUE,
+    "  if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end",
+    "  redis.call('RPUSH', lock.queue, ticket)",
+  ),
+  one(
+    'R5 a grant counts from its answer',
+    ATTEMPTS,
+    'this.begun(attempt, sentAt, answer, attempt.ttl, sentAt)',
+    'this.begun(attempt, currentInstant(), answer, attempt.ttl, sentAt)',
+  ),
+  one(
+    'R5 a grant in a message counts from its arrival',
+    ATTEMPTS,
+    'this.begun(current, current.base,',
+    'this.begun(current, currentInstant(),',
+  ),
+  one(
+    'R5 a renewal counts from its answer',
+    GRANT,
+    '    this.confirmedAt = sentAt;',
+    '    sentAt = this.confirmedAt = currentInstant();',
+  ),
+  one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
+  one('R6 a claim is a whole lease', ATTEMPTS, 'return Math.min(LONGEST_CLAIM, ttl);', 'return 10 * ttl;'),
+  one('R7 a renewal shortens a lease', RELEASE, '      if remaining < ttl then', '      if true then'),
+  one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
+  one(
+    'R10 who is not reached loses its place',
+    QUEUE,
+    '          unreached[process] = true',
+    '          leave(lock, ticket) unreached[process] = true',
+  ),
+  one(
+    'R10 who is not reached stays the owner',
+    QUEUE,
+    "known == 'alive' then return token, count end\n  redis.call('DEL', lock.key)",
+    "known == 'alive' then return token, count end\n  return token, count",
+  ),
+  {
+    name: 'R12 a message for another ticket counts',
+    edits: [
+      {
+        file: ATTEMPTS,
+        text: '    if (current?.ticket !== ticket) return;\n    if (tokens',
+        becomes: '    if (!current) return;\n    if (tokens',
+      },
+      { file: LINES, text: 'else if (contender?.knows(ticket))', becomes: 'else if (contender)' },
+    ],
+  },
+  one(
+    'R12 an answer for another ticket counts',
+    ATTEMPTS,
+    '    if (this.current !== attempt) {\n      // The message',
+    '    if (!this.current) {\n      // The message',
+  ),
+  one(
+    'R13 a grant for nobody is not released',
+    LINES,
+    'else releaser.abandon({ names: [name], ticket }, message.claim);',
+    '',
+    'its ticket was released when it was given up',
+  ),
+  one(
+    'R13 a ticket that is given up is not released',
+    ATTEMPTS,
+    '    backend.releaser.abandon({ names, ticket }, ttl);',
+    '    void [names, backend, ticket, ttl];',
+    'what it is granted is released, because nobody wants it',
+  ),
+  {
+    name: 'R13 neither is released',
+    edits: [
+      { file: LINES, text: 'else releaser.abandon({ names: [name], ticket }, message.claim);', becomes: '' },
+      {
+        file: ATTEMPTS,
+        text: '    backend.releaser.abandon({ names, ticket }, ttl);',
+        becomes: '    void [names, backend, ticket, ttl];',
+      },
+    ],
+  },
+  one(
+    'R14 a requeued ticket counts from the answer',
+    ATTEMPTS,
+    `            this.answered(attempt, attempt.base, answer);
+            return ended('released');`,
+    `            this.answered(attempt, currentInstant(), answer);
+            return ended('released');`,
+  ),
+  one(
+    'R15 a caller enters with any lease',
+    TURN,
+    'export const LEAST_SHARE = 1 / 4;',
+    'export const LEAST_SHARE = -1e6;',
+  ),
+  one(
+    'R16 a loss is not final',
+    'lock/grant/lease.ts',
+    'if (this.released || this.lostError) return 0;',
+    'if (this.released) return 0;',
+  ),
+  one(
+    'R17 a heartbeat hands nothing on',
+    ACQUIRE,
+    'if not owner or shared(owner) then\n  local ticket, token, count = hand_on(lock, me, owner)',
+    'if false then\n  local ticket, token, count = hand_on(lock, me, owner)',
+  ),
+  one(
+    'R17 a waiter sends no heartbeat after a failed one',
+    ATTEMPTS,
+    '        contender.error = error;\n        this.beatAfter(attempt, contender.backOff());',
+    '        contender.error = error;',
+  ),
+  one(
+    'tokens come from the clock alone',
+    QUEUE,
+    'local first = math.max(tonumber(unissued(lock)), floor or 0)',
+    'local first = floor or 0',
+  ),
+  one(
+    'readers: one that leaves takes the others along',
+    RELEASE,
+    '    store_readers(key, token, others)\n    return true',
+    '    return true',
+  ),
+  one(
+    'readers: a writer enters beside them',
+    ACQUIRE,
+    'if owner == me then return granted(lock, mint(lock)) end\n    if not owner then',
+    "if owner == me or shared(owner) then redis.call('SET', lock.key, me, 'PX', ttl) return granted(lock, mint(lock)) end\n    if not owner then",
+  ),
+  one(
+    'readers: a reader enters beside a writer',
+    'backends/redis/locks/readers.lua.ts',
+    '  if not owner or shared(owner) and not (queued and writer_waits(lock)) then',
+    '  if true then',
+  ),
+  one('loss: the watchdog tells nobody', 'lock/grant/lease.ts', '    this.abort(this.lostError);\n', ''),
+  one(
+    'leak: a timer outlives the module',
+    'backends/redis/connection/silence-guard.ts',
+    '    clearInterval(this.timer);',
+    '',
+  ),
+];

@@ -1,0 +1,75 @@
+// Breaks one rule at a time in a copy of the library, and counts the schedules until one of them notices:
+//   npm run simulate:mutations -- [--seeds 10000] [--only R7]
+
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { Command } from 'commander';
+import ts from 'typescript';
+import { realNow } from './clock.js';
+import { COMPILED_LIBRARY } from './library.js';
+import { type Mutation, MUTATIONS } from './mutation-list.js';
+import { runSeeds, type SeedResult } from './seeds.js';
+
+const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
+const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
+
+const { seeds, from, only } = new Command('npm run simulate:mutations --')
+  .option('--seeds <number>', 'how many schedules each may take', Number, 10_000)
+  .option('--from <number>', 'the first seed', Number, 1)
+  .option('--only <text>', 'only mutations whose name has this text', '')
+  .parse()
+  .opts<{ seeds: number; from: number; only: string }>();
+
+let wrong = 0;
+for (const mutation of MUTATIONS.filter(({ name }) => name.includes(only))) {
+  apply(mutation);
+  const started = realNow();
+  const { found, done } = await search();
+  const seconds = ((realNow() - started) / 1_000).toFixed(0);
+  const { name, covered } = mutation;
+  const [first] = found?.violations ?? [];
+  const verdict = found ? 'found' : covered ? 'covered' : 'MISSED';
+  const why = first ? `seed ${found?.seed}, ${first.rule}: ${first.what.slice(0, 100)}` : (covered ?? '');
+  console.log(`${verdict.padEnd(7)} ${name}: ${done} schedules, ${seconds} s; ${why}`);
+  if (!found && !covered) wrong += 1;
+}
+rmSync(MUTANT, { recursive: true, force: true });
+process.exitCode = wrong > 0 ? 1 : 0;
+
+/** Copies the library and compiles the files anew that the mutation changes. */
+function apply({ name, edits }: Mutation): void {
+  rmSync(MUTANT, { recursive: true, force: true });
+  cpSync(COMPILED_LIBRARY, MUTANT, { recursive: true });
+  const texts = new Map<string, string>();
+  for (const { file, text, becomes } of edits) {
+    const source = texts.get(file) ?? readFileSync(SOURCES + file, 'utf8');
+    const times = source.split(text).length - 1;
+    if (times !== 1) throw new Error(`${name}: this text is ${times} times in lib/${file}, and must be once: ${text}`);
+    texts.set(
+      file,
+      source.replace(text, () => becomes),
+    );
+  }
+  const compilerOptions: ts.CompilerOptions = {
+    module: ts.ModuleKind.ESNext,
+    target: ts.ScriptTarget.ES2022,
+    experimentalDecorators: true,
+    emitDecoratorMetadata: true,
+    verbatimModuleSyntax: true,
+  };
+  for (const [file, source] of texts) {
+    const { outputText } = ts.transpileModule(source, { compilerOptions, fileName: file });
+    writeFileSync(MUTANT + file.replace(/\.ts$/, '.js'), outputText);
+  }
+}
+
+async function search(): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
+  let found: SeedResult | undefined;
+  let done = 0;
+  await runSeeds({ first: from, count: seeds, library: MUTANT }, (result) => {
+    done += 1;
+    if (result.violations.length > 0) found = result;
+    return found === undefined;
+  });
+  return { found, done };
+}

@@ -1,0 +1,167 @@
+// One schedule: some processes call the library while faults happen; then calm, the end, and the last checks.
+
+import { runAs } from './clock.js';
+import { planFaults } from './faults.js';
+import type { Library, Services } from './library.js';
+import type { LuaBridge } from './redis/lua.js';
+import { Server } from './server.js';
+import { SimulatedProcess } from './simulated-process.js';
+import { drawSwarm, SWITCHES, type Kind, type Swarm, type Without } from './swarm.js';
+import { Verdict, type Violation } from './verdict.js';
+import { CachedValues } from './workloads/cached-values.js';
+import { IdempotentCalls } from './workloads/idempotent-calls.js';
+import { Jobs } from './workloads/jobs.js';
+import { Leaders } from './workloads/leaders.js';
+import { Locks } from './workloads/locks.js';
+import { Permits } from './workloads/permits.js';
+import { sleep, type Workload } from './workloads/workload.js';
+import { type Note, World } from './world.js';
+
+/** For how long (ms) a schedule has faults and calls, and how long it may then take to its end. */
+const FAULTS = 12_000;
+const CALM = 30_000;
+
+export interface Application {
+  readonly process: SimulatedProcess;
+  readonly services: Services;
+  /** Callers that have not ended. */
+  calling: number;
+}
+
+export interface Outcome {
+  readonly violations: readonly Violation[];
+  readonly hash: string;
+  readonly holds: number;
+  readonly notes: readonly Note[];
+  /** What can be left out of it. */
+  readonly parts: readonly string[];
+}
+
+interface Environment {
+  readonly library: Library;
+  readonly lua: LuaBridge;
+  readonly without?: Without;
+  readonly onNote?: (note: Note) => void;
+}
+
+/** Must run in a task: see `inTask`. */
+export function runSchedule(seed: number, environment: Environment): Outcome {
+  const schedule = new Schedule(seed, environment);
+  const unhandled = (error: unknown) => schedule.verdict.violated('UNHANDLED', stackOf(error));
+  process.on('unhandledRejection', unhandled);
+  try {
+    schedule.run();
+  } catch (error) {
+    schedule.verdict.violated('CRASH', stackOf(error));
+  } finally {
+    process.off('unhandledRejection', unhandled);
+  }
+  const { world, verdict, workloads, parts } = schedule;
+  const holds = workloads.reduce((sum, { entries }) => sum + entries, 0);
+  return { violations: verdict.violations, hash: world.hash, holds, notes: world.notes, parts };
+}
+
+const WORKLOADS = {
+  locks: Locks,
+  permits: Permits,
+  leaders: Leaders,
+  idempotency: IdempotentCalls,
+  jobs: Jobs,
+  cache: CachedValues,
+} satisfies Record<Kind, new (schedule: Schedule) => Workload>;
+
+export class Schedule {
+  readonly world: World;
+  readonly swarm: Swarm;
+  readonly without: Without;
+  readonly server: Server;
+  readonly verdict: Verdict;
+  readonly workloads: readonly Workload[];
+  /** When the faults and calls end. */
+  readonly until = FAULTS;
+  readonly applications: Application[] = [];
+  readonly parts: string[] = [];
+  private readonly library: Library;
+
+  constructor(seed: number, { library, lua, without = new Set(), onNote }: Environment) {
+    this.world = new World(seed, onNote);
+    this.without = without;
+    this.library = library;
+    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without), ...library.swarm };
+    this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
+    this.server = new Server(this.world, this.swarm, lua);
+    this.verdict = new Verdict(this.world);
+    this.workloads = this.swarm.kinds.map((kind) => new WORKLOADS[kind](this));
+  }
+
+  run(): void {
+    const { world, swarm, workloads, server, verdict, applications } = this;
+    world.note('schedule', JSON.stringify(swarm));
+    for (let i = 1; i <= swarm.processes; i++) this.start(`P${i}`);
+    planFaults(this);
+    world.every(500, () => verdict.checkKeys(server));
+    world.run(FAULTS);
+    this.calmDown();
+    world.run(FAULTS + CALM, () => applications.every(({ process, calling }) => process.dead || calling === 0));
+    for (const workload of workloads) workload.checkEnded?.();
+    // Claims end, and releases that were not confirmed are repeated.
+    world.run(world.now + 8_000);
+    for (const workload of workloads) workload.checkQuiet?.();
+    for (const { process, services } of applications) {
+      if (!process.dead) process.observe(() => void services.locks.onApplicationShutdown());
+    }
+    world.run(world.now + 25_000);
+    for (const workload of workloads) workload.checkClosed?.();
+    verdict.checkClosed(
+      applications.map(({ process }) => process),
+      server,
+    );
+  }
+
+  /** Starts an application with its callers. */
+  start(name: string): void {
+    const { world, swarm, workloads, server } = this;
+    const process = new SimulatedProcess(world, swarm, name);
+    process.onTurn = () => {
+      for (const workload of workloads) workload.afterTurn?.(process);
+    };
+    const services = runAs(process, () => this.library.start(process, server));
+    const application: Application = { process, services, calling: 0 };
+    this.applications.push(application);
+    for (let i = 1; i <= swarm.callers; i++) {
+      const label = `caller ${name}.${i}`;
+      if (this.without.has(label)) continue;
+      this.parts.push(label);
+      application.calling += 1;
+      const workload = workloads[(i - 1) % workloads.length] as Workload;
+      runAs(process, () => {
+        void this.callFrom(label, application, workload).then(() => (application.calling -= 1));
+      });
+    }
+  }
+
+  /** One caller: one call after the other. Each has random numbers of its own, so that it can be left out. */
+  private async callFrom(label: string, application: Application, workload: Workload): Promise<void> {
+    const { world, without } = this;
+    const random = world.stream(label);
+    await sleep(random.between(1, 500));
+    for (let i = 1; world.now < FAULTS - 2_000; i++) {
+      const call = `${label} call ${i}`;
+      if (!without.has(call)) {
+        this.parts.push(call);
+        await workload.call(application, world.stream(call));
+      }
+      await sleep(random.exponential(random.pick([1, 50, 600])));
+    }
+  }
+
+  private calmDown(): void {
+    Object.assign(this.swarm, { slow: 0, stall: 0, busy: 0, lostAnswers: 0 });
+    for (const { process } of this.applications) process.network = { until: 0, silent: false };
+    this.world.note('schedule', 'no further faults');
+  }
+}
+
+function stackOf(error: unknown): string {
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}

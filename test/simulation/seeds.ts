@@ -1,0 +1,77 @@
+// Many schedules, in as many threads as there are cores.
+
+import { availableParallelism } from 'node:os';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import { inTask, installClock } from './clock.js';
+import { loadLibrary } from './library.js';
+import { createLua } from './redis/lua.js';
+import { runSchedule } from './schedule.js';
+import type { StoreName } from './stores/index.js';
+import type { Violation } from './verdict.js';
+
+export interface SeedResult {
+  readonly seed: number;
+  readonly holds: number;
+  readonly violations: readonly Violation[];
+  /** Whether it gave the same trace a second time; `true` where it ran only once. */
+  readonly repeatable: boolean;
+}
+
+interface Seeds {
+  readonly first: number;
+  readonly count: number;
+  /** The folder of the compiled library. */
+  readonly library: string;
+  readonly store?: StoreName;
+  /** Runs each schedule twice. */
+  readonly twice?: boolean;
+  readonly threads?: number;
+}
+
+/** A thread runs every `threads`th seed, from `first` on. */
+type Share = Required<Seeds>;
+
+if (!isMainThread) await runShare(workerData as Share);
+
+/** Calls `onResult` for each schedule, until it returns `false`. */
+export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => boolean | void): Promise<void> {
+  const threads = Math.min(seeds.threads ?? availableParallelism(), seeds.count);
+  const workers = Array.from({ length: threads }, (_, i) => {
+    const share: Share = {
+      twice: false,
+      store: 'redis',
+      ...seeds,
+      first: seeds.first + i,
+      count: seeds.count - i,
+      threads,
+    };
+    return new Worker(new URL(import.meta.url), { workerData: share });
+  });
+  const end = () => Promise.all(workers.map((worker) => worker.terminate()));
+  let over = false;
+  await Promise.all(
+    workers.map(
+      (worker) =>
+        new Promise<void>((resolve, reject) => {
+          worker.on('message', (result: SeedResult) => {
+            if (over || onResult(result) !== false) return;
+            over = true;
+            void end();
+          });
+          worker.on('error', reject).on('exit', () => resolve());
+        }),
+    ),
+  );
+}
+
+async function runShare({ first, count, library: folder, store, twice, threads }: Share): Promise<void> {
+  installClock();
+  const library = await loadLibrary(folder, store);
+  const lua = await createLua();
+  for (let seed = first; seed < first + count; seed += threads) {
+    const { hash, holds, violations } = await inTask(() => runSchedule(seed, { library, lua }));
+    const repeatable = !twice || (await inTask(() => runSchedule(seed, { library, lua }))).hash === hash;
+    parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);
+  }
+  process.exit();
+}

@@ -1,0 +1,98 @@
+// Which faults and which kinds of calls a schedule has, and how many: each seed leaves some out, because a fault that
+// happens all the time hides what others would show.
+
+import type { Random } from './redis/random.js';
+
+/** What callers call. */
+export type Kind = 'locks' | 'permits' | 'leaders' | 'idempotency' | 'jobs' | 'cache';
+
+const KINDS: readonly (readonly Kind[])[] = [
+  ['locks'],
+  ['locks', 'permits'],
+  ['locks', 'leaders'],
+  ['idempotency', 'locks'],
+  ['locks', 'jobs'],
+  ['cache'],
+];
+
+export type Swarm = ReturnType<typeof drawSwarm>;
+
+/** A part of a schedule that can be left out: a number of the swarm, one fault, or one caller. */
+export type Without = ReadonlySet<string>;
+
+/** The numbers of the swarm that are parts of a schedule. Other faults are parts one by one. */
+export const SWITCHES = [
+  'drift',
+  'skew',
+  'slow',
+  'busy',
+  'stall',
+  'lostAnswers',
+  'reads',
+  'fifo',
+  'several',
+  'givesUp',
+  'atOnce',
+  'overstays',
+  'eager',
+] as const;
+
+export function drawSwarm(random: Random, without: Without) {
+  const faultless = random.chance(0.2);
+  const fault = (value: number, p = 0.5) => (random.chance(p) && !faultless ? value : 0);
+  const kind = (value: number, p: number) => (random.chance(p) ? value : 0);
+  const numbers = {
+    /** How much faster or slower a clock may run: two drift apart by twice this, and the library allows 1 %. */
+    drift: fault(0.0045),
+    /** How far (ms) a wall clock may be wrong. */
+    skew: fault(60_000),
+    /** The share of messages that take long, and how long (ms). */
+    slow: fault(random.pick([0.01, 0.1, 0.4])),
+    slowness: random.pick([5, 60, 400, 1_500]),
+    /** The share of turns of an event loop that begin late. */
+    busy: fault(0.2),
+    /** The share of reads of a clock before which the process stands still, and for how long (ms). */
+    stall: fault(0.002, 0.3),
+    stallTime: random.pick([20, 200, 1_200]),
+    /** The share of commands after which the connection ends, so that the client sends them again. */
+    lostAnswers: fault(random.pick([0.002, 0.02]), 0.4),
+    pauses: fault(random.between(1, 6)),
+    pauseTime: random.pick([50, 400, 2_500]),
+    cuts: fault(random.between(1, 8)),
+    /** The share of cuts that neither end is told of. */
+    silent: random.pick([0, 0.3]),
+    partitions: fault(random.between(1, 3), 0.3),
+    deaths: fault(1, 0.2),
+    restarts: fault(1, 0.2),
+    congestions: fault(random.between(1, 5), 0.4),
+    scriptFlushes: fault(2, 0.3),
+    clockBack: fault(random.between(1, 3), 0.2),
+    emptied: fault(1, 0.1),
+    failovers: fault(random.between(1, 2), 0.15),
+    evictions: fault(random.between(1, 4), 0.1),
+
+    reads: kind(0.4, 0.4),
+    fifo: kind(0.5, 0.3),
+    several: kind(0.3, 0.3),
+    givesUp: kind(0.3, 0.3),
+    atOnce: kind(0.7, 0.3),
+    overstays: kind(0.4, 0.4),
+    /** Whether the world looks at each lock after each turn, which may end a lease before the watchdog does. */
+    eager: kind(1, 0.5),
+  };
+  // A clock that goes back after tokens were lost with the data repeats them, as docs/protocol.md says.
+  if (numbers.emptied + numbers.failovers + numbers.evictions > 0) numbers.clockBack = 0;
+  for (const name of SWITCHES) if (without.has(name)) numbers[name] = 0;
+  return {
+    ...numbers,
+    faultless,
+    processes: 2 + random.below(2),
+    callers: 1 + random.below(4),
+    kinds: random.chance(0.5) ? (KINDS[0] as readonly Kind[]) : random.pick(KINDS),
+    names: random.pick([['a'], ['a', 'b']]),
+    holdTime: random.pick([1, 30, 300]),
+    ttl: random.pick([300, 800, 3_000]),
+    commandTimeout: random.pick([500, 500, 3_000]),
+    maxRetriesPerRequest: random.pick([1, 1, null]),
+  };
+}

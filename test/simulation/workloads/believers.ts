@@ -1,0 +1,53 @@
+// Who believes to have a share of something, of which there is a limit: asked at the moment when another gets a share.
+
+import type { Schedule } from '../schedule.js';
+import type { SimulatedProcess } from '../simulated-process.js';
+
+interface Believer {
+  readonly process: SimulatedProcess;
+  readonly size: number;
+  readonly since: number;
+  readonly what: string;
+  /** What its process would be told if its code asked now. */
+  believes(): boolean;
+}
+
+export class Believers {
+  entries = 0;
+  private readonly all = new Set<Believer>();
+
+  constructor(
+    private readonly schedule: Schedule,
+    private readonly rule: string,
+    private readonly limit: number,
+  ) {}
+
+  /** The process got a share of that size. Returns what ends it. */
+  add(process: SimulatedProcess, what: string, size: number, believes: () => boolean): () => void {
+    const believer = { process, size, since: process.time, what, believes };
+    this.entries += 1;
+    this.all.add(believer);
+    this.schedule.world.note(process.name, `GETS ${what}`);
+    this.schedule.world.at(process.time, () => this.check());
+    return () => {
+      if (this.all.delete(believer)) this.schedule.world.note(process.name, `ends ${what}`);
+    };
+  }
+
+  died(process: SimulatedProcess): void {
+    for (const believer of this.all) if (believer.process === process) this.all.delete(believer);
+  }
+
+  private check(): void {
+    const { server, verdict } = this.schedule;
+    const lastLoss = server.losses.at(-1)?.time ?? -Infinity;
+    // What the server has forgotten may be given again until its holder hears of it.
+    const sure = [...this.all].filter(
+      ({ process, since, believes }) => since > lastLoss && process.observe(() => believes()),
+    );
+    const sum = sure.reduce((total, { size }) => total + size, 0);
+    if (sum <= this.limit) return;
+    const who = sure.map(({ process, what }) => `${process.name} (${what})`).join(', ');
+    verdict.violated(this.rule, `${sum} instead of ${this.limit} at one time: ${who}`);
+  }
+}

@@ -1,0 +1,48 @@
+// One scheduled job: every process is called at each tick, and one of them runs.
+
+import type { Random } from '../redis/random.js';
+import type { Application, Schedule } from '../schedule.js';
+import { sleep, type Workload } from './workload.js';
+
+const PERIOD = 2_000;
+const AT_LEAST = 1_000;
+
+interface Run {
+  /** When its call was made: the name stays taken for at least `AT_LEAST` from then. */
+  readonly askedAt: number;
+  readonly who: string;
+}
+
+export class Jobs implements Workload {
+  entries = 0;
+  private last: Run | undefined;
+
+  constructor(private readonly schedule: Schedule) {}
+
+  async call({ process, services }: Application, random: Random): Promise<void> {
+    const { world, verdict, server, swarm } = this.schedule;
+    const tick = Math.ceil((process.time + 1) / PERIOD) * PERIOD;
+    await sleep(tick - process.time + random.between(0, 400));
+    const askedAt = process.time;
+    const options = { atMostFor: 1_500, atLeastFor: AT_LEAST };
+    const body = async () => {
+      this.entries += 1;
+      const { last } = this;
+      world.note(process.name, 'RUNS the job');
+      const forgotten = last && server.losses.some(({ time }) => time >= last.askedAt);
+      const free = last && last.askedAt + AT_LEAST * (1 - 2 * swarm.drift) - 1;
+      if (free !== undefined && askedAt > (last?.askedAt ?? 0) && process.time < free && !forgotten) {
+        verdict.violated(
+          'TICK',
+          `${process.name} runs the job ${(process.time - (last?.askedAt ?? 0)).toFixed(0)} ms after ${last?.who} asked`,
+        );
+      }
+      this.last = { askedAt, who: process.name };
+      await sleep(random.exponential(swarm.holdTime));
+    };
+    await services.jobs.run('j', options, body).catch((error: Error) => {
+      world.note(process.name, `does not run the job (${error.name})`);
+      if (!/^Lock(Lost|Backend)Error$/.test(error.name)) verdict.violated('ERROR', error.stack ?? error.message);
+    });
+  }
+}

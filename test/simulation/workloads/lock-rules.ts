@@ -1,0 +1,249 @@
+// What must hold of locks in each schedule, from what the application sees: its calls, its holds, and what is left.
+
+import type { Lock } from '../../../lib/lock/hold/lock.js';
+import type { Server } from '../server.js';
+import type { SimulatedProcess } from '../simulated-process.js';
+import type { Verdict } from '../verdict.js';
+import type { World } from '../world.js';
+
+/** Milliseconds by which a limit may be passed: timers of a busy loop, and the answer that decides. */
+const SLACK = 400;
+/** Milliseconds for which a name may be free although somebody waits: without faults, no claim has to run out. */
+const LONGEST_FREE = 200;
+
+/** A span in which a process trusts its lock. */
+interface Trust {
+  readonly from: number;
+  to: number;
+}
+
+export interface Hold {
+  readonly process: SimulatedProcess;
+  readonly names: readonly string[];
+  readonly reads: boolean;
+  readonly token: number;
+  readonly trusted: Trust[];
+  lock: Lock | undefined;
+  /** Whether its signal has been read, so that a loss must be told. */
+  signalled: boolean;
+  over: boolean;
+}
+
+export interface Call {
+  readonly process: SimulatedProcess;
+  readonly names: readonly string[];
+  readonly wait: number;
+  readonly since: number;
+  readonly stoodStill: number;
+}
+
+interface Tokens {
+  any: number;
+  write: number;
+}
+
+export class LockRules {
+  readonly calls = new Set<Call>();
+  entries = 0;
+  private readonly holds = new Set<Hold>();
+  private readonly tokens = new Map<string, Tokens>();
+  /** By name: since when it is free although somebody waits. */
+  private readonly freeSince = new Map<string, number>();
+
+  constructor(
+    private readonly world: World,
+    private readonly server: Server,
+    private readonly verdict: Verdict,
+  ) {}
+
+  /** A call that waits for a lock. */
+  asked(process: SimulatedProcess, names: readonly string[], wait: number): Call {
+    const call = { process, names, wait, since: process.time, stoodStill: process.stoodStill };
+    this.calls.add(call);
+    return call;
+  }
+
+  ended(call: Call, outcome: string): void {
+    this.calls.delete(call);
+    const { process, names, since } = call;
+    this.world.note(process.name, `${outcome} ${names.join(' and ')} after ${(process.time - since).toFixed(1)} ms`);
+  }
+
+  /** The application has entered with this lock. */
+  entered(process: SimulatedProcess, names: readonly string[], reads: boolean, lock: Lock): Hold {
+    const token = lock.fencingToken;
+    const hold: Hold = { process, names, reads, token, lock, trusted: [], signalled: false, over: false };
+    this.entries += 1;
+    this.holds.add(hold);
+    this.look(hold);
+    this.world.note(
+      process.name,
+      `${reads ? 'READS' : 'HOLDS'} ${names.join(' and ')} by ${lock.owner.slice(-6)}, token ${token}`,
+    );
+    return hold;
+  }
+
+  /** The process no longer trusts the lock: it released it, lost it or died. */
+  left(hold: Hold, how: string): void {
+    if (hold.over) return;
+    hold.over = true;
+    const { process, names, trusted } = hold;
+    const last = trusted.at(-1);
+    if (last) last.to = Math.min(last.to, process.time);
+    hold.lock = undefined;
+    this.world.note(process.name, `${how} ${names.join(' and ')}`);
+    // Its code may be ahead of the world.
+    this.world.at(process.time, () => this.holds.delete(hold));
+  }
+
+  /** After each turn of a process. `eager`: also after the trust has ended, which makes the library read the clock. */
+  afterTurn(process: SimulatedProcess, eager: boolean): void {
+    for (const hold of this.holds) {
+      if (hold.process !== process || hold.over) continue;
+      const until = hold.trusted.at(-1)?.to ?? 0;
+      if (eager || process.time < until) this.look(hold);
+      else if (hold.signalled && process.time > until + SLACK) this.checkSignalled(hold);
+    }
+  }
+
+  died(process: SimulatedProcess): void {
+    for (const hold of this.holds) if (hold.process === process) this.left(hold, 'dies with');
+    for (const call of this.calls) if (call.process === process) this.calls.delete(call);
+  }
+
+  /** A call with a limit must have ended soon after it, as its process could run. */
+  checkCalls(commandTimeout: number): void {
+    const { now } = this.world;
+    for (const call of this.calls) {
+      const { process, names, wait, since, stoodStill } = call;
+      if (process.pausedUntil > now - SLACK) continue;
+      if (now - since <= wait + commandTimeout + process.stoodStill - stoodStill + SLACK) continue;
+      this.calls.delete(call);
+      const waited = (now - since).toFixed(0);
+      this.verdict.violated('LIMIT', `${process.name} waits ${waited} ms for ${names.join(' and ')}, limit ${wait}`);
+    }
+  }
+
+  /** Without faults, a name is not free for long while somebody waits for it. */
+  checkUsed(names: readonly string[]): void {
+    const { now } = this.world;
+    const calls = [...this.calls];
+    for (const name of names) {
+      const waits = calls.some((call) => call.names.length === 1 && call.names[0] === name && now - call.since > 20);
+      // A call for several names keeps the first while it waits for the next.
+      const several = calls.filter((call) => call.names.length > 1);
+      const held = [...this.holds, ...several].some((each) => each.names.includes(name));
+      const since = this.freeSince.get(name);
+      if (held || !waits) this.freeSince.delete(name);
+      else if (since === undefined) this.freeSince.set(name, now);
+      else if (now - since > LONGEST_FREE) {
+        this.verdict.violated('FREE', `${name} is free since ${since.toFixed(0)} although somebody waits`);
+        this.freeSince.set(name, Infinity);
+      }
+    }
+  }
+
+  checkEnded(): void {
+    for (const { process, names, wait, since } of this.calls) {
+      const what = `${process.name} still waits for ${names.join(' and ')} since ${since.toFixed(0)}, limit ${wait}`;
+      this.verdict.violated('ENDS', what);
+    }
+  }
+
+  /** A lock that nobody wants, or a waiter that sends heartbeats although nobody waits. */
+  checkNothingLives(): void {
+    for (const [key, , value, pttl] of this.server.model.dump()) {
+      if (/^lock:\{[ab]\}$/.test(key)) this.verdict.violated('LEFT', `${key} = ${String(value)}, PTTL ${pttl}`);
+      if (!/^lock:\{[ab]\}:waiters$/.test(key)) continue;
+      for (const [ticket, data] of value as [string, string][]) {
+        if (parseInt(data, 10) > this.server.now) this.verdict.violated('LEFT', `${ticket} waits in ${key}: ${data}`);
+      }
+    }
+  }
+
+  /** Tickets that were given up without a connection leave with the next grant, or with the queue after 20 s. */
+  checkNothingLeft(): void {
+    for (const [key, , value, pttl] of this.server.model.dump()) {
+      if (!/^lock:\{[^}]*\}(:queue|:waiters)?$/.test(key)) continue;
+      this.verdict.violated('LEFT', `${key} = ${String(value)}, PTTL ${pttl}`);
+    }
+  }
+
+  /** Notes until when the process trusts its lock, as it was told now. */
+  private look(hold: Hold): boolean {
+    const { process, lock, trusted } = hold;
+    const now = process.time;
+    const remaining = process.observe(() => lock?.remaining() ?? 0);
+    const last = trusted.at(-1);
+    if (remaining <= 0) {
+      if (last) last.to = Math.min(last.to, now);
+      return false;
+    }
+    const to = now + remaining / process.rate;
+    if (last && now <= last.to) {
+      last.to = Math.max(last.to, to);
+      return true;
+    }
+    const trust = { from: now, to };
+    trusted.push(trust);
+    const first = trusted.length === 1;
+    // Its code may be ahead of the world: others may still do what comes before.
+    if (now > this.world.now) this.world.at(now, () => this.checkTrusted(hold, trust, first));
+    else this.checkTrusted(hold, trust, first);
+    return true;
+  }
+
+  /** At the deadline, its signal must have fired. */
+  private checkSignalled(hold: Hold): void {
+    const { process, names } = hold;
+    const until = hold.trusted.at(-1)?.to ?? 0;
+    if (process.pausedUntil > until) return;
+    // A renewal that was answered at the deadline, which nobody looked at, may have given it more.
+    if (this.look(hold)) return;
+    const late = (process.time - until).toFixed(0);
+    this.verdict.violated('LOSS', `${process.name} is not told ${late} ms after it lost ${names.join(' and ')}`);
+    hold.signalled = false;
+  }
+
+  /** A span of trust begins at this moment. */
+  private checkTrusted(hold: Hold, { to: until }: Trust, first: boolean): void {
+    const { now } = this.world;
+    for (const other of this.holds) {
+      if (other === hold || (other.reads && hold.reads) || until <= now) continue;
+      const trust = other.trusted.findLast(({ from, to }) => from <= now && now < to);
+      const name = trust && hold.names.find((each) => other.names.includes(each));
+      if (name === undefined || this.wasForgotten(name, other, hold)) continue;
+      const ms = (Math.min(trust?.to ?? 0, until) - now).toFixed(1);
+      this.verdict.violated('EXCLUSION', `${told(other)} and ${told(hold)} both trust ${name}, for ${ms} ms`);
+    }
+    if (first) this.checkToken(hold);
+  }
+
+  /** Whether the server lost the grant of the first of the two before it gave the second. */
+  private wasForgotten(name: string, a: Hold, b: Hold): boolean {
+    const [from, to] = [a, b].map(({ trusted }) => trusted[0]?.from ?? 0) as [number, number];
+    return this.server.losses.some(
+      ({ time, key }) =>
+        (key === undefined || key === `lock:{${name}}`) && time >= Math.min(from, to) && time <= Math.max(from, to),
+    );
+  }
+
+  /**
+   * A process may stand still between the grant and its entry, and then enters with a lock that it does not trust: what
+   * counts is the order in which they trust it.
+   */
+  private checkToken(hold: Hold): void {
+    for (const name of hold.names) {
+      const seen = this.tokens.get(name) ?? { any: 0, write: 0 };
+      const floor = hold.reads ? seen.write : seen.any;
+      if (hold.token <= floor) this.verdict.violated('TOKEN', `${told(hold)} of ${name} comes after token ${floor}`);
+      seen.any = Math.max(seen.any, hold.token);
+      if (!hold.reads) seen.write = Math.max(seen.write, hold.token);
+      this.tokens.set(name, seen);
+    }
+  }
+}
+
+function told({ process, reads, token }: Hold): string {
+  return `${process.name} (${reads ? 'reads' : 'writes'}, token ${token})`;
+}

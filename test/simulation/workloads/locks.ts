@@ -1,0 +1,103 @@
+// Locks of one name or two, to read and to write: code as a user would write it.
+
+import type { Lock } from '../../../lib/lock/hold/lock.js';
+import type { LockOptions } from '../../../lib/lock/options/lock-options.js';
+import type { Random } from '../redis/random.js';
+import type { Application, Schedule } from '../schedule.js';
+import type { SimulatedProcess } from '../simulated-process.js';
+import { LockRules } from './lock-rules.js';
+import { sleep, type Workload } from './workload.js';
+
+class GivenUp extends Error {
+  override name = 'GivenUp';
+}
+
+export class Locks implements Workload {
+  private readonly rules: LockRules;
+
+  constructor(private readonly schedule: Schedule) {
+    const { world, server, verdict, swarm } = schedule;
+    this.rules = new LockRules(world, server, verdict);
+    world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
+    if (swarm.faultless) {
+      world.every(20, () => {
+        if (world.now > 1_500) this.rules.checkUsed(swarm.names);
+        return world.now < schedule.until;
+      });
+    }
+  }
+
+  get entries(): number {
+    return this.rules.entries;
+  }
+
+  afterTurn(process: SimulatedProcess): void {
+    this.rules.afterTurn(process, this.schedule.swarm.eager > 0);
+  }
+
+  died(process: SimulatedProcess): void {
+    this.rules.died(process);
+  }
+
+  checkEnded(): void {
+    this.rules.checkEnded();
+  }
+
+  checkQuiet(): void {
+    this.rules.checkNothingLives();
+  }
+
+  checkClosed(): void {
+    this.rules.checkNothingLeft();
+  }
+
+  async call({ process, services }: Application, random: Random): Promise<void> {
+    const { rules } = this;
+    const { swarm, verdict } = this.schedule;
+    const names = random.chance(swarm.several) ? ['a', 'b'] : [random.pick(swarm.names)];
+    const reads = random.chance(swarm.reads);
+    const overstays = random.chance(swarm.overstays);
+    const wait = random.pick([0, 700, 5_000, Infinity, Infinity]);
+    const fifo = random.chance(swarm.fifo) && !reads && names.length === 1;
+    const options: LockOptions = {
+      mode: reads ? 'read' : 'write',
+      ttl: swarm.ttl,
+      wait,
+      renew: !overstays && random.chance(0.8),
+      ...(fifo && { order: 'fifo' }),
+    };
+    if (random.chance(swarm.givesUp)) {
+      const controller = new AbortController();
+      options.signal = controller.signal;
+      setTimeout(() => controller.abort(new GivenUp()), random.exponential(200));
+    }
+    const call = rules.asked(process, names, wait);
+    let lock: Lock;
+    try {
+      lock = await services.locks.acquire(names, options);
+    } catch (error) {
+      const { name, message, stack } = error as Error;
+      rules.ended(call, `is refused (${name})`);
+      if (name === 'LockLostError')
+        verdict.violated('REFUSAL', `acquire of ${names.join(' and ')} rejects: ${message}`);
+      else if (!/^(Lock(Timeout|Backend)Error|GivenUp)$/.test(name)) verdict.violated('ERROR', stack ?? message);
+      return;
+    }
+    rules.ended(call, 'is granted');
+    const hold = rules.entered(process, names, reads, lock);
+    if (random.chance(0.7)) {
+      const { signal } = lock;
+      if (signal.aborted) rules.left(hold, 'had lost');
+      else {
+        hold.signalled = true;
+        signal.addEventListener('abort', () => rules.left(hold, 'loses'), { once: true });
+      }
+    }
+    if (overstays) await sleep(swarm.ttl * 1.2);
+    else if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
+    rules.left(hold, 'releases');
+    await lock.release().catch((error: Error) => {
+      if (error.name !== 'LockLostError') verdict.violated('ERROR', error.stack ?? error.message);
+    });
+  }
+}
