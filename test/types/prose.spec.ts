@@ -36,17 +36,15 @@ const NOT_YET = new Set<string>([
   'docs/guide/demo.md',
   'docs/migrate/murlock.md',
   'docs/migrate/redis-semaphore.md',
+  'docs/migrate/redlock-universal.md',
   'docs/migrate/redlock.md',
   'docs/migrate/shedlock.md',
   'docs/recipes/config-module.md',
-  'docs/recipes/end-to-end-tests.md',
   'docs/recipes/evict-after-commit.md',
   'docs/recipes/graphql.md',
   'docs/recipes/job-on-one-machine.md',
   'docs/recipes/pay-once.md',
-  'docs/recipes/prisma-with-fencing.md',
   'docs/recipes/several-tenants.md',
-  'docs/recipes/typeorm-with-fencing.md',
   'docs/simulation.md',
 ]);
 
