@@ -8,6 +8,8 @@ export interface RunningWorld extends LockBackendWorld {
 /** How a store is started, and which faults its world can make. */
 export interface WorldKind {
   readonly faults: readonly StoreFault[];
+  /** Whether one case at a time is all that the store takes on a busy machine. */
+  readonly oneByOne?: true;
   start(): Promise<RunningWorld>;
 }
 
@@ -23,7 +25,7 @@ export function conforms(name: string, kind: WorldKind): void {
     });
     afterAll(() => world.stop());
     for (const { name: sentence, needs, missing, run } of lockBackendCases(whenStarted(() => world, kind.faults))) {
-      if (needs.length === 0) it.concurrent(sentence, run);
+      if (needs.length === 0 && !kind.oneByOne) it.concurrent(sentence, run);
       else if (missing.length === 0) it(sentence, run);
       else it.skip(`${sentence} (this world cannot ${missing.join(', ')})`, run);
     }

@@ -160,7 +160,9 @@ describe('a call that loses its connection', () => {
     const title = `${name}, ${carriedOut ? 'carried out' : 'not carried out'}`;
     const key = `${title}, ${thenRefuses}`;
     const proxy = await FaultProxy.start(server.port);
-    const app = await startLockApp({ redis: `redis://127.0.0.1:${proxy.port}`, shutdownGrace: 100 });
+    // A busy machine connects slowly: the call must not end for another reason.
+    const patience = thenRefuses ? {} : { commandTimeout: 15_000 };
+    const app = await startLockApp({ redis: `redis://127.0.0.1:${proxy.port}`, shutdownGrace: 100, ...patience });
     const method = new Method();
     const lose = (pattern: string) => proxy.lose(pattern, carriedOut, { thenRefuses });
     let lost = name === 'release the lock' ? undefined : lose(COMMANDS[name](key));
@@ -170,7 +172,7 @@ describe('a call that loses its connection', () => {
       if (name === 'release the lock') lost ??= lose(`{idempotency:${key}}\r\n`);
       return result;
     };
-    const [first] = await Promise.allSettled([service.run(key, { lease, wait: 2_000 }, body)]);
+    const [first] = await Promise.allSettled([service.run(key, { lease, wait: thenRefuses ? 2_000 : 30_000 }, body)]);
     await lost;
     proxy.accept();
     const again = other.app.get(IdempotencyService);

@@ -47,7 +47,7 @@ export class QueueCrew {
   }
 
   /** Waits until each of `callers` callers was served `times` times. */
-  async allServed(callers: number, times: number, within = 20_000): Promise<void> {
+  async allServed(callers: number, times: number, within = 90_000): Promise<void> {
     const served = async () => {
       const counts = Object.values(await this.served());
       return counts.length === callers && Math.min(...counts) >= times;
@@ -58,7 +58,7 @@ export class QueueCrew {
   /** Ends what these members began with `contend`. */
   async stop(...ids: string[]): Promise<void> {
     for (const id of ids) await this.order(id, { stop: true });
-    await eventually(async () => (await this.evidence.llen('ended')) === ids.length, { within: 20_000 });
+    await eventually(async () => (await this.evidence.llen('ended')) === ids.length, { within: 90_000 });
     await this.evidence.del('ended');
   }
 

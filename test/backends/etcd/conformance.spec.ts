@@ -6,6 +6,7 @@ import { startEtcdCluster } from '../../support/servers/etcd-server.js';
 
 /** An etcd of one member behind a proxy. */
 const etcdWorld: WorldKind = {
+  oneByOne: true,
   faults: ['pause', 'restart', 'loseData', 'cut', 'loseReplies', 'killSession'],
   start: async () => {
     const [server] = await startEtcdCluster(1);

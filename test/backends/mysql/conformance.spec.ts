@@ -23,6 +23,7 @@ function mariadbWorld(open: (url: string) => LockBackend, sessions: boolean): Wo
       const server = await startMariadbServer();
       const proxy = await FaultProxy.start(server.port);
       const users = new Map<LockBackend, string>();
+      let opened = 0;
       const administer = async (...statements: readonly string[]) => {
         const admin = await createConnection(server.url);
         for (const statement of statements) await admin.query(statement);
@@ -30,7 +31,7 @@ function mariadbWorld(open: (url: string) => LockBackend, sessions: boolean): Wo
       };
       return {
         open: async () => {
-          const user = `backend${users.size}`;
+          const user = `backend${opened++}`;
           await administer(`CREATE USER ${user}@'%'`, `GRANT ALL ON test.* TO ${user}@'%'`);
           const backend = open(`mysql://${user}@127.0.0.1:${proxy.port}/test`);
           users.set(backend, user);

@@ -36,7 +36,8 @@ async function contend({ name, options, as }) {
   const names = [name].flat();
   try {
     while (!stop.signal.aborted) {
-      const lock = await locks.acquire(name, options);
+      // A busy machine serves a crowd slowly.
+      const lock = await locks.acquire(name, { wait: 60_000, ...options });
       const enter = [['hincrby', 'served', as, 1]];
       for (const each of names) enter.push(['incr', `inside:${each}`], ['rpush', `tokens:${each}`, lock.fencingToken]);
       const answers = await evidence.multi(enter).exec();

@@ -21,8 +21,8 @@ const NAME = 'main';
 const HOST = '127.0.0.1';
 const PROMPT = ['--repl-diskless-sync-delay', '0', '--repl-ping-replica-period', '1'];
 
-/** A master, a replica, and one sentinel that takes the master for dead after 1.5 s. */
-export async function startRedisSentinel(): Promise<RedisSentinel> {
+/** A master, a replica, and one sentinel that takes a master which is silent for `downAfter` ms for dead. */
+export async function startRedisSentinel(downAfter = 60_000): Promise<RedisSentinel> {
   const master = await startRedisServer({ args: PROMPT });
   const replica = await startRedisServer({ args: ['--replicaof', HOST, String(master.port), ...PROMPT] });
   const port = await freePort();
@@ -35,7 +35,7 @@ export async function startRedisSentinel(): Promise<RedisSentinel> {
       `bind ${HOST}`,
       `dir ${directory}`,
       `sentinel monitor ${NAME} ${HOST} ${master.port} 1`,
-      `sentinel down-after-milliseconds ${NAME} 1500`,
+      `sentinel down-after-milliseconds ${NAME} ${downAfter}`,
       `sentinel failover-timeout ${NAME} 3000`,
       '',
     ].join('\n'),

@@ -17,7 +17,7 @@ describe('locks', () => {
   let apps: LockApp[];
 
   beforeAll(async () => {
-    sentinel = await startRedisSentinel();
+    sentinel = await startRedisSentinel(1_500);
     apps = await Promise.all([1, 2].map(() => startLockApp({ redis: sentinel.options, commandTimeout: 1_000 })));
   });
   afterAll(async () => {
@@ -87,7 +87,7 @@ describe('primitives', () => {
   let apps: readonly [LockApp, LockApp];
 
   beforeAll(async () => {
-    sentinel = await startRedisSentinel();
+    sentinel = await startRedisSentinel(1_500);
     const start = () => startLockApp({ redis: sentinel.options, commandTimeout: 1_000 });
     apps = [await start(), await start()];
   });

@@ -123,7 +123,7 @@ describe('several processes that want the same', () => {
 
   it('are all served beside two callers that want several names at once', async () => {
     const names = ['a', 'b', 'c'];
-    const options = { wait: 15_000 };
+    const options = { wait: 60_000 };
     for (const process of ['p0', 'p1']) {
       const single = Array.from({ length: 25 }, (_, i) => ({
         name: names[i % 3] as string,
