@@ -1,7 +1,7 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
 import { textOf } from '../errors/limited-log.js';
 import { encodeKeyPart } from '../keys/key-part.js';
-import type { Duration } from '../options/checks.js';
+import { trueOrFalse, type Duration } from '../options/checks.js';
 import { cacheOption } from '../options/option-checks.js';
 import { listenToAbort } from '../timing/abort-listeners.js';
 import type { CacheEngine } from './cache-engine.js';
@@ -241,12 +241,13 @@ export class CacheService implements CacheOperations, OnModuleInit {
     const { afterCommit } = engine.settings;
     if (!afterCommit) return run();
     const later = () => run().catch((error: unknown) => engine.warn(`${name}, after the commit: ${textOf(error)}`));
-    let accepted: boolean;
+    let accepted = false;
     try {
-      accepted = afterCommit(later);
+      const answer: unknown = afterCommit(later);
+      cacheOption.decision('cache.afterCommit', answer);
+      accepted = trueOrFalse(answer, 'cache.afterCommit', cacheOption);
     } catch (error) {
-      accepted = false;
-      engine.warn(`Option "cache.afterCommit" threw, so ${name} does not wait for a commit: ${textOf(error)}`);
+      engine.warn(`Option "cache.afterCommit" did not answer, so ${name} does not wait for a commit: ${textOf(error)}`);
     }
     if (!accepted) await run();
   }

@@ -1,6 +1,7 @@
 import type { SetOptions } from '../cache/operations.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions } from '../options/fixed-options.js';
+import { cacheOption } from '../options/option-checks.js';
 import { CACHE, serviceOf, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import {
@@ -89,7 +90,7 @@ class CachePutInterceptor implements MethodInterceptor {
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { tagsOf, options, value, condition, unless } = this.method;
     const cache = serviceOf(CACHE, call);
-    const puts = !condition || condition.call(call.instance, ...call.args);
+    const puts = !condition || cacheOption.decision('condition', condition.call(call.instance, ...call.args));
     // Made before the method runs, because it may change its arguments.
     const key = puts ? this.method.keyOf(call) : this.keyIfAny(call);
     const tags = puts ? tagsOf?.(call) : undefined;
@@ -97,7 +98,7 @@ class CachePutInterceptor implements MethodInterceptor {
     if (key === undefined) return result;
     let toStore: { readonly value: unknown } | undefined;
     try {
-      if (puts && !unless?.call(call.instance, result, ...call.args)) {
+      if (puts && !cacheOption.decision('unless', unless?.call(call.instance, result, ...call.args))) {
         const stored = value ? await value.call(call.instance, result, ...call.args) : result;
         requireStorable(call, stored);
         toStore = { value: stored };

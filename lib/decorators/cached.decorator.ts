@@ -2,6 +2,7 @@ import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { boundOptions, fixedOptions, withTemplate } from '../options/fixed-options.js';
+import { cacheOption } from '../options/option-checks.js';
 import { MethodBegin } from '../primitives/idempotency/method-begin.js';
 import {
   CACHE,
@@ -114,7 +115,9 @@ class CachedInterceptor implements MethodInterceptor {
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const { condition, unless } = this.method;
     const cache = serviceOf(CACHE, call);
-    if (condition && !condition.call(call.instance, ...call.args)) return call.proceed();
+    if (condition && !cacheOption.decision('condition', condition.call(call.instance, ...call.args))) {
+      return call.proceed();
+    }
     let ran = false;
     const value = await cache.getOrSet(
       this.method.keyOf(call),
@@ -122,7 +125,7 @@ class CachedInterceptor implements MethodInterceptor {
         ran = true;
         const result = await call.proceed();
         requireStorable(call, result);
-        if (unless?.call(call.instance, result, ...call.args)) context.skip();
+        if (unless && cacheOption.decision('unless', unless.call(call.instance, result, ...call.args))) context.skip();
         return result;
       },
       this.optionsOf(call),

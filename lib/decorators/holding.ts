@@ -2,11 +2,11 @@ import { Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
-import { EMPTY, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
+import { EMPTY, from, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { HttpError } from '../errors/http-error.js';
 import { abortSignal } from '../options/checks.js';
 import { boundOptions, fixedOptions } from '../options/fixed-options.js';
-import type { OptionChecks } from '../options/option-checks.js';
+import { isThenable, type OptionChecks } from '../options/option-checks.js';
 import {
   mockedService,
   type MethodCall,
@@ -121,7 +121,7 @@ export abstract class HoldingInterceptor<
     return new Observable((subscriber) => {
       if (onBusy === 'throw') return subscriber.error(error);
       const value = call.answerBy((args) => onBusy.call(call.instance, { keys: error.keys, args, error }));
-      (isObservable(value) ? value : of(value)).subscribe(subscriber);
+      emitted(value).subscribe(subscriber);
     });
   }
 
@@ -131,6 +131,11 @@ export abstract class HoldingInterceptor<
         `its content, or return Readable.from(iterable): a Node.js Readable keeps the ${this.noun} until it has ended`,
     );
   }
+}
+
+/** An Observable of what a function of the application answered in place of the method's. */
+export function emitted(value: unknown): Observable<unknown> {
+  return isObservable(value) || isThenable(value) ? from(value) : of(value);
 }
 
 /** How the calls of a method take what they hold. */

@@ -1,4 +1,4 @@
-import { defer, EMPTY, from, isObservable, of, switchMap, type Observable } from 'rxjs';
+import { defer, EMPTY, from, isObservable, switchMap, type Observable } from 'rxjs';
 import { PrimitiveConfigError, PrimitiveKeyError, RateLimitExceededError } from '../errors/primitive-errors.js';
 import { fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
@@ -12,7 +12,7 @@ import {
 } from '../wiring/injected-services.js';
 import { injectProperty } from '../wiring/instance-adopter.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
-import { requireReaction, undeclaredObservable } from './holding.js';
+import { emitted, requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 import type { Inferred, HoldableMethod } from './method.types.js';
@@ -101,8 +101,7 @@ class RateLimitInterceptor implements MethodInterceptor {
         if (!limited) return call.proceed() as Observable<unknown>;
         if (this.onLimit === 'throw') throw limited.error;
         if (this.onLimit === 'skip') return EMPTY;
-        const value = this.reaction(call, this.onLimit, limited);
-        return isObservable(value) ? value : of(value);
+        return emitted(this.reaction(call, this.onLimit, limited));
       }),
     );
   }

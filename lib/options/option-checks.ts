@@ -22,6 +22,16 @@ export class OptionChecks {
     return new this.ConfigError(`Option "${option}" is ${withoutPassword(shown)}; give ${remedy}`);
   }
 
+  /** What a function of the application has decided. A promise would count as yes, whatever it resolves to. */
+  decision(option: string, answer: unknown): boolean {
+    if (!isThenable(answer)) return Boolean(answer);
+    // Nobody waits for it.
+    answer.then(undefined, () => {});
+    throw this.conflict(
+      `Option "${option}" returned a promise; give a function that answers at once, with true or false`,
+    );
+  }
+
   unknown(kind: string, option: string, known: readonly string[]): Error {
     return new this.ConfigError(`Unknown ${kind} "${option}"; give any of ${known.join(', ')}`);
   }
@@ -91,6 +101,11 @@ export class OptionChecks {
     }
     return this.milliseconds(option, value, 1);
   }
+}
+
+/** Whether `await` would wait for it. */
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }
 
 /** Hides what stands before the host of a URL, and a password among its parameters. */

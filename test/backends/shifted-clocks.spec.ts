@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { LockLostError, type LockService } from 'nest-redis-lock';
+import { type CacheService, LockLostError, type LockService } from 'nest-redis-lock';
 import { redlock } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
+import { type CacheInstance, closeCaches, openCaches } from '../support/cache-instance.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
@@ -141,3 +142,65 @@ it('runs each job once for each tick', async () => {
     await server.stop();
   }
 }, 120_000);
+
+describe('a clock of Redis that steps back while a load is under way', () => {
+  let directory: string;
+  let clock: string;
+  let server: RedisServer;
+  let instances: CacheInstance[];
+
+  beforeAll(async () => {
+    directory = temporaryDirectory();
+    clock = join(directory, 'clock');
+    server = await startRedisServer({ env: clockByFile(clock) });
+  });
+  beforeEach(async () => {
+    setClock(clock, 0);
+    instances = await openCaches(2, server.port);
+  });
+  afterEach(() => closeCaches(instances));
+  afterAll(async () => {
+    await server.stop();
+    removeDirectory(directory);
+  });
+
+  type Load = (
+    cache: CacheService,
+    key: string,
+    loader: (setTags: (tags: string[]) => void) => Promise<string>,
+  ) => unknown;
+  const loads: [string, Load][] = [
+    ['getOrSet', (cache, key, loader) => cache.getOrSet(key, ({ setTags }) => loader(setTags))],
+    [
+      'getOrSetMany',
+      (cache, key, loader) => cache.getOrSetMany([key], async (_keys, { setTags }) => [await loader(setTags)]),
+    ],
+  ];
+
+  it.each(loads)('%s: what was loaded before deleteByTag is not stored', async (what, load) => {
+    const [here, there] = instances.map(({ cache }) => cache) as [CacheService, CacheService];
+    const [key, tag] = [`key:${what}`, `tag:${what}`];
+    for (const softly of [false, true]) {
+      setClock(clock, 0);
+      await here.invalidate(key);
+      let row = 'old';
+      await load(here, key, async (setTags) => {
+        const read = row;
+        setClock(clock, -3_600);
+        row = 'new';
+        if (softly) await there.expireByTag(tag);
+        else await there.deleteByTag(tag);
+        setTags([tag]);
+        return read;
+      });
+      expect(await there.getOrSet(key, async () => row)).toBe('new');
+      // What is loaded after it is stored, though the clock is behind.
+      await here.invalidate(key);
+      await load(here, key, async (setTags) => {
+        setTags([tag]);
+        return row;
+      });
+      expect(await there.get(key)).toBe('new');
+    }
+  });
+});

@@ -45,7 +45,7 @@ eachCacheStore(() => {
       expect((answer as { remaining: number }).remaining).toBeLessThanOrEqual(5_000);
     });
 
-    it('begins at a time that rises', async () => {
+    it('begins at a time that never falls', async () => {
       const times: number[] = [];
       for (let round = 0; round < 20; round++) {
         const token = randomUUID();
@@ -54,7 +54,7 @@ eachCacheStore(() => {
         await store.release({ key, token });
       }
       expect(times.every(Number.isSafeInteger)).toBe(true);
-      expect(times).toEqual([...new Set(times)].toSorted((a, b) => a - b));
+      expect(times).toEqual(times.toSorted((a, b) => a - b));
     });
 
     it('may ask twice', async () => {

@@ -1,7 +1,7 @@
 import { CacheTimeoutError } from '../../errors/cache-errors.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { Duration } from '../../options/checks.js';
-import { cacheOption } from '../../options/option-checks.js';
+import { cacheOption, isThenable } from '../../options/option-checks.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import { lifetime, requireTags, type EntrySettings } from '../options/entry-settings.js';
 import {
@@ -179,8 +179,4 @@ class LoaderRun implements Loaded, LoaderContext, ScopedLoad, Expiring {
     this.loads.scopes.ended();
     this.limit?.leave();
   }
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }

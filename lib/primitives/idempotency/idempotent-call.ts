@@ -15,6 +15,7 @@ import type { LockSource } from '../../events/lock-channels.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import type { LockService } from '../../lock/lock.service.js';
 import { withTemplate } from '../../options/fixed-options.js';
+import { primitiveOption } from '../../options/option-checks.js';
 import { backoff } from '../../timing/clock.js';
 import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
@@ -220,7 +221,9 @@ export class IdempotentCall {
   /** Never throws: the caller gets the error of the method. If it is not kept, the next call may run the method. */
   private async keepError(lock: Lock, begun: IdempotencyRecord, error: unknown): Promise<void> {
     try {
-      if (this.settings.keepErrors(error)) await this.keep(lock, begun, errorResultOf(error, this.settings));
+      const { keepErrors } = this.settings;
+      if (!primitiveOption.decision('keepErrors', keepErrors(error))) return;
+      await this.keep(lock, begun, errorResultOf(error, this.settings));
     } catch (problem) {
       this.site.logger.warn(`The error of idempotency key "${this.key}" was not kept: ${messageOf(problem)}`);
     }

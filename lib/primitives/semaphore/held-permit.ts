@@ -54,6 +54,9 @@ export interface Permit extends AsyncDisposable {
   release(): Promise<void>;
 }
 
+/** What a call that fails wanted, in errors. */
+export const ACQUISITION = 'acquisition of a permit of semaphore';
+
 const RELEASED = Promise.resolve();
 
 /** One call's hold of the permits of a turn, with its local deadline. It ends once, by release or by loss. */

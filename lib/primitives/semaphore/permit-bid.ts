@@ -7,9 +7,9 @@ import type {
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
-import { grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
+import { ACQUISITION, grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
 import type { PermitCall, PermitLine } from './permit-line.js';
-import { ACQUISITION, type PermitSource } from './permit-source.js';
+import type { PermitSource } from './permit-source.js';
 
 /**
  * One ticket that asks the store for permits, and waits in its queue if it has to; the grant comes as the answer to a

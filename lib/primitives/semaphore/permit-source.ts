@@ -15,13 +15,12 @@ import { floorOf, type TokenFloor } from '../../lock/grant/store.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
-import { HeldPermit, type PermitTurn } from './held-permit.js';
+import { ACQUISITION, HeldPermit, type PermitTurn } from './held-permit.js';
 import { PermitCall, PermitLine } from './permit-line.js';
 import { ENOUGH_TO_START, PermitWatchdog } from './permit-watchdog.js';
 import type { SemaphoreSettings } from './semaphore-options.js';
 import { SemaphoreQueues } from './semaphore-queues.js';
 
-export const ACQUISITION = 'acquisition of a permit of semaphore';
 const RELEASE = 'release of a permit of semaphore';
 
 /**

@@ -3,16 +3,20 @@
 
 import { HEADER } from '../../../contracts/cache-store.js';
 import { batchOf, redisScript } from '../connection/redis-script.js';
+import { TAG_MEMORY } from './redis-cache-tags.js';
 
 /**
  * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease.
  *
  * The lease is a string: 1 or 0, whether another load waits for its end, and the token of the load.
  *
- * KEYS, for each call: value, lease, barrier.
+ * The moment of a grant is the time of the last invalidation of any tag: each later one gets a greater time, also where
+ * the clock has stepped back (see INVALIDATE_TAG). In a Cluster, where that time lies in another slot, it is the time.
+ *
+ * KEYS, for each call: value, lease, barrier, last invalidation of any tag (in a Cluster the barrier once more).
  * ARGV: channel; for each call the token, the lease in ms, 1 to refresh an existing value (else empty), what that value
  * begins with (or empty), and 1 to publish the end of another load's lease (else empty).
- * Returns for each call: the time in µs when the lease began; 0 when there is a value; -1 when a write is under way;
+ * Returns for each call: the moment of the grant in µs; 0 when there is a value; -1 when a write is under way;
  * or, when another load holds the lease, -2 minus the ms that are left of it.
  *
  * A repeated request gets the same answer, because its token holds the lease.
@@ -20,6 +24,13 @@ import { batchOf, redisScript } from '../connection/redis-script.js';
 export const LEASE = redisScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local function moment(barrier, last)
+  if last == barrier then return now end
+  local known = redis.call('GET', last)
+  if known then return tonumber(known) end
+  redis.call('SET', last, string.format('%.0f', now), 'PX', ${TAG_MEMORY})
+  return now
+end
 local function lease(k, a)
   local token, refresh, seen = ARGV[a], ARGV[a + 2] ~= '', ARGV[a + 3]
   if redis.call('EXISTS', KEYS[k], KEYS[k + 2]) > 0 then
@@ -28,13 +39,13 @@ local function lease(k, a)
     redis.call('ZREMRANGEBYSCORE', KEYS[k + 2], '-inf', string.format('%.0f', now / 1000))
     if redis.call('ZCARD', KEYS[k + 2]) > 0 then return -1 end
   end
-  if redis.call('SET', KEYS[k + 1], '0' .. token, 'PX', ARGV[a + 1], 'NX') then return now end
+  if redis.call('SET', KEYS[k + 1], '0' .. token, 'PX', ARGV[a + 1], 'NX') then return moment(KEYS[k + 2], KEYS[k + 3]) end
   local held = redis.call('GET', KEYS[k + 1])
-  if string.sub(held, 2) == token then return now end
+  if string.sub(held, 2) == token then return moment(KEYS[k + 2], KEYS[k + 3]) end
   if ARGV[a + 4] ~= '' then redis.call('SET', KEYS[k + 1], '1' .. string.sub(held, 2), 'KEEPTTL') end
   return -2 - math.max(0, redis.call('PTTL', KEYS[k + 1]))
 end
-${batchOf('lease', { keys: 3, args: 5, shared: 1 })}`);
+${batchOf('lease', { keys: 4, args: 5, shared: 1 })}`);
 
 /**
  * Extends the lease so that it lasts at least its length from now, if the load still has it.

@@ -103,9 +103,10 @@ export class RedisCacheStore implements CacheStore {
   }
 
   lease({ key, token, lease, refresh, seen = '', waits }: LeaseRequest): Pending<LeaseAnswer> {
-    const keys = this.keys.valueLeaseAndBarrier(key);
+    const keys: readonly string[] = this.keys.valueLeaseAndBarrier(key);
+    const last = this.scripts.takesOneSlot ? (keys[2] as string) : this.keys.lastTagInvalidation;
     const args = [token, lease, refresh ? 1 : '', seen, waits ? 1 : ''];
-    return this.leases.run(this.keys.channel, keys, args, leaseAnswer);
+    return this.leases.run(this.keys.channel, [...keys, last], args, leaseAnswer);
   }
 
   commit({ key, token, data, ttl }: CommitRequest): Pending<boolean> {

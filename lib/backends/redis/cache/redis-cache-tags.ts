@@ -48,7 +48,7 @@ export class RedisCacheTags {
 }
 
 /** How long (ms) the version of an invalidated tag is kept at least: longer than a loader may run. */
-const TAG_MEMORY = 24 * 60 * 60 * 1_000;
+export const TAG_MEMORY = 24 * 60 * 60 * 1_000;
 /**
  * The same for a tag of no value. It covers the time in which a load reads the versions of its tags and the time of the
  * last invalidation of any tag, which is kept for longer.
@@ -94,23 +94,27 @@ ${batchOf('begin', { keys: 1, args: 1, shared: 0 })}`);
 
 /**
  * Gives a tag a version greater than all earlier ones, so that values stored with another version no longer count, or
- * are stale; and records the same time as the last invalidation of any tag.
+ * are stale; and records the same version as the last invalidation of any tag, whose versions rise, too.
  *
  * After a soft expiry a tag is `version;least`: values stored with a version from `least` on are stale.
  *
- * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots.
+ * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots: only then a clock that steps back
+ * gives the tag a version below that of another one that was invalidated before.
  * ARGV: channel, the tag, how long in ms to keep the version at least, 1 to expire the first key softly (else empty),
  * and how long to keep the version of the first key when it has none yet.
  */
 const INVALIDATE_TAG = redisScript(`
 local now = redis.call('TIME')
+local next, lasts = now[1] * 1000000 + now[2], {}
 for i, key in ipairs(KEYS) do
-  local last = redis.call('GET', key)
-  local known = last and math.abs(tonumber(string.match(last, '^[^;]+'))) or 0
-  local version = string.format('%.0f', math.max(now[1] * 1000000 + now[2], known + 1))
+  lasts[i] = redis.call('GET', key)
+  if lasts[i] then next = math.max(next, math.abs(tonumber(string.match(lasts[i], '^[^;]+'))) + 1) end
+end
+for i, key in ipairs(KEYS) do
+  local last, version = lasts[i], string.format('%.0f', next)
   local ttl = math.max(redis.call('PTTL', key), tonumber(i == 1 and not last and ARGV[5] or ARGV[3]))
   if i == 1 and ARGV[4] ~= '' and last then
-    version = version .. ';' .. (string.match(last, ';(.+)') or string.format('%.0f', known))
+    version = version .. ';' .. (string.match(last, ';(.+)') or string.gsub(last, '^-', ''))
   end
   redis.call('SET', key, version, 'PX', string.format('%.0f', ttl))
 end

@@ -1,0 +1,128 @@
+import {
+  Cached,
+  type CachedOptions,
+  CacheConfigError,
+  CacheEvict,
+  CachePut,
+  CacheService,
+  DistributedLock,
+  Idempotent,
+  memory,
+  RateLimit,
+} from 'nest-redis-lock';
+import { testServices, wire } from 'nest-redis-lock/testing';
+import { firstValueFrom, Observable, of } from 'rxjs';
+import { cacheApp } from '../../support/cache-app.js';
+
+/** As an application without types, or one whose dependency became asynchronous, gives it. */
+const promising = (answer: boolean) => (async () => answer) as unknown as () => boolean;
+
+class Rows {
+  row = 'old';
+  ran = 0;
+
+  @Cached('row')
+  async read(): Promise<string> {
+    return this.row;
+  }
+
+  @Cached('condition', { condition: promising(false) })
+  async readOnCondition(): Promise<number> {
+    return ++this.ran;
+  }
+
+  @Cached('unless', { unless: promising(false) } as CachedOptions)
+  async readUnless(): Promise<number> {
+    return ++this.ran;
+  }
+
+  @CachePut('row', { condition: promising(false) })
+  async putOnCondition(): Promise<string> {
+    return (this.row = 'put');
+  }
+
+  @CachePut('row', { unless: promising(false) })
+  async putUnless(): Promise<string> {
+    return (this.row = 'new');
+  }
+
+  @CacheEvict('row')
+  async write(): Promise<string> {
+    return (this.row = 'new');
+  }
+
+  @Idempotent('key', { keepErrors: promising(false) })
+  async fail(): Promise<void> {
+    throw new Error(`run ${++this.ran}`);
+  }
+}
+
+describe('a promise where a function of the application decides', () => {
+  const open = async (cache = {}) => {
+    const app = await cacheApp({ providers: [Rows] }, { module: { cache } });
+    return { ...app, rows: app.app.get(Rows), cache: app.app.get(CacheService) };
+  };
+  const refusal = (option: string) => new RegExp(`^Option "${option}" returned a promise.*answers at once`);
+
+  it('is refused by condition and unless of @Cached', async () => {
+    const { rows, cache, close } = await open();
+    await expect(rows.readOnCondition()).rejects.toThrow(refusal('condition'));
+    expect(rows.ran).toBe(0);
+    const refused = rows.readUnless();
+    await expect(refused).rejects.toBeInstanceOf(CacheConfigError);
+    await expect(refused).rejects.toThrow(refusal('unless'));
+    expect(await cache.get('unless')).toBeUndefined();
+    await close();
+  });
+
+  it('is refused by condition and unless of @CachePut, and the value from before is evicted', async () => {
+    const { rows, close } = await open();
+    expect(await rows.read()).toBe('old');
+    await expect(rows.putOnCondition()).rejects.toThrow(refusal('condition'));
+    expect(rows.row).toBe('old');
+    await expect(rows.putUnless()).rejects.toThrow(refusal('unless'));
+    expect(await rows.read()).toBe('new');
+    await close();
+  });
+
+  it.each([
+    ['a promise', promising(true)],
+    ['a text', () => 'no' as unknown as boolean],
+    ['nothing', () => undefined as unknown as boolean],
+  ])('%s from cache.afterCommit evicts at once, and is logged', async (_what, afterCommit) => {
+    const { rows, logger, close } = await open({ afterCommit });
+    expect(await rows.read()).toBe('old');
+    await rows.write();
+    expect(await rows.read()).toBe('new');
+    expect(logger.matching(/cache\.afterCommit.*give/)).toHaveLength(1);
+    await close();
+  });
+
+  it('from keepErrors keeps no error, and is logged', async () => {
+    const { rows, logger, close } = await open();
+    await expect(rows.fail()).rejects.toThrow('run 1');
+    await expect(rows.fail()).rejects.toThrow('run 2');
+    expect(logger.matching(/keepErrors.*promise/).length).toBeGreaterThan(0);
+    await close();
+  });
+});
+
+it('an Observable emits what the promise of onBusy and of onLimit resolves to', async () => {
+  class Streams {
+    @DistributedLock('held', { wait: 0, reentrant: false, onBusy: async () => 'busy' })
+    whileHeld(): Observable<string> {
+      return of('free');
+    }
+
+    @RateLimit('limited', { limit: 1, per: '1h', onLimit: async () => 'limited' })
+    limited(): Observable<string> {
+      return of('free');
+    }
+  }
+  const services = testServices({ backend: memory(), cache: false });
+  const streams = wire(new Streams(), services);
+  await using _held = await services.locks.acquire('held');
+  expect(await firstValueFrom(streams.whileHeld())).toBe('busy');
+  expect(await firstValueFrom(streams.limited())).toBe('free');
+  expect(await firstValueFrom(streams.limited())).toBe('limited');
+});
