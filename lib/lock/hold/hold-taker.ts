@@ -88,8 +88,8 @@ export class HoldTaker implements LossObserver {
 
   /**
    * What the caller gets instead of a hold that ended before its body began: since the grant, others may have kept the
-   * event loop for longer than the lease, and a hold around the caller, whose lease it shares, may have ended. Takes the
-   * names again while `wait` lasts.
+   * event loop for longer than the lease, and a hold around the caller, whose lease it shares, may have ended. Takes
+   * the names again while `wait` lasts.
    *
    * @throws LockBackendError when `wait` is over, and what `take` throws
    */

@@ -126,7 +126,7 @@ describe.each(['memory', 'redis'])('a body begins inside its lock, on %s', (stor
       'a call that nobody awaits': async (start) => [start()],
       'a call that nobody awaits, a moment later': async (start) => {
         const inner = [start()];
-        await null;
+        await Promise.resolve();
         return inner;
       },
       'the rest of a failed Promise.all': async (start, within) => {
