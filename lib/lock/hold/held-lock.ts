@@ -157,8 +157,8 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /**
-   * Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for. `trusted`: it was seen to be held
-   * a moment ago.
+   * Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for. `trusted`: it was seen to be
+   * held a moment ago.
    */
   finish(trusted?: true): Promise<ReleaseOutcome> | undefined {
     if (this.releasing) return undefined;
