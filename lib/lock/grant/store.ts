@@ -309,9 +309,7 @@ function from(least: number, { first, count }: TokenRange): TokenRange {
   return first >= least ? { first, count } : { first: least, count: first + count - least };
 }
 
-/**
- * How many names a floor remembers one by one, at least: those that were granted last. It has twice as many at most.
- */
+/** How many names a floor remembers one by one, at least: those that were granted last. At most twice as many. */
 const MOST_NAMES = 5_000;
 
 /**
