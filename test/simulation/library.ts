@@ -4,7 +4,6 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { Logger } from '@nestjs/common';
-import type * as Backend from '../../lib/backends/redis/redis-backend.js';
 import type * as Engine from '../../lib/cache/cache-engine.js';
 import type * as CacheRuntimes from '../../lib/cache/cache-runtime.js';
 import type * as Caches from '../../lib/cache/cache.service.js';
@@ -17,14 +16,17 @@ import type * as Jobs from '../../lib/primitives/schedule/scheduled-jobs.js';
 import type * as Semaphores from '../../lib/primitives/semaphore/semaphore.service.js';
 import type * as Module from '../../lib/redis-lock.module.js';
 import type * as Options from '../../lib/redis-lock.options.js';
-import { connectorOf, nameScript } from './network.js';
+import { nameScript } from './network.js';
 import type { Server } from './server.js';
 import type { SimulatedProcess } from './simulated-process.js';
+import { type StoreName, STORES } from './stores/index.js';
 
 /** What `lib` was compiled to together with this file. */
 export const COMPILED_LIBRARY = new URL('../../lib/', import.meta.url).pathname;
 
 export interface Library {
+  /** Whether its store keeps locks, and nothing else. */
+  readonly onlyLocks: boolean;
   start(process: SimulatedProcess, server: Server): Services;
 }
 
@@ -38,12 +40,11 @@ export interface Services {
   readonly cache: Promise<Caches.CacheService>;
 }
 
-export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
+export async function loadLibrary(folder = COMPILED_LIBRARY, store: StoreName = 'redis'): Promise<Library> {
   const load = <T>(file: string) => import(pathToFileURL(join(folder, file)).href) as Promise<T>;
   const { resolveModuleOptions } = await load<typeof Options>('redis-lock.options.js');
   const { LockBackends } = await load<typeof Backends>('lock/line/lock-backends.js');
   const { LockService } = await load<typeof Locks>('lock/lock.service.js');
-  const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
   const { PrimitiveRuntime } = await load<typeof Runtimes>('primitives/runtime.js');
   const { SemaphoreService } = await load<typeof Semaphores>('primitives/semaphore/semaphore.service.js');
   const { LeaderElection } = await load<typeof Leaders>('primitives/leader/leader-election.js');
@@ -53,14 +54,15 @@ export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
   const { CacheEngine } = await load<typeof Engine>('cache/cache-engine.js');
   const { CacheRuntime } = await load<typeof CacheRuntimes>('cache/cache-runtime.js');
   const { CacheService } = await load<typeof Caches>('cache/cache.service.js');
+  const backendOf = await STORES[store](load);
   Logger.overrideLogger(false);
   await nameScripts(folder);
   return {
+    onlyLocks: store !== 'redis',
     start(process, server) {
-      const { maxRetriesPerRequest, commandTimeout, kinds } = process.swarm;
-      const Connector = connectorOf(process, server);
+      const { commandTimeout, kinds } = process.swarm;
       const { backend, cache, ...options } = resolveModuleOptions({
-        backend: redis({ host: 'redis', port: 6379, Connector, maxRetriesPerRequest }),
+        backend: backendOf(process, server),
         commandTimeout,
         shutdownGrace: 0,
         label: process.name,
@@ -70,7 +72,7 @@ export async function loadLibrary(folder = COMPILED_LIBRARY): Promise<Library> {
       const runtime = new PrimitiveRuntime(backends);
       const cacheService = async () => {
         const store = cache && (await openCacheStore(cache, undefined, backends.main.calls.backend));
-        const engine = store && (new CacheEngine(store, cache, backends.logger, undefined));
+        const engine = store && new CacheEngine(store, cache, backends.logger, undefined);
         const cacheRuntime = new CacheRuntime(engine, backends.logger, {});
         backends.whenStopping(() => cacheRuntime.stop());
         const service = new CacheService(cacheRuntime);

@@ -1,13 +1,14 @@
 // Runs schedules: npm run simulate -- --seeds 1000 [--from 1], or --seed 4711 [--trace]. See docs/simulation.md.
 
 import { availableParallelism } from 'node:os';
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { inTask, installClock, realNow } from './clock.js';
 import { COMPILED_LIBRARY, loadLibrary } from './library.js';
 import { createLua } from './redis/lua.js';
 import { runSchedule } from './schedule.js';
 import { runSeeds } from './seeds.js';
 import { lineOf, shrink, storyOf } from './story.js';
+import { type StoreName, STORES } from './stores/index.js';
 import type { Note } from './world.js';
 
 interface Settings {
@@ -19,6 +20,7 @@ interface Settings {
   readonly without: readonly string[];
   readonly threads: number;
   readonly library: string;
+  readonly store: StoreName;
 }
 
 const settings = new Command('npm run simulate --')
@@ -29,6 +31,7 @@ const settings = new Command('npm run simulate --')
   .option('--twice', 'runs each schedule twice: their traces must be equal', false)
   .option('--without <parts>', 'leaves out parts of the schedule, separated by commas', (text) => text.split(','), [])
   .option('--threads <number>', 'how many schedules run at one time', Number, availableParallelism())
+  .addOption(new Option('--store <name>', 'where the locks are kept').choices(Object.keys(STORES)).default('redis'))
   .option('--library <folder>', 'another compiled library', COMPILED_LIBRARY)
   .parse()
   .opts<Settings>();
@@ -36,12 +39,12 @@ const settings = new Command('npm run simulate --')
 process.exitCode = (await (settings.seed === undefined ? many(settings) : one(settings.seed, settings))) ? 0 : 1;
 
 /** Whether nothing was violated. */
-async function many({ seeds, from, twice, threads, library }: Settings): Promise<boolean> {
+async function many({ seeds, from, twice, threads, library, store }: Settings): Promise<boolean> {
   const started = realNow();
   const found = new Map<string, number[]>();
   let [done, holds, different] = [0, 0, 0];
   await runSeeds(
-    { first: from, count: seeds, library, twice, threads },
+    { first: from, count: seeds, library, store, twice, threads },
     ({ seed, violations, repeatable, ...result }) => {
       done += 1;
       holds += result.holds;
@@ -65,9 +68,9 @@ async function many({ seeds, from, twice, threads, library }: Settings): Promise
 }
 
 /** Twice, to see that the trace is the same; a violation is made small and told. */
-async function one(seed: number, { trace, without, library: folder }: Settings): Promise<boolean> {
+async function one(seed: number, { trace, without, library: folder, store }: Settings): Promise<boolean> {
   installClock();
-  const environment = { library: await loadLibrary(folder), lua: await createLua() };
+  const environment = { library: await loadLibrary(folder, store), lua: await createLua() };
   const run = (left: Iterable<string>, onNote?: (note: Note) => void) =>
     inTask(() => runSchedule(seed, { ...environment, without: new Set(left), ...(onNote && { onNote }) }));
   const outcome = await run(without, trace ? (note) => console.log(lineOf(note)) : undefined);
@@ -82,7 +85,7 @@ async function one(seed: number, { trace, without, library: folder }: Settings):
     const smallest = await shrink(outcome, first.rule, (more) => run([...without, ...more]));
     console.log(storyOf(smallest.outcome, first.rule));
     const left = [...without, ...smallest.without].join(',');
-    console.log(`The same again: npm run simulate -- --seed ${seed} --trace --without '${left}'`);
+    console.log(`The same again: npm run simulate -- --store ${store} --seed ${seed} --trace --without '${left}'`);
   }
   return violations.length === 0 && again.hash === hash;
 }

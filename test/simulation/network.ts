@@ -23,7 +23,7 @@ interface Direction {
   cutAt: number;
 }
 
-interface Cut {
+export interface Cut {
   /** Both ends keep the connection open. */
   readonly silent?: boolean;
   /** Whether answers that are under way may still arrive. */
@@ -136,7 +136,8 @@ export class Link implements Connection {
   }
 }
 
-function delay(random: Random, swarm: Swarm): number {
+/** How long (ms) a message takes. */
+export function delay(random: Random, swarm: Swarm): number {
   if (random.chance(swarm.slow)) return Math.min(LONGEST_DELAY, random.exponential(swarm.slowness));
   return random.between(0.05, 0.6);
 }

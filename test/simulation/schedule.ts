@@ -91,6 +91,7 @@ export class Schedule {
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);
     this.verdict = new Verdict(this.world);
+    if (library.onlyLocks) this.swarm.kinds = ['locks'];
     this.workloads = this.swarm.kinds.map((kind) => new WORKLOADS[kind](this));
   }
 

@@ -6,6 +6,7 @@ import { inTask, installClock } from './clock.js';
 import { loadLibrary } from './library.js';
 import { createLua } from './redis/lua.js';
 import { runSchedule } from './schedule.js';
+import type { StoreName } from './stores/index.js';
 import type { Violation } from './verdict.js';
 
 export interface SeedResult {
@@ -21,6 +22,7 @@ interface Seeds {
   readonly count: number;
   /** The folder of the compiled library. */
   readonly library: string;
+  readonly store?: StoreName;
   /** Runs each schedule twice. */
   readonly twice?: boolean;
   readonly threads?: number;
@@ -35,7 +37,14 @@ if (!isMainThread) await runShare(workerData as Share);
 export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => boolean | void): Promise<void> {
   const threads = Math.min(seeds.threads ?? availableParallelism(), seeds.count);
   const workers = Array.from({ length: threads }, (_, i) => {
-    const share: Share = { twice: false, ...seeds, first: seeds.first + i, count: seeds.count - i, threads };
+    const share: Share = {
+      twice: false,
+      store: 'redis',
+      ...seeds,
+      first: seeds.first + i,
+      count: seeds.count - i,
+      threads,
+    };
     return new Worker(new URL(import.meta.url), { workerData: share });
   });
   const end = () => Promise.all(workers.map((worker) => worker.terminate()));
@@ -55,9 +64,9 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
   );
 }
 
-async function runShare({ first, count, library: folder, twice, threads }: Share): Promise<void> {
+async function runShare({ first, count, library: folder, store, twice, threads }: Share): Promise<void> {
   installClock();
-  const library = await loadLibrary(folder);
+  const library = await loadLibrary(folder, store);
   const lua = await createLua();
   for (let seed = first; seed < first + count; seed += threads) {
     const { hash, holds, violations } = await inTask(() => runSchedule(seed, { library, lua }));

@@ -109,14 +109,13 @@ export class RedisModel {
   /** All keys with their type, value and PTTL, in the order of their names. */
   dump(): [key: string, type: string, value: unknown, pttl: number][] {
     this.readClock();
-    return this.keys()
-      .toSorted()
-      .flatMap((key) => {
-        const entry = this.entry(key);
-        if (!entry) return [];
+    return [...this.data]
+      .filter(([, entry]) => !this.isExpired(entry))
+      .toSorted(byName)
+      .map(([key, entry]) => {
         const { type, value } = entry;
         const plain = type === 'string' || type === 'list' ? value : [...value].toSorted(byName);
-        return [[key, type, plain, this.pttl(entry)]];
+        return [key, type, plain, this.pttl(entry)];
       });
   }
 
@@ -155,14 +154,15 @@ export class RedisModel {
     ].join('\r\n');
   }
 
-  keys(): string[] {
-    return [...this.data.keys()].filter((key) => this.entry(key));
+  /** A key lives in the millisecond in which it expires. */
+  isExpired({ expires }: Entry): boolean {
+    return expires !== undefined && expires < this.now;
   }
 
-  /** A key lives in the millisecond in which it expires. */
+  /** What has expired goes when it is looked at. */
   entry(key: string): Entry | undefined {
     const entry = this.data.get(key);
-    if (!entry || entry.expires === undefined || this.now <= entry.expires) return entry;
+    if (!entry || !this.isExpired(entry)) return entry;
     this.data.delete(key);
     this.changed(key);
     return undefined;

@@ -54,3 +54,28 @@ export function encodePush(push: readonly Reply[], protocol: Protocol): string {
   const text = encode(push, protocol);
   return protocol === 3 ? `>${text.slice(1)}` : text;
 }
+
+/** Where the first whole answer or message of `text` ends; -1 where it is not whole. */
+export function frameEnd(text: string, at: number): number {
+  const lineEnd = text.indexOf('\r\n', at);
+  if (lineEnd < 0) return -1;
+  const next = lineEnd + 2;
+  const size = Number(text.slice(at + 1, lineEnd));
+  switch (text[at]) {
+    case '$':
+    case '=': {
+      const end = size < 0 ? next : next + size + 2;
+      return end <= text.length ? end : -1;
+    }
+    case '*':
+    case '>':
+    case '~':
+    case '%': {
+      let end = next;
+      for (let left = text[at] === '%' ? 2 * size : size; left > 0 && end >= 0; left--) end = frameEnd(text, end);
+      return end;
+    }
+    default:
+      return next;
+  }
+}

@@ -67,7 +67,7 @@ export const CONNECTION_COMMANDS: Commands = {
   /** At once, also where fewer have confirmed than were asked for. */
   wait: (redis) => redis.replicas,
   time: ({ clock }) => clock,
-  dbsize: (redis) => redis.keys().length,
+  dbsize: (redis) => redis.data.size,
   flushall: (redis) => {
     redis.data.clear();
     redis.tracking.allChanged();

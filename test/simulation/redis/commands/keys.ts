@@ -19,6 +19,10 @@ function expireAt(redis: RedisModel, key: string, expires: number, options: read
   return 1;
 }
 
+function presentKeys(redis: RedisModel): string[] {
+  return [...redis.data].filter(([, entry]) => !redis.isExpired(entry)).map(([key]) => key);
+}
+
 /** The place of a key in the order of SCAN: the same as long as it exists, whatever comes and goes beside it. */
 function placeOf(key: string): number {
   return 1 + createHash('sha1').update(key, 'latin1').digest().readUInt32LE(0);
@@ -34,14 +38,13 @@ function scan(redis: RedisModel, [cursor, ...options]: readonly string[]): Reply
     else return new ErrorReply('ERR syntax error');
   }
   const from = whole(cursor);
-  const left = redis
-    .keys()
+  const left = presentKeys(redis)
     .map((key) => ({ key, place: placeOf(key) }))
     .filter(({ place }) => place >= from)
     .toSorted((one, other) => one.place - other.place);
   const next = left[count]?.place ?? 0;
   const seen = left.filter(({ place }) => next === 0 || place < next).map(({ key }) => key);
-  const found = seen.filter((key) => matches.test(key) && (type === '' || redis.entry(key)?.type === type));
+  const found = seen.filter((key) => matches.test(key) && (type === '' || redis.data.get(key)?.type === type));
   return [String(next), found];
 }
 
@@ -50,7 +53,10 @@ export const KEY_COMMANDS: Commands = {
   del: remove,
   unlink: remove,
   type: (redis, [key = '']) => new StatusReply(redis.entry(key)?.type ?? 'none'),
-  keys: (redis, [pattern = '']) => redis.keys().filter((key) => globToRegExp(pattern).test(key)),
+  keys: (redis, [pattern = '']) => {
+    const matches = globToRegExp(pattern);
+    return presentKeys(redis).filter((key) => matches.test(key));
+  },
   scan,
   pttl: (redis, [key = '']) => {
     const entry = redis.entry(key);
