@@ -1,11 +1,15 @@
 // One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
 
+import type { Kind } from './swarm.js';
+
 export interface Mutation {
   /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
   readonly name: string;
   readonly edits: readonly Edit[];
   /** Why no schedule finds it: what else holds. */
   readonly covered?: string;
+  /** What the callers of its schedules call; otherwise what each seed says. */
+  readonly kind?: Kind;
 }
 
 interface Edit {
@@ -23,7 +27,7 @@ const GRANT = 'lock/grant/grant.ts';
 const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
-function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
+export function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
   return { name, edits: [{ file, text, becomes }], ...(covered !== undefined && { covered }) };
 }
 
@@ -46,12 +50,14 @@ end`,
     `    if owner == me then return granted(lock, mint(lock)) end
     if not owner then`,
     '    if not owner then',
+    'its heartbeat is granted again; one that never queues costs a lease',
   ),
   one(
     'R4 enqueue queues a ticket twice',
     QUEUE,
     "  if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end",
     "  redis.call('RPUSH', lock.queue, ticket)",
+    'whoever hands on drops a ticket that is not among the waiters',
   ),
   one(
     'R5 a grant counts from its answer',

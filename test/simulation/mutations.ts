@@ -8,6 +8,7 @@ import ts from 'typescript';
 import { realNow } from './clock.js';
 import { COMPILED_LIBRARY } from './library.js';
 import { type Mutation, MUTATIONS } from './mutation-list.js';
+import { FURTHER_MUTATIONS } from './further-mutations.js';
 import { runSeeds, type SeedResult } from './seeds.js';
 
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
@@ -21,10 +22,10 @@ const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .opts<{ seeds: number; from: number; only: string }>();
 
 let wrong = 0;
-for (const mutation of MUTATIONS.filter(({ name }) => name.includes(only))) {
+for (const mutation of [...MUTATIONS, ...FURTHER_MUTATIONS].filter(({ name }) => name.includes(only))) {
   apply(mutation);
   const started = realNow();
-  const { found, done } = await search();
+  const { found, done } = await search(mutation);
   const seconds = ((realNow() - started) / 1_000).toFixed(0);
   const { name, covered } = mutation;
   const [first] = found?.violations ?? [];
@@ -63,10 +64,10 @@ function apply({ name, edits }: Mutation): void {
   }
 }
 
-async function search(): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
+async function search({ kind }: Mutation): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
   let found: SeedResult | undefined;
   let done = 0;
-  await runSeeds({ first: from, count: seeds, library: MUTANT }, (result) => {
+  await runSeeds({ first: from, count: seeds, library: MUTANT, kind }, (result) => {
     done += 1;
     if (result.violations.length > 0) found = result;
     return found === undefined;
