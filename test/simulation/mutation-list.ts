@@ -185,12 +185,21 @@ end`,
     'if owner == me then return granted(lock, mint(lock)) end\n    if not owner then',
     "if owner == me or shared(owner) then redis.call('SET', lock.key, me, 'PX', ttl) return granted(lock, mint(lock)) end\n    if not owner then",
   ),
-  one(
-    'readers: a reader enters beside a writer',
-    'backends/redis/locks/readers.lua.ts',
-    '  if not owner or shared(owner) and not (queued and writer_waits(lock)) then',
-    '  if true then',
-  ),
+  {
+    name: 'readers: a reader enters beside a writer',
+    edits: [
+      {
+        file: 'backends/redis/locks/readers.lua.ts',
+        text: '  if not owner or shared(owner) and not (queued and writer_waits(lock)) then',
+        becomes: '  if true then',
+      },
+      {
+        file: 'backends/redis/locks/readers.lua.ts',
+        text: 'if owner then token, readers = readers_in(owner) else',
+        becomes: 'if shared(owner) then token, readers = readers_in(owner) else',
+      },
+    ],
+  },
   one('loss: the watchdog tells nobody', 'lock/grant/lease.ts', '    this.abort(this.lostError);\n', ''),
   one(
     'leak: a timer outlives the module',

@@ -95,7 +95,7 @@ export class Schedule {
     this.verdict = new Verdict(this.world);
     if (kind) this.swarm.kinds = [kind];
     if (library.onlyLocks) this.swarm.kinds = ['locks'];
-    this.workloads = this.swarm.kinds.map((kind) => new WORKLOADS[kind](this));
+    this.workloads = this.swarm.kinds.map((each) => new WORKLOADS[each](this));
   }
 
   run(): void {
