@@ -1,11 +1,15 @@
 // One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
 
+import type { StoreName } from './stores/index.js';
+
 export interface Mutation {
   /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
   readonly name: string;
   readonly edits: readonly Edit[];
   /** Why no schedule finds it: what else holds. */
   readonly covered?: string;
+  /** Where the locks are kept; otherwise at a Redis. */
+  readonly store?: StoreName;
 }
 
 interface Edit {

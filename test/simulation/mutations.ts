@@ -9,6 +9,8 @@ import { realNow } from './clock.js';
 import { COMPILED_LIBRARY } from './library.js';
 import { type Mutation, MUTATIONS } from './mutation-list.js';
 import { runSeeds, type SeedResult } from './seeds.js';
+import type { StoreName } from './stores/index.js';
+import { STORE_MUTATIONS } from './stores/store-mutations.js';
 
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
 const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
@@ -21,10 +23,10 @@ const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .opts<{ seeds: number; from: number; only: string }>();
 
 let wrong = 0;
-for (const mutation of MUTATIONS.filter(({ name }) => name.includes(only))) {
+for (const mutation of [...MUTATIONS, ...STORE_MUTATIONS].filter(({ name }) => name.includes(only))) {
   apply(mutation);
   const started = realNow();
-  const { found, done } = await search();
+  const { found, done } = await search(mutation.store);
   const seconds = ((realNow() - started) / 1_000).toFixed(0);
   const { name, covered } = mutation;
   const [first] = found?.violations ?? [];
@@ -63,10 +65,12 @@ function apply({ name, edits }: Mutation): void {
   }
 }
 
-async function search(): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
+async function search(
+  store: StoreName = 'redis',
+): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
   let found: SeedResult | undefined;
   let done = 0;
-  await runSeeds({ first: from, count: seeds, library: MUTANT }, (result) => {
+  await runSeeds({ first: from, count: seeds, library: MUTANT, store }, (result) => {
     done += 1;
     if (result.violations.length > 0) found = result;
     return found === undefined;
