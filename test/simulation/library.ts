@@ -20,13 +20,14 @@ import { nameScript } from './network.js';
 import type { Server } from './server.js';
 import type { SimulatedProcess } from './simulated-process.js';
 import { type StoreName, STORES } from './stores/index.js';
+import type { Swarm } from './swarm.js';
 
 /** What `lib` was compiled to together with this file. */
 export const COMPILED_LIBRARY = new URL('../../lib/', import.meta.url).pathname;
 
 export interface Library {
-  /** Whether its store keeps locks, and nothing else. */
-  readonly onlyLocks: boolean;
+  /** What a schedule on its store never has. */
+  readonly swarm: Partial<Swarm>;
   start(process: SimulatedProcess, server: Server): Services;
 }
 
@@ -40,11 +41,12 @@ export interface Services {
   readonly cache: Promise<Caches.CacheService>;
 }
 
-export async function loadLibrary(folder = COMPILED_LIBRARY, store: StoreName = 'redis'): Promise<Library> {
+export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = 'redis'): Promise<Library> {
   const load = <T>(file: string) => import(pathToFileURL(join(folder, file)).href) as Promise<T>;
   const { resolveModuleOptions } = await load<typeof Options>('redis-lock.options.js');
   const { LockBackends } = await load<typeof Backends>('lock/line/lock-backends.js');
   const { LockService } = await load<typeof Locks>('lock/lock.service.js');
+  const { backendOf, swarm } = await STORES[name](load);
   const { PrimitiveRuntime } = await load<typeof Runtimes>('primitives/runtime.js');
   const { SemaphoreService } = await load<typeof Semaphores>('primitives/semaphore/semaphore.service.js');
   const { LeaderElection } = await load<typeof Leaders>('primitives/leader/leader-election.js');
@@ -54,11 +56,10 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, store: StoreName = 
   const { CacheEngine } = await load<typeof Engine>('cache/cache-engine.js');
   const { CacheRuntime } = await load<typeof CacheRuntimes>('cache/cache-runtime.js');
   const { CacheService } = await load<typeof Caches>('cache/cache.service.js');
-  const backendOf = await STORES[store](load);
   Logger.overrideLogger(false);
   await nameScripts(folder);
   return {
-    onlyLocks: store !== 'redis',
+    swarm,
     start(process, server) {
       const { commandTimeout, kinds } = process.swarm;
       const { backend, cache, ...options } = resolveModuleOptions({

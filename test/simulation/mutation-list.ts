@@ -1,6 +1,7 @@
 // One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
 
 import type { Kind } from './swarm.js';
+import type { StoreName } from './stores/index.js';
 
 export interface Mutation {
   /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
@@ -10,6 +11,8 @@ export interface Mutation {
   readonly covered?: string;
   /** What the callers of its schedules call; otherwise what each seed says. */
   readonly kind?: Kind;
+  /** Where the locks are kept; otherwise at a Redis. */
+  readonly store?: StoreName;
 }
 
 interface Edit {

@@ -10,6 +10,7 @@ import { COMPILED_LIBRARY } from './library.js';
 import { type Mutation, MUTATIONS } from './mutation-list.js';
 import { FURTHER_MUTATIONS } from './further-mutations.js';
 import { runSeeds, type SeedResult } from './seeds.js';
+import { STORE_MUTATIONS } from './stores/store-mutations.js';
 
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
 const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
@@ -22,7 +23,9 @@ const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .opts<{ seeds: number; from: number; only: string }>();
 
 let wrong = 0;
-for (const mutation of [...MUTATIONS, ...FURTHER_MUTATIONS].filter(({ name }) => name.includes(only))) {
+for (const mutation of [...MUTATIONS, ...FURTHER_MUTATIONS, ...STORE_MUTATIONS].filter(({ name }) =>
+  name.includes(only),
+)) {
   apply(mutation);
   const started = realNow();
   const { found, done } = await search(mutation);
@@ -64,10 +67,13 @@ function apply({ name, edits }: Mutation): void {
   }
 }
 
-async function search({ kind }: Mutation): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
+async function search({
+  kind,
+  store = 'redis',
+}: Mutation): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
   let found: SeedResult | undefined;
   let done = 0;
-  await runSeeds({ first: from, count: seeds, library: MUTANT, kind }, (result) => {
+  await runSeeds({ first: from, count: seeds, library: MUTANT, kind, store }, (result) => {
     done += 1;
     if (result.violations.length > 0) found = result;
     return found === undefined;

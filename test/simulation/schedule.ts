@@ -89,12 +89,11 @@ export class Schedule {
     this.world = new World(seed, onNote);
     this.without = without;
     this.library = library;
-    this.swarm = drawSwarm(this.world.stream('swarm'), without);
+    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without), ...library.swarm };
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);
     this.verdict = new Verdict(this.world);
     if (kind) this.swarm.kinds = [kind];
-    if (library.onlyLocks) this.swarm.kinds = ['locks'];
     this.workloads = this.swarm.kinds.map((each) => new WORKLOADS[each](this));
   }
 

@@ -9,7 +9,6 @@ import { START, type World } from './world.js';
 
 export class Server {
   readonly model: RedisModel;
-  readonly links = new Set<Link>();
   /** When it lost data last, of all names or of some: until then grants may be given a second time. */
   readonly losses: { readonly time: number; readonly key: string | undefined }[] = [];
   private readonly rate: number;
@@ -18,8 +17,9 @@ export class Server {
   constructor(
     readonly world: World,
     readonly swarm: Swarm,
-    lua: LuaBridge,
+    readonly lua: LuaBridge,
     readonly name = 'redis',
+    readonly links = new Set<Link>(),
   ) {
     this.rate = 1 + world.stream(`${name} chance`).pick([-1, 0, 1]) * swarm.drift;
     this.model = new RedisModel({ micros: () => this.micros, lua });

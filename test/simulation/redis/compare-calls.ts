@@ -21,7 +21,10 @@ interface ComparisonOptions {
 
 /** Makes random calls until so many commands were compared, or until one differs. */
 export async function compareCalls({ calls, seed, lag, report }: ComparisonOptions): Promise<Comparison> {
-  await using compared = await ComparedRedis.start(lag === undefined ? {} : { lag });
+  await using compared = await ComparedRedis.start({
+    ...(lag !== undefined && { lag }),
+    protocol: seed % 2 === 0 ? 2 : 3,
+  });
   let sequence = seed;
   for (; compared.commands < calls && compared.difference === undefined; sequence++) {
     await compared.restart();

@@ -3,6 +3,7 @@
 
 import { EventEmitter, once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { setImmediate as immediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { Redis, type RedisOptions } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
@@ -11,12 +12,13 @@ import { temporaryDirectory } from '../../support/servers/temporary-directory.js
 import { createLua } from './lua.js';
 import { type Connection, RedisModel } from './redis-model.js';
 import type { Reply } from './replies.js';
-import { encode, encodePush, frameEnd, parseCommands, type Protocol } from './resp.js';
+import { encode, encodePush, frameEnd, parseCommands, parseFrame, type Protocol } from './resp.js';
 
 /** In µs. */
 const START = Date.UTC(2030, 0, 1) * 1_000;
 /** What is not the same on two servers. */
 const OF_THE_SERVER = new Set(['hello', 'info', 'role', 'client', 'scan']);
+const OF_A_CONNECTION = new Set(['hello', 'client', 'subscribe', 'unsubscribe']);
 const UNORDERED = new Set(['smembers', 'keys']);
 /** The last commands that the report of a difference shows. */
 const REMEMBERED = 12;
@@ -27,17 +29,28 @@ export class ComparedRedis implements AsyncDisposable {
   /** What was not the same, with the commands before it. */
   difference: string | undefined;
   private readonly history: string[] = [];
-  private turn: Promise<unknown> = Promise.resolve();
+  /** What the model has carried out and the server has not. */
+  private batch: Executed[] = [];
+  private turn: Promise<unknown> | undefined;
 
   private constructor(
     readonly server: RedisServer,
     readonly model: RedisModel,
     private readonly control: Redis,
     private readonly clock: { micros: number; readonly file: string },
+    /** For all commands that depend on no connection, in their order. */
+    private readonly relay: RawConnection,
+    readonly protocol: Protocol,
   ) {}
 
-  /** `lag`: the ms by which the model expires keys too late, to see that the comparison notices. */
-  static async start({ lag = 0 }: { readonly lag?: number } = {}): Promise<ComparedRedis> {
+  /** `lag`: the ms by which the model expires strings too late, to see that the comparison notices. */
+  static async start({
+    lag = 0,
+    protocol,
+  }: {
+    readonly lag?: number;
+    readonly protocol: Protocol;
+  }): Promise<ComparedRedis> {
     const clock = { micros: START, file: `${temporaryDirectory()}/clock` };
     // The server alone decides when it looks for expired keys; without that, a key expires when it is looked at.
     const args = ['--enable-debug-command', 'yes'];
@@ -46,7 +59,10 @@ export class ComparedRedis implements AsyncDisposable {
     await control.call('DEBUG', 'SET-ACTIVE-EXPIRE', '0');
     const lua = await createLua();
     const model = new (lag === 0 ? RedisModel : laggingModel(lag))({ micros: () => clock.micros, lua });
-    return new ComparedRedis(server, model, control, clock);
+    const relay = new RawConnection(server.port);
+    relay.send(['HELLO', String(protocol)]);
+    await relay.nextFrames();
+    return new ComparedRedis(server, model, control, clock, relay, protocol);
   }
 
   get micros(): number {
@@ -82,16 +98,72 @@ export class ComparedRedis implements AsyncDisposable {
     this.model.full = full;
   }
 
-  /** Carries out one command, after those before it. */
+  /** The model carries it out at once, the server soon after. */
   carryOut(connection: ComparedConnection, args: readonly string[]): void {
-    this.turn = this.turn.then(async () => {
-      if (this.difference !== undefined) return connection.answerAlone(args);
-      this.commands += 1;
-      this.history.push(`${this.clock.micros} ${connection.name}: ${shown(args)}`);
-      if (this.history.length > REMEMBERED) this.history.shift();
-      await connection.carryOut(args).catch((error: Error) => this.report(String(error.stack)));
-      return this.compareKeys();
-    });
+    const own = connection.isOwn(args);
+    const reply = connection.execute(args, own);
+    if (this.difference !== undefined) return;
+    this.commands += 1;
+    const dump = JSON.stringify(this.model.dump().map(([key, type, value, pttl]) => [key, type, plain(value), pttl]));
+    this.batch.push({ connection, args, own, reply, dump, micros: this.clock.micros });
+    this.turn ??= this.compareAll().finally(() => (this.turn = undefined));
+  }
+
+  /** Has the server carry out what the model has. */
+  private async compareAll(): Promise<void> {
+    do {
+      await immediate();
+      const { batch } = this;
+      this.batch = [];
+      await this.compare(batch, new Map(Array.from(this.connections, (each) => [each, each.takeExpected()])));
+    } while (this.batch.length > 0);
+  }
+
+  private async compare(batch: readonly Executed[], messages: Map<ComparedConnection, string[]>): Promise<void> {
+    try {
+      for (let i = 0; i < batch.length && this.difference === undefined;) {
+        const own = batch.slice(i).findIndex((each) => each.own);
+        const relayed = batch.slice(i, own < 0 ? undefined : i + own);
+        await this.compareRelayed(relayed);
+        i += relayed.length;
+        const next = batch[i];
+        if (next && this.difference === undefined) await this.compareOwn(next);
+        i += 1;
+      }
+      // All messages have left the server before it answers the next command of their connections.
+      await Promise.all(Array.from(messages, ([connection, model]) => connection.compareMessages(model)));
+    } catch (error) {
+      this.report((error as Error).stack ?? '');
+    }
+  }
+
+  private async compareRelayed(batch: readonly Executed[]): Promise<void> {
+    const { relay } = this;
+    const sent = batch.filter(({ args }) => !isOf(OF_THE_SERVER, args));
+    for (const { args } of sent) {
+      relay.send(args);
+      relay.send(['EVAL', DUMP, '0']);
+    }
+    if (sent.length === 0) return;
+    const frames = await relay.nextFrames();
+    for (const [i, each] of sent.entries()) {
+      this.remember(each);
+      const { args, reply } = each;
+      const [real, model] = [frames[2 * i] ?? '', reply].map((frame) => comparable(frame, args));
+      if (real !== model) return this.report(differenceOf('reply', real, model));
+      this.compareKeys(frames[2 * i + 1] ?? '', each.dump);
+      if (this.difference !== undefined) return;
+    }
+  }
+
+  private async compareOwn(executed: Executed): Promise<void> {
+    this.remember(executed);
+    await executed.connection.carryOutForReal(executed.args);
+  }
+
+  private remember({ connection, args, micros }: Executed): void {
+    this.history.push(`${micros} ${connection.name}: ${shown(args)}`);
+    if (this.history.length > REMEMBERED) this.history.shift();
   }
 
   report(what: string): void {
@@ -100,37 +172,40 @@ export class ComparedRedis implements AsyncDisposable {
 
   /** All commands have been carried out. */
   async settled(): Promise<void> {
-    let turn: Promise<unknown>;
-    do {
-      turn = this.turn;
-      await turn;
-    } while (turn !== this.turn);
+    while (this.turn) await this.turn;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.settled();
     for (const each of this.connections) each.destroy();
+    this.relay.close();
     this.control.disconnect();
     await this.server.stop();
   }
 
-  private async compareKeys(): Promise<void> {
-    const dump = asBytes(await this.control.callBuffer('EVAL', DUMP, '0')) as [string, string, unknown, number][];
+  private compareKeys(frame: string, model: string): void {
+    const dump = parseFrame(frame) as [string, string, unknown, number][];
     const real = dump.map(([key, type, value, pttl]) => [
       key,
       type,
       type === 'string' || type === 'list' ? value : sorted(value, type),
       pttl,
     ]);
-    const model = this.model.dump().map(([key, type, value, pttl]) => [key, type, plain(value), pttl]);
-    if (!isDeepStrictEqual(real, model)) this.report(differenceOf('keys', real, model));
+    if (JSON.stringify(real) !== model) this.report(differenceOf('keys', real, JSON.parse(model)));
   }
 }
 
-/** One character of a string is one byte. */
-function asBytes(value: unknown): unknown {
-  if (Buffer.isBuffer(value)) return value.toString('latin1');
-  return Array.isArray(value) ? value.map(asBytes) : value;
+/** A command that the model has carried out. */
+interface Executed {
+  readonly connection: ComparedConnection;
+  readonly args: readonly string[];
+  /** Whether it depends on its connection. */
+  readonly own: boolean;
+  /** Encoded. */
+  readonly reply: string;
+  /** All keys after it. */
+  readonly dump: string;
+  readonly micros: number;
 }
 
 /** As strings, like those of the server. */
@@ -167,7 +242,7 @@ function differenceOf(what: string, real: unknown, model: unknown): string {
 function shown(args: readonly string[]): string {
   const [first = '', second = ''] = args;
   const script = /^eval$/i.test(first) ? `${second.slice(0, 60)}...` : second;
-  return JSON.stringify([first, script, ...args.slice(2)]);
+  return JSON.stringify([first, script, ...args.slice(2)]).slice(0, 400);
 }
 
 function laggingModel(lag: number): typeof RedisModel {
@@ -176,6 +251,51 @@ function laggingModel(lag: number): typeof RedisModel {
       super.put(key, value, expires === undefined ? undefined : expires + lag);
     }
   };
+}
+
+/** A connection to the server. */
+class RawConnection {
+  private readonly socket: Socket;
+  private readonly changes = new EventEmitter();
+  private received = '';
+  private marks = 0;
+
+  constructor(port: number) {
+    this.socket = connect(port, '127.0.0.1').on('error', () => {});
+    this.socket.on('data', (data) => {
+      this.received += data.toString('latin1');
+      this.changes.emit('received');
+    });
+  }
+
+  send(args: readonly string[]): void {
+    this.socket.write(encode(args, 2), 'latin1');
+  }
+
+  /** What has arrived up to the answer of a PING, without that. */
+  async nextFrames(): Promise<string[]> {
+    const mark = `mark ${++this.marks}`;
+    this.send(['PING', mark]);
+    const frames: string[] = [];
+    let from = 0;
+    for (;;) {
+      const end = frameEnd(this.received, from);
+      if (end < 0) {
+        await once(this.changes, 'received');
+        continue;
+      }
+      const frame = this.received.slice(from, end);
+      from = end;
+      if (frame.includes(mark)) break;
+      frames.push(frame);
+    }
+    this.received = this.received.slice(from);
+    return frames;
+  }
+
+  close(): void {
+    this.socket.destroy();
+  }
 }
 
 /** The end of a connection that a client has. */
@@ -190,25 +310,21 @@ class ComparedConnection extends EventEmitter implements Connection {
   writable = true;
   destroyed = false;
   private rest = '';
-  private readonly real: Socket;
-  private received = '';
-  private expected: string[] = [];
-  private marks = 0;
+  private readonly real: RawConnection;
+  /** Messages, and answers that come on this connection. */
+  private readonly expected: string[] = [];
+  /** The same of the server. */
+  private readonly arrived: string[] = [];
 
   constructor(private readonly redis: ComparedRedis) {
     super();
     this.name = `connection ${redis.connections.size + 1}`;
     redis.connections.add(this);
-    this.real = connect(redis.server.port, '127.0.0.1');
-    this.real.on('data', (data) => {
-      this.received += data.toString('latin1');
-      this.emit('received');
-    });
-    this.real.on('error', () => {});
+    this.real = new RawConnection(redis.server.port);
   }
 
   push(message: readonly Reply[]): void {
-    this.answer(encodePush(message, this.protocol));
+    this.expected.push(this.answer(encodePush(message, this.protocol)));
   }
 
   write(data: string | Buffer): boolean {
@@ -218,27 +334,36 @@ class ComparedConnection extends EventEmitter implements Connection {
     return true;
   }
 
-  async carryOut(args: readonly string[]): Promise<void> {
-    const { model, connections } = this.redis;
-    const name = args[0]?.toLowerCase() ?? '';
-    const reply = model.execute(this, args);
-    const before = this.expected.length;
-    if (reply !== undefined) this.answer(encode(reply, this.protocol));
-    if (name === 'scan') {
-      this.expected.length = before;
-      return;
-    }
-    this.send(await this.asOfTheServer(args));
-    await this.compareReceived(name);
-    // All messages have left the server before it answers the next command of their connections.
-    const others = [...connections].filter((each) => each !== this && each.channels?.size);
-    await Promise.all(others.map((each) => each.compareReceived('')));
+  /** The model carries the command out; returns its answer. */
+  execute(args: readonly string[], own: boolean): string {
+    const reply = this.redis.model.execute(this, args);
+    if (reply === undefined) return '';
+    const text = this.answer(encode(reply, this.protocol));
+    if (own && !isOf(OF_THE_SERVER, args)) this.expected.push(text);
+    return text;
   }
 
-  /** After a difference: without the server. */
-  answerAlone(args: readonly string[]): void {
-    const reply = this.redis.model.execute(this, args);
-    if (reply !== undefined) this.answer(encode(reply, this.protocol));
+  /** Whether the command depends on its connection. */
+  isOwn(args: readonly string[]): boolean {
+    return isOf(OF_A_CONNECTION, args) || (this.protocol === 2 && (this.channels?.size ?? 0) > 0);
+  }
+
+  async carryOutForReal(args: readonly string[]): Promise<void> {
+    this.real.send(await this.asOfTheServer(args));
+    const frames = await this.real.nextFrames();
+    if (isOf(OF_THE_SERVER, args)) frames.pop();
+    this.arrived.push(...frames);
+  }
+
+  takeExpected(): string[] {
+    return this.expected.splice(0);
+  }
+
+  async compareMessages(model: readonly string[]): Promise<void> {
+    if (model.length + this.arrived.length === 0 && !this.channels?.size) return;
+    this.arrived.push(...(await this.real.nextFrames()));
+    const [real, ours] = [this.arrived.splice(0), model].map(withTrackingLast);
+    if (!isDeepStrictEqual(real, ours)) this.redis.report(differenceOf(`${this.name} received`, real, ours));
   }
 
   end(): void {
@@ -252,7 +377,7 @@ class ComparedConnection extends EventEmitter implements Connection {
     void this.redis.settled().then(() => {
       this.redis.model.close(this);
       this.redis.connections.delete(this);
-      this.real.destroy();
+      this.real.close();
       this.emit('close', false);
     });
     return this;
@@ -286,55 +411,39 @@ class ComparedConnection extends EventEmitter implements Connection {
     return this;
   }
 
-  private answer(text: string): void {
-    this.expected.push(text);
+  private answer(text: string): string {
     setImmediate(() => this.destroyed || this.emit('data', Buffer.from(text, 'latin1')));
-  }
-
-  private send(args: readonly string[]): void {
-    this.real.write(encode(args, 2), 'latin1');
+    return text;
   }
 
   /** A connection has another id at the server. */
   private async asOfTheServer(args: readonly string[]): Promise<readonly string[]> {
     const place = args.findIndex((each) => each.toUpperCase() === 'REDIRECT');
     if (args[0]?.toUpperCase() !== 'CLIENT' || place < 0) return args;
-    this.send(['CLIENT', 'ID']);
-    const [id = ''] = await this.nextFrames();
+    this.real.send(['CLIENT', 'ID']);
+    const frames = await this.real.nextFrames();
+    const id = frames.pop() ?? '';
+    this.arrived.push(...frames);
     return args.map((each, i) => (i === place + 1 ? id.slice(1).trim() : each));
-  }
-
-  /** What has arrived up to the answer of a PING, without that. */
-  private async nextFrames(): Promise<string[]> {
-    const mark = `mark ${++this.marks}`;
-    this.send(['PING', mark]);
-    const frames: string[] = [];
-    for (;;) {
-      const end = frameEnd(this.received, 0);
-      if (end < 0) {
-        await once(this, 'received');
-        continue;
-      }
-      const frame = this.received.slice(0, end);
-      this.received = this.received.slice(end);
-      if (frame.includes(mark)) return frames;
-      frames.push(frame);
-    }
-  }
-
-  private async compareReceived(command: string): Promise<void> {
-    const frames = await this.nextFrames();
-    const expected = this.expected.splice(0);
-    if (OF_THE_SERVER.has(command) && frames.length === expected.length) return;
-    const [real, model] = [frames, expected].map((all) => all.map((each) => comparable(each, command)));
-    if (!isDeepStrictEqual(real, model)) this.redis.report(differenceOf(`${this.name} received`, real, model));
   }
 }
 
+/** The server tells once of what several commands have changed, after the last that it found in a buffer. */
+function withTrackingLast(frames: readonly string[]): string[] {
+  const [others, tracking]: [string[], string[]] = [[], []];
+  for (const frame of frames) (frame.includes('\r\n__redis__:invalidate\r\n*') ? tracking : others).push(frame);
+  const keys = tracking.flatMap((frame) => (parseFrame(frame) as [string, string, string[]])[2]);
+  return [...others, ...new Set(keys.toSorted())];
+}
+
 /** Of an error, only its kind. */
-function comparable(frame: string, command: string): string {
+function comparable(frame: string, [command = '']: readonly string[]): string {
   if (frame.startsWith('-')) return frame.slice(0, frame.search(/[ \r]/));
-  return UNORDERED.has(command) ? frame.split('\r\n').toSorted().join('\r\n') : frame;
+  return UNORDERED.has(command.toLowerCase()) ? frame.split('\r\n').toSorted().join('\r\n') : frame;
+}
+
+function isOf(commands: ReadonlySet<string>, [command = '']: readonly string[]): boolean {
+  return commands.has(command.toLowerCase());
 }
 
 function connectorOf(redis: ComparedRedis): NonNullable<RedisOptions['Connector']> {

@@ -73,9 +73,9 @@ export class RandomCalls {
   /** A few calls in one turn, which the library may send together. Resolves when they have ended, however they do. */
   async next(): Promise<void> {
     const { random, compared } = this;
-    if (random.chance(0.5)) await compared.pass(random.exponential(random.chance(0.1) ? 3e6 : 1.5e5));
+    if (random.chance(0.3)) await compared.pass(random.exponential(random.chance(0.1) ? 3e6 : 1.5e5));
     if (random.chance(0.02)) await compared.fill(random.chance(0.5));
-    const calls = random.chance(0.7) ? 1 : 2 + random.below(3);
+    const calls = 1 + random.below(random.pick([1, 4, 8]));
     const kinds = [this.lockCall, this.lockCall, this.primitiveCall, this.cacheCall, this.quorumCall, this.foreignCall];
     const kind = random.pick(kinds);
     const pending = Array.from({ length: calls }, () => random.pick(random.chance(0.8) ? [kind] : kinds).call(this));
@@ -83,8 +83,7 @@ export class RandomCalls {
   }
 
   private client(): Redis {
-    const protocol = this.random.chance(0.5) ? 3 : 2;
-    const client = new Redis({ ...this.compared.options, protocol, replyMapping: 'legacy' });
+    const client = new Redis({ ...this.compared.options, protocol: this.compared.protocol, replyMapping: 'legacy' });
     client.on('error', () => {});
     return client;
   }

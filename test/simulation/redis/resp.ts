@@ -32,7 +32,7 @@ export function parseCommands(text: string): { readonly commands: string[][]; re
 
 export function encode(reply: Reply, protocol: Protocol): string {
   if (reply === null) return protocol === 3 ? '_\r\n' : '$-1\r\n';
-  if (typeof reply === 'number') return `:${reply}\r\n`;
+  if (typeof reply === 'number') return `:${Number.isSafeInteger(reply) ? reply : BigInt(reply)}\r\n`;
   if (typeof reply === 'string') return `$${reply.length}\r\n${reply}\r\n`;
   if (reply instanceof ErrorReply) return `-${reply.message.replaceAll(/[\r\n]/g, ' ')}\r\n`;
   if (reply instanceof StatusReply) return `+${reply.text}\r\n`;
@@ -78,4 +78,22 @@ export function frameEnd(text: string, at: number): number {
     default:
       return next;
   }
+}
+
+/** What an answer of simple parts is: strings, whole numbers, and lists of them. */
+export function parseFrame(text: string): unknown {
+  let at = 0;
+  const next = (): unknown => {
+    const type = text[at];
+    const lineEnd = text.indexOf('\r\n', at);
+    const line = text.slice(at + 1, lineEnd);
+    at = lineEnd + 2;
+    if (type === ':') return Number(line);
+    if (type === '*') return Array.from({ length: Number(line) }, next);
+    if (type !== '$') throw new Error(`Not a simple part of an answer: ${String(type)}${line}`);
+    const start = at;
+    at += Number(line) + 2;
+    return text.slice(start, at - 2);
+  };
+  return next();
 }

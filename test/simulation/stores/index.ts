@@ -1,31 +1,66 @@
 // The stores that a schedule may run on.
 
 import type * as Memory from '../../../lib/backends/memory/memory-lock-backend.js';
+import type * as Redlock from '../../../lib/backends/redlock/redlock-lock-backend.js';
 import type * as Backend from '../../../lib/backends/redis/redis-backend.js';
 import type { LockBackend } from '../../../lib/contracts/lock-backend.js';
 import { connectorOf } from '../network.js';
 import type { Server } from '../server.js';
 import type { SimulatedProcess } from '../simulated-process.js';
+import type { Swarm } from '../swarm.js';
 import { contractBackend } from './contract-store.js';
+import { etcdStore } from './etcd-store.js';
+import { quorumOf } from './quorum.js';
 
 /** Loads a module of the library. */
 export type Load = <Module>(file: string) => Promise<Module>;
 
-/** The backend of one process, at the server of the schedule or at a store that stands for it. */
-type BackendOf = (process: SimulatedProcess, server: Server) => LockBackend;
+interface Store {
+  /** What a schedule on this store never has. */
+  readonly swarm: Partial<Swarm>;
+  /** The backend of one process, at the server of the schedule or at what stands for it. */
+  backendOf(process: SimulatedProcess, server: Server): LockBackend;
+}
+
+/** Without a queue that keeps an order, and without the primitives. */
+const LOCKS_ALONE: Partial<Swarm> = { fifo: 0, kinds: ['locks'] };
 
 export const STORES = {
-  redis: async (load: Load): Promise<BackendOf> => {
+  redis: async (load: Load): Promise<Store> => {
     const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
-    return (process, server) => {
-      const { maxRetriesPerRequest } = process.swarm;
-      return redis({ host: 'redis', port: 6379, Connector: connectorOf(process, server), maxRetriesPerRequest });
+    return {
+      swarm: {},
+      backendOf: (process, server) => redis(connectionTo(process, server)),
     };
   },
-  contract: async (load: Load): Promise<BackendOf> => {
+
+  /** Five servers, each with a clock of its own. */
+  redlock: async (load: Load): Promise<Store> => {
+    const { redlock } = await load<typeof Redlock>('backends/redlock/redlock-lock-backend.js');
+    return {
+      swarm: { ...LOCKS_ALONE, reads: 0, evictions: 0, emptied: 0, failovers: 0 },
+      backendOf: (process, server) => {
+        const connections = quorumOf(server).map((node) => connectionTo(process, node));
+        return redlock(connections, { restartDelay: 4_000 });
+      },
+    };
+  },
+
+  /** Locks that live with the lease of a session. It has no readers. */
+  etcd: async (load: Load): Promise<Store> => ({
+    swarm: { kinds: ['locks'], reads: 0, evictions: 0, failovers: 0 },
+    backendOf: await etcdStore(load),
+  }),
+
+  contract: async (load: Load): Promise<Store> => {
     const { memory } = await load<typeof Memory>('backends/memory/memory-lock-backend.js');
-    return (process, server) => contractBackend(process, server, memory);
+    return { swarm: LOCKS_ALONE, backendOf: (process, server) => contractBackend(process, server, memory) };
   },
 };
 
 export type StoreName = keyof typeof STORES;
+
+function connectionTo(process: SimulatedProcess, server: Server) {
+  const { maxRetriesPerRequest } = process.swarm;
+  return { host: server.name, port: 6379, Connector: connectorOf(process, server), maxRetriesPerRequest };
+}
