@@ -70,7 +70,7 @@ const SECTIONS = {
   ],
   Runbooks: pagesIn('operations/runbooks'),
   Migrate: pagesIn('migrate'),
-  'How it works': ['protocol', 'cache-protocol', 'architecture', 'benchmarks'],
+  'How it works': ['protocol', 'cache-protocol', 'simulation', 'architecture', 'benchmarks'],
   Reference: ['guide/options', 'guide/errors', 'guide/events', 'reference/index'],
 } as const satisfies Record<string, readonly string[]>;
 

@@ -3,9 +3,7 @@
 import type { Application, Schedule } from './schedule.js';
 import type { Random } from './redis/random.js';
 
-/**
- * Plans each fault of the schedule, with random numbers of its own: so others stay as they are when one is left out.
- */
+/** Plans each fault. Each has random numbers of its own, so that the others stay as they are when one is left out. */
 export function planFaults(schedule: Schedule): void {
   const { world, without, until } = schedule;
   for (const [name, { count, happen }] of Object.entries(FAULTS)) {

@@ -72,8 +72,8 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
       const locks = new LockService(backends);
       const runtime = new PrimitiveRuntime(backends);
       const cacheService = async () => {
-        const store = cache && (await openCacheStore(cache, undefined, backends.main.calls.backend));
-        const engine = store && new CacheEngine(store, cache, backends.logger, undefined);
+        const cacheStore = cache && (await openCacheStore(cache, undefined, backends.main.calls.backend));
+        const engine = cacheStore && new CacheEngine(cacheStore, cache, backends.logger, undefined);
         const cacheRuntime = new CacheRuntime(engine, backends.logger, {});
         backends.whenStopping(() => cacheRuntime.stop());
         const service = new CacheService(cacheRuntime);

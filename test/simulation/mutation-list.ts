@@ -1,11 +1,18 @@
 // One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
 
+import type { Kind } from './swarm.js';
+import type { StoreName } from './stores/index.js';
+
 export interface Mutation {
   /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
   readonly name: string;
   readonly edits: readonly Edit[];
   /** Why no schedule finds it: what else holds. */
   readonly covered?: string;
+  /** What the callers of its schedules call; otherwise what each seed says. */
+  readonly kind?: Kind;
+  /** Where the locks are kept; otherwise at a Redis. */
+  readonly store?: StoreName;
 }
 
 interface Edit {
@@ -23,7 +30,7 @@ const GRANT = 'lock/grant/grant.ts';
 const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
-function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
+export function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
   return { name, edits: [{ file, text, becomes }], ...(covered !== undefined && { covered }) };
 }
 
@@ -46,12 +53,14 @@ end`,
     `    if owner == me then return granted(lock, mint(lock)) end
     if not owner then`,
     '    if not owner then',
+    'its heartbeat is granted again; one that never queues costs a lease',
   ),
   one(
     'R4 enqueue queues a ticket twice',
     QUEUE,
     "  if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end",
     "  redis.call('RPUSH', lock.queue, ticket)",
+    'whoever hands on drops a ticket that is not among the waiters',
   ),
   one(
     'R5 a grant counts from its answer',
@@ -179,12 +188,21 @@ end`,
     'if owner == me then return granted(lock, mint(lock)) end\n    if not owner then',
     "if owner == me or shared(owner) then redis.call('SET', lock.key, me, 'PX', ttl) return granted(lock, mint(lock)) end\n    if not owner then",
   ),
-  one(
-    'readers: a reader enters beside a writer',
-    'backends/redis/locks/readers.lua.ts',
-    '  if not owner or shared(owner) and not (queued and writer_waits(lock)) then',
-    '  if true then',
-  ),
+  {
+    name: 'readers: a reader enters beside a writer',
+    edits: [
+      {
+        file: 'backends/redis/locks/readers.lua.ts',
+        text: '  if not owner or shared(owner) and not (queued and writer_waits(lock)) then',
+        becomes: '  if true then',
+      },
+      {
+        file: 'backends/redis/locks/readers.lua.ts',
+        text: 'if owner then token, readers = readers_in(owner) else',
+        becomes: 'if shared(owner) then token, readers = readers_in(owner) else',
+      },
+    ],
+  },
   one('loss: the watchdog tells nobody', 'lock/grant/lease.ts', '    this.abort(this.lostError);\n', ''),
   one(
     'leak: a timer outlives the module',

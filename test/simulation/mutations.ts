@@ -8,7 +8,9 @@ import ts from 'typescript';
 import { realNow } from './clock.js';
 import { COMPILED_LIBRARY } from './library.js';
 import { type Mutation, MUTATIONS } from './mutation-list.js';
+import { FURTHER_MUTATIONS } from './further-mutations.js';
 import { runSeeds, type SeedResult } from './seeds.js';
+import { STORE_MUTATIONS } from './stores/store-mutations.js';
 
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
 const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
@@ -21,10 +23,12 @@ const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .opts<{ seeds: number; from: number; only: string }>();
 
 let wrong = 0;
-for (const mutation of MUTATIONS.filter(({ name }) => name.includes(only))) {
+for (const mutation of [...MUTATIONS, ...FURTHER_MUTATIONS, ...STORE_MUTATIONS].filter(({ name }) =>
+  name.includes(only),
+)) {
   apply(mutation);
   const started = realNow();
-  const { found, done } = await search();
+  const { found, done } = await search(mutation);
   const seconds = ((realNow() - started) / 1_000).toFixed(0);
   const { name, covered } = mutation;
   const [first] = found?.violations ?? [];
@@ -63,10 +67,13 @@ function apply({ name, edits }: Mutation): void {
   }
 }
 
-async function search(): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
+async function search({
+  kind,
+  store = 'redis',
+}: Mutation): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
   let found: SeedResult | undefined;
   let done = 0;
-  await runSeeds({ first: from, count: seeds, library: MUTANT }, (result) => {
+  await runSeeds({ first: from, count: seeds, library: MUTANT, kind, store }, (result) => {
     done += 1;
     if (result.violations.length > 0) found = result;
     return found === undefined;

@@ -41,6 +41,8 @@ interface Environment {
   readonly library: Library;
   readonly lua: LuaBridge;
   readonly without?: Without;
+  /** All callers call this. */
+  readonly kind?: Kind | undefined;
   readonly onNote?: (note: Note) => void;
 }
 
@@ -83,7 +85,7 @@ export class Schedule {
   readonly parts: string[] = [];
   private readonly library: Library;
 
-  constructor(seed: number, { library, lua, without = new Set(), onNote }: Environment) {
+  constructor(seed: number, { library, lua, without = new Set(), kind, onNote }: Environment) {
     this.world = new World(seed, onNote);
     this.without = without;
     this.library = library;
@@ -91,7 +93,8 @@ export class Schedule {
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);
     this.verdict = new Verdict(this.world);
-    this.workloads = this.swarm.kinds.map((kind) => new WORKLOADS[kind](this));
+    if (kind) this.swarm.kinds = [kind];
+    this.workloads = this.swarm.kinds.map((each) => new WORKLOADS[each](this));
   }
 
   run(): void {

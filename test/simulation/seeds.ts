@@ -7,6 +7,7 @@ import { loadLibrary } from './library.js';
 import { createLua } from './redis/lua.js';
 import { runSchedule } from './schedule.js';
 import type { StoreName } from './stores/index.js';
+import type { Kind } from './swarm.js';
 import type { Violation } from './verdict.js';
 
 export interface SeedResult {
@@ -23,13 +24,15 @@ interface Seeds {
   /** The folder of the compiled library. */
   readonly library: string;
   readonly store?: StoreName;
+  /** All callers call this. */
+  readonly kind?: Kind | undefined;
   /** Runs each schedule twice. */
   readonly twice?: boolean;
   readonly threads?: number;
 }
 
 /** A thread runs every `threads`th seed, from `first` on. */
-type Share = Required<Seeds>;
+type Share = Required<Omit<Seeds, 'kind'>> & Pick<Seeds, 'kind'>;
 
 if (!isMainThread) await runShare(workerData as Share);
 
@@ -64,13 +67,13 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
   );
 }
 
-async function runShare({ first, count, library: folder, store, twice, threads }: Share): Promise<void> {
+async function runShare({ first, count, library: folder, store, kind, twice, threads }: Share): Promise<void> {
   installClock();
   const library = await loadLibrary(folder, store);
   const lua = await createLua();
   for (let seed = first; seed < first + count; seed += threads) {
-    const { hash, holds, violations } = await inTask(() => runSchedule(seed, { library, lua }));
-    const repeatable = !twice || (await inTask(() => runSchedule(seed, { library, lua }))).hash === hash;
+    const { hash, holds, violations } = await inTask(() => runSchedule(seed, { library, lua, kind }));
+    const repeatable = !twice || (await inTask(() => runSchedule(seed, { library, lua, kind }))).hash === hash;
     parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);
   }
   process.exit();

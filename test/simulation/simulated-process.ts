@@ -54,10 +54,7 @@ export class SimulatedProcess implements ProcessClock {
   monotonic(): number {
     const { swarm, chance } = this;
     if (!this.observed && swarm.stall > 0 && chance.chance(swarm.stall)) {
-      const ms = chance.exponential(swarm.stallTime);
-      this.lag += ms;
-      this.stoodStill += ms;
-      this.world.note(this.name, `stands still for ${ms.toFixed(1)} ms`);
+      this.block(chance.exponential(swarm.stallTime));
     }
     return this.origin + this.time * this.rate;
   }
@@ -75,6 +72,13 @@ export class SimulatedProcess implements ProcessClock {
     } finally {
       this.observed = before;
     }
+  }
+
+  /** Its code that runs now takes so long. */
+  block(ms: number): void {
+    this.lag += ms;
+    this.stoodStill += ms;
+    this.world.note(this.name, `stands still for ${ms.toFixed(1)} ms`);
   }
 
   pause(ms: number): void {

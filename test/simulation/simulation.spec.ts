@@ -1,4 +1,8 @@
 import { execFile } from 'node:child_process';
+import { jest } from '@jest/globals';
+
+/** Milliseconds: the schedules take a core each, of a machine that may have others to run. */
+jest.setTimeout(1_800_000);
 
 /** Runs a script of package.json; resolves to its exit code and what it printed. */
 function npmRun(script: string, ...args: string[]): Promise<{ readonly code: number; readonly output: string }> {

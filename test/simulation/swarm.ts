@@ -34,13 +34,37 @@ export const SWITCHES = [
   'givesUp',
   'atOnce',
   'overstays',
+  'blocks',
   'eager',
+] as const;
+
+const FAULTS = [
+  'drift',
+  'skew',
+  'slow',
+  'busy',
+  'stall',
+  'lostAnswers',
+  'pauses',
+  'cuts',
+  'partitions',
+  'deaths',
+  'restarts',
+  'congestions',
+  'scriptFlushes',
+  'clockBack',
+  'emptied',
+  'failovers',
+  'evictions',
+  'blocks',
 ] as const;
 
 export function drawSwarm(random: Random, without: Without) {
   const faultless = random.chance(0.2);
   const fault = (value: number, p = 0.5) => (random.chance(p) && !faultless ? value : 0);
   const kind = (value: number, p: number) => (random.chance(p) ? value : 0);
+  // What becomes of locks when Redis forgets them, where nothing else happens.
+  const forgets = random.chance(0.08);
   const numbers = {
     /** How much faster or slower a clock may run: two drift apart by twice this, and the library allows 1 %. */
     drift: fault(0.0045),
@@ -59,7 +83,7 @@ export function drawSwarm(random: Random, without: Without) {
     pauses: fault(random.between(1, 6)),
     pauseTime: random.pick([50, 400, 2_500]),
     cuts: fault(random.between(1, 8)),
-    /** The share of cuts that neither end is told of. */
+    /** The share of cuts after which both ends keep the connection open. */
     silent: random.pick([0, 0.3]),
     partitions: fault(random.between(1, 3), 0.3),
     deaths: fault(1, 0.2),
@@ -77,15 +101,19 @@ export function drawSwarm(random: Random, without: Without) {
     givesUp: kind(0.3, 0.3),
     atOnce: kind(0.7, 0.3),
     overstays: kind(0.4, 0.4),
+    /** The share of bodies that block their event loop for most of their lease. */
+    blocks: kind(0.1, 0.1),
     /** Whether the world looks at each lock after each turn, which may end a lease before the watchdog does. */
     eager: kind(1, 0.5),
   };
+  if (forgets) for (const name of FAULTS) numbers[name] = name === 'emptied' ? 2 : 0;
   // A clock that goes back after tokens were lost with the data repeats them, as docs/protocol.md says.
   if (numbers.emptied + numbers.failovers + numbers.evictions > 0) numbers.clockBack = 0;
   for (const name of SWITCHES) if (without.has(name)) numbers[name] = 0;
   return {
     ...numbers,
-    faultless,
+    faultless: faultless && !forgets,
+    forgets,
     processes: 2 + random.below(2),
     callers: 1 + random.below(4),
     kinds: random.chance(0.5) ? (KINDS[0] as readonly Kind[]) : random.pick(KINDS),

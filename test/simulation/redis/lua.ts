@@ -74,6 +74,16 @@ redis.log = function() end
 local json = __json
 cjson = {decode = function(text) return json(text) end}
 KEYS, ARGV = {}, {}
+local digit_of = tonumber
+long_integer = function(text, base)
+  local value = 0
+  for digit in string.gmatch(text, '.') do
+    local place = digit_of(digit, base)
+    if not place then return nil end
+    value = value * base + place
+  end
+  return value
+end
 for _, name in ipairs({'__call', '__pcall', '__json', 'io', 'os', 'package', 'require', 'dofile', 'loadfile', 'print'}) do
   _G[name] = nil
 end
@@ -181,7 +191,8 @@ export class LuaBridge {
     lua.lua_setfield(L, GLOBALS, this.name(name));
   }
 
-  private load(text: string): number {
+  private load(script: string): number {
+    const text = withLongIntegers(script);
     return this.lua.luaL_loadbuffer(this.L, this.write(text), text.length, this.name('@user_script'));
   }
 
@@ -316,6 +327,13 @@ export class LuaBridge {
     for (let i = 0; i < text.length; i++) bytes[scratch + i] = text.charCodeAt(i);
     return scratch;
   }
+}
+
+/** The integers of this Lua have 32 bits where those of a server have 64: in formats, and in numbers of another base. */
+function withLongIntegers(script: string): string {
+  return script
+    .replaceAll(/string\.format\('[^']*'/g, (start) => start.replaceAll('%d', '%.0f'))
+    .replaceAll(/\btonumber\((\w+), (\d+)\)/g, 'long_integer($1, $2)');
 }
 
 /** As the conversion of the processor: what is no 64-bit integer becomes the least one. */

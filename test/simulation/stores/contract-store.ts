@@ -3,11 +3,10 @@
 
 import { EventEmitter } from 'node:events';
 import type { LockBackend, Pending } from '../../../lib/contracts/lock-backend.js';
-import { type Cut, delay, type Link } from '../network.js';
-import type { Random } from '../redis/random.js';
 import type { Server } from '../server.js';
 import { SimulatedProcess } from '../simulated-process.js';
 import type { World } from '../world.js';
+import { RequestLink } from './request-link.js';
 
 type Memory = () => LockBackend;
 
@@ -79,7 +78,7 @@ export function contractBackend(process: SimulatedProcess, server: Server, memor
 
 /** The connection of one process, which opens again when it has ended. */
 class ContractClient extends EventEmitter {
-  private link: ContractLink | undefined;
+  private link: RequestLink | undefined;
   private closed = false;
 
   constructor(
@@ -94,12 +93,18 @@ class ContractClient extends EventEmitter {
   call<T>(use: (backend: LockBackend) => Pending<T>): Promise<T> {
     const { link } = this;
     if (!link) return Promise.reject(new Error('connect ECONNREFUSED'));
-    return new Promise((resolve, reject) => link.call(use, resolve as (value: unknown) => void, reject));
+    return new Promise((resolve, reject) =>
+      link.request(
+        () => this.memory.call(use),
+        (answer) => ('error' in answer ? reject(answer.error) : resolve(answer.value as T)),
+        reject,
+      ),
+    );
   }
 
   close(): void {
     this.closed = true;
-    this.link?.end();
+    this.link?.end(new Error('The backend is closed'));
   }
 
   private open(): void {
@@ -109,91 +114,10 @@ class ContractClient extends EventEmitter {
       setTimeout(() => this.open(), 50).unref();
       return;
     }
-    this.link = new ContractLink(process, server, this.memory, () => {
+    this.link = new RequestLink(process, server, () => {
       this.link = undefined;
       setTimeout(() => this.open(), 20).unref();
     });
     this.emit('connected');
-  }
-}
-
-interface Unanswered {
-  fail(error: Error): void;
-}
-
-/** One connection, in the form that the faults of a schedule know. */
-class ContractLink {
-  open = true;
-  readonly socket: { readonly process: SimulatedProcess; readonly name: string; destroyed: boolean };
-  private readonly pending = new Set<Unanswered>();
-  private lastToServer = 0;
-  private lastToClient = 0;
-  private cutToServer = Infinity;
-  private cutToClient = Infinity;
-  private readonly random: Random;
-
-  constructor(
-    process: SimulatedProcess,
-    private readonly server: Server,
-    private readonly memory: SharedMemory,
-    private readonly onEnd: () => void,
-  ) {
-    process.sockets += 1;
-    this.socket = { process, name: `${process.name}/${process.sockets}`, destroyed: false };
-    this.random = process.world.stream(this.socket.name);
-    server.links.add(this as unknown as Link);
-  }
-
-  call(
-    use: (backend: LockBackend) => Pending<unknown>,
-    resolve: (value: unknown) => void,
-    reject: (error: unknown) => void,
-  ): void {
-    const { server, memory, pending, socket } = this;
-    const { world, swarm } = server;
-    const unanswered = { fail: reject };
-    pending.add(unanswered);
-    this.lastToServer = Math.max(this.lastToServer, socket.process.time + this.delay());
-    if (this.lastToServer > this.cutToServer) return;
-    world.at(this.lastToServer, () => {
-      if (world.now > this.cutToServer) return;
-      const answer = memory.call(use);
-      if (this.open && this.random.chance(swarm.lostAnswers)) return this.cut({ answers: false });
-      this.lastToClient = Math.max(this.lastToClient, world.now + this.delay());
-      if (this.lastToClient > this.cutToClient) return;
-      socket.process.receive(this.lastToClient, () => {
-        if (!pending.delete(unanswered)) return;
-        if ('error' in answer) reject(answer.error);
-        else resolve(answer.value);
-      });
-    });
-  }
-
-  cut({ silent = false, answers = true }: Cut): void {
-    const { server, socket } = this;
-    const { world } = server;
-    this.open = false;
-    this.cutToServer = world.now + (this.random.chance(0.5) ? 0 : this.delay());
-    this.cutToClient = answers ? world.now + this.delay() : world.now;
-    world.note(socket.name, silent ? 'goes silent' : 'is cut');
-    const noticed = silent ? this.random.between(1e3, 8e3) : 0;
-    socket.process.receive(this.cutToClient + noticed + this.delay(), () => this.end());
-  }
-
-  congest(): void {}
-
-  end(): void {
-    const { server, socket, pending } = this;
-    if (socket.destroyed) return;
-    this.open = false;
-    socket.destroyed = true;
-    server.links.delete(this as unknown as Link);
-    for (const { fail } of pending) fail(new Error('read ECONNRESET'));
-    pending.clear();
-    this.onEnd();
-  }
-
-  private delay(): number {
-    return delay(this.random, this.server.swarm);
   }
 }

@@ -9,6 +9,7 @@ import type { Server } from '../server.js';
 import type { SimulatedProcess } from '../simulated-process.js';
 import type { Swarm } from '../swarm.js';
 import { contractBackend } from './contract-store.js';
+import { etcdStore } from './etcd-store.js';
 import { quorumOf } from './quorum.js';
 
 /** Loads a module of the library. */
@@ -44,6 +45,12 @@ export const STORES = {
       },
     };
   },
+
+  /** Locks that live with the lease of a session. It has no readers. */
+  etcd: async (load: Load): Promise<Store> => ({
+    swarm: { kinds: ['locks'], reads: 0, evictions: 0, failovers: 0 },
+    backendOf: await etcdStore(load),
+  }),
 
   contract: async (load: Load): Promise<Store> => {
     const { memory } = await load<typeof Memory>('backends/memory/memory-lock-backend.js');

@@ -2,6 +2,7 @@
 
 import type { Schedule } from '../schedule.js';
 import type { SimulatedProcess } from '../simulated-process.js';
+import { LEARNS } from './lock-rules.js';
 
 interface Believer {
   readonly process: SimulatedProcess;
@@ -39,11 +40,12 @@ export class Believers {
   }
 
   private check(): void {
-    const { server, verdict } = this.schedule;
+    const { server, verdict, world, swarm } = this.schedule;
     const lastLoss = server.losses.at(-1)?.time ?? -Infinity;
-    // What the server has forgotten may be given again until its holder hears of it.
+    // The server may grant again what it has forgotten, until the holder learns of that: soon, if nothing else happens.
+    if (swarm.forgets && world.now < lastLoss + LEARNS) return;
     const sure = [...this.all].filter(
-      ({ process, since, believes }) => since > lastLoss && process.observe(() => believes()),
+      ({ process, since, believes }) => (swarm.forgets || since > lastLoss) && process.observe(() => believes()),
     );
     const sum = sure.reduce((total, { size }) => total + size, 0);
     if (sum <= this.limit) return;

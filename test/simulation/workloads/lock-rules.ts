@@ -11,6 +11,9 @@ const SLACK = 400;
 /** Milliseconds for which a name may be free although somebody waits: without faults, no claim has to run out. */
 const LONGEST_FREE = 200;
 
+/** Milliseconds after a restart of Redis by which each holder has asked whether it still holds. */
+export const LEARNS = 1_000;
+
 /** A span in which a process trusts its lock. */
 interface Trust {
   readonly from: number;
@@ -21,6 +24,8 @@ export interface Hold {
   readonly process: SimulatedProcess;
   readonly names: readonly string[];
   readonly reads: boolean;
+  /** What was asked for, in ms. */
+  readonly ttl: number;
   readonly token: number;
   readonly trusted: Trust[];
   lock: Lock | undefined;
@@ -70,9 +75,9 @@ export class LockRules {
   }
 
   /** The application has entered with this lock. */
-  entered(process: SimulatedProcess, names: readonly string[], reads: boolean, lock: Lock): Hold {
+  entered(process: SimulatedProcess, names: readonly string[], reads: boolean, ttl: number, lock: Lock): Hold {
     const token = lock.fencingToken;
-    const hold: Hold = { process, names, reads, token, lock, trusted: [], signalled: false, over: false };
+    const hold: Hold = { process, names, reads, ttl, token, lock, trusted: [], signalled: false, over: false };
     this.entries += 1;
     this.holds.add(hold);
     this.look(hold);
@@ -169,11 +174,17 @@ export class LockRules {
     }
   }
 
-  /** Notes until when the process trusts its lock, as it was told now. */
+  /** Notes until when the process trusts its lock, as `remaining()` answers now. */
   private look(hold: Hold): boolean {
-    const { process, lock, trusted } = hold;
+    const { process, lock, names, trusted } = hold;
     const now = process.time;
     const remaining = process.observe(() => lock?.remaining() ?? 0);
+    if (remaining > hold.ttl) {
+      this.verdict.violated(
+        'LEASE',
+        `${process.name} trusts ${names.join(' and ')} for ${remaining.toFixed(0)} ms of ${hold.ttl}`,
+      );
+    }
     const last = trusted.at(-1);
     if (remaining <= 0) {
       if (last) last.to = Math.min(last.to, now);
@@ -197,7 +208,8 @@ export class LockRules {
   private checkSignalled(hold: Hold): void {
     const { process, names } = hold;
     const until = hold.trusted.at(-1)?.to ?? 0;
-    if (process.pausedUntil > until) return;
+    // A process that stood still at its deadline has not had the time to notice.
+    if (process.pausedUntil > until || process.time > this.world.now) return;
     // A renewal that was answered at the deadline, which nobody looked at, may have given it more.
     if (this.look(hold)) return;
     const late = (process.time - until).toFixed(0);
@@ -222,9 +234,14 @@ export class LockRules {
   /** Whether the server lost the grant of the first of the two before it gave the second. */
   private wasForgotten(name: string, a: Hold, b: Hold): boolean {
     const [from, to] = [a, b].map(({ trusted }) => trusted[0]?.from ?? 0) as [number, number];
+    const { now } = this.world;
     return this.server.losses.some(
       ({ time, key }) =>
-        (key === undefined || key === `lock:{${name}}`) && time >= Math.min(from, to) && time <= Math.max(from, to),
+        // Where nothing else happens, each holder has soon asked whether it still holds.
+        (!this.server.swarm.forgets || now < time + LEARNS) &&
+        (key === undefined || key === `lock:{${name}}`) &&
+        time >= Math.min(from, to) &&
+        time <= Math.max(from, to),
     );
   }
 

@@ -84,7 +84,7 @@ export class Locks implements Workload {
       return;
     }
     rules.ended(call, 'is granted');
-    const hold = rules.entered(process, names, reads, lock);
+    const hold = rules.entered(process, names, reads, swarm.ttl, lock);
     if (random.chance(0.7)) {
       const { signal } = lock;
       if (signal.aborted) rules.left(hold, 'had lost');
@@ -93,11 +93,26 @@ export class Locks implements Workload {
         signal.addEventListener('abort', () => rules.left(hold, 'loses'), { once: true });
       }
     }
+    if (options.renew && random.chance(swarm.blocks)) await this.block(process, lock);
     if (overstays) await sleep(swarm.ttl * 1.2);
     else if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
     rules.left(hold, 'releases');
     await lock.release().catch((error: Error) => {
       if (error.name !== 'LockLostError') verdict.violated('ERROR', error.stack ?? error.message);
     });
+  }
+
+  /** A body that blocks its event loop from its first line has its whole lease, also where it had to wait for it. */
+  private async block(process: SimulatedProcess, lock: Lock): Promise<void> {
+    const { swarm, verdict } = this.schedule;
+    if (!lock.held) return;
+    process.block(0.7 * swarm.ttl);
+    await sleep(5);
+    if (swarm.faultless && !lock.held) {
+      verdict.violated(
+        'BLOCKED',
+        `${process.name} has lost ${lock.keys.join(' and ')} within its lease of ${swarm.ttl} ms`,
+      );
+    }
   }
 }

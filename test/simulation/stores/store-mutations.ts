@@ -1,0 +1,50 @@
+// Rules of the other stores, broken one at a time: see ../mutation-list.ts.
+
+import type { Mutation } from '../mutation-list.js';
+
+const ETCD_SESSION = 'backends/etcd/etcd-session.ts';
+const ETCD_RELEASES = 'backends/etcd/etcd-releases.ts';
+const REDLOCK_NODE = 'backends/redlock/redlock-node.ts';
+
+export const STORE_MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'etcd: a lease counts from the answer to its renewal',
+    store: 'etcd',
+    edits: [{ file: ETCD_SESSION, text: '    this.base = sentAt;', becomes: '    this.base = currentInstant();' }],
+  },
+  {
+    name: 'etcd: a release takes the name from any owner',
+    store: 'etcd',
+    edits: [
+      {
+        file: ETCD_RELEASES,
+        text: `    let outcome = await names.attempt(request, {
+      compare: [names.isUnwanted(request, ticket)],`,
+        becomes: `    let outcome = await names.attempt(request, {
+      compare: [],`,
+      },
+    ],
+  },
+  {
+    name: 'etcd: nobody looks for what an unanswered request took',
+    store: 'etcd',
+    edits: [
+      {
+        file: 'backends/etcd/etcd-lock-backend.ts',
+        text: '    this.client.whenInDoubt(() => this.sweep.start());',
+        becomes: '',
+      },
+    ],
+  },
+  {
+    name: 'redlock: a node that has restarted grants at once',
+    store: 'redlock',
+    edits: [
+      {
+        file: REDLOCK_NODE,
+        text: '    const left = start.startedAt + this.delay - performance.now();',
+        becomes: '    const left = 0;',
+      },
+    ],
+  },
+];
