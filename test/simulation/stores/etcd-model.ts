@@ -85,7 +85,7 @@ export class EtcdModel {
       case '/v3/kv/txn':
         return this.transact(body as Txn);
       case '/v3/lease/grant':
-        return this.grant(Number((body as { TTL: number }).TTL));
+        return this.grant((body as { TTL: number }).TTL);
       case '/v3/lease/keepalive':
         return { result: { ...this.header, ...this.keepAlive((body as { ID: string }).ID) } };
       case '/v3/lease/revoke':
