@@ -58,9 +58,7 @@ const LENGTH_OF_STRING = 12;
 const BYTES_OF_STRING = 16;
 
 const SET_PAUSE_OF_COLLECTOR = 6;
-/**
- * How far the memory grows before the next collection (percent). The usual 200 marks all scripts after every few runs.
- */
+/** How far the memory grows before the next collection (percent): the usual 200 marks all scripts every few runs. */
 const PAUSE_OF_COLLECTOR = 1_000;
 
 /** How many strings are remembered; one that comes again is not read again. */
@@ -329,7 +327,7 @@ export class LuaBridge {
   }
 }
 
-/** The integers of this Lua have 32 bits where those of a server have 64: in formats, and in numbers of another base. */
+/** Integers of this Lua have 32 bits where those of a server have 64: in formats, and in numbers of another base. */
 function withLongIntegers(script: string): string {
   return script
     .replaceAll(/string\.format\('[^']*'/g, (start) => start.replaceAll('%d', '%.0f'))

@@ -32,7 +32,7 @@ export class RequestLink {
     server.links.add(this as unknown as Link);
   }
 
-  /** `carryOut` runs at the store; its result is told to `answered`, unless the connection ends before. */
+  /** Calls `answered` with the result of `carryOut`, which runs at the store, unless the connection ends before. */
   request<T>(carryOut: () => T, answered: (result: T) => void, failed: Unanswered['fail']): void {
     const { server, pending, socket, random } = this;
     const { world, swarm } = server;

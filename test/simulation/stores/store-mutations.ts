@@ -2,16 +2,10 @@
 
 import type { Mutation } from '../mutation-list.js';
 
-const ETCD_SESSION = 'backends/etcd/etcd-session.ts';
 const ETCD_RELEASES = 'backends/etcd/etcd-releases.ts';
 const REDLOCK_NODE = 'backends/redlock/redlock-node.ts';
 
 export const STORE_MUTATIONS: readonly Mutation[] = [
-  {
-    name: 'etcd: a lease counts from the answer to its renewal',
-    store: 'etcd',
-    edits: [{ file: ETCD_SESSION, text: '    this.base = sentAt;', becomes: '    this.base = currentInstant();' }],
-  },
   {
     name: 'etcd: a release takes the name from any owner',
     store: 'etcd',
@@ -22,17 +16,6 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
       compare: [names.isUnwanted(request, ticket)],`,
         becomes: `    let outcome = await names.attempt(request, {
       compare: [],`,
-      },
-    ],
-  },
-  {
-    name: 'etcd: nobody looks for what an unanswered request took',
-    store: 'etcd',
-    edits: [
-      {
-        file: 'backends/etcd/etcd-lock-backend.ts',
-        text: '    this.client.whenInDoubt(() => this.sweep.start());',
-        becomes: '',
       },
     ],
   },
