@@ -3,7 +3,6 @@
 import type { Mutation } from '../mutation-list.js';
 
 const ETCD_RELEASES = 'backends/etcd/etcd-releases.ts';
-const REDLOCK_NODE = 'backends/redlock/redlock-node.ts';
 
 export const STORE_MUTATIONS: readonly Mutation[] = [
   {
@@ -16,17 +15,6 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
       compare: [names.isUnwanted(request, ticket)],`,
         becomes: `    let outcome = await names.attempt(request, {
       compare: [],`,
-      },
-    ],
-  },
-  {
-    name: 'redlock: a node that has restarted grants at once',
-    store: 'redlock',
-    edits: [
-      {
-        file: REDLOCK_NODE,
-        text: '    const left = start.startedAt + this.delay - performance.now();',
-        becomes: '    const left = 0;',
       },
     ],
   },
