@@ -1,5 +1,5 @@
 // Cached values of a source that changes: no read that begins after an invalidation was confirmed returns what was
-// before it.
+// before it. A call that shares a read of its process, which may not have heard of the invalidation, began with that one.
 
 import type { Random } from '../redis/random.js';
 import type { Application, Schedule } from '../schedule.js';
@@ -16,6 +16,8 @@ interface Row {
 export class CachedValues implements Workload {
   entries = 0;
   private readonly rows = new Map<string, Row>();
+  /** Of a process and a key: how many reads are under way, and what the first of them may return. */
+  private readonly shared = new Map<string, { readonly least: number; readonly since: number; calls: number }>();
 
   constructor(private readonly schedule: Schedule) {}
 
@@ -37,9 +39,9 @@ export class CachedValues implements Workload {
         });
         return;
       }
-      const least = row.confirmed;
-      const since = row.confirmedAt;
-      const value = await cache.getOrSet(key, () => this.load(process.name, key, row, random), { ttl: '5m' });
+      const { value, least, since } = await this.read(process.name, key, row, () =>
+        cache.getOrSet(key, () => this.load(process.name, key, row, random), { ttl: '5m' }),
+      );
       this.entries += 1;
       world.note(process.name, `READS version ${value} of ${key}`);
       // A replica that takes over brings back what was deleted at the primary.
@@ -51,6 +53,21 @@ export class CachedValues implements Workload {
       const { name, message, stack } = error as Error;
       world.note(process.name, `fails with ${key} (${name})`);
       if (!/^Cache(Backend|Timeout)Error$/.test(name)) verdict.violated('ERROR', stack ?? message);
+    }
+  }
+
+  private async read(who: string, key: string, row: Row, read: () => Promise<number>) {
+    const place = `${who} ${key}`;
+    const own = { least: row.confirmed, since: row.confirmedAt, calls: 0 };
+    // Where nothing fails, the message of the invalidation ends the sharing at once.
+    const first = this.schedule.swarm.faultless ? own : (this.shared.get(place) ?? own);
+    this.shared.set(place, first);
+    first.calls += 1;
+    try {
+      return { value: await read(), least: first.least, since: first.since };
+    } finally {
+      first.calls -= 1;
+      if (first.calls === 0 && this.shared.get(place) === first) this.shared.delete(place);
     }
   }
 

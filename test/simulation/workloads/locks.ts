@@ -102,11 +102,14 @@ export class Locks implements Workload {
     });
   }
 
-  /** A body that blocks its event loop from its first line has its whole lease, also where it had to wait for it. */
+  /**
+   * A body that blocks its event loop from its first line has more than half of its lease, also where it had to wait for
+   * it: the renewal of a shorter one is on its way.
+   */
   private async block(process: SimulatedProcess, lock: Lock): Promise<void> {
     const { swarm, verdict } = this.schedule;
     if (!lock.held) return;
-    process.block(0.7 * swarm.ttl);
+    process.block(0.55 * swarm.ttl);
     await sleep(5);
     if (swarm.faultless && !lock.held) {
       verdict.violated(
