@@ -88,14 +88,18 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
     const least = leastToken === undefined ? {} : { leastToken };
     const request = { prefix: this.prefix, names, ticket, ttl, ...least };
-    return this.explained('acquire', names, () => this.backend.acquire(request));
+    return this.explained(
+      'acquire',
+      names,
+      this.begin(() => this.backend.acquire(request)),
+    );
   }
 
   /** Without a time limit: a late answer still counts. */
   renew(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Promise<RenewAnswer>[] {
     const prefixed: RenewRequest[] = requests.map((request) => ({ ...request, prefix: this.prefix }));
     return this.sentRenewals(prefixed).map((answer, index) =>
-      this.explained('renew', prefixed[index]?.names ?? [], () => answer),
+      this.explained('renew', prefixed[index]?.names ?? [], answer),
     );
   }
 
@@ -105,8 +109,10 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const [call] = this.renew([{ names, ticket, ttl }]);
-    this.send('renew', names, () => call as Pending<RenewAnswer>, answered, failed);
+    const [call] = this.renew([{ names, ticket, ttl }]) as [Promise<RenewAnswer>];
+    // Not by `send`, which drops the call of a backend that refuses by now, and nobody would handle its rejection.
+    const pending = new BoundedCall(this, 'renew', names, this.commandTimeout, answered, failed, answered);
+    call.then(pending.onAnswer, pending.onError);
   }
 
   /**
@@ -258,9 +264,9 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     );
   }
 
-  private async explained<T>(operation: string, names: readonly string[], call: () => Pending<T>): Promise<T> {
+  private async explained<T>(operation: string, names: readonly string[], call: Pending<T>): Promise<T> {
     try {
-      return await this.begin(call);
+      return await call;
     } catch (error) {
       throw this.explain(operation, names, error);
     }

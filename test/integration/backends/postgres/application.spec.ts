@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { LockTimeoutError } from 'nest-redis-lock';
@@ -250,6 +251,36 @@ it('goes on refusing a server with serializable transactions, for as long as the
   await next.locks.withLock('served', async () => {});
   await next.close();
 });
+
+it.each(['serializable', 'repeatable read'])(
+  'a pool with %s transactions: each call is refused, and nothing is rejected unhandled or stays taken',
+  async (level) => {
+    const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
+    const pool = new pg.Pool({ connectionString: server.url, max: 2, options });
+    const unhandled = jest.fn();
+    process.on('unhandledRejection', unhandled);
+    const name = `at ${level}`;
+    try {
+      const app = await startLockApp({ backend: leaseTable(pool) });
+      // Some are granted before the check of the server has refused.
+      const calls = Array.from({ length: 5 }, () =>
+        app.locks.withLock(name, { ttl: '1h', wait: '2s' }, async () => {}),
+      );
+      const settled = await Promise.allSettled(calls);
+      expect(settled.at(-1)).toMatchObject({
+        reason: { message: expect.stringMatching(/set default_transaction_isolation/) },
+      });
+      await expect(app.locks.acquire(name)).rejects.toThrow(/set default_transaction_isolation/);
+      await using other = await startLockApp({ backend: leaseTable(server.url) });
+      await eventually(async () => !(await other.locks.isLocked(name)));
+      await app.close();
+      expect(unhandled.mock.calls).toEqual([]);
+    } finally {
+      process.off('unhandledRejection', unhandled);
+      await pool.end();
+    }
+  },
+);
 
 describe('a user without rights', () => {
   beforeAll(async () => {
