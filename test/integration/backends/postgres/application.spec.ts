@@ -2,7 +2,7 @@ import { jest } from '@jest/globals';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { LockTimeoutError } from 'nest-redis-lock';
-import { advisory, leaseTable, postgres } from 'nest-redis-lock/postgres';
+import { advisory, leaseTable, lockInTransaction, postgres } from 'nest-redis-lock/postgres';
 import pg from 'pg';
 import { sequenceSql } from '../../../../lib/backends/postgres/advisory/advisory-sequence.js';
 import { leaseTableSql } from '../../../../lib/backends/postgres/lease-table/lease-statements.js';
@@ -281,6 +281,41 @@ it.each(['serializable', 'repeatable read'])(
     }
   },
 );
+
+describe.each([
+  ['raw text', { getTypeParser: () => (value: unknown) => value }],
+  [
+    'booleans as 1 and 0',
+    {
+      getTypeParser: (type: number) =>
+        type === 16 ? (value: unknown) => (value === 't' ? 1 : 0) : (value: unknown) => value,
+    },
+  ],
+])('a pool whose parsers hand out %s', (_what, types) => {
+  const open = () =>
+    new pg.Pool({ connectionString: server.url, max: 2, types: types as unknown as pg.CustomTypesConfig });
+
+  it.each([
+    ['leaseTable', leaseTable],
+    ['advisory', advisory],
+  ])('serves %s()', async (_of, backend) => {
+    const pool = open();
+    const app = await startLockApp({ backend: backend(pool), failFast: true });
+    await app.locks.withLock('parsed', async () => {});
+    await app.close();
+    await pool.end();
+  });
+
+  it('serves lockInTransaction()', async () => {
+    const pool = open();
+    const [first, second] = [await pool.connect(), await pool.connect()];
+    for (const client of [first, second]) await client.query('BEGIN');
+    await lockInTransaction(first, 'parsed');
+    await expect(lockInTransaction(second, 'parsed', { wait: 0 })).rejects.toBeInstanceOf(LockTimeoutError);
+    for (const client of [first, second]) client.release(true);
+    await pool.end();
+  });
+});
 
 describe('a user without rights', () => {
   beforeAll(async () => {
