@@ -273,6 +273,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   private warnOfLease(names: readonly string[], remaining: number, asked: number): void {
+    // A session lasts as long as it does, whatever one of its locks asked for.
+    if (this.backend.traits.lease === 'session') return;
     this.logger?.warn(
       `Lock backend "${this.backend.name}" says that ${quoted(names)} is held for another ${remaining} ms, though ` +
         `${Math.round(asked)} ms was asked for. The lease counts for no longer than was asked; did the clock of the store ` +
