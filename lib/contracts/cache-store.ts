@@ -116,7 +116,8 @@ export interface LeaseRequest extends LoadRequest {
 /**
  * - `hit`: there is a value now; read it.
  * - `leased`: this load may store its result until its lease ends or the key is invalidated. `at`: when it was granted,
- *   in µs. Each later invalidation of a tag has a greater time, and no earlier one has, also where the clock steps back.
+ *   in µs. Each later invalidation of a tag has a greater time, and no earlier one has, also where the clock steps
+ *   back.
  * - `busy`: another load has the lease for at most `remaining` ms; a message reports its end.
  * - `barrier`: a write is under way; the result of a load must not be stored.
  */

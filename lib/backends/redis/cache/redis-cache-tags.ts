@@ -98,8 +98,8 @@ ${batchOf('begin', { keys: 1, args: 1, shared: 0 })}`);
  *
  * After a soft expiry a tag is `version;least`: values stored with a version from `least` on are stale.
  *
- * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots: only then a clock that steps back
- * gives the tag a version below that of another one that was invalidated before.
+ * KEYS: tag, last invalidation of any tag; or one of them, where they lie in two slots: only then a clock that steps
+ * back gives the tag a version below that of another one that was invalidated before.
  * ARGV: channel, the tag, how long in ms to keep the version at least, 1 to expire the first key softly (else empty),
  * and how long to keep the version of the first key when it has none yet.
  */

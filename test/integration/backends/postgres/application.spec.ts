@@ -292,8 +292,7 @@ describe.each([
     },
   ],
 ])('a pool whose parsers hand out %s', (_what, types) => {
-  const open = () =>
-    new pg.Pool({ connectionString: server.url, max: 2, types: types as unknown as pg.CustomTypesConfig });
+  const open = () => new pg.Pool({ connectionString: server.url, max: 2, types });
 
   it.each([
     ['leaseTable', leaseTable],
