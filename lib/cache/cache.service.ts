@@ -1,7 +1,7 @@
 import { Injectable, type OnModuleInit } from '@nestjs/common';
 import { textOf } from '../errors/limited-log.js';
 import { encodeKeyPart } from '../keys/key-part.js';
-import { trueOrFalse, type Duration } from '../options/checks.js';
+import { callable, trueOrFalse, type Duration } from '../options/checks.js';
 import { cacheOption } from '../options/option-checks.js';
 import { listenToAbort } from '../timing/abort-listeners.js';
 import type { CacheEngine } from './cache-engine.js';
@@ -40,6 +40,9 @@ import { getValue, getValues, hasValue, inspectKey, loadValues, remainingTime } 
 type Keys = string | readonly string[];
 type OnRedisError = Pick<CacheEntryOptions, 'onRedisError'>;
 
+const requireFunction = callable();
+const DELAY = 'an object with the delay until the last deletion';
+
 /**
  * Caches values in Redis and, if the module's options say so, also in the memory of the process: reads through, stores
  * and invalidates.
@@ -75,6 +78,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     try {
       const { engine } = this.scope;
       const settings = about('getOrSet', [key], () => this.scope.readSettings(options));
+      requireFunction(loader, 'loader', cacheOption);
       const full = this.scope.key(key);
       if (!options?.signal) return engine.reads.read(full, loader, settings) as Promise<T>;
       const { signal } = options;
@@ -86,7 +90,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
 
   async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]> {
     const { engine } = this.scope;
-    const settings = about('getOrSetMany', keys, () => this.scope.readSettings(options));
+    requireFunction(loader, 'loader', cacheOption);
+    const settings = about('getOrSetMany', requireList(keys), () => this.scope.readSettings(options));
     if (!options?.signal) return loadValues(engine, this.keyPrefix, keys, loader, settings);
     const { signal } = options;
     return abandonable(signal, () => loadValues(engine, this.keyPrefix, keys, loader, { ...settings, signal }));
@@ -97,7 +102,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async mget<T = unknown>(keys: readonly string[], options?: OnRedisError): Promise<(T | undefined)[]> {
-    const full = keys.map((key) => this.scope.key(key));
+    const full = requireList(keys).map((key) => this.scope.key(key));
     return getValues<T>(this.scope.engine, full, this.scope.settings(options));
   }
 
@@ -125,7 +130,9 @@ export class CacheService implements CacheOperations, OnModuleInit {
     values: Readonly<Record<string, unknown>> | ReadonlyMap<string, unknown>,
     options?: SetOptions,
   ): Promise<void> {
-    const entries: [string, unknown][] = values instanceof Map ? [...values] : Object.entries(values);
+    const given =
+      values instanceof Map ? values : cacheOption.object('values', values, 'an object of values, or a Map');
+    const entries: [string, unknown][] = given instanceof Map ? [...given] : Object.entries(given);
     valuesOf(await inBatches(entries, ([key, value], go) => this.store('mset', key, value, options, false, go)));
   }
 
@@ -168,6 +175,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async mutate<T>(keys: Keys, write: () => Promise<T>, options?: InvalidateOptions): Promise<T> {
+    requireFunction(write, 'write', cacheOption);
     return this.scope.engine.mutations.run(this.scope.keys(keys), write, this.scope.settings(options));
   }
 
@@ -193,19 +201,25 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async doubleDelete<T>(keys: Keys, write: () => Promise<T>, options: DoubleDeleteOptions): Promise<T> {
+    requireFunction(write, 'write', cacheOption);
+    cacheOption.object('options', options, DELAY);
     return deleteTwice(this.scope, { keys: this.scope.keys(keys) }, write, options);
   }
 
   async doubleDeleteByPrefix<T>(
     prefix: string,
     write: () => Promise<T>,
-    { batch, ...options }: DoubleDeleteOptions & DeleteMatchingOptions,
+    given: DoubleDeleteOptions & DeleteMatchingOptions,
   ): Promise<T> {
+    requireFunction(write, 'write', cacheOption);
+    cacheOption.object('options', given, DELAY);
+    const { batch, ...options } = given;
     const target = { prefix: this.scope.beginning(prefix), batch: batchOf(batch) };
     return deleteTwice(this.scope, target, write, options);
   }
 
   async flush<T>(prefix: string, write: () => Promise<T>, options?: DeleteMatchingOptions): Promise<T> {
+    requireFunction(write, 'write', cacheOption);
     try {
       return await write();
     } finally {
@@ -224,6 +238,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
    * @throws CacheConfigError for an option that it cannot take
    */
   bloomFilter(name: string, options: BloomFilterOptions): BloomFilter {
+    cacheOption.object('options', options, 'an object with its capacity');
     return new BloomFilter(name, options, this.scope.engine.calls);
   }
 
@@ -299,4 +314,10 @@ function abandonable<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T>
       .finally(() => listening.leave())
       .then(resolve, reject);
   });
+}
+
+/** @throws CacheConfigError */
+function requireList(keys: readonly string[]): readonly string[] {
+  cacheOption.require(Array.isArray(keys), 'keys', keys, 'a list of keys');
+  return keys;
 }

@@ -29,7 +29,10 @@ export class LockTimeoutError extends LockError {
     details: { waited: number; remaining: number; owner?: string; remedy?: string },
   ) {
     const { waited, remaining, owner, remedy } = details;
-    const held = owner === undefined ? '' : `; held by ${owner} for at most ${Math.ceil(remaining)} ms more`;
+    const held =
+      owner === undefined
+        ? ''
+        : `; held by ${owner} ${remaining === Infinity ? 'without expiry' : `for at most ${Math.ceil(remaining)} ms more`}`;
     super({
       code: 'LOCK_TIMEOUT',
       status: 423,

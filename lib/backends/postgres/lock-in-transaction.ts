@@ -73,16 +73,20 @@ interface Attempt {
   readonly taken: boolean | null;
 }
 
-/** SAVEPOINT fails outside a transaction, where the lock would end with its own statement. */
+/**
+ * The answers are text: the client may have parsers of its own for booleans.
+ *
+ * SAVEPOINT fails outside a transaction, where the lock would end with its own statement.
+ */
 async function tryInTransaction(client: ClientBase, key: string): Promise<Attempt> {
   const text = `SAVEPOINT nest_redis_lock; RELEASE SAVEPOINT nest_redis_lock;
 SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
-  CASE WHEN current_setting('transaction_isolation') LIKE 'read %' THEN pg_try_advisory_xact_lock(${key}) END`;
+  CASE WHEN current_setting('transaction_isolation') LIKE 'read %' THEN pg_try_advisory_xact_lock(${key})::text END`;
   try {
     const results: unknown = await client.query({ text, rowMode: 'array' });
-    const { rows } = (results as QueryArrayResult<[string, string, boolean | null]>[])[2] ?? { rows: [] };
+    const { rows } = (results as QueryArrayResult<[string, string, string | null]>[])[2] ?? { rows: [] };
     const [isolation = '', timeLimit = '', taken = null] = rows[0] ?? [];
-    return { isolation, timeLimit, taken };
+    return { isolation, timeLimit, taken: taken === null ? null : taken === 'true' };
   } catch (error) {
     if (codeOf(error) !== NO_TRANSACTION) throw error;
     const why = 'lockInTransaction() found no open transaction on the client, and would lock nothing';

@@ -88,7 +88,11 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
     const least = leastToken === undefined ? {} : { leastToken };
     const request = { prefix: this.prefix, names, ticket, ttl, ...least };
-    return this.explained('acquire', names, () => this.backend.acquire(request));
+    return this.explained(
+      'acquire',
+      names,
+      this.begin(() => this.backend.acquire(request)),
+    );
   }
 
   /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
@@ -113,8 +117,10 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const [call] = this.sentRenewals([{ prefix: this.prefix, names, ticket, ttl }]);
-    this.send('renew', names, () => call as Pending<RenewAnswer>, answered, failed);
+    const [call] = this.sentRenewals([{ prefix: this.prefix, names, ticket, ttl }]) as [Pending<RenewAnswer>];
+    // Not by `send`, which drops the call of a backend that refuses by now, and nobody would handle its rejection.
+    const pending = new BoundedCall(this, 'renew', names, this.commandTimeout, answered, failed, answered);
+    call.then(pending.onAnswer, pending.onError);
   }
 
   /**
@@ -266,15 +272,17 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     );
   }
 
-  private async explained<T>(operation: string, names: readonly string[], call: () => Pending<T>): Promise<T> {
+  private async explained<T>(operation: string, names: readonly string[], call: Pending<T>): Promise<T> {
     try {
-      return await this.begin(call);
+      return await call;
     } catch (error) {
       throw this.explain(operation, names, error);
     }
   }
 
   private warnOfLease(names: readonly string[], remaining: number, asked: number): void {
+    // A session lasts as long as it does, whatever one of its locks asked for.
+    if (this.backend.traits.lease === 'session') return;
     this.logger?.warn(
       `Lock backend "${this.backend.name}" says that ${quoted(names)} is held for another ${remaining} ms, though ` +
         `${Math.round(asked)} ms was asked for. The lease counts for no longer than was asked; did the clock of the store ` +

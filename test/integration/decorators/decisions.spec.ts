@@ -1,6 +1,5 @@
 import {
   Cached,
-  type CachedOptions,
   CacheConfigError,
   CacheEvict,
   CachePut,
@@ -31,7 +30,7 @@ class Rows {
     return ++this.ran;
   }
 
-  @Cached('unless', { unless: promising(false) } as CachedOptions)
+  @Cached('unless', { unless: promising(false) })
   async readUnless(): Promise<number> {
     return ++this.ran;
   }

@@ -77,6 +77,18 @@ describe('a lease', () => {
     expect(app.logger.lines.filter(({ text }) => /was asked for/.test(text))).toHaveLength(1);
   });
 
+  it('of a session, which is longer, is nothing to warn of', async () => {
+    const session = { ...memory().traits, lease: 'session' } as const;
+    const backend = saying(10_000);
+    Object.defineProperty(backend, 'traits', { value: session });
+    await using app = await startLockApp({ backend });
+    const lock = await app.locks.acquire('one', { ttl: 1_000 });
+    expect(lock.remaining()).toBeLessThanOrEqual(1_000);
+    await lock.extend();
+    await lock.release();
+    expect(app.logger.matching(/was asked for/)).toEqual([]);
+  });
+
   it.each([Number.NaN, -5])('is never trusted where the store says %s ms', async (remaining) => {
     await using app = await startLockApp({ backend: saying(remaining) });
     await expect(app.locks.tryAcquire('one', { ttl: 1_000 })).rejects.toMatchObject({ code: 'LOCK_BACKEND' });

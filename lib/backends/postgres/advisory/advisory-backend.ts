@@ -114,12 +114,12 @@ async function checkAdvisory(migration: Migration, server: string, schema: strin
     'advisory_start',
     `
 SELECT current_setting('server_version_num'), current_setting('transaction_read_only'), current_user,
-  CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN
+  (CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN
     has_sequence_privilege(${sequence}, 'USAGE') AND has_sequence_privilege(${sequence}, 'SELECT')
     AND has_sequence_privilege(${sequence}, 'UPDATE')
     AND has_table_privilege(${table}, 'SELECT') AND has_table_privilege(${table}, 'INSERT')
     AND has_table_privilege(${table}, 'UPDATE') AND has_table_privilege(${table}, 'DELETE')
-  END`,
+  END)::text`,
   );
   const { rows } = await migration.query(check, []);
   const [version, readOnly, user, allowed] = (rows[0] ?? []).map(String);

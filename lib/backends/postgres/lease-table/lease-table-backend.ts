@@ -238,7 +238,7 @@ SELECT current_setting('server_version_num'), current_setting('transaction_read_
   EXISTS (
     SELECT 1 FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname = '${schema}' AND p.proname = '${LAST_FUNCTION}'
-  )`,
+  )::text`,
   );
   const { rows } = await table.link.query(settings, []);
   const [version, readOnly, isolation, durability, user, complete] = (rows[0] ?? []).map(String);
@@ -263,10 +263,10 @@ async function checkRights(table: LeaseTable, schema: string, user: string): Pro
   const rights = statementOf(
     'rights',
     `
-SELECT CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
+SELECT (CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
   SELECT bool_and(has_table_privilege('${schema}.' || name, 'SELECT') AND has_table_privilege('${schema}.' || name, 'INSERT')
     AND has_table_privilege('${schema}.' || name, 'UPDATE') AND has_table_privilege('${schema}.' || name, 'DELETE'))
-  FROM unnest(ARRAY['locks', 'waiters', 'labels']) AS name) END`,
+  FROM unnest(ARRAY['locks', 'waiters', 'labels']) AS name) END)::text`,
   );
   const { rows } = await table.link.query(rights, []);
   if (String(rows[0]?.[0]) === 'true') return;

@@ -1,7 +1,8 @@
+import { jest } from '@jest/globals';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { LockTimeoutError } from 'nest-redis-lock';
-import { advisory, leaseTable, postgres } from 'nest-redis-lock/postgres';
+import { advisory, leaseTable, lockInTransaction, postgres } from 'nest-redis-lock/postgres';
 import pg from 'pg';
 import { sequenceSql } from '../../../../lib/backends/postgres/advisory/advisory-sequence.js';
 import { leaseTableSql } from '../../../../lib/backends/postgres/lease-table/lease-statements.js';
@@ -250,6 +251,70 @@ it('goes on refusing a server with serializable transactions, for as long as the
   const next = await startLockApp({ backend: leaseTable(url), failFast: true });
   await next.locks.withLock('served', async () => {});
   await next.close();
+});
+
+it.each(['serializable', 'repeatable read'])(
+  'a pool with %s transactions: each call is refused, and nothing is rejected unhandled or stays taken',
+  async (level) => {
+    const options = `-c default_transaction_isolation=${level.replace(' ', '\\ ')}`;
+    const pool = new pg.Pool({ connectionString: server.url, max: 2, options });
+    const unhandled = jest.fn();
+    process.on('unhandledRejection', unhandled);
+    const name = `at ${level}`;
+    try {
+      const app = await startLockApp({ backend: leaseTable(pool) });
+      // Some are granted before the check of the server has refused.
+      const calls = Array.from({ length: 5 }, () =>
+        app.locks.withLock(name, { ttl: '1h', wait: '2s' }, async () => {}),
+      );
+      const settled = await Promise.allSettled(calls);
+      expect(settled.at(-1)).toMatchObject({
+        reason: { message: expect.stringMatching(/set default_transaction_isolation/) },
+      });
+      await expect(app.locks.acquire(name)).rejects.toThrow(/set default_transaction_isolation/);
+      await using other = await startLockApp({ backend: leaseTable(server.url) });
+      await eventually(async () => !(await other.locks.isLocked(name)));
+      await app.close();
+      expect(unhandled.mock.calls).toEqual([]);
+    } finally {
+      process.off('unhandledRejection', unhandled);
+      await pool.end();
+    }
+  },
+);
+
+describe.each([
+  ['raw text', { getTypeParser: () => (value: unknown) => value }],
+  [
+    'booleans as 1 and 0',
+    {
+      getTypeParser: (type: number) =>
+        type === 16 ? (value: unknown) => (value === 't' ? 1 : 0) : (value: unknown) => value,
+    },
+  ],
+])('a pool whose parsers hand out %s', (_what, types) => {
+  const open = () => new pg.Pool({ connectionString: server.url, max: 2, types });
+
+  it.each([
+    ['leaseTable', leaseTable],
+    ['advisory', advisory],
+  ])('serves %s()', async (_of, backend) => {
+    const pool = open();
+    const app = await startLockApp({ backend: backend(pool), failFast: true });
+    await app.locks.withLock('parsed', async () => {});
+    await app.close();
+    await pool.end();
+  });
+
+  it('serves lockInTransaction()', async () => {
+    const pool = open();
+    const [first, second] = [await pool.connect(), await pool.connect()];
+    for (const client of [first, second]) await client.query('BEGIN');
+    await lockInTransaction(first, 'parsed');
+    await expect(lockInTransaction(second, 'parsed', { wait: 0 })).rejects.toBeInstanceOf(LockTimeoutError);
+    for (const client of [first, second]) client.release(true);
+    await pool.end();
+  });
 });
 
 describe('a user without rights', () => {
