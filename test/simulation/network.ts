@@ -24,7 +24,7 @@ interface Direction {
 }
 
 export interface Cut {
-  /** Neither end is told. */
+  /** Neither end notices the cut. */
   readonly silent?: boolean;
   /** Whether answers that are under way may still arrive. */
   readonly answers?: boolean;

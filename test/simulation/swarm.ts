@@ -59,7 +59,7 @@ export function drawSwarm(random: Random, without: Without) {
     pauses: fault(random.between(1, 6)),
     pauseTime: random.pick([50, 400, 2_500]),
     cuts: fault(random.between(1, 8)),
-    /** The share of cuts that neither end is told of. */
+    /** The share of cuts that neither end notices. */
     silent: random.pick([0, 0.3]),
     partitions: fault(random.between(1, 3), 0.3),
     deaths: fault(1, 0.2),

@@ -19,7 +19,7 @@ interface ComparisonOptions {
   readonly report?: (line: string) => void;
 }
 
-/** Makes random calls until so many commands were compared, or until one differs. */
+/** Makes random calls until it has compared `calls` commands, or until one differs. */
 export async function compareCalls({ calls, seed, lag, report }: ComparisonOptions): Promise<Comparison> {
   await using compared = await ComparedRedis.start({
     ...(lag !== undefined && { lag }),

@@ -1,4 +1,4 @@
-// Client tracking in its broadcast mode: each change of a key with a prefix is told to a connection.
+// Client tracking in its broadcast mode: a connection gets a message for each change of a key with its prefix.
 
 import type { Connection } from './redis-model.js';
 import { Refused, type Reply } from './replies.js';
@@ -6,7 +6,7 @@ import { Refused, type Reply } from './replies.js';
 const CHANNEL = '__redis__:invalidate';
 
 interface Follower {
-  /** The id of the connection that is told. */
+  /** The id of the connection that gets the messages. */
   readonly told: number;
   readonly prefixes: readonly string[];
   readonly changed: Set<string>;

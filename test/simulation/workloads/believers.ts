@@ -41,7 +41,7 @@ export class Believers {
   private check(): void {
     const { server, verdict } = this.schedule;
     const lastLoss = server.losses.at(-1)?.time ?? -Infinity;
-    // What the server has forgotten may be given again until its holder hears of it.
+    // The server may grant again what it has forgotten, before its holder learns of that.
     const sure = [...this.all].filter(
       ({ process, since, believes }) => since > lastLoss && process.observe(() => believes()),
     );

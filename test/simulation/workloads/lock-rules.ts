@@ -169,7 +169,7 @@ export class LockRules {
     }
   }
 
-  /** Notes until when the process trusts its lock, as it was told now. */
+  /** Notes until when the process trusts its lock, by its answer of now. */
   private look(hold: Hold): boolean {
     const { process, lock, trusted } = hold;
     const now = process.time;
