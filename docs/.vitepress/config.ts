@@ -89,6 +89,8 @@ export default defineConfig({
     page.title ||= title;
     page.description ||= description;
     if (ofReference(page.relativePath)) page.frontmatter['editLink'] = false;
+    // Its tables hold code side by side, and need the place of the outline.
+    if (page.relativePath.startsWith('migrate/')) page.frontmatter['aside'] = false;
   },
 
   transformHead({ pageData: { relativePath, title, description, isNotFound } }) {
