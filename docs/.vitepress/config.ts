@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { defineConfig, type DefaultTheme, type HeadConfig } from 'vitepress';
+import { chinese, searchInChinese, wordsOf } from './chinese.js';
 import { slugOf, useLinks } from './links.js';
 import { writeMarkdownPages } from './markdown-pages.js';
 import { BASE, DOCS, MANIFEST, NO_PAGES, REPOSITORY, ROOT, SITE } from './place.js';
@@ -42,7 +43,8 @@ export default defineConfig({
   // The demo, on the reader's machine.
   ignoreDeadLinks: 'localhostLinks',
   srcExclude: NO_PAGES,
-  rewrites: { 'guide/README.md': 'guide/index.md' },
+  rewrites: { 'guide/README.md': 'guide/index.md', 'zh/guide/README.md': 'zh/guide/index.md' },
+  locales: { root: { label: 'English', lang: 'en' }, zh: chinese },
   outDir: join(ROOT, 'dist-site'),
   cacheDir: join(ROOT, 'node_modules/.cache/vitepress'),
   // The names of all pages stand in one file rather than in each page.
@@ -65,13 +67,19 @@ export default defineConfig({
     nav,
     sidebar,
     outline: [2, 3],
+    // Few pages have a translation: from the others, the switch leads to the start of the Chinese ones.
+    i18nRouting: false,
     search: {
       provider: 'local',
       options: {
         // Guides answer questions. A page of the reference is found by its name, and by what it says first.
         _render: (source, env, md) =>
           md.render(ofReference(env.relativePath) ? (source.split(/^## /m)[0] ?? '') : source, env),
-        miniSearch: { searchOptions: { boostDocument: (id: string) => (id.includes('/reference/') ? 0.2 : 1) } },
+        locales: { zh: searchInChinese },
+        miniSearch: {
+          options: { tokenize: wordsOf },
+          searchOptions: { boostDocument: (id: string) => (id.includes('/reference/') ? 0.2 : 1) },
+        },
       },
     },
     ...(REPOSITORY

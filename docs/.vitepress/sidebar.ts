@@ -93,9 +93,10 @@ export function openingOf(page: string): Opening {
     .replace(/^\s*(Problem: |The problem\. )/, '')
     .replaceAll(/\s+/g, ' ')
     .trim();
-  const sentences = plain.split(/(?<=[.?!]) /);
+  const sentences = plain.split(/(?<=[.?!] |[。？！])/);
   let description = sentences.shift() ?? '';
-  while (sentences[0] && `${description} ${sentences[0]}`.length <= 160) description += ` ${sentences.shift()}`;
+  while (sentences[0] && `${description}${sentences[0]}`.trim().length <= 160) description += sentences.shift();
+  description = description.trim();
   return {
     title: title.replaceAll(/[`\\]/g, ''),
     description: description.charAt(0).toUpperCase() + description.slice(1),

@@ -14,6 +14,13 @@ import { semaphoreChannels } from '../../lib/events/semaphore-channels.js';
 
 const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
+interface Translations {
+  chinesePages(): string[];
+  differenceOf(page: string, text?: string): string | undefined;
+}
+const MODULE = new URL('../../tools/chinese.mjs', import.meta.url).href;
+const { chinesePages, differenceOf } = (await import(MODULE)) as Translations;
+
 const FOLDERS = ['docs/guide', 'docs/recipes', 'docs/migrate', 'docs/operations'];
 const pagesIn = (folder: string) => readdirSync(join(REPOSITORY, folder)).filter((file) => file.endsWith('.md'));
 const PAGES = [
@@ -179,6 +186,7 @@ it('names every error of the main entry on the page of the errors', () => {
 
 const ALL_PAGES = [
   ...PAGES,
+  ...chinesePages(),
   'CHANGELOG.md',
   'CONTRIBUTING.md',
   ...readdirSync(join(REPOSITORY, 'docs'))
@@ -215,6 +223,21 @@ it('has drawings that are in step with their sources, and say in words what they
   const drawings = readdirSync(join(REPOSITORY, 'docs/images')).filter((file) => file.endsWith('.svg'));
   expect(drawings.length).toBeGreaterThan(3);
   expect(drawings.filter((file) => !/<title[^]+<desc/.test(read(`docs/images/${file}`)))).toEqual([]);
+});
+
+describe('a page in Chinese', () => {
+  it.each(chinesePages())('%s is in step with its English page', (page) => {
+    expect(differenceOf(page)).toBeUndefined();
+  });
+
+  it('is reported when its source, a sample or a heading differs', () => {
+    const page = 'docs/zh/guide/locks.md';
+    const text = read(page);
+    expect(differenceOf(page, text.replace(/^source: (\S+) .*$/m, 'source: $1 000000000000'))).toContain('has changed');
+    expect(differenceOf(page, text.replace("'stock:<0>'", "'stock:<1>'"))).toContain('sample 1 ');
+    expect(differenceOf(page, text.replace(/^## .*\n/m, ''))).toContain('headings');
+    expect(differenceOf(page, text.replace(/^source: .*$/m, ''))).toBe('names no source');
+  });
 });
 
 it('names only specs that exist', () => {

@@ -29,11 +29,12 @@ const REFUSED: readonly (readonly [RegExp, string])[] = [
   [/\bof (?:an? |the )?\w+ of (?:an? |the )?\w+ of\b/i, 'no chains of "of"'],
 ];
 
-const GENERATED = /^docs\/(api|reference|\.vitepress\/\.temp)\//;
+/** Generated, or in Chinese. */
+const NO_ENGLISH = /^docs\/(api|reference|zh|\.vitepress\/\.temp)\//;
 
 const FILES = ['lib', 'sample-app', 'test', 'tools', 'docs'].flatMap((folder) => {
   const files = readdirSync(join(REPOSITORY, folder), { recursive: true, encoding: 'utf8' });
-  return files.map((file) => join(folder, file)).filter((file) => !GENERATED.test(file));
+  return files.map((file) => join(folder, file)).filter((file) => !NO_ENGLISH.test(file));
 });
 const CODE = FILES.filter((file) => /\.(ts|mts|js|mjs)$/.test(file) && !file.endsWith('prose.spec.ts'));
 const PAGES = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => file.endsWith('.md'))];

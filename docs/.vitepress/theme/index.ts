@@ -5,12 +5,16 @@ import './style.css';
 
 /** Each page is there as Markdown, too. */
 const AsMarkdown = defineComponent(() => {
-  const { page } = useData();
+  const { lang, page } = useData();
   return () =>
     h(
       'p',
       { class: 'as-markdown' },
-      h('a', { href: withBase(`/${page.value.relativePath}`), target: '_self' }, 'This page as Markdown'),
+      h(
+        'a',
+        { href: withBase(`/${page.value.relativePath}`), target: '_self' },
+        lang.value === 'zh-CN' ? '本页的 Markdown 版本' : 'This page as Markdown',
+      ),
     );
 });
 
