@@ -60,7 +60,7 @@ end`,
     QUEUE,
     "  if redis.call('HEXISTS', lock.waiters, ticket) == 0 then redis.call('RPUSH', lock.queue, ticket) end",
     "  redis.call('RPUSH', lock.queue, ticket)",
-    'whoever hands on drops a ticket that is not among the waiters',
+    'the one that hands on drops a ticket that is not waiting',
   ),
   one(
     'R5 a grant counts from its answer',

@@ -74,7 +74,7 @@ export class SimulatedProcess implements ProcessClock {
     }
   }
 
-  /** Its code that runs now takes so long. */
+  /** Its code that runs now takes this time (ms). */
   block(ms: number): void {
     this.lag += ms;
     this.stoodStill += ms;

@@ -1,5 +1,6 @@
 // Cached values of a source that changes: no read that begins after an invalidation was confirmed returns what was
-// before it. A call that shares a read of its process, which may not have heard of the invalidation, began with that one.
+// before it. A call that shares a read of its process began with that read: the process may not know of the
+// invalidation yet.
 
 import type { Random } from '../redis/random.js';
 import type { Application, Schedule } from '../schedule.js';

@@ -240,7 +240,8 @@ export class LockRules {
         // Where nothing else happens, each holder has soon asked whether it still holds.
         (!this.server.swarm.forgets || now < time + LEARNS) &&
         (key === undefined || key === `lock:{${name}}`) &&
-        time >= Math.min(from, to) &&
+        // The message of a grant may have been under way when the server forgot it, but for less than its lease.
+        time >= Math.min(from, to) - this.server.swarm.ttl &&
         time <= Math.max(from, to),
     );
   }

@@ -19,7 +19,8 @@ export class Locks implements Workload {
     const { world, server, verdict, swarm } = schedule;
     this.rules = new LockRules(world, server, verdict);
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
-    if (swarm.faultless) {
+    // A process that blocks its event loop takes nothing meanwhile.
+    if (swarm.faultless && swarm.blocks === 0) {
       world.every(20, () => {
         if (world.now > 1_500) this.rules.checkUsed(swarm.names);
         return world.now < schedule.until;
@@ -103,8 +104,8 @@ export class Locks implements Workload {
   }
 
   /**
-   * A body that blocks its event loop from its first line has more than half of its lease, also where it had to wait for
-   * it: the renewal of a shorter one is on its way.
+   * A body that blocks its event loop from its first line has more than half of its lease, also where it had to wait
+   * for it: the renewal of a shorter one is on its way.
    */
   private async block(process: SimulatedProcess, lock: Lock): Promise<void> {
     const { swarm, verdict } = this.schedule;
