@@ -120,8 +120,9 @@ it('an Observable emits what the promise of onBusy and of onLimit resolves to', 
   }
   const services = testServices({ backend: memory(), cache: false });
   const streams = wire(new Streams(), services);
-  await using _held = await services.locks.acquire('held');
+  const held = await services.locks.acquire('held');
   expect(await firstValueFrom(streams.whileHeld())).toBe('busy');
   expect(await firstValueFrom(streams.limited())).toBe('free');
   expect(await firstValueFrom(streams.limited())).toBe('limited');
+  await held.release();
 });
