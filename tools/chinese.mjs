@@ -40,9 +40,10 @@ export function differenceOf(page, text = read(page)) {
   return hash === hashOf(english) ? undefined : `${source} has changed: revise the translation, then npm run docs:zh`;
 }
 
-// `npm run docs:zh`: the translations have been revised. Writes the hashes of their sources.
+// `npm run docs:zh [-- <pages>]`: these translations have been revised, or all. Writes the hashes of their sources.
 if (resolve(process.argv[1] ?? '') === fileURLToPath(import.meta.url)) {
-  for (const page of chinesePages()) {
+  const revised = process.argv.slice(2);
+  for (const page of revised.length > 0 ? revised : chinesePages()) {
     const text = read(page).replace(SOURCE, (line, source) => line.slice(0, -12) + hashOf(read(source)));
     if (text !== read(page)) {
       writeFileSync(join(REPOSITORY, page), text);

@@ -100,6 +100,12 @@ describe('the files', () => {
     expect(existsSync(join(BUILT, 'social.png'))).toBe(true);
   });
 
+  it('leads from a page in Chinese to the English one, and back to the start of the Chinese ones', () => {
+    expect(read('zh/guide/locks.html')).toContain(`href="${BASE}guide/locks"`);
+    expect(read('guide/locks.html')).toContain(`href="${BASE}zh/"`);
+    expect(read('zh/guide/locks.html')).toContain('<html lang="zh-CN"');
+  });
+
   it('links names of the API to the reference', () => {
     expect(read('guide/locks.html')).toContain(`href="${BASE}reference/nest-redis-lock/`);
   });
@@ -117,6 +123,7 @@ describe('the pages in a browser', () => {
     recipe: 'recipes/stock-that-does-not-oversell',
     operate: 'operations/troubleshooting',
     drawings: 'protocol',
+    chinese: 'zh/guide/caching',
     reference: 'reference/nest-redis-lock/classes/LockService',
   };
 
@@ -191,10 +198,11 @@ describe('the pages in a browser', () => {
   });
 
   it.each([
-    ['lock lost', 'When the lock is lost'],
-    ['DistributedLock', 'DistributedLock'],
-  ])('answers a search for %s', async (words, title) => {
-    const page = await open('', LOOKS['light'] as BrowserContextOptions);
+    ['lock lost', 'When the lock is lost', ''],
+    ['DistributedLock', 'DistributedLock', ''],
+    ['雪崩', '缓存', 'zh/'], // a word inside a sentence without spaces
+  ])('answers a search for %s', async (words, title, start) => {
+    const page = await open(start, LOOKS['light'] as BrowserContextOptions);
     await page.keyboard.press('Control+k');
     await page.getByRole('searchbox').fill(words);
     await page.locator('.results .result').filter({ hasText: title }).first().waitFor();
