@@ -33,8 +33,8 @@ export default {
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
   globalTeardown: '<rootDir>/test/support/global-teardown.mjs',
   testTimeout: 240_000,
-  // Most specs wait for servers and leases, so that a core serves several. Each may need a gigabyte with its servers.
-  maxWorkers: Math.max(2, Math.min(3 * availableParallelism(), Math.floor(totalmem() / 1.5e9))),
+  // Most specs wait for servers and leases, so that they leave a core to their servers. Each may need a gigabyte with them.
+  maxWorkers: Math.max(2, Math.min(availableParallelism(), Math.floor(totalmem() / 1.5e9))),
   testSequencer: '<rootDir>/test/support/long-first.mjs',
   // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is
   // collected.
