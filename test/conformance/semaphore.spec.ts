@@ -99,6 +99,8 @@ eachPrimitiveBackend('SemaphoreService', () => {
       ),
     );
     await sleep(50);
+    // What a service asks now is answered after what its calls have asked.
+    await Promise.all([one, two].map((service) => service.available('turn')));
     await permit?.release();
     await Promise.all(waiters);
     for (const place of [0, 1]) {
