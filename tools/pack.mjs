@@ -23,7 +23,8 @@ export function pack(destination, repository) {
     const manifest = JSON.parse(readFileSync(`${ROOT}package.json`, 'utf8'));
     if (repository) manifest.repository = { type: 'git', url: `git+${repository}.git` };
     writeFileSync(`${folder}/package.json`, `${JSON.stringify(manifest, null, 2)}\n`);
-    for (const path of ['LICENSE', 'dist', 'docs/postgres.sql']) cpSync(ROOT + path, `${folder}/${path}`, { recursive: true });
+    for (const path of ['LICENSE', 'dist', 'docs/postgres.sql'])
+      cpSync(ROOT + path, `${folder}/${path}`, { recursive: true });
     for (const path of PAGES) {
       const text = readFileSync(ROOT + path, 'utf8');
       writeFileSync(
