@@ -9,7 +9,13 @@ const election = app.get(LeaderElection);
 async function lead(name, candidacy, signal, term) {
   const trusted = () => {
     const leads = candidacy.term === term;
-    if (!leads && !signal.aborted) void note(`${name}, term ${term}: does not lead, but its signal is not aborted`);
+    // After a standstill, the answer to a renewal may be unread: it decides whether the term has ended.
+    if (!leads && !signal.aborted) {
+      setTimeout(() => {
+        if (candidacy.term === term || signal.aborted) return;
+        void note(`${name}, term ${term}: does not lead, but its signal is not aborted`);
+      }, 100);
+    }
     return leads && !signal.aborted;
   };
   const hold = new FencedHold(`leader:${name}`, term, trusted);
