@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import 'reflect-metadata';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -146,6 +147,8 @@ it.each(['options', 'a client', 'nodes of redlock()'])('serves with enableAutoPi
 it('a module that stops leaves no listener on the client of a backend that another one uses', async () => {
   await using server = await startRedisServer();
   const client = new Redis(server.url);
+  // ioredis adds a listener of its own until then.
+  await once(client, 'ready');
   const shared = redis(client);
   const other = await startLockApp({ backend: shared });
   const before = client.listenerCount('ready');
