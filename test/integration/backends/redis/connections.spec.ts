@@ -1,6 +1,6 @@
-import { once } from 'node:events';
 import 'reflect-metadata';
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Injectable } from '@nestjs/common';
