@@ -96,7 +96,8 @@ export class HoldTaker implements LossObserver {
   async takeAgain(hold: HeldLock, { backend, options }: HoldRequest): Promise<HeldLock> {
     const lost = await hold.lostOnceRead();
     if (hold.held) return hold;
-    await hold.finish();
+    const end = hold.finish();
+    if (end) hold.settle(await end);
     const left = hold.askedAt + options.wait - performance.now();
     if (left <= 0) throw grantedTooLate(backend, hold.keys, options, lost);
     return this.take(hold.keys, { backend, options: { ...options, wait: Math.ceil(left) } });

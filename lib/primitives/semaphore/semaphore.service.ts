@@ -69,7 +69,7 @@ export class SemaphoreService {
    * @throws the reason of `options.signal`
    */
   async acquire(key: string, options: SemaphoreOptions): Promise<Permit> {
-    return this.take(key, this.settings.settingsOf(options));
+    return this.takeHeld(key, this.settings.settingsOf(options));
   }
 
   /**
@@ -80,7 +80,7 @@ export class SemaphoreService {
   async tryAcquire(key: string, options: SemaphoreOptions): Promise<Permit | null> {
     const settings = this.settings.settingsOf(options);
     try {
-      return await this.take(key, options.wait === undefined ? { ...settings, wait: 0 } : settings);
+      return await this.takeHeld(key, options.wait === undefined ? { ...settings, wait: 0 } : settings);
     } catch (error) {
       if (error instanceof SemaphoreTimeoutError) return null;
       throw error;
@@ -155,6 +155,14 @@ export class SemaphoreService {
 
   private take(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
     return this.sourceOf(settings.backend).take(nameOf(key), settings);
+  }
+
+  /** For a caller that gets the permit itself: it is held when this function looks last. */
+  private async takeHeld(key: string, settings: SemaphoreSettings): Promise<HeldPermit> {
+    const until = performance.now() + settings.wait;
+    let permit = await this.take(key, settings);
+    while (!permit.held) permit = await this.takeAgain(permit, settings, until);
+    return permit;
   }
 
   /**
