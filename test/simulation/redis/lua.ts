@@ -41,7 +41,7 @@ interface LuaFunctions {
 
 /** The part of WebAssembly that is used here; the types of Node do not have it. */
 interface Wasm {
-  instantiate(...code: unknown[]): Promise<{ readonly instance: { readonly exports: unknown } }>;
+  instantiate(...code: unknown[]): Promise<{ readonly instance?: { readonly exports: unknown } }>;
 }
 
 const REGISTRY = -10_000;
@@ -104,7 +104,8 @@ export async function createLua(): Promise<LuaBridge> {
   let functions: unknown;
   wasm.instantiate = async (...code) => {
     const instantiated = await instantiate(...code);
-    functions = instantiated.instance.exports;
+    // Node.js makes instances of modules of its own meanwhile, which come without a wrapper.
+    functions = instantiated.instance?.exports ?? functions;
     return instantiated;
   };
   try {
