@@ -29,18 +29,6 @@ export function httpName(backends: LockBackends, parts: readonly string[]): stri
   return derivedName('http', backends.options.application, parts);
 }
 
-/**
- * Why an application that others at its store could not be told from cannot have `what`, or `undefined` where it can
- * be.
- */
-export function lackOfApplication({ options, isInMemory }: LockBackends, what: string): string | undefined {
-  if (options.application !== undefined || options.prefix !== undefined || isInMemory) return undefined;
-  return (
-    `${what} needs the name of the application, which other applications at the same store do not have, and there is ` +
-    'no package.json with a name beside its main file or in the working directory; give RedisLockModule the option "application"'
-  );
-}
-
 /** The properties under which the handlers of a controller stand. */
 const PROPERTIES = new WeakMap<object, WeakMap<object, string>>();
 

@@ -16,7 +16,7 @@ import { whyNotAKeyPart } from '../keys/key-part.js';
 import { NothingDone } from '../primitives/idempotency/idempotent-call.js';
 import { type End, endOf, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
-import { handlerName, httpName, lackOfApplication, pathOf, routeOfRequest } from './derived-names.js';
+import { handlerName, httpName, pathOf, routeOfRequest } from './derived-names.js';
 import { HandlerRun, watchHandlers } from './handler-run.js';
 import { answersItself, type HttpResponse } from './http-response.js';
 import {
@@ -52,7 +52,7 @@ export function idempotencyKey(options: IdempotencyKeyOptions): Type<NestInterce
   class Configured extends IdempotencyKeyInterceptor {
     constructor(@Inject(IdempotencyService) service: IdempotencyService) {
       super(service, rules);
-      const lack = lackOfApplication(service.backends, 'idempotencyKey');
+      const lack = service.backends.lackOfApplication('idempotencyKey');
       if (lack !== undefined) throw new PrimitiveConfigError(lack);
       if (service.modules) watchHandlers(service.modules);
     }

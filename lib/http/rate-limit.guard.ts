@@ -6,7 +6,7 @@ import { derivedName } from '../keys/key-part.js';
 import type { RateLimitDecision, RateLimitState } from '../primitives/rate-limit/rate-limit-decision.js';
 import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
 import { addressOf, clientOf, INVALID_ADDRESS, type LimitedRequest } from './client-key.js';
-import { handlerName, lackOfApplication, placeOf } from './derived-names.js';
+import { handlerName, placeOf } from './derived-names.js';
 import {
   policySettings,
   RATE_LIMIT_POLICY,
@@ -45,9 +45,7 @@ export class RateLimitGuard implements CanActivate {
     @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
     @Inject(ModulesContainer) private readonly modules: ModulesContainer,
   ) {
-    // It refuses too much then, and nothing that it should refuse passes.
-    const lack = lackOfApplication(limiter.backends, 'RateLimitGuard');
-    if (lack !== undefined) limiter.log.warn(`${lack}. Until then, they share its limits`, lack);
+    limiter.warnOfLackOfApplication('RateLimitGuard');
   }
 
   /**

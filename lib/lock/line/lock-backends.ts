@@ -67,6 +67,16 @@ export class LockBackends {
     return [this.main, ...this.named.values()].every(({ calls }) => calls.backend.name === 'memory');
   }
 
+  /** Why `what` would not tell the application from others at its store; `undefined` where it would. */
+  lackOfApplication(what: string): string | undefined {
+    const { application, prefix } = this.options;
+    if (application !== undefined || prefix !== undefined || this.isInMemory) return undefined;
+    return (
+      `${what} needs the name of the application, which other applications at the same store do not have, and there is ` +
+      'no package.json with a name beside its main file or in the working directory; give RedisLockModule the option "application"'
+    );
+  }
+
   has(name: string): boolean {
     return this.named.has(name);
   }

@@ -48,6 +48,12 @@ export class RateLimiter {
     return this.runtime.backends.logger;
   }
 
+  /** @internal Such applications share limits: they refuse too much, and nothing that they should refuse passes. */
+  warnOfLackOfApplication(what: string): void {
+    const lack = this.backends.lackOfApplication(what);
+    if (lack !== undefined) this.log.warn(`${lack}. Until then, they share its limits`, lack);
+  }
+
   /** Whether the application has ended. */
   get closed(): boolean {
     return this.runtime.isStopped;
@@ -115,6 +121,7 @@ export class RateLimiter {
    */
   throttlerStorage(options: ThrottlerCountsOptions = {}): ThrottlerCounts {
     const { application } = this.backends.options;
+    this.warnOfLackOfApplication('throttlerStorage');
     return new ThrottlerCounts((backend) => this.keeperOf(backend).counts, options, application);
   }
 

@@ -233,7 +233,7 @@ describe('two applications at one Redis', () => {
       import { createRequire } from 'node:module';
       const require = createRequire(${JSON.stringify(import.meta.url)});
       require('reflect-metadata');
-      const { idempotencyKey, RateLimitGuard, RedisLockModule } = require(${JSON.stringify(BUILT)});
+      const { idempotencyKey, RateLimiter, RateLimitGuard, RedisLockModule } = require(${JSON.stringify(BUILT)});
       const { Controller, Get } = require('@nestjs/common');
       const { ${provide}, NestFactory } = require('@nestjs/core');
       class Orders { list() { return 'orders'; } }
@@ -244,6 +244,7 @@ describe('two applications at one Redis', () => {
       const providers = [{ provide: ${provide}, useClass: ${useClass} }];
       const root = { module: Root, imports, controllers: [Orders], providers };
       const app = await NestFactory.create(root, { logger: ['error', 'warn'], abortOnError: false });
+      app.get(RateLimiter).throttlerStorage();
       await app.listen(0, '127.0.0.1');
       const { port } = app.getHttpServer().address();
       for (let count = 0; count < 3; count += 1) console.log((await fetch('http://127.0.0.1:' + port + '/orders')).status);
@@ -261,6 +262,7 @@ describe('two applications at one Redis', () => {
 
   it('may share limits where one has no name, with a warning: they refuse too much', async () => {
     const said = await nameless('APP_GUARD', "RateLimitGuard.of({ limit: 2, per: '1h' })");
+    expect(said).toMatch(/throttlerStorage needs the name .* Until then, they share its limits/);
     expect(said).toMatch(/RateLimitGuard needs the name .* option "application"\. Until then, they share its limits/);
     expect(said.match(/^\d{3}$/gm)).toEqual(['200', '200', '429']);
   });
