@@ -96,7 +96,10 @@ export const FAULT_RULES: readonly Rule[] = [
     ['loseData'],
     'tells holders of a loss of data, and issues higher tokens after it, to new processes, too',
     async (stage, faults) => {
+      // Cases before this one may have asked for tokens of which no process that begins later can know.
+      await faults.loseData();
       const locks = await stage.locks();
+      await eventuallyLocked(stage, locks);
       const held = await locks.acquire(stage.name);
       await faults.loseData();
       await stage.until('the signal is aborted', () => held.signal.aborted);
