@@ -137,8 +137,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws LockBackendError when the backend fails
    */
   async inspect(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<LockInfo | null> {
-    const { backend, name } = this.single(key, options);
-    return this.inspection.inspect(backend, name);
+    return this.inspectAs('inspect', key, options);
   }
 
   /**
@@ -160,7 +159,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws LockBackendError when the backend fails
    */
   async isLocked(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<boolean> {
-    return (await this.inspect(key, options)) !== null;
+    return (await this.inspectAs('isLocked', key, options)) !== null;
   }
 
   /**
@@ -170,7 +169,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * @throws LockBackendError when the backend fails
    */
   async forceRelease(key: string, options: Pick<LockOptions, 'backend'> = {}): Promise<boolean> {
-    const { backend, name } = this.single(key, options);
+    const { backend, name } = this.single('forceRelease', key, options);
     const owners = await backend.calls.forceRelease(name);
     if (owners === null) return false;
     for (const owner of [owners].flat()) for (const hold of this.taker.all()) hold.revoke(backend, owner);
@@ -223,10 +222,15 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     return (this.requestOfDefaults ??= this.taker.request(resolveLockOptions({}, this.backends.options.defaults)));
   }
 
-  private single(key: string, { backend }: Pick<LockOptions, 'backend'>) {
+  private inspectAs(method: string, key: string, options: Pick<LockOptions, 'backend'>): Promise<LockInfo | null> {
+    const { backend, name } = this.single(method, key, options);
+    return this.inspection.inspect(backend, name);
+  }
+
+  private single(method: string, key: string, options: Pick<LockOptions, 'backend'>) {
     const [name, ...others] = namesOf(key);
     if (name === undefined || others.length > 0) throw new LockKeyError('Give one name, not several', namesOf(key));
-    return { backend: this.backends.ofCall(backend), name };
+    return { backend: this.backends.ofCall(lockOption.backendOf(method, options)), name };
   }
 
   private async notHeld(names: readonly string[]): Promise<string> {

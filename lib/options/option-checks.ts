@@ -51,6 +51,17 @@ export class OptionChecks {
     return value;
   }
 
+  /** The option `backend` of a method that has no other option. */
+  backendOf(method: string, options: object): string | undefined {
+    const given = Object.entries(this.object('options', options, `an object of options of ${method}(), or none`));
+    for (const [name, value] of given) {
+      if (name !== 'backend' && value !== undefined) throw this.unknown(`option of ${method}()`, name, ['backend']);
+    }
+    const { backend } = options as { readonly backend?: unknown };
+    if (backend === undefined || typeof backend === 'string') return backend;
+    throw this.refused('backend', backend, 'the name of a backend');
+  }
+
   /**
    * Refuses options of a connection that the client library does not know, and an address that it cannot take: it
    * would connect to its default server, or fail where no call of the application waits. Values may be secret.

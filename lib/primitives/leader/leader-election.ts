@@ -4,6 +4,7 @@ import { PrimitiveConfigError } from '../../errors/primitive-errors.js';
 import { LockBackends } from '../../lock/line/lock-backends.js';
 import { LockService } from '../../lock/lock.service.js';
 import { resolveLockOptions } from '../../lock/options/lock-options.js';
+import { primitiveOption } from '../../options/option-checks.js';
 import { locksAround, type Candidacy } from './leader-term.js';
 import {
   candidateSettings,
@@ -92,9 +93,9 @@ export class LeaderElection implements OnModuleDestroy {
    *
    * @throws LockBackendError when the backend fails
    */
-  async leader(name: string, { backend }: Pick<CandidateOptions, 'backend'> = {}): Promise<LeaderInfo | null> {
+  async leader(name: string, options: Pick<CandidateOptions, 'backend'> = {}): Promise<LeaderInfo | null> {
     const lockName = leaderLockName(name);
-    const chosen = backend ?? this.candidacies.get(lockName)?.settings.backend;
+    const chosen = primitiveOption.backendOf('leader', options) ?? this.candidacies.get(lockName)?.settings.backend;
     const info = await this.locks.inspect(lockName, chosen === undefined ? {} : { backend: chosen });
     return info && { owner: info.owner, ...(info.label !== undefined && { label: info.label }) };
   }

@@ -83,8 +83,8 @@ export class ScheduledJobs {
    * @throws PrimitiveConfigError for a backend that keeps no records
    * @throws PrimitiveBackendError when the backend fails
    */
-  async lastRun(name: string, { backend }: Pick<ScheduleOptions, 'backend'> = {}): Promise<LastRun | null> {
-    return this.recorder.last(backend, name, scheduleLockName(name));
+  async lastRun(name: string, options: Pick<ScheduleOptions, 'backend'> = {}): Promise<LastRun | null> {
+    return this.recorder.last(primitiveOption.backendOf('lastRun', options), name, scheduleLockName(name));
   }
 
   /** Whether the application has ended. */

@@ -16,6 +16,7 @@ import {
   type RedisLockModuleOptions,
   type RetryStrategy,
 } from 'nest-redis-lock';
+import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { type RedisServer, startRedisServer } from '../../support/servers/redis-server.js';
@@ -287,5 +288,24 @@ describe('fenceTtl', () => {
     await expect(startLockApp({ backend: memory(), fenceTtl: '1m' })).rejects.toThrow(
       /redis\(connection, \{ fenceTtl \}\)/,
     );
+  });
+});
+
+describe('methods whose only option is the backend', () => {
+  it('refuse any other option, by its name and that of the method', async () => {
+    const services = testServices();
+    const { locks, leaders, jobs } = services;
+    const odd = { ttl: '1s' } as object;
+    await expect(locks.inspect('odd', odd)).rejects.toThrow('Unknown option of inspect() "ttl"; give any of backend');
+    await expect(locks.isLocked('odd', odd)).rejects.toThrow('Unknown option of isLocked() "ttl"');
+    await expect(locks.forceRelease('odd', odd)).rejects.toThrow('Unknown option of forceRelease() "ttl"');
+    await expect(leaders.leader('odd', odd)).rejects.toThrow('Unknown option of leader() "ttl"');
+    await expect(jobs.lastRun('odd', odd)).rejects.toThrow('Unknown option of lastRun() "ttl"');
+    for (const nothing of [null, 7, []] as unknown as object[]) {
+      await expect(locks.inspect('odd', nothing)).rejects.toThrow(/Option "options" is .*options of inspect\(\)/);
+    }
+    await expect(locks.inspect('odd', { backend: 7 } as object)).rejects.toThrow('Option "backend" is 7');
+    expect(await locks.inspect('odd', {})).toBeNull();
+    await services.close();
   });
 });
