@@ -1,7 +1,7 @@
 import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import { currentInstant, type Instant } from '../../timing/clock.js';
+import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
 import { Grant, requestedTtl } from '../grant/grant.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
 import type { GrantedLease } from '../grant/store.js';
@@ -18,6 +18,8 @@ const SHORTEST_PACE = 5;
 const UNREACHED_PERIOD = 50;
 /** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
 const PATIENT = 200;
+/** What a hand-over is taken to cost (ms) before the first one was measured. */
+const UNKNOWN_HAND_OVER = 2;
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
@@ -50,6 +52,8 @@ export class Attempts {
   current: Attempt | undefined;
   /** The owner of the name in the last answer. */
   lastOwner: LastOwner | undefined;
+  /** What a hand-over to another process costs (ms): the time of the round trip, as the last ones took it. */
+  handOver = UNKNOWN_HAND_OVER;
   /** The ticket that was granted the name last. */
   private granted: Attempt | undefined;
   private pause: NodeJS.Timeout | undefined;
@@ -94,6 +98,7 @@ export class Attempts {
         names,
         () => contenders.queue.requeue(request),
         (answer) => {
+          this.handOver = (this.handOver + elapsedSince(attempt.base)) / 2;
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
             return ended('released');
