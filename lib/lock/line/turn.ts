@@ -11,8 +11,8 @@ import { grantedTooLate } from './polling.js';
 import { Preparation } from './preparation.js';
 
 /**
- * While another process waits, a turn ends after this number of holders, or after the time of so many hand-overs: they
- * cost a thirtieth then, and many processes with a few callers each wait no longer than they must.
+ * While another process waits, a turn ends after `MOST_HOLDERS`, or when it has lasted for `HAND_OVERS` of the last
+ * hand-overs: they cost a thirtieth, and many processes with a few callers each wait no longer than they must.
  */
 const MOST_HOLDERS = 64;
 const HAND_OVERS = 30;
