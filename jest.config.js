@@ -10,6 +10,8 @@ export default {
   moduleNameMapper: {
     '^(\\.{1,2}/.*)\\.js$': '$1',
     '^nest-redis-lock$': '<rootDir>/lib/index.ts',
+    '^nest-redis-lock/backend$': '<rootDir>/lib/contracts/index.ts',
+    '^nest-redis-lock/events$': '<rootDir>/lib/observability/index.ts',
     '^nest-redis-lock/testing$': '<rootDir>/lib/testing/index.ts',
     '^nest-redis-lock/admin$': '<rootDir>/lib/admin/index.ts',
     '^nest-redis-lock/(prometheus|opentelemetry|terminus)$': '<rootDir>/lib/observability/$1/index.ts',

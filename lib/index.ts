@@ -8,19 +8,14 @@ export {
   exponentialBackoff,
   fixedDelay,
   limitedRetries,
-  type RetryDelays,
   type RetryState,
   type RetryStrategy,
 } from './lock/options/retry-strategy.js';
 export { CacheService } from './cache/cache.service.js';
 export type { BatchLoader, Loader, LoaderContext } from './cache/load/cache-loader.js';
 export type {
-  CacheDeletions,
   CacheKeyInfo,
   CacheOperations,
-  CacheReads,
-  CacheWrites,
-  CountArguments,
   CountOptions,
   DeleteMatchingOptions,
   DoubleDeleteOptions,
@@ -28,15 +23,7 @@ export type {
   SetOptions,
   SoftExpiryOptions,
 } from './cache/operations.js';
-export type {
-  CacheEntryOptions,
-  CacheLockOptions,
-  CacheOptions,
-  CompressionOptions,
-  FirstLevelOptions,
-  MemoryCacheOptions,
-  ReadOptions,
-} from './cache/options/cache-options.js';
+export type { CacheEntryOptions, CacheOptions, ReadOptions } from './cache/options/cache-options.js';
 export type { CachePipeline, PipelineExpiringSets, PipelineSets } from './cache/pipeline.js';
 export type { CacheExpiringSetOperations, CacheSetOperations } from './cache/sets.js';
 export type { BloomFilter, BloomFilterOptions, BloomRebuildOptions, IdSource } from './cache/store/bloom-filter.js';
@@ -50,63 +37,32 @@ export type { LatchDefinition, LatchOptions, LatchWaitOptions } from './primitiv
 export { LeaderElection, type LeaderInfo } from './primitives/leader/leader-election.js';
 export type { Candidacy, LeaderCallbacks, Leadership, LeadershipEnd } from './primitives/leader/leader-term.js';
 export type { CandidateOptions } from './primitives/leader/standing-candidacy.js';
-export type { DecidedBy, RateLimitDecision, RateLimitState } from './primitives/rate-limit/rate-limit-decision.js';
-export type {
-  OneRateLimit,
-  OnRateLimitFailure,
-  RateLimitOptions,
-  RateLimitRule,
-  SeveralRateLimits,
-  TakeOptions,
-} from './primitives/rate-limit/rate-limit-options.js';
+export type { RateLimitDecision, RateLimitState } from './primitives/rate-limit/rate-limit-decision.js';
+export type { RateLimitOptions, TakeOptions } from './primitives/rate-limit/rate-limit-options.js';
 export { RateLimiter } from './primitives/rate-limit/rate-limiter.js';
-export type {
-  ThrottlerCount,
-  ThrottlerCounts,
-  ThrottlerCountsOptions,
-} from './primitives/rate-limit/throttler-counts.js';
+export type { ThrottlerCounts } from './primitives/rate-limit/throttler-counts.js';
 export type { ScheduleOptions } from './primitives/schedule/schedule-options.js';
 export { ScheduledJobs, type LastRun, type ScheduledJobEvent } from './primitives/schedule/scheduled-jobs.js';
 export type { Permit } from './primitives/semaphore/held-permit.js';
-export type { SemaphoreLookup, SemaphoreOptions } from './primitives/semaphore/semaphore-options.js';
+export type { SemaphoreOptions } from './primitives/semaphore/semaphore-options.js';
 export { SemaphoreService } from './primitives/semaphore/semaphore.service.js';
-export { CacheEvict, type CacheEvictOptions, type EvictMoment } from './decorators/cache-evict.decorator.js';
+export { CacheEvict, type CacheEvictOptions } from './decorators/cache-evict.decorator.js';
 export { CachePut, type CachePutOptions } from './decorators/cache-put.decorator.js';
 export { Cached, type CachedOptions } from './decorators/cached.decorator.js';
 export type { CheckedMethodDecorator } from './decorators/checked-method-decorator.types.js';
-export {
-  DistributedLock,
-  type BusyCall,
-  type DistributedLockOptions,
-  type LockableMethod,
-  type OnBusy,
-} from './decorators/distributed-lock.decorator.js';
-export type { BusyMethodCall } from './decorators/holding.js';
+export { DistributedLock, type DistributedLockOptions } from './decorators/distributed-lock.decorator.js';
+export type { BusyCall } from './decorators/holding.js';
 export { Idempotent, type IdempotentOptions } from './decorators/idempotent.decorator.js';
-export type { HoldableMethod, PromiseMethod } from './decorators/method.types.js';
-export { OnlyLeader, type Elsewhere, type OnlyLeaderOptions } from './decorators/only-leader.decorator.js';
-export {
-  RateLimit,
-  type LimitableMethod,
-  type LimitedCall,
-  type OnLimit,
-  type RateLimitedOptions,
-} from './decorators/rate-limit.decorator.js';
+export { OnlyLeader, type OnlyLeaderOptions } from './decorators/only-leader.decorator.js';
+export { RateLimit, type LimitedCall, type RateLimitedOptions } from './decorators/rate-limit.decorator.js';
 export { ScheduledLock } from './decorators/scheduled-lock.decorator.js';
-export {
-  Semaphore,
-  type NoPermitCall,
-  type OnNoPermit,
-  type SemaphoreMethodOptions,
-} from './decorators/semaphore.decorator.js';
+export { Semaphore, type SemaphoreMethodOptions } from './decorators/semaphore.decorator.js';
 export { CacheHeadersInterceptor, type CacheHeadersOptions } from './http/cache-headers.interceptor.js';
 export type { ClientKey, LimitedRequest } from './http/client-key.js';
 export type { IdempotencyKeyOptions, IdempotentRequest } from './http/idempotency-key-options.js';
 export { idempotencyKey } from './http/idempotency-key.interceptor.js';
 export { RateLimitPolicy, SkipRateLimit, type RateLimitPolicyOptions } from './http/rate-limit-policy.js';
 export { RateLimitGuard } from './http/rate-limit.guard.js';
-export type { EventStream, NamedEvent } from './observability/event-stream.js';
-export type * from './observability/event-types.js';
 export { CacheEvents, LockEvents, PrimitiveEvents } from './observability/events.js';
 export {
   CacheBackendError,
@@ -115,14 +71,12 @@ export {
   CacheKeyError,
   CacheNotWiredError,
   CacheTimeoutError,
-  type CacheErrorCode,
 } from './errors/cache-errors.js';
 export {
   IdempotencyConflictError,
   IdempotencyHeaderError,
   IdempotencyResultError,
   IdempotencyRunningError,
-  type IdempotencyErrorCode,
 } from './errors/idempotency-errors.js';
 export {
   LockBackendError,
@@ -134,7 +88,6 @@ export {
   LockReplicationError,
   LockTimeoutError,
   LockUpgradeError,
-  type LockErrorCode,
   type LockLostReason,
 } from './errors/lock-errors.js';
 export {
@@ -150,70 +103,11 @@ export {
   RateLimitExceededError,
   SemaphoreTimeoutError,
   type PermitLostReason,
-  type PrimitiveErrorCode,
 } from './errors/primitive-errors.js';
-export type { Duration, EndlessDuration } from './options/checks.js';
+export type { Duration } from './options/checks.js';
 export type { NodeRedisConnection, RedisConnection } from './options/redis-connection.js';
 export { hashKey } from './keys/hash-key.js';
 export { memory } from './backends/memory/memory-lock-backend.js';
 export { redis, type RedisBackendOptions } from './backends/redis/redis-backend.js';
-export type {
-  BitsRequest,
-  CacheBits,
-  CacheExpiringSets,
-  CacheListener,
-  CacheSets,
-  CacheStore,
-  CacheStoreProvider,
-  CacheTracker,
-  CommitRequest,
-  DeleteMatchingRequest,
-  InvalidateRequest,
-  KeyRequest,
-  KeyState,
-  LeaseAnswer,
-  LeaseRequest,
-  LoadRequest,
-  RebuildRequest,
-  ScheduledDeletions,
-  SetRequest,
-  StoredData,
-  StoredValueState,
-  TagState,
-  TagVersion,
-} from './contracts/cache-store.js';
-export type {
-  AcquireAnswer,
-  AcquireRequest,
-  BeatRequest,
-  Busy,
-  EnqueueRequest,
-  Granted,
-  KeepRequest,
-  LabelRequest,
-  ListedNames,
-  ListRequest,
-  LockBackend,
-  LockQueue,
-  LockState,
-  LockTraits,
-  Minted,
-  MintRequest,
-  NameRequest,
-  Notice,
-  Pending,
-  QueueAnswer,
-  QueueListener,
-  QueueMessage,
-  ReleaseAnswer,
-  ReleaseRequest,
-  RenewAnswer,
-  RenewRequest,
-  RequeueRequest,
-  StartRequest,
-  TicketRequest,
-  TokenRange,
-  WaiterRequest,
-  WaitingTicket,
-} from './contracts/lock-backend.js';
+export type { LockBackend } from './contracts/lock-backend.js';
 export { BackendRefusal } from './contracts/store.js';

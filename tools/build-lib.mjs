@@ -27,8 +27,7 @@ const BUNDLED = ['cluster-key-slot', 'etag', 'fresh', 'lru-cache', 'ms', 'msgpac
 for (const folder of [COMPILED, OUT]) rmSync(folder, { recursive: true, force: true });
 execFileSync(process.execPath, [compiler(), '-p', 'tsconfig.build.json'], { cwd: ROOT, stdio: 'inherit' });
 const chunks = await bundleCode();
-await bundleDeclarations();
-writeEntryPoints(chunks);
+writeEntryPoints(chunks, await bundleDeclarations());
 writeFileSync(`${OUT}/THIRD-PARTY-NOTICES.txt`, noticesOf(chunks.flatMap(({ moduleIds }) => moduleIds)));
 // The build is complete where this file is; see build.mjs.
 writeFileSync(`${OUT}/cjs/package.json`, '{ "type": "commonjs" }\n');
@@ -75,7 +74,7 @@ async function bundleDeclarations() {
     plugins: [dts(), ioredisMayBeMissing()],
     onLog: ignorePrivateTypes,
   });
-  await bundle.write({
+  const { output } = await bundle.write({
     dir: `${OUT}/cjs`,
     format: 'es',
     entryFileNames: '[name].d.ts',
@@ -83,6 +82,7 @@ async function bundleDeclarations() {
     minifyInternalExports: false,
     hoistTransitiveImports: false,
   });
+  return output;
 }
 
 function inputs(entries, extension) {

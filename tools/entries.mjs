@@ -1,6 +1,8 @@
 /** The entry points of the package with their modules in `lib`: `index` is the main one, the others are subpaths. */
 export const ENTRIES = {
   index: 'index',
+  backend: 'contracts/index',
+  events: 'observability/index',
   testing: 'testing/index',
   memory: 'backends/memory/index',
   redlock: 'backends/redlock/index',

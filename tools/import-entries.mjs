@@ -2,6 +2,7 @@
 // made of ES modules, which some loaders cannot require: jest before Node.js 24.9. So these entry points import Nest,
 // give it to the code for `require`, and only then load that.
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { posix } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ENTRIES } from './entries.mjs';
 
@@ -26,7 +27,7 @@ export function nestGivenByImporters() {
   };
 }
 
-export function writeEntryPoints(chunks) {
+export function writeEntryPoints(chunks, declarations) {
   writeFileSync(
     `${OUT}/cjs/${GIVEN}`,
     '"use strict";\n// Modules of Nest by name, from those who import this package.\nmodule.exports = {};\n',
@@ -35,11 +36,13 @@ export function writeEntryPoints(chunks) {
   for (const name of Object.keys(ENTRIES)) {
     const entry = chunks.find((chunk) => chunk.fileName === `${name}.js`);
     writeFileSync(`${OUT}/${name}.js`, entryPoint(name, entry.exports, nestReachedFrom(entry, chunks)));
-    writeFileSync(`${OUT}/${name}.d.ts`, `export * from './cjs/${name}.js';\n`);
+    writeFileSync(`${OUT}/${name}.d.ts`, typesOf(name, declarations));
   }
 }
 
 function entryPoint(name, exports, nest) {
+  // An entry point of types alone.
+  if (exports.length === 0) return 'export {};\n';
   const names = `export const {\n  ${exports.toSorted().join(',\n  ')},\n}`;
   if (nest.length === 0) return `import all from './cjs/${name}.js';\n\n${names} = all;\n`;
   writeFileSync(`${OUT}/cjs/given-nest/${name}.js`, loader(name));
@@ -48,17 +51,40 @@ function entryPoint(name, exports, nest) {
   return `${imports.join('')}import load from './cjs/given-nest/${name}.js';\n\n${names} = load({\n${given.join('')}});\n`;
 }
 
+/**
+ * The declarations of an entry point. With those of the others whose types it has: declarations that TypeScript writes
+ * for an application name a type by the entry point that exports it, if the application has that among its files.
+ */
+function typesOf(name, declarations) {
+  const importsOf = (file) => {
+    const { code = '' } = declarations.find(({ fileName }) => fileName === file) ?? {};
+    const relative = Array.from(code.matchAll(/ from '(\.[^']*)\.js';$/gm), ([, path]) => `${path}.d.ts`);
+    return relative.map((path) => posix.join(posix.dirname(file), path));
+  };
+  const reached = reachedFrom(`${name}.d.ts`, importsOf);
+  const others = Object.keys(ENTRIES).filter((other) => other !== name && reached.includes(`${other}.d.ts`));
+  const references = others.map((other) => `/// <reference path="./${other}.d.ts" />\n`);
+  return `${references.join('')}export * from './cjs/${name}.js';\n`;
+}
+
 /** Loads the entry point when it is called, and not before. */
 function loader(name) {
   return `"use strict";\nconst nest = require("../${GIVEN}");\nmodule.exports = (given) => {\n\tObject.assign(nest, given);\n\treturn require("../${name}.js");\n};\n`;
 }
 
 function nestReachedFrom(entry, chunks) {
+  const importsOf = (file) => {
+    const { imports = [], dynamicImports = [] } = chunks.find(({ fileName }) => fileName === file) ?? {};
+    return [...imports, ...dynamicImports];
+  };
+  const reached = reachedFrom(entry.fileName, importsOf);
+  return reached.filter((name) => name.startsWith('@nestjs/')).toSorted();
+}
+
+/** The file, and all files and packages that it imports, itself or by others. */
+function reachedFrom(file, importsOf) {
   /** @type {Set<string>} */
-  const reached = new Set([entry.fileName]);
-  for (const fileName of reached) {
-    const chunk = chunks.find((each) => each.fileName === fileName);
-    for (const next of [...(chunk?.imports ?? []), ...(chunk?.dynamicImports ?? [])]) reached.add(next);
-  }
-  return [...reached].filter((name) => name.startsWith('@nestjs/')).toSorted();
+  const reached = new Set([file]);
+  for (const each of reached) for (const next of importsOf(each)) reached.add(next);
+  return [...reached];
 }

@@ -39,7 +39,10 @@ export interface CacheEvictOptions extends InvalidateOptions {
   prefix?: string;
 }
 
-/** When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended. */
+/**
+ * When to evict: once the method has succeeded, before it runs, or before it runs and again when it has ended.
+ * @inline
+ */
 export type EvictMoment = 'after' | 'before' | 'both';
 
 const moment = oneOf<EvictMoment>('after', 'before', 'both');

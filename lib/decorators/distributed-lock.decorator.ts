@@ -11,12 +11,12 @@ import {
   holdOptions,
   optionsOf,
   requireReaction,
-  type BusyMethodCall,
+  type BusyCall,
   type HoldOptions,
 } from './holding.js';
 import { keyFunction, templateNamed, type AnyKey } from './key-template.js';
 import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
-import type { Inferred, HoldableMethod, OfArguments } from './method.types.js';
+import type { Inferred, OfArguments } from './method.types.js';
 
 const DECORATOR = { name: 'DistributedLock', ConfigError: LockConfigError };
 
@@ -35,14 +35,8 @@ export interface DistributedLockOptions extends Omit<LockOptions, 'signal'> {
   onBusy?: OnBusy;
 }
 
-/** The argument of `onBusy`. */
-export interface BusyCall extends BusyMethodCall<LockTimeoutError> {}
-
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). @inline */
 export type OnBusy = 'throw' | 'skip' | ((busy: BusyCall) => unknown);
-
-/** A method that can be locked: it ends later than it returns. */
-export type LockableMethod = HoldableMethod;
 
 /**
  * Runs the method inside a lock, or not at all.

@@ -4,6 +4,7 @@ import { types } from 'node:util';
 import { StreamableFile } from '@nestjs/common';
 import { EMPTY, from, isObservable, Observable, of, ReplaySubject, takeUntil, type Subscriber } from 'rxjs';
 import type { HttpError } from '../errors/http-error.js';
+import type { LockTimeoutError } from '../errors/lock-errors.js';
 import { abortSignal } from '../options/checks.js';
 import { boundOptions, fixedOptions } from '../options/fixed-options.js';
 import { isThenable, type OptionChecks } from '../options/option-checks.js';
@@ -15,15 +16,15 @@ import {
 } from '../wiring/injected-services.js';
 import type { OfArguments } from './method.types.js';
 
-/** The argument of an `onBusy` function. */
-export interface BusyMethodCall<BusyError> {
+/** The argument of `onBusy`. `BusyError` is what the call throws without it, as a `SemaphoreTimeoutError`. */
+export interface BusyCall<BusyError = LockTimeoutError> {
   readonly keys: readonly string[];
   readonly args: readonly unknown[];
   readonly error: BusyError;
 }
 
 /** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-type BusyReaction<BusyError> = 'throw' | 'skip' | ((busy: BusyMethodCall<BusyError>) => unknown);
+type BusyReaction<BusyError> = 'throw' | 'skip' | ((busy: BusyCall<BusyError>) => unknown);
 
 /** What a decorated method holds while it runs. */
 interface Hold {

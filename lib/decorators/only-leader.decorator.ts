@@ -22,7 +22,7 @@ export interface OnlyLeaderOptions extends Pick<CandidateOptions, 'lease' | 'bac
   elsewhere?: Elsewhere;
 }
 
-/** What a method does in a process that does not lead: resolve to `undefined`, or throw `NotLeaderError`. */
+/** What a method does in a process that does not lead: resolve to `undefined`, or throw `NotLeaderError`. @inline */
 export type Elsewhere = 'skip' | 'throw';
 
 interface Settings {

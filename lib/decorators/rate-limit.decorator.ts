@@ -15,7 +15,7 @@ import type { CheckedMethodDecorator } from './checked-method-decorator.types.js
 import { emitted, requireReaction, undeclaredObservable } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
 import { noteBackend, wrapMethod, type MethodDecoration } from './method-wrapping.js';
-import type { Inferred, HoldableMethod } from './method.types.js';
+import type { Inferred } from './method.types.js';
 
 const DECORATOR = { name: 'RateLimit', ConfigError: PrimitiveConfigError };
 
@@ -36,11 +36,8 @@ export interface LimitedCall {
   readonly error: RateLimitExceededError;
 }
 
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). @inline */
 export type OnLimit = 'throw' | 'skip' | ((limited: LimitedCall) => unknown);
-
-/** A method whose calls can be limited: it ends later than it returns. */
-export type LimitableMethod = HoldableMethod;
 
 /**
  * Runs the method only as often as the limit allows, over all processes.

@@ -11,7 +11,7 @@ import {
   holdOptions,
   optionsOf,
   requireReaction,
-  type BusyMethodCall,
+  type BusyCall,
   type HoldOptions,
 } from './holding.js';
 import { singleKeyFunction, templateNamed } from './key-template.js';
@@ -35,11 +35,8 @@ export interface SemaphoreMethodOptions extends Omit<SemaphoreOptions, 'signal'>
   onBusy?: OnNoPermit;
 }
 
-/** The argument of `onBusy`. */
-export interface NoPermitCall extends BusyMethodCall<SemaphoreTimeoutError> {}
-
-/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). */
-export type OnNoPermit = 'throw' | 'skip' | ((busy: NoPermitCall) => unknown);
+/** `'throw'`, `'skip'`, or a function: the call resolves to its result (an Observable emits it). @inline */
+export type OnNoPermit = 'throw' | 'skip' | ((busy: BusyCall<SemaphoreTimeoutError>) => unknown);
 
 /**
  * Runs at most `permits` calls of the method for each key at a time, over all processes; further calls wait their turn.

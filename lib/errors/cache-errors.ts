@@ -1,6 +1,6 @@
 import { HttpError, INTERNAL } from './http-error.js';
 
-/** Identifies the error in a log and in the HTTP body. */
+/** Identifies the error in a log and in the HTTP body. @inline */
 export type CacheErrorCode = 'CACHE_TIMEOUT' | 'CACHE_BACKEND' | 'CACHE_KEY' | 'CACHE_CONFIG' | 'CACHE_NOT_WIRED';
 
 /** The base of every error of the cache: an `HttpException` with `code`, `keys` and `statusCode`. */

@@ -1,6 +1,6 @@
 import { PrimitiveError } from './primitive-errors.js';
 
-/** Identifies the error in a log and in the HTTP body. */
+/** Identifies the error in a log and in the HTTP body. @inline */
 export type IdempotencyErrorCode =
   'IDEMPOTENCY_CONFLICT' | 'IDEMPOTENCY_RUNNING' | 'IDEMPOTENCY_RESULT' | 'IDEMPOTENCY_HEADER';
 

@@ -1,7 +1,7 @@
 import { quoted } from '../keys/key-part.js';
 import { HttpError, INTERNAL } from './http-error.js';
 
-/** Identifies the error in a log and in the HTTP body. */
+/** Identifies the error in a log and in the HTTP body. @inline */
 export type LockErrorCode =
   'LOCK_TIMEOUT' | 'LOCK_LOST' | 'LOCK_BACKEND' | 'LOCK_KEY' | 'LOCK_UPGRADE' | 'LOCK_CONFIG' | 'LOCK_NOT_WIRED';
 

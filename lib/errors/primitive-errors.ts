@@ -1,6 +1,6 @@
 import { HttpError, INTERNAL } from './http-error.js';
 
-/** Identifies the error in a log and in the HTTP body. */
+/** Identifies the error in a log and in the HTTP body. @inline */
 export type PrimitiveErrorCode =
   'PRIMITIVE_BACKEND' | 'PRIMITIVE_KEY' | 'PRIMITIVE_CONFIG' | 'PRIMITIVE_NOT_WIRED' | 'RATE_LIMIT_EXCEEDED';
 

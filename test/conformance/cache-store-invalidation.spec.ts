@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { LeaseAnswer } from 'nest-redis-lock';
+import type { LeaseAnswer } from 'nest-redis-lock/backend';
 import { eventually } from '../support/eventually.js';
 import {
   eachCacheStore,

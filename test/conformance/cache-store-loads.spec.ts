@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LeaseAnswer } from 'nest-redis-lock';
+import type { LeaseAnswer } from 'nest-redis-lock/backend';
 import { eventually } from '../support/eventually.js';
 import {
   eachCacheStore,

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { createClient, createCluster } from '@redis/client';
-import type { CacheStore, LeaseRequest, RedisConnection } from 'nest-redis-lock';
+import type { RedisConnection } from 'nest-redis-lock';
+import type { CacheStore, LeaseRequest } from 'nest-redis-lock/backend';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import { eventually } from '../support/eventually.js';

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { CacheBackendError, type CacheOptions, type CacheService, type CacheStore } from 'nest-redis-lock';
+import { CacheBackendError, type CacheOptions, type CacheService } from 'nest-redis-lock';
+import type { CacheStore } from 'nest-redis-lock/backend';
 import { openRedisCacheStore } from '../../lib/backends/redis/cache/redis-cache-store.js';
 import { type CacheInstance, openCache } from '../support/cache-instance.js';
 import { Child } from '../support/child.js';

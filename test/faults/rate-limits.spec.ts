@@ -1,11 +1,5 @@
 import { Redis } from 'ioredis';
-import {
-  type OnRateLimitFailure,
-  PrimitiveBackendError,
-  RateLimiter,
-  type RateLimitOptions,
-  redis,
-} from 'nest-redis-lock';
+import { PrimitiveBackendError, RateLimiter, type RateLimitOptions, redis } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../support/lock-app.js';
@@ -13,6 +7,7 @@ import { quietTimeSince } from '../support/quiet-time.js';
 import { type RedisServer, startRedisServer } from '../support/servers/redis-server.js';
 
 describe('an outage', () => {
+  type OnFailure = NonNullable<RateLimitOptions['onFailure']>;
   const TIMEOUT = 500;
   const CALLS = 40;
 
@@ -34,7 +29,7 @@ describe('an outage', () => {
     await server.stop();
   });
 
-  const limit = (onFailure: OnRateLimitFailure, more: Partial<RateLimitOptions> = {}) =>
+  const limit = (onFailure: OnFailure, more: Partial<RateLimitOptions> = {}) =>
     ({ limit: 10, per: '10h', onFailure, ...more }) as RateLimitOptions;
 
   /** One after the other: how many were allowed, and how many rejected. */
@@ -63,7 +58,7 @@ describe('an outage', () => {
     ['a server that answers nothing', freeze, thaw],
     ['connections that are refused', refuse, accept],
   ] as const)('%s', (_what, begin, end) => {
-    it.each<[OnRateLimitFailure, Omit<Awaited<ReturnType<typeof outcomesOf>>, never>]>([
+    it.each<[OnFailure, Omit<Awaited<ReturnType<typeof outcomesOf>>, never>]>([
       ['open', { allowed: CALLS, denied: 0, rejected: 0, decidedBy: ['nobody'] }],
       ['closed', { allowed: 0, denied: 0, rejected: CALLS, decidedBy: [] }],
       ['local', { allowed: 10, denied: CALLS - 10, rejected: 0, decidedBy: ['process'] }],
@@ -172,7 +167,7 @@ describe('an outage', () => {
   });
 
   it('the storage of a throttler does what its onFailure says', async () => {
-    const increment = (onFailure: OnRateLimitFailure) =>
+    const increment = (onFailure: OnFailure) =>
       limiter.throttlerStorage({ onFailure }).increment('key', 60_000, 1, 60_000, 'default');
     await increment('local');
     await freeze();

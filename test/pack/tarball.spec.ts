@@ -24,6 +24,8 @@ const LOADED: Readonly<Record<string, readonly string[]>> = {
     '@nestjs/core',
     'rxjs',
   ],
+  backend: [],
+  events: [],
   testing: ['@nestjs/common', '@nestjs/core', 'rxjs'],
   memory: [],
   redlock: ['@nestjs/common'],

@@ -1,4 +1,5 @@
-import type { LockBackend, LockQueue, Pending } from 'nest-redis-lock';
+import type { LockBackend } from 'nest-redis-lock';
+import type { LockQueue, Pending } from 'nest-redis-lock/backend';
 
 /** `lost`: carried out, and answered with an error. `refused`: not carried out. */
 export type Fault = 'lost' | 'refused';

@@ -1,17 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import {
-  type Busy,
-  type Granted,
-  type LockBackend,
-  type LockQueue,
-  type QueueAnswer,
-  type QueueMessage,
-  redis,
-  type ReleaseAnswer,
-  type RenewAnswer,
-  type TokenRange,
-} from 'nest-redis-lock';
+import { type LockBackend, redis } from 'nest-redis-lock';
+import type {
+  Busy,
+  Granted,
+  LockQueue,
+  QueueAnswer,
+  QueueMessage,
+  ReleaseAnswer,
+  RenewAnswer,
+  TokenRange,
+} from 'nest-redis-lock/backend';
 import { eventually } from './eventually.js';
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;

@@ -1,5 +1,5 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import type { CacheEventTypes, LockEventTypes } from 'nest-redis-lock';
+import type { CacheEventTypes, LockEventTypes } from 'nest-redis-lock/events';
 import { cacheChannels } from '../../lib/events/cache-channels.js';
 import { lockChannels } from '../../lib/events/lock-channels.js';
 

@@ -1,4 +1,4 @@
-import type { CacheListener } from 'nest-redis-lock';
+import type { CacheListener } from 'nest-redis-lock/backend';
 
 /** Records messages in the order of their arrival. */
 export class RecordingCacheListener implements CacheListener {

@@ -1,10 +1,10 @@
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import type { LockBackend } from 'nest-redis-lock';
 import type {
   AcquireAnswer,
   AcquireRequest,
   Busy,
   EnqueueRequest,
-  LockBackend,
   LockQueue,
   LockTraits,
   Minted,
@@ -18,7 +18,7 @@ import type {
   RequeueRequest,
   TicketRequest,
   WaiterRequest,
-} from 'nest-redis-lock';
+} from 'nest-redis-lock/backend';
 import { eventually } from './eventually.js';
 
 interface Commands {

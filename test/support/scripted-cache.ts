@@ -1,4 +1,5 @@
-import type { CacheOptions, CacheStore } from 'nest-redis-lock';
+import type { CacheOptions } from 'nest-redis-lock';
+import type { CacheStore } from 'nest-redis-lock/backend';
 import { memoryCacheStore } from '../../lib/backends/memory/memory-cache-store.js';
 import { CacheEngine } from '../../lib/cache/cache-engine.js';
 import { CacheRuntime } from '../../lib/cache/cache-runtime.js';

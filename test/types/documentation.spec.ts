@@ -175,6 +175,16 @@ it('shows no figure in the README that docs/benchmarks.md lacks', () => {
   expect(figures.filter((figure) => !benchmarks?.includes(` ${figure} |`))).toEqual([]);
 });
 
+it('names every entry point where it says what to import from where', () => {
+  const page = read('docs/guide/README.md');
+  const { exports } = JSON.parse(read('package.json')) as { exports: Record<string, object> };
+  const names = Object.keys(exports)
+    .filter((path) => path !== './package.json')
+    .map((path) => path.replace('.', 'nest-redis-lock'));
+  expect(names.length).toBeGreaterThan(10);
+  expect(names.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
+});
+
 it('names every error of the main entry on the page of the errors', () => {
   const [report = '', page = ''] = ['docs/api-report/index.public.api.md', 'docs/guide/errors.md'].map((file) =>
     readFileSync(join(REPOSITORY, file), 'utf8'),

@@ -68,13 +68,13 @@ it('finds the cycles that there are', () => {
 });
 
 it('does not grow: files, files with one importer, folders and exports', () => {
-  const exportsOf = (entry: string) =>
-    [...readFileSync(join(REPOSITORY, `docs/api-report/${entry}.public.api.md`), 'utf8').matchAll(/^export /gm)].length;
+  const reports = join(REPOSITORY, 'docs/api-report');
+  const exportsOf = (report: string) => [...readFileSync(join(reports, report), 'utf8').matchAll(/^export /gm)].length;
   const measured = {
     files: FILES.size,
     filesWithOneImporter: filesWithOneImporter().length,
     folders: filesByFolder().size,
-    exports: Object.fromEntries(Object.keys(CEILINGS.exports).map((entry) => [entry, exportsOf(entry)])),
+    exports: Object.fromEntries(readdirSync(reports).map((report) => [report.split('.')[0], exportsOf(report)])),
   };
   // Equal: a change that lowers a number lowers its ceiling, too.
   expect({ ...measured, trips: CEILINGS.trips }).toEqual(CEILINGS);

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CacheOperations, CacheStore } from 'nest-redis-lock';
+import type { CacheOperations } from 'nest-redis-lock';
+import type { CacheStore } from 'nest-redis-lock/backend';
 import { CacheBackendError } from '../../lib/errors/cache-errors.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';

@@ -126,8 +126,8 @@ export interface ReadOptions extends CacheEntryOptions {
   forceFresh?: boolean | undefined;
 }
 
-/** `lock` of `CacheEntryOptions`. */
-export interface CacheLockOptions {
+/** `lock` of `CacheEntryOptions`. @inline */
+export type CacheLockOptions = {
   /**
    * How long a loader that died keeps others from loading, from the grant of the lease. At least 100 ms. @default '5s'
    */
@@ -138,7 +138,7 @@ export interface CacheLockOptions {
   wait?: Duration;
   /** What to do when that time is over: see `lock`. @default 'stale' */
   onTimeout?: 'stale' | 'load' | 'throw';
-}
+};
 
 /** The cache of a module. */
 export interface CacheOptions {
@@ -193,18 +193,18 @@ export interface CacheOptions {
   refreshContext?: (run: () => void, key: string) => unknown;
 }
 
-/** `memory` of `CacheOptions`. */
-export interface MemoryCacheOptions {
+/** `memory` of `CacheOptions`. @inline */
+export type MemoryCacheOptions = {
   /**
    * The most values; the least recently used ones are dropped. Sets and Bloom filters are not counted. @default 10_000
    */
   max?: number;
   /** The most bytes of all stored values together. @default 64 MiB */
   maxBytes?: number;
-}
+};
 
-/** `compression` of `CacheOptions`. */
-export interface CompressionOptions {
+/** `compression` of `CacheOptions`. @inline */
+export type CompressionOptions = {
   /** Compresses values that serialize to this number of bytes or more. @default 4_096 */
   threshold?: number;
   /**
@@ -213,10 +213,10 @@ export interface CompressionOptions {
    * @default 64 MiB
    */
   maxBytes?: number;
-}
+};
 
-/** `l1` of `CacheOptions`. */
-export interface FirstLevelOptions {
+/** `l1` of `CacheOptions`. @inline */
+export type FirstLevelOptions = {
   /** The most values. @default 1_000 */
   max?: number;
   /** The most bytes of all values together, as stored. @default 64 MiB */
@@ -248,7 +248,7 @@ export interface FirstLevelOptions {
    * @default true
    */
   serialize?: boolean;
-}
+};
 
 interface BreakerSettings {
   readonly errors: number;

@@ -12,11 +12,14 @@ export interface RetryState {
   readonly error?: LockBackendError;
 }
 
-/** Iterates over delays in ms. `next` gets the state of the wait; `done` ends the wait before `wait` has passed. */
-export interface RetryDelays {
+/**
+ * Iterates over delays in ms. `next` gets the state of the wait; `done` ends the wait before `wait` has passed.
+ * @inline
+ */
+export type RetryDelays = {
   /** Called after each attempt that failed or found the lock busy. */
   next(state: RetryState): IteratorResult<number, unknown>;
-}
+};
 
 /**
  * How a waiter spaces its attempts when the backend cannot push. Called once for each wait. Whatever the strategy

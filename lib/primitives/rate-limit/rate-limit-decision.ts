@@ -1,6 +1,6 @@
 import type { RateLimitSettings, ResolvedLimit } from './rate-limit-options.js';
 
-/** Who decided: the store; this process alone (`onFailure: 'local'`); or nobody (`onFailure: 'open'`). */
+/** Who decided: the store; this process alone (`onFailure: 'local'`); or nobody (`onFailure: 'open'`). @inline */
 export type DecidedBy = 'store' | 'process' | 'nobody';
 
 /** The state of one limit after a call. */

@@ -4,11 +4,11 @@ import { templateOf } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 
-/** What a call gets while the store does not answer. */
+/** What a call gets while the store does not answer. @inline */
 export type OnRateLimitFailure = 'open' | 'closed' | 'local';
 
-/** How often something is allowed. */
-export interface RateLimitRule {
+/** How often something is allowed. @inline */
+export type RateLimitRule = {
   /** The units that come back in `per`: the rate that is allowed in the long run. */
   limit: number;
   /** The time in which `limit` units come back. */
@@ -19,7 +19,7 @@ export interface RateLimitRule {
    * @default `limit`
    */
   burst?: number;
-}
+};
 
 /** How a call takes units. */
 export interface TakeOptions {
@@ -42,13 +42,13 @@ export interface TakeOptions {
   backend?: string;
 }
 
-/** One limit. */
+/** One limit. @inline */
 export interface OneRateLimit extends RateLimitRule, TakeOptions {
   /** Several limits of one key, in the place of `limit`, `per` and `burst`. */
   limits?: never;
 }
 
-/** Several limits of one key: a call takes of all of them, or of none. */
+/** Several limits of one key: a call takes of all of them, or of none. @inline */
 export interface SeveralRateLimits extends TakeOptions {
   /** One to eight limits. */
   limits: readonly RateLimitRule[];

@@ -9,8 +9,13 @@ import { PrimitiveRuntime } from '../runtime.js';
 import { LocalShares } from './local-shares.js';
 import { RateLimitCounts, publishDecision, publishFailure } from './rate-limit-counts.js';
 import { decisionOf, type RateLimitDecision, type Usage } from './rate-limit-decision.js';
-import { rateLimitSettings, type RateLimitOptions, type RateLimitSettings } from './rate-limit-options.js';
-import { ThrottlerCounts, type ThrottlerCountsOptions } from './throttler-counts.js';
+import {
+  rateLimitSettings,
+  type RateLimitOptions,
+  type RateLimitSettings,
+  type TakeOptions,
+} from './rate-limit-options.js';
+import { ThrottlerCounts } from './throttler-counts.js';
 
 /** @internal Opens the limits that this process keeps alone, while the store of one backend does not answer. */
 export const LOCAL_RATE_LIMITS = Symbol('nest-redis-lock:local-rate-limits');
@@ -119,7 +124,7 @@ export class RateLimiter {
    * A storage for `ThrottlerModule` of @nestjs/throttler 6, which counts over all processes: the option `storage` of
    * its `forRootAsync({ inject: [RateLimiter], useFactory })`.
    */
-  throttlerStorage(options: ThrottlerCountsOptions = {}): ThrottlerCounts {
+  throttlerStorage(options: Pick<TakeOptions, 'onFailure' | 'backend'> = {}): ThrottlerCounts {
     const { application } = this.backends.options;
     this.warnOfLackOfApplication('throttlerStorage');
     return new ThrottlerCounts((backend) => this.keeperOf(backend).counts, options, application);

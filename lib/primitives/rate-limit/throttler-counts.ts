@@ -8,15 +8,15 @@ import type { DecidedBy } from './rate-limit-decision.js';
 import type { OnRateLimitFailure, TakeOptions } from './rate-limit-options.js';
 
 /** Options of `RateLimiter.throttlerStorage`. */
-export type ThrottlerCountsOptions = Pick<TakeOptions, 'onFailure' | 'backend'>;
+type ThrottlerCountsOptions = Pick<TakeOptions, 'onFailure' | 'backend'>;
 
-/** What `ThrottlerStorage.increment` of @nestjs/throttler answers. Times in whole seconds, rounded up. */
-export interface ThrottlerCount {
+/** What `ThrottlerStorage.increment` of @nestjs/throttler answers. Times in whole seconds, rounded up. @inline */
+export type ThrottlerCount = {
   totalHits: number;
   timeToExpire: number;
   isBlocked: boolean;
   timeToBlockExpire: number;
-}
+};
 
 interface Settings {
   readonly onFailure: OnRateLimitFailure;

@@ -66,7 +66,7 @@ const SEMAPHORE_OPTIONS = new OptionTable<SemaphoreOptions, SemaphoreSettings>(
   },
 );
 
-/** Of the options of a call, those that say which semaphore is meant. */
+/** Of the options of a call, those that say which semaphore is meant. @inline */
 export type SemaphoreLookup = Pick<SemaphoreOptions, 'backend'> & Partial<Pick<SemaphoreOptions, 'permits'>>;
 
 /** @throws PrimitiveConfigError with the option, the value and the remedy */

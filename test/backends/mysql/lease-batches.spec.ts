@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
-import type { AcquireAnswer, LockBackend } from 'nest-redis-lock';
+import type { LockBackend } from 'nest-redis-lock';
+import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import { leaseTable } from 'nest-redis-lock/mysql';
 import { eventually } from '../../support/eventually.js';
 import { FaultProxy } from '../../support/fault-proxy.js';

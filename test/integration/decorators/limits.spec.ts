@@ -6,9 +6,9 @@ import { NestFactory } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
 import { Redis } from 'ioredis';
 import {
+  type BusyCall,
   type LimitedCall,
   memory,
-  type NoPermitCall,
   PermitLostError,
   PrimitiveConfigError,
   PrimitiveKeyError,
@@ -104,7 +104,7 @@ describe('a semaphore', () => {
     }
   }
 
-  function describeBusy({ keys, args, error }: NoPermitCall): unknown {
+  function describeBusy({ keys, args, error }: BusyCall<SemaphoreTimeoutError>): unknown {
     return [keys, args, error.permits];
   }
 

@@ -1,15 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  type AcquireAnswer,
-  type CacheStoreProvider,
-  type LockBackend,
-  LockBackendError,
-  type LockOptions,
-  memory,
-  type Pending,
-  type ReleaseAnswer,
-  type RenewAnswer,
-} from 'nest-redis-lock';
+import { type LockBackend, LockBackendError, type LockOptions, memory } from 'nest-redis-lock';
+import type { AcquireAnswer, CacheStoreProvider, Pending, ReleaseAnswer, RenewAnswer } from 'nest-redis-lock/backend';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../support/eventually.js';
 import { Gate } from '../../support/gate.js';

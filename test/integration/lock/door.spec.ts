@@ -2,7 +2,8 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { jest } from '@jest/globals';
-import { BackendRefusal, memory, SemaphoreService, type LockBackend, type RenewAnswer } from 'nest-redis-lock';
+import { BackendRefusal, memory, SemaphoreService, type LockBackend } from 'nest-redis-lock';
+import type { RenewAnswer } from 'nest-redis-lock/backend';
 import type {
   PrimitiveStoreProvider,
   PrimitiveStores,

@@ -6,7 +6,6 @@ import { Injectable, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import {
   CountDownLatch,
-  type EventStream,
   IdempotencyService,
   Idempotent,
   LeaderElection,
@@ -22,6 +21,7 @@ import {
   Semaphore,
   SemaphoreService,
 } from 'nest-redis-lock';
+import type { EventStream } from 'nest-redis-lock/events';
 import type { PermitsGranted } from '../../../lib/contracts/primitive-stores.js';
 import { idempotencyChannels } from '../../../lib/events/idempotency-channels.js';
 import { latchChannels } from '../../../lib/events/latch-channels.js';

@@ -11,8 +11,8 @@ import {
   RedisLockModule,
   ScheduledJobs,
   SemaphoreService,
-  type StartRequest,
 } from 'nest-redis-lock';
+import type { StartRequest } from 'nest-redis-lock/backend';
 import { Child } from '../../support/child.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { RecordingLogger } from '../../support/recording-logger.js';

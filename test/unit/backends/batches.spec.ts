@@ -1,5 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import type { Notice } from 'nest-redis-lock';
+import type { Notice } from 'nest-redis-lock/backend';
 import { BatchedCall, type Lanes, TurnBatch } from '../../../lib/backends/batch.js';
 import { Reporters } from '../../../lib/backends/reporters.js';
 import { SessionLocks } from '../../../lib/backends/sessions/session-locks.js';

@@ -2,7 +2,7 @@ import { jest } from '@jest/globals';
 import { createClient } from '@redis/client';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { redlock } from 'nest-redis-lock/redlock';
-import type { Notice } from 'nest-redis-lock';
+import type { Notice } from 'nest-redis-lock/backend';
 import { RedisCacheBus } from '../../../lib/backends/redis/cache/redis-cache-bus.js';
 import { EncodedCall } from '../../../lib/backends/redis/connection/encoded-call.js';
 import { redisScript } from '../../../lib/backends/redis/connection/redis-script.js';

@@ -1,5 +1,6 @@
 import { jest } from '@jest/globals';
-import type { Permit, SemaphoreContended, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock';
+import type { Permit, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock';
+import type { SemaphoreContended } from 'nest-redis-lock/events';
 import type { SemaphoreStore } from '../../../lib/contracts/primitive-stores.js';
 import { semaphoreChannels } from '../../../lib/events/semaphore-channels.js';
 import { BriefMap } from '../../../lib/timing/brief-map.js';

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type LockBackend, LockConfigError, type Notice, type QueueMessage } from 'nest-redis-lock';
+import { type LockBackend, LockConfigError } from 'nest-redis-lock';
+import type { Notice, QueueMessage } from 'nest-redis-lock/backend';
 import { leaseTable } from 'nest-redis-lock/postgres';
 import type { PoolClient } from 'pg';
 import pg from 'pg';

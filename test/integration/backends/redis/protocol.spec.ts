@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { type Notice, LockConfigError } from 'nest-redis-lock';
+import { LockConfigError } from 'nest-redis-lock';
+import type { Notice } from 'nest-redis-lock/backend';
 import { RedisLink } from '../../../../lib/backends/redis/connection/redis-link.js';
 import { EARLIEST_VERSION, PROTOCOL_VERSION } from '../../../../lib/backends/redis/connection/redis-script.js';
 import { VersionsInUse } from '../../../../lib/backends/redis/connection/versions-in-use.js';

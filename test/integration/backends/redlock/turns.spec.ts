@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { LockBackend, LockService, RenewAnswer } from 'nest-redis-lock';
+import type { LockBackend, LockService } from 'nest-redis-lock';
+import type { RenewAnswer } from 'nest-redis-lock/backend';
 import { redlock } from 'nest-redis-lock/redlock';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../../support/eventually.js';

@@ -1,5 +1,5 @@
 import { Redis } from 'ioredis';
-import type { CacheStore, ScheduledDeletions } from 'nest-redis-lock';
+import type { CacheStore, ScheduledDeletions } from 'nest-redis-lock/backend';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisScheduledDeletions } from '../../../../lib/backends/redis/cache/redis-deletions.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';

@@ -1,5 +1,6 @@
 import { Redis } from 'ioredis';
-import { type BloomFilterOptions, type CacheStore, CacheBackendError, CacheConfigError } from 'nest-redis-lock';
+import { type BloomFilterOptions, CacheBackendError, CacheConfigError } from 'nest-redis-lock';
+import type { CacheStore } from 'nest-redis-lock/backend';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { RedisCacheBits } from '../../../../lib/backends/redis/cache/redis-collections.js';
 import { ScriptRunner } from '../../../../lib/backends/redis/connection/script-runner.js';

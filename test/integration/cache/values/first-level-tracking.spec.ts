@@ -2,14 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import {
-  CacheConfigError,
-  type CacheOptions,
-  type CacheStore,
-  type CacheTracker,
-  memory,
-  type RedisConnection,
-} from 'nest-redis-lock';
+import { CacheConfigError, type CacheOptions, memory, type RedisConnection } from 'nest-redis-lock';
+import type { CacheStore, CacheTracker } from 'nest-redis-lock/backend';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { RedisCacheKeys } from '../../../../lib/backends/redis/cache/redis-cache-keys.js';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';

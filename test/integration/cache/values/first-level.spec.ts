@@ -1,7 +1,7 @@
 import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { CacheService, FirstLevelOptions } from 'nest-redis-lock';
+import type { CacheOptions, CacheService } from 'nest-redis-lock';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { FirstLevel } from '../../../../lib/cache/values/first-level.js';
 import {
@@ -39,7 +39,7 @@ describe('several applications', () => {
     await server.stop();
   });
 
-  async function openFronted(l1: FirstLevelOptions, port = server.port): Promise<CacheInstance> {
+  async function openFronted(l1: Required<CacheOptions>['l1'], port = server.port): Promise<CacheInstance> {
     return openCache({ redis: { host: '127.0.0.1', port, retryStrategy: () => 10 }, cache: { l1 } });
   }
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { TokenRange } from 'nest-redis-lock';
+import type { TokenRange } from 'nest-redis-lock/backend';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
 import { startLockApp } from '../../../support/lock-app.js';

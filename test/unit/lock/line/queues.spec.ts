@@ -1,4 +1,5 @@
-import type { AcquireAnswer, LockBackend } from 'nest-redis-lock';
+import type { LockBackend } from 'nest-redis-lock';
+import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import { QueueingBackend } from '../../../../lib/lock/line/named-backend.js';
 import { PolledQueue } from '../../../../lib/lock/line/polled-queue.js';
 import { DrivenClock } from '../../../support/driven-clock.js';

@@ -1,4 +1,4 @@
-import type { NameRequest } from 'nest-redis-lock';
+import type { NameRequest } from 'nest-redis-lock/backend';
 import { LockTimeoutError } from '../../../../lib/errors/lock-errors.js';
 import {
   app,

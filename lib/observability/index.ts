@@ -1,3 +1,4 @@
+export type { EventStream, NamedEvent } from './event-stream.js';
 export type {
   CacheBreakerClosed,
   CacheBreakerOpened,
@@ -6,7 +7,6 @@ export type {
   CacheEventTypes,
   CacheHit,
   CacheInvalidate,
-  CacheKeyEvent,
   CacheLoad,
   CacheLoadStarted,
   CacheMiss,
@@ -17,12 +17,10 @@ export type {
   LockAcquired,
   LockAttempt,
   LockCall,
-  LockCallEvent,
   LockContended,
   LockEventTypes,
   LockFailed,
   LockHandedOver,
-  LockHoldEvent,
   LockLost,
   LockReleased,
   LockReleasedLate,
@@ -57,7 +55,6 @@ export type {
   LeaderLeft,
   LeaderLost,
   LeaderResigned,
-  LeaderTermEvent,
 } from '../events/leader-channels.js';
 export type {
   RateLimitAllowed,
@@ -80,11 +77,9 @@ export type {
   SemaphoreAcquired,
   SemaphoreAttempt,
   SemaphoreCall,
-  SemaphoreCallEvent,
   SemaphoreContended,
   SemaphoreEventTypes,
   SemaphoreFailed,
-  SemaphoreHoldEvent,
   SemaphoreLost,
   SemaphoreReleased,
   SemaphoreTimedOut,
