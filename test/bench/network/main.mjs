@@ -1,5 +1,5 @@
-// What each operation costs where Redis is on another machine: multiples of a PING, and of bare commands, through a proxy
-// that delays both directions. Its own connections, Redis and proxy; only figures of one run can be compared.
+// What each operation costs where Redis is on another machine: multiples of a PING, and of bare commands, through a
+// proxy that delays both directions. Only the figures of one run can be compared.
 import Table from 'cli-table3';
 import { Command } from 'commander';
 import { Redis } from 'ioredis';

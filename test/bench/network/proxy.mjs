@@ -4,9 +4,9 @@
 import { connect, createServer } from 'node:net';
 
 const [target, delay] = process.argv.slice(2).map(Number);
-/** Without a word for so long (ms) beyond a round trip, nobody goes on with what he was sent. */
+/** Nothing follows an answer after this silence (ms), which counts from the end of a round trip. */
 const SILENCE = 4;
-/** What timers of Node.js may be late by (ms): the rest of a delay is waited for without them. */
+/** Timers of Node.js may be late by this time (ms): the end of a delay needs a closer look. */
 const COARSE = 2;
 
 /** What is on its way, in the order in which it arrives. */

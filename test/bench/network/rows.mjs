@@ -19,8 +19,8 @@ const body = async () => {};
 const load = async () => ({ id: 7, name: 'seven' });
 
 /**
- * What is measured: `call` takes the number of the round. What `prepare` does before it is not measured. `client` is one
- * of ioredis; the applications have services of their own.
+ * What is measured: `call` takes the number of the round. What `prepare` does before it is not measured. `client` is
+ * one of ioredis; the applications have services of their own.
  */
 export function rowsOf(client, app, other) {
   const locks = app.get(LockService);
