@@ -164,13 +164,18 @@ const NEXT_TICK = 5;
 
 /**
  * The instant (monotonic, ms) near `at` at which all that recurs every `period` ms falls due: as much of it as there is
- * shares a round trip. At most 5 ms after `at`, and at most half a period before it. What is due at one of these
- * instants, and `period` ms after it was done again, stays with the others.
+ * shares a round trip. At most 5 ms after `at`, and at most `early` ms before it: what is further from the others comes
+ * nearer each time.
  */
-export function sharedInstant(at: number, period: number): number {
+export function sharedInstant(at: number, period: number, early = period / 2): number {
   const late = Math.min(NEXT_TICK, period / 8);
-  const last = Math.floor((at + late) / period) * period;
-  return at - last <= period / 2 + late ? last : last + period / 2;
+  const shared = Math.floor((at + late) / period) * period;
+  return Math.max(shared, at - early);
+}
+
+/** As `sharedInstant`, for heartbeats: none comes much sooner than after a period. */
+export function nextHeartbeat(at: number, period: number): number {
+  return sharedInstant(at, period, period / 25);
 }
 
 /**

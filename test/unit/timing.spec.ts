@@ -1,7 +1,7 @@
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { jest } from '@jest/globals';
 import { mayEnd, mustNotEnd } from '../../lib/timing/awake-process.js';
-import { sharedInstant, Ticks, Timeouts } from '../../lib/timing/timeouts.js';
+import { nextHeartbeat, sharedInstant, Ticks, Timeouts } from '../../lib/timing/timeouts.js';
 import { collectGarbage } from '../support/collect-garbage.js';
 
 describe('timeouts', () => {
@@ -201,12 +201,27 @@ describe('the instant that all of one period share', () => {
     [1_000, 1_000, 1_000],
     [1_250, 1_000, 1_000],
     [1_500, 1_000, 1_000],
-    [1_600, 1_000, 1_500],
+    [1_600, 1_000, 1_100],
     [1_996, 1_000, 2_000],
-    [1_990, 1_000, 1_500],
+    [1_990, 1_000, 1_490],
     [149, 50, 150],
   ])('is for one that is due at %d every %d ms: %d', (at, period, instant) => {
     expect(sharedInstant(at, period)).toBe(instant);
+  });
+
+  it('is one for all heartbeats after a while, each of which keeps its distance', () => {
+    for (const period of [400, 500, 1_000]) {
+      for (let number = 0; number <= 100; number++) {
+        let at = 7 + (number * period) / 100;
+        for (let times = 0; times < 26; times++) {
+          const next = nextHeartbeat(at + period, period);
+          expect(next - at).toBeLessThanOrEqual(period + 5);
+          expect(next - at).toBeGreaterThanOrEqual(0.95 * period);
+          at = next;
+        }
+        expect(at % period).toBe(0);
+      }
+    }
   });
 
   it('is one for all after two periods, whenever each began, and then has the distance of a period', () => {

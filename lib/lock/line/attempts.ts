@@ -2,7 +2,7 @@ import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
-import { sharedInstant, type Timeout } from '../../timing/timeouts.js';
+import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
 import { Grant, requestedTtl } from '../grant/grant.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
 import type { GrantedLease } from '../grant/store.js';
@@ -295,8 +295,8 @@ export function claimOf(ttl: number): number {
 }
 
 /**
- * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more, or less to share an
- * instant with others; twice that for a waiter far from the head. The first waiter asks as soon as the owner's lease
+ * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more, or a little less to
+ * share an instant with others; twice that for a waiter far from the head. The first waiter asks as soon as the owner's lease
  * ends. Where the queue sends no messages, every waiter asks at its `pace`.
  */
 function nextBeat(
@@ -310,7 +310,7 @@ function nextBeat(
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   if (first && remaining < period) return remaining + 1;
   const now = performance.now();
-  return sharedInstant(now + period, period) - now;
+  return nextHeartbeat(now + period, period) - now;
 }
 
 /** When a waiter asks again where the queue sends no messages: before its wait ends, unless that is in 5 ms. */

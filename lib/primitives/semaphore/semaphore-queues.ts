@@ -1,7 +1,7 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import { sharedInstant, type Timeout } from '../../timing/timeouts.js';
+import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
 import type { PermitBid } from './permit-bid.js';
 import type { PermitSource } from './permit-source.js';
 
@@ -101,7 +101,7 @@ class Queue {
   /** Sends a heartbeat in `ms`, unless one is due earlier. */
   beatIn(ms: number): void {
     let at = performance.now() + ms;
-    if (ms === BEAT) at = sharedInstant(at, BEAT);
+    if (ms === BEAT) at = nextHeartbeat(at, BEAT);
     if (at >= this.beatAt || this.beating) return;
     this.timer?.leave();
     this.beatAt = at;
