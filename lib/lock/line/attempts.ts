@@ -295,9 +295,9 @@ export function claimOf(ttl: number): number {
 }
 
 /**
- * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more, or a little less to
- * share an instant with others; twice that for a waiter far from the head. The first waiter asks as soon as the owner's lease
- * ends. Where the queue sends no messages, every waiter asks at its `pace`.
+ * Milliseconds until the next heartbeat: half a claim, so that a lost message costs no more; twice that for a waiter
+ * far from the head. A little less brings it nearer to the others of the process. The first waiter asks as soon as the
+ * owner's lease ends. Where the queue sends no messages, every waiter asks at its `pace`.
  */
 function nextBeat(
   ttl: number,
