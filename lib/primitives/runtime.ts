@@ -7,7 +7,7 @@ import { PrimitiveConfigError, PrimitiveBackendError, PrimitiveKeyError } from '
 import type { LockSource } from '../events/lock-channels.js';
 import { whyNotAName } from '../keys/key-part.js';
 import type { LockBackends } from '../lock/line/lock-backends.js';
-import { Timeouts } from '../timing/timeouts.js';
+import { Ticks, Timeouts } from '../timing/timeouts.js';
 
 /** The stores of the primitives at one backend, and the calls to them. */
 export interface PrimitiveHome {
@@ -53,7 +53,7 @@ export class PrimitiveRuntime {
     const { prefix, commandTimeout } = this.backends.options;
     const home = {
       stores: calls.backend.openPrimitiveStores(prefix),
-      calls: new PrimitiveCalls(calls.backend, commandTimeout),
+      calls: new PrimitiveCalls(calls.backend, commandTimeout, calls.ticks),
       backend: calls.backend,
       prefix,
       source: calls.source,
@@ -83,6 +83,8 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
   constructor(
     backend: Diagnosable,
     readonly commandTimeout: number,
+    /** When what recurs is sent to the backend: those of its locks. */
+    readonly ticks = new Ticks(),
   ) {
     super(backend);
   }

@@ -158,3 +158,79 @@ export class Timeouts {
     }
   }
 }
+
+/** How much later (ms) than asked for an instant may be at which what recurs falls due. */
+const NEXT_TICK = 5;
+
+/**
+ * The instant (monotonic, ms) near `at` at which all that recurs every `period` ms falls due: as much of it as there is
+ * shares a round trip. At most 5 ms after `at`, and at most `early` ms before it: what is further from the others comes
+ * nearer each time.
+ */
+export function sharedInstant(at: number, period: number, early = period / 2): number {
+  const late = Math.min(NEXT_TICK, period / 8);
+  const shared = Math.floor((at + late) / period) * period;
+  return Math.max(shared, at - early);
+}
+
+/** As `sharedInstant`, for heartbeats: none comes much sooner than after a period. */
+export function nextHeartbeat(at: number, period: number): number {
+  return sharedInstant(at, period, period / 25);
+}
+
+/**
+ * Calls what is due in the same millisecond in one turn of the event loop, so that what it sends shares a round trip.
+ * Never keeps the process alive. For instants that are not far away: a timer stays when all have left that it served.
+ */
+export class Ticks {
+  private readonly ticks = new Map<number, Tick>();
+
+  /** Calls `run` at `at` (monotonic, ms), or less than a millisecond before. */
+  start(at: number, run: () => void): Timeout {
+    // Multiples of different fractions meet but for the last digits.
+    const instant = Math.floor(at + 0.01);
+    let tick = this.ticks.get(instant);
+    if (!tick) this.ticks.set(instant, (tick = new Tick(instant, () => this.ticks.delete(instant))));
+    return tick.due.push(run);
+  }
+
+  /** Calls nothing any more of what was started. */
+  stop(): void {
+    for (const tick of this.ticks.values()) tick.stop();
+    this.ticks.clear();
+  }
+}
+
+/** What is due at one instant. */
+class Tick {
+  readonly due = new LinkedList<() => void>();
+  private timer: NodeJS.Timeout;
+
+  constructor(
+    private readonly at: number,
+    private readonly over: () => void,
+  ) {
+    this.timer = this.arm();
+  }
+
+  stop(): void {
+    forget(this.timer);
+  }
+
+  private arm(): NodeJS.Timeout {
+    return setTimeout(() => this.run(), Math.ceil(this.at - performance.now())).unref();
+  }
+
+  private run(): void {
+    // A timer of Node.js fires early by the time that the turn took in which it was set.
+    if (performance.now() < this.at - 1) {
+      this.timer = this.arm();
+      return;
+    }
+    this.over();
+    for (let place = this.due.firstPlace; place; place = this.due.firstPlace) {
+      place.leave();
+      place.value();
+    }
+  }
+}

@@ -161,8 +161,8 @@ end`,
   one(
     'R17 a heartbeat hands nothing on',
     ACQUIRE,
-    'if not owner or shared(owner) then\n  local ticket, token, count = hand_on(lock, me, owner)',
-    'if false then\n  local ticket, token, count = hand_on(lock, me, owner)',
+    'if not owner or shared(owner) then\n    local ticket, token, count = hand_on(lock, me, owner)',
+    'if false then\n    local ticket, token, count = hand_on(lock, me, owner)',
   ),
   one(
     'R17 a waiter sends no heartbeat after a failed one',

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { jest } from '@jest/globals';
 import { mayEnd, mustNotEnd } from '../../lib/timing/awake-process.js';
-import { Timeouts } from '../../lib/timing/timeouts.js';
+import { nextHeartbeat, sharedInstant, Ticks, Timeouts } from '../../lib/timing/timeouts.js';
 import { collectGarbage } from '../support/collect-garbage.js';
 
 describe('timeouts', () => {
@@ -135,4 +135,108 @@ it('makes no timer in the async context of a call, which would keep what that co
   hook.disable();
   mayEnd();
   expect(made).not.toContain('Timeout');
+});
+
+describe('ticks', () => {
+  let ticks: Ticks;
+  let called: string[];
+
+  beforeEach(() => {
+    jest.useFakeTimers();
+    ticks = new Ticks();
+    called = [];
+  });
+  afterEach(() => jest.useRealTimers());
+
+  const note = (name: string) => () => void called.push(`${name} at ${performance.now()}`);
+
+  it('call what is due in one millisecond by one timer, in order, and nothing too early', () => {
+    ticks.start(20, note('later'));
+    ticks.start(10, note('first'));
+    ticks.start(10.9, note('second'));
+    expect(jest.getTimerCount()).toBe(2);
+    jest.advanceTimersByTime(30);
+    expect(called).toEqual(['first at 10', 'second at 10', 'later at 20']);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+
+  it('do not call what has left, also not for one that is called before it', () => {
+    const left = ticks.start(10, note('left'));
+    const leaving = ticks.start(10, () => staying.leave());
+    const staying = ticks.start(10, note('left by the one before'));
+    expect(left.leave()).toBe(true);
+    expect(left.leave()).toBe(false);
+    jest.advanceTimersByTime(20);
+    expect(leaving.leave()).toBe(false);
+    expect(called).toEqual([]);
+  });
+
+  it('take what is started for now by one of them', () => {
+    ticks.start(10, () => ticks.start(10, note('again')));
+    jest.advanceTimersByTime(20);
+    expect(called).toEqual(['again at 11']);
+  });
+
+  it('wait for the instant where the timer fires before it', () => {
+    const now = jest.spyOn(performance, 'now');
+    ticks.start(10, note('due'));
+    now.mockReturnValueOnce(7);
+    jest.advanceTimersByTime(10);
+    expect(called).toEqual([]);
+    jest.advanceTimersByTime(10);
+    expect(called).toHaveLength(1);
+    now.mockRestore();
+  });
+
+  it('call nothing once they are stopped', () => {
+    ticks.start(10, note('first'));
+    ticks.start(20, note('second'));
+    ticks.stop();
+    expect(jest.getTimerCount()).toBe(0);
+  });
+});
+
+describe('the instant that all of one period share', () => {
+  it.each([
+    [1_000, 1_000, 1_000],
+    [1_250, 1_000, 1_000],
+    [1_500, 1_000, 1_000],
+    [1_600, 1_000, 1_100],
+    [1_996, 1_000, 2_000],
+    [1_990, 1_000, 1_490],
+    [149, 50, 150],
+  ])('is for one that is due at %d every %d ms: %d', (at, period, instant) => {
+    expect(sharedInstant(at, period)).toBe(instant);
+  });
+
+  it('is one for all heartbeats after a while, each of which keeps its distance', () => {
+    for (const period of [400, 500, 1_000]) {
+      for (let number = 0; number <= 100; number++) {
+        let at = 7 + (number * period) / 100;
+        for (let times = 0; times < 26; times++) {
+          const next = nextHeartbeat(at + period, period);
+          expect(next - at).toBeLessThanOrEqual(period + 5);
+          expect(next - at).toBeGreaterThanOrEqual(0.95 * period);
+          at = next;
+        }
+        expect(at % period).toBe(0);
+      }
+    }
+  });
+
+  it('is one for all after two periods, whenever each began, and then has the distance of a period', () => {
+    for (const period of [400, 500, 1_000, 1_000 / 3, 10_000]) {
+      for (let number = 0; number <= 100; number++) {
+        let at = 7 + (number * period) / 100;
+        for (let times = 0; times < 2; times++) {
+          const next = sharedInstant(at + period, period);
+          expect(next - at).toBeLessThanOrEqual(period + 5);
+          expect(next - at).toBeGreaterThanOrEqual(period / 2 - 5);
+          at = next;
+        }
+        expect(at / period).toBeCloseTo(Math.round(at / period), 6);
+        expect(sharedInstant(at + period, period) - at).toBeCloseTo(period, 6);
+      }
+    }
+  });
 });

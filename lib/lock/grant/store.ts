@@ -18,7 +18,7 @@ import type { LockSource } from '../../events/lock-channels.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
 import type { Instant } from '../../timing/clock.js';
-import { Timeouts } from '../../timing/timeouts.js';
+import { Ticks, Timeouts } from '../../timing/timeouts.js';
 import { exceedsLease, trustedLease, type Grant } from './grant.js';
 
 /** Names, and the ticket that owns them or may own them. */
@@ -44,6 +44,8 @@ const START_CALLS = 5;
 export class BackendCalls extends BoundedCalls<readonly string[], LockBackendError> {
   readonly timeouts = new Timeouts();
   readonly limits = this.timeouts;
+  /** When what recurs is sent to the backend: renewals, heartbeats. */
+  readonly ticks = new Ticks();
   /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
   private readonly floor: TokenFloor;

@@ -4,11 +4,14 @@ import { lockChannels } from '../../events/lock-channels.js';
 import { quoted } from '../../keys/key-part.js';
 import { backoff, currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
+import { sharedInstant, type Timeout } from '../../timing/timeouts.js';
 import type { Grant, GrantHolder } from './grant.js';
 import type { BackendCalls } from './store.js';
 
 /** A renewal that falls due within this share of its interval joins those that are due now. */
 const COALESCE = 0.05;
+/** So does one that falls due within this share of it and before their next renewal: then all are due together. */
+const SOON = 0.5;
 /** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
 /**
@@ -30,7 +33,7 @@ const LONG_HOLD = 1_000;
  */
 export class Watchdog {
   private readonly grants = new LinkedList<Grant>();
-  private timer: NodeJS.Timeout | undefined;
+  private timer: Timeout | undefined;
   private wakeAt = Infinity;
 
   constructor(
@@ -127,24 +130,24 @@ export class Watchdog {
   }
 
   stop(): void {
-    clearTimeout(this.timer);
+    this.timer?.leave();
     for (const grant of this.grants.toArray()) this.unwatch(grant);
   }
 
   /** Looks at all grants at `at` (monotonic, ms) at the latest. */
   wakeNoLaterThan(at: number): void {
     if (at >= this.wakeAt) return;
-    clearTimeout(this.timer);
+    this.timer?.leave();
     this.wakeAt = at;
-    const nap = Math.max(0, Math.min(Math.floor(at - performance.now()), LONGEST_NAP));
-    this.timer = setTimeout(() => this.wake(), nap);
-    this.timer.unref();
+    this.timer = this.calls.ticks.start(Math.min(at, performance.now() + LONGEST_NAP), this.wake);
   }
 
-  private wake(): void {
+  private readonly wake = (): void => {
     this.wakeAt = Infinity;
     const now = performance.now();
     const due: Grant[] = [];
+    const soon: Grant[] = [];
+    let tick = 0;
     let next = Infinity;
     let lasts = false;
     for (const grant of this.grants.toArray()) {
@@ -157,15 +160,23 @@ export class Watchdog {
         else this.unwatch(grant);
         continue;
       }
-      const slack = COALESCE * (grant.holder?.options.renewal?.interval ?? 0);
-      if (!schedule.underWay && schedule.dueAt <= now + slack) due.push(grant);
-      else if (!schedule.underWay) next = Math.min(next, schedule.dueAt);
       next = Math.min(next, now + remaining);
+      if (schedule.underWay) continue;
+      const period = periodOf(grant.holder);
+      if (schedule.dueAt <= now + COALESCE * period) {
+        due.push(grant);
+        if (schedule.failures === 0 && period > 0) tick = tick === 0 ? period : Math.min(tick, period);
+      } else {
+        next = Math.min(next, schedule.dueAt);
+        if (schedule.dueAt <= now + SOON * period) soon.push(grant);
+      }
     }
+    const beforeNext = now + (1 - COALESCE) * tick;
+    for (const grant of soon) if (grant.schedule && grant.schedule.dueAt <= beforeNext) due.push(grant);
     this.renewInBatches(due);
     if (lasts) this.onLongHold();
     if (this.grants.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
-  }
+  };
 
   private renewInBatches(grants: readonly Grant[]): void {
     for (const batch of batchesOf(grants)) this.renew(batch);
@@ -285,8 +296,15 @@ function dueAt(grant: Grant): number {
 /** When the next renewal, or check, is due after one that succeeded. */
 function dueAgain(grant: Grant): number {
   const { holder } = grant;
-  if (!holder || holder.options.renewal) return dueAt(grant);
-  return checkDue(grant, holder.options.ttl);
+  if (!holder) return Infinity;
+  const { renewal, ttl } = holder.options;
+  if (!renewal) return checkDue(grant, ttl);
+  return grant.granted < ttl ? dueAt(grant) : sharedInstant(dueAt(grant), periodOf(holder));
+}
+
+/** The time (ms) from one renewal to the next; 0 for none. */
+function periodOf(holder: GrantHolder | undefined): number {
+  return Math.min(holder?.options.renewal?.interval ?? 0, LONGEST_UNRENEWED);
 }
 
 function checkDue(grant: Grant, ttl: number): number {

@@ -138,6 +138,7 @@ export class QueueingBackend implements LeaseSource {
     // In parallel: the releases and the label each take up to `commandTimeout` if the backend does not answer.
     await Promise.all([this.releaser.stop(this.calls.commandTimeout), this.label.withdraw()]);
     this.watchdog.stop();
+    this.calls.ticks.stop();
     for (const unsubscribe of this.subscriptions) unsubscribe?.();
     this.contenders.channel.close();
     await removeUser(this.calls.backend, this);

@@ -81,8 +81,9 @@ export interface LockOptions {
 /** `renew` of `LockOptions`. */
 export interface RenewOptions {
   /**
-   * The time from the send of the last confirmed renewal to the next one. At least 10 ms, and less than two thirds of
-   * `ttl`, so that a failed renewal can be repeated.
+   * The time from the send of the last confirmed renewal to the next one; at first up to half of it less, so that the
+   * renewals of a process share a round trip. At least 10 ms, and less than two thirds of `ttl`, so that a failed
+   * renewal can be repeated.
    * @default ttl / 3
    */
   interval?: Duration;

@@ -6,6 +6,7 @@ import { driftOf } from '../../lock/grant/grant.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { elapsedSince, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
+import { sharedInstant } from '../../timing/timeouts.js';
 import { callOf, heldFor, publishLost, publishReleased } from './permit-events.js';
 import type { PermitLine } from './permit-line.js';
 import type { PermitSource } from './permit-source.js';
@@ -64,6 +65,8 @@ export class HeldPermit implements Permit {
   readonly fencingToken: number;
   /** Its place in the list of the watchdog. */
   place: Place<HeldPermit> | undefined;
+  /** The time (ms) from one renewal to the next. */
+  readonly period: number;
   /** When (monotonic, ms) the next renewal is due. */
   dueAt: number;
   /** Failed renewals since the last confirmed one. */
@@ -88,6 +91,7 @@ export class HeldPermit implements Permit {
   ) {
     this.fencingToken = turn.takeToken();
     turn.holder = this;
+    this.period = Math.min(this.ttl / 3, LONGEST_UNRENEWED);
     this.dueAt = this.dueAfterGrant();
   }
 
@@ -170,8 +174,10 @@ export class HeldPermit implements Permit {
 
   /** Called when the store answered `remaining` ms to a request sent at `sentAt`. */
   renewed(sentAt: Instant, remaining: number): void {
-    this.turn.renewed(sentAt, this.source.trusted(this.key, remaining, this.ttl), this.ttl);
+    const { turn, ttl } = this;
+    turn.renewed(sentAt, this.source.trusted(this.key, remaining, ttl), ttl);
     this.dueAt = this.dueAfterGrant();
+    if (turn.lease.remaining >= ttl) this.dueAt = sharedInstant(this.dueAt, this.period);
   }
 
   /** Keeps the process alive until the permit is over: its end may be all that its body waits for. */
@@ -236,8 +242,8 @@ export class HeldPermit implements Permit {
   /** After a third of the lease, or of what was granted, such as a claim: but there after half of it. */
   private dueAfterGrant(): number {
     const { sentAt, remaining } = this.turn.lease;
-    const usual = Math.min(this.ttl / 3, LONGEST_UNRENEWED);
-    return sentAt.monotonic + (remaining < this.ttl ? Math.min(remaining / 2, usual) : usual);
+    const { ttl, period } = this;
+    return sentAt.monotonic + (remaining < ttl ? Math.min(remaining / 2, period) : period);
   }
 
   private lossOf(reason: PermitLostReason): PermitLostError {

@@ -2,11 +2,14 @@ import type { SemaphoreStore } from '../../contracts/primitive-stores.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { backoff, currentInstant, onceRead } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
+import type { Timeout } from '../../timing/timeouts.js';
 import type { PrimitiveCalls } from '../runtime.js';
 import { trustedOf, type HeldPermit } from './held-permit.js';
 
 /** A renewal that falls due within this share of the lease joins those that are due now. */
 const COALESCE = 0.02;
+/** So does one that falls due within this share of the time between two renewals, and before their next one. */
+const SOON = 0.5;
 /** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
 /** With less than this share of its `ttl`, no holder begins before the renewal is on its way. */
@@ -18,7 +21,7 @@ export const ENOUGH_TO_START = 0.6;
  */
 export class PermitWatchdog {
   private readonly permits = new LinkedList<HeldPermit>();
-  private timer: NodeJS.Timeout | undefined;
+  private timer: Timeout | undefined;
   private wakeAt = Infinity;
 
   constructor(
@@ -52,22 +55,20 @@ export class PermitWatchdog {
   unwatch(permit: HeldPermit): void {
     permit.place?.leave();
     permit.place = undefined;
-    if (this.permits.first) return;
-    clearTimeout(this.timer);
-    this.wakeAt = Infinity;
   }
 
   private wakeNoLaterThan(at: number): void {
     if (at >= this.wakeAt) return;
-    clearTimeout(this.timer);
+    this.timer?.leave();
     this.wakeAt = at;
-    const nap = Math.max(0, Math.min(Math.floor(at - performance.now()), LONGEST_NAP));
-    this.timer = setTimeout(() => this.wake(), nap).unref();
+    this.timer = this.calls.ticks.start(Math.min(at, performance.now() + LONGEST_NAP), this.wake);
   }
 
-  private wake(): void {
+  private readonly wake = (): void => {
     this.wakeAt = Infinity;
     const now = performance.now();
+    const soon: HeldPermit[] = [];
+    let tick = 0;
     let next = Infinity;
     for (const permit of this.permits.toArray()) {
       const remaining = permit.remaining();
@@ -76,11 +77,21 @@ export class PermitWatchdog {
         if (permit.renewing) onceRead(() => this.settle(permit));
         continue;
       }
-      if (!permit.renewing && permit.dueAt <= now + COALESCE * permit.ttl) this.renew(permit);
-      next = Math.min(next, now + remaining, permit.renewing ? Infinity : permit.dueAt);
+      next = Math.min(next, now + remaining);
+      if (permit.renewing) continue;
+      const { dueAt, period } = permit;
+      if (dueAt <= now + COALESCE * permit.ttl) {
+        this.renew(permit);
+        if (permit.failures === 0) tick = tick === 0 ? period : Math.min(tick, period);
+      } else {
+        next = Math.min(next, dueAt);
+        if (dueAt <= now + SOON * period) soon.push(permit);
+      }
     }
+    const beforeNext = now + (1 - 3 * COALESCE) * tick;
+    for (const permit of soon) if (permit.place && permit.dueAt <= beforeNext) this.renew(permit);
     if (this.permits.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
-  }
+  };
 
   private settle(permit: HeldPermit): void {
     permit.expire();

@@ -1,6 +1,7 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
+import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
 import type { PermitBid } from './permit-bid.js';
 import type { PermitSource } from './permit-source.js';
 
@@ -70,7 +71,7 @@ function numberOf(ticket: string): number {
 /** The waiters of this process at one semaphore, in the order of their tickets. */
 class Queue {
   private readonly waiters = new LinkedList<PermitBid>();
-  private timer: NodeJS.Timeout | undefined;
+  private timer: Timeout | undefined;
   private beatAt = Infinity;
   private beating = false;
   /** The index of the first of the others that the next heartbeat asks for. */
@@ -92,18 +93,19 @@ class Queue {
     bid.queuePlace?.leave();
     bid.queuePlace = undefined;
     if (this.waiters.first) return false;
-    clearTimeout(this.timer);
+    this.timer?.leave();
     this.beatAt = Infinity;
     return true;
   }
 
   /** Sends a heartbeat in `ms`, unless one is due earlier. */
   beatIn(ms: number): void {
-    const at = performance.now() + ms;
+    let at = performance.now() + ms;
+    if (ms === BEAT) at = nextHeartbeat(at, BEAT);
     if (at >= this.beatAt || this.beating) return;
-    clearTimeout(this.timer);
+    this.timer?.leave();
     this.beatAt = at;
-    this.timer = setTimeout(() => this.beat(), ms).unref();
+    this.timer = this.source.calls.ticks.start(at, () => this.beat());
   }
 
   private beat(): void {

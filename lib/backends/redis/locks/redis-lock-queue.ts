@@ -28,6 +28,7 @@ export class RedisLockQueue implements LockQueue {
   private closed = false;
   private readonly enqueues: ScriptBatch;
   private readonly reads: ScriptBatch;
+  private readonly beats: ScriptBatch;
 
   constructor(
     private readonly link: RedisLink,
@@ -37,6 +38,7 @@ export class RedisLockQueue implements LockQueue {
     this.scripts = scripts;
     this.enqueues = new ScriptBatch(scripts, fencing.acquireOrEnqueue);
     this.reads = new ScriptBatch(scripts, fencing.readOrEnqueue);
+    this.beats = new ScriptBatch(scripts, fencing.beat);
   }
 
   async listen(listener: QueueListener): Promise<void> {
@@ -60,10 +62,10 @@ export class RedisLockQueue implements LockQueue {
     );
   }
 
-  async beat(request: BeatRequest): Promise<QueueAnswer | { status: 'gone' }> {
-    const args = [this.publishing(request), request.ticket];
-    const reply = (await this.scripts.run(this.fencing.beat, keysOf(request), args)) as Reply;
-    return Number(reply[0]) === -1 ? { status: 'gone' } : queueAnswer(reply);
+  beat(request: BeatRequest): Pending<QueueAnswer | { status: 'gone' }> {
+    return this.beats.run(this.publishing(request), keysOf(request), [request.ticket], (reply) =>
+      Number((reply as Reply)[0]) === -1 ? { status: 'gone' } : queueAnswer(reply as Reply),
+    );
   }
 
   async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
