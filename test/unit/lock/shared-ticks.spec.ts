@@ -1,4 +1,5 @@
-import type { Lock, LockBackend, LockQueue, Permit } from 'nest-redis-lock';
+import type { Lock, LockBackend, Permit } from 'nest-redis-lock';
+import type { LockQueue } from 'nest-redis-lock/backend';
 import { memory } from 'nest-redis-lock/memory';
 import type { PrimitiveStoreProvider } from '../../../lib/contracts/primitive-stores.js';
 import { LeaderElection } from '../../../lib/primitives/leader/leader-election.js';
