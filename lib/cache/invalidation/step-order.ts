@@ -50,11 +50,23 @@ export class StepOrder {
       for (const { before } of groups) if (before) await before;
       return await step();
     } finally {
-      for (const [index, group] of groups.entries()) {
-        const { resource } = accesses[index] as Access;
-        if (group.leave() && this.last.get(resource) === group) this.last.delete(resource);
-      }
+      for (const [index, group] of groups.entries()) this.leave((accesses[index] as Access).resource, group);
     }
+  }
+
+  /**
+   * Enters a step that is under way: it does not wait for those before it, but those called later wait for it. Returns
+   * what ends it.
+   */
+  enter(access: Access): () => void {
+    const group = this.join(access);
+    const leave = () => this.leave(access.resource, group);
+    // The steps after it must not overtake those before it.
+    return () => (group.before ? void group.before.then(leave) : leave());
+  }
+
+  private leave(resource: string, group: StepGroup): void {
+    if (group.leave() && this.last.get(resource) === group) this.last.delete(resource);
   }
 
   private join({ resource, mode }: Access): StepGroup {

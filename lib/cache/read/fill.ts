@@ -107,20 +107,30 @@ export class Fill {
     const { context, flight, loader, settings, stale } = this;
     const { softTimeout } = settings;
     const soft = stale && softTimeout > 0 ? setTimeout(() => this.endEarly(stale), softTimeout) : undefined;
-    const done = (result: LoadResult) => {
+    const land = (result: LoadResult, isStoring: boolean) => {
       clearTimeout(soft);
       try {
         this.addTags(result.tags);
-        flight.landLoaded(result);
+        flight.landLoaded(result, isStoring);
       } catch (error) {
         flight.fail(error);
       }
     };
+    const done = (result: LoadResult) => (flight.isStoring ? flight.stored(result) : land(result, false));
     const failed = (error: unknown) => {
       clearTimeout(soft);
       this.onLoadError(error);
     };
-    this.caller.runInAsyncScope(() => context.loads.underLease(lease, loader, settings, stale?.value, done, failed));
+    const storing = this.answersFirst ? (result: LoadResult) => land(result, true) : undefined;
+    this.caller.runInAsyncScope(() =>
+      context.loads.underLease(lease, loader, settings, stale?.value, done, failed, storing),
+    );
+  }
+
+  /** Whether callers get the value while it is being stored. */
+  private get answersFirst(): boolean {
+    const { strong, failOpen } = this.settings;
+    return !strong && failOpen && !this.participant?.storesFirst;
   }
 
   /** Ends the flight with the stale value; the load goes on, and its value is stored. */

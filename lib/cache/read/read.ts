@@ -248,7 +248,9 @@ export class Read {
     if (!revived) return this.fill().doWithoutStore(error);
     context.counters.firstLevelHits += 1;
     if (cacheChannels.hit.hasSubscribers) publishHit(key, settings.template, 'first');
-    flight.landFirstLevel(revived.value, entry.expiresAt);
+    flight.outcome = 'hit';
+    flight.freshUntil = entry.expiresAt;
+    flight.land(revived.value);
   }
 
   /** Goes on without the value, because Redis has not confirmed its deletion. */
