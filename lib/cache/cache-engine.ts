@@ -15,7 +15,7 @@ import type { CacheSettings } from './options/cache-options.js';
 import { OtherLoads, Refresher, RestingKeys } from './read/fill.js';
 import { FirstLevelReads } from './read/read.js';
 import { Flights, SingleFlight } from './read/single-flight.js';
-import { StoredValues } from './read/stored-values.js';
+import { MissShares, StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
 import { Envelopes } from './values/envelope.js';
@@ -112,6 +112,7 @@ export class CacheEngine implements CacheListener {
       firstLevel,
       scopes: loadScopes,
       refresher,
+      missShares: new MissShares(),
       leases,
       loads,
       otherLoads,

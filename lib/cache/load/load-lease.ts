@@ -9,6 +9,12 @@ import type { TagStamps } from './load-commits.js';
 /** A granted lease, or the reason why there is none. */
 export type LeaseOutcome = LoadLease | Exclude<LeaseAnswer, { status: 'leased' }>;
 
+/** A value that was read in the place of a lease, and the versions of the tags that the options name. */
+export interface ReadInstead {
+  readonly data: Buffer;
+  readonly tagVersions: readonly TagVersion[];
+}
+
 interface LeaseWish {
   /** The beginning of the stored value that the load replaces, if there is one. */
   readonly replaces: StoredData | undefined;
@@ -37,6 +43,44 @@ export class LoadLeases {
     const token = this.nextToken();
     const send = (answer: LeaseAnswer) => answered(this.outcome(key, settings, token, answer, []));
     this.send(key, settings, wish, token, send, failed);
+  }
+
+  /** Whether the store can read the value, or grant the lease, in one step. */
+  get canRead(): boolean {
+    return this.calls.store.readOrLease !== undefined;
+  }
+
+  /** Reads the value, and asks for a lease where there is none; the versions of the tags arrive with either. */
+  requestOrRead(
+    key: string,
+    settings: EntrySettings,
+    answered: (outcome: ReadInstead | LeaseOutcome) => void,
+    failed: (error: CacheBackendError) => void,
+  ): void {
+    const { calls, tagStamps } = this;
+    const { lease, tags, ttl, staleTtl } = settings;
+    const token = this.nextToken();
+    const request = { key, token, lease, waits: false };
+    const send = (done: (answer: Buffer | LeaseAnswer) => void, refused: (error: CacheBackendError) => void) => {
+      const late = (answer: Buffer | LeaseAnswer) => {
+        if (!Buffer.isBuffer(answer)) this.giveBack(key, token, answer);
+      };
+      const call = () => calls.store.readOrLease?.(request) ?? Promise.reject(new Error('The store cannot'));
+      calls.send('read', key, call, done, refused, late);
+    };
+    const read = (answer: Buffer | LeaseAnswer, tagVersions: readonly TagVersion[]) => {
+      if (Buffer.isBuffer(answer)) answered({ data: answer, tagVersions });
+      else answered(this.outcome(key, settings, token, answer, tagVersions));
+    };
+    if (tags.length === 0) return send((answer) => read(answer, []), failed);
+    const versions = tagStamps.begin(key, tags, tagMemory(ttl + staleTtl));
+    Promise.all([new Promise(send), versions]).then(
+      ([answer, tagVersions]) => read(answer, tagVersions),
+      (error: unknown) => {
+        releaseLease(calls, key, token);
+        failed(error as CacheBackendError);
+      },
+    );
   }
 
   /** As `request`. @throws CacheBackendError when Redis fails */
@@ -68,11 +112,13 @@ export class LoadLeases {
   ): void {
     const { calls } = this;
     const request = { key, token, lease, refresh: replaces !== undefined, seen: replaces, waits };
-    // The caller went on without this lease; an invalidation would not stop what it loads, so the lease is given back.
-    const late = ({ status }: LeaseAnswer) => {
-      if (status === 'leased') releaseLease(calls, key, token);
-    };
+    const late = (answer: LeaseAnswer) => this.giveBack(key, token, answer);
     calls.send('lease', key, () => calls.store.lease(request), answered, failed, late);
+  }
+
+  /** The caller went on without this lease; an invalidation would not stop what it loads, so the lease is given back. */
+  private giveBack(key: string, token: string, { status }: LeaseAnswer): void {
+    if (status === 'leased') releaseLease(this.calls, key, token);
   }
 
   private outcome(

@@ -1,4 +1,4 @@
-import type { CacheOptions, CacheStore, ReadOptions } from 'nest-redis-lock';
+import type { CacheOptions, CacheStore, Pending, ReadOptions } from 'nest-redis-lock';
 import { ReadReport, withReadReport } from '../../../../lib/cache/read/read-report.js';
 import { Gate } from '../../../support/gate.js';
 import { scriptedCache, type ScriptedCache } from '../../../support/scripted-cache.js';
@@ -13,7 +13,7 @@ function heldCache(options: CacheOptions = {}): ScriptedCache & { readonly gate:
     commit: (request) => {
       calls.push('commit');
       return gate.opened.then(async () => {
-        const stored = await commit(request);
+        const stored = await promised(commit(request));
         calls.push('committed');
         return stored;
       });
@@ -33,6 +33,10 @@ function heldCache(options: CacheOptions = {}): ScriptedCache & { readonly gate:
     return answer;
   }
   return { ...scripted, gate, calls, [Symbol.dispose]: () => scripted[Symbol.dispose]() };
+}
+
+function promised<T>(answer: Pending<T>): Promise<T> {
+  return new Promise((resolve, reject) => void answer.then(resolve, reject));
 }
 
 function bound<T extends object>(store: T): T {
@@ -99,7 +103,7 @@ describe('a read that has loaded', () => {
   it('waits for the deletion of the value that it does not want to be stored', async () => {
     using held = heldCache();
     const [gate, release] = [new Gate(), held.store.release.bind(held.store)];
-    held.store.release = (request) => gate.opened.then(() => release(request));
+    held.store.release = (request) => gate.opened.then(() => promised(release(request)));
     let answered = false;
     const reading = held.cache.getOrSet('k', ({ skip }) => skip()).then(() => (answered = true));
     await settle();
@@ -161,7 +165,7 @@ describe('while a value is being stored', () => {
     await settle();
     held.store.invalidate = (request) => {
       order.push('sent');
-      return slow.opened.then(() => invalidate(request)).finally(() => order.push('answered'));
+      return slow.opened.then(() => promised(invalidate(request))).finally(() => order.push('answered'));
     };
     const first = held.cache.invalidate('k').then(() => order.push('first'));
     await settle();
@@ -194,7 +198,7 @@ describe('while a value is being stored', () => {
     // What another process does, whose message is on the way.
     const release = held.store.release.bind(held.store);
     held.store.commit = async (request) => {
-      await release(request);
+      await promised(release(request));
       return false;
     };
     expect(await held.cache.getOrSet('refused', () => 'loaded')).toBe('loaded');
