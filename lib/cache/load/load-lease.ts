@@ -73,8 +73,7 @@ export class LoadLeases {
       else answered(this.outcome(key, settings, token, answer, tagVersions));
     };
     if (tags.length === 0) return send((answer) => read(answer, []), failed);
-    const versions = tagStamps.begin(key, tags, tagMemory(ttl + staleTtl));
-    Promise.all([new Promise(send), versions]).then(
+    Promise.all([new Promise(send), tagStamps.begin(key, tags, tagMemory(ttl + staleTtl))]).then(
       ([answer, tagVersions]) => read(answer, tagVersions),
       (error: unknown) => {
         releaseLease(calls, key, token);
