@@ -190,7 +190,7 @@ eachCacheStore(() => {
       expect(await seen(store, { token })).toBe('loaded');
     });
 
-    it('is told how long the lease of another load runs, and when that ends', async () => {
+    it('learns how long the lease of another load runs, and when that ends', async () => {
       const token = await begin({ lease: 5_000 });
       const answer = await readOrLease(other);
       expect(answer).toEqual({ status: 'busy', remaining: expect.any(Number) });

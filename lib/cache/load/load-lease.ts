@@ -115,7 +115,7 @@ export class LoadLeases {
     calls.send('lease', key, () => calls.store.lease(request), answered, failed, late);
   }
 
-  /** The caller went on without this lease; an invalidation would not stop what it loads, so the lease is given back. */
+  /** Ends a lease that came too late: its caller went on without it, and an invalidation would not stop that load. */
   private giveBack(key: string, token: string, { status }: LeaseAnswer): void {
     if (status === 'leased') releaseLease(this.calls, key, token);
   }

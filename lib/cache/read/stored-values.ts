@@ -32,7 +32,7 @@ const BEGINNING = 64;
 const LIKELY = 0.25;
 /** What one read weighs among the last ones. */
 const WEIGHT = 1 / 16;
-/** How many key templates and namespaces are told apart. */
+/** How many key templates and namespaces have a share of their own. */
 const MOST_TEMPLATES = 1_000;
 
 /** How many of the last reads found no value, by key template; without one, by namespace. */

@@ -18,8 +18,8 @@ import { TAG_MEMORY } from './redis-cache-tags.js';
  * ARGV: channel; for each call the token, the lease in ms, what to do with an existing value (`read` it, `refresh`
  * it, or empty), what a value to refresh begins with (or empty), and 1 to publish the end of another load's lease (else
  * empty).
- * Returns for each call: the value, if it is to be read; the moment of the grant in µs; 0 when there is a value; -1 when
- * a write is under way; or, when another load holds the lease, -2 minus the ms that are left of it.
+ * Returns for each call: the value, if it is to be read; the moment of the grant in µs; 0 when there is a value; -1
+ * when a write is under way; or, when another load holds the lease, -2 minus the ms that are left of it.
  *
  * A repeated request gets the same answer, because its token holds the lease.
  */

@@ -1,5 +1,6 @@
 import type { CacheOptions, CacheStore, Pending, ReadOptions } from 'nest-redis-lock';
 import { ReadReport, withReadReport } from '../../../../lib/cache/read/read-report.js';
+import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
 import { scriptedCache, type ScriptedCache } from '../../../support/scripted-cache.js';
 
@@ -109,6 +110,20 @@ describe('a read that has loaded', () => {
     await settle();
     expect(answered).toBe(false);
     gate.open();
+    await reading;
+  });
+
+  it('waits where it is one of more than 512, which are stored part by part', async () => {
+    using held = heldCache();
+    const load = async (keys: readonly string[]) => keys;
+    const keysOf = (count: number) => Array.from({ length: count }, (_, index) => `${count}:${index}`);
+    expect(await held.cache.getOrSetMany(keysOf(512), load)).toHaveLength(512);
+    let answered = false;
+    const reading = held.cache.getOrSetMany(keysOf(513), load).then(() => (answered = true));
+    await eventually(() => held.calls.filter((call) => call === 'commit').length === 512 + 513);
+    await settle();
+    expect(answered).toBe(false);
+    held.gate.open();
     await reading;
   });
 
