@@ -78,8 +78,8 @@ export const FURTHER_MUTATIONS: readonly Mutation[] = [
     one(
       'cache: the next call does not wait for the commit',
       'cache/load/load-commits.ts',
-      "this.stepOrder.enter({ resource: keyResource(key), mode: 'commit' })",
-      '() => {}',
+      'if (isUnderWay) this.begin(key);',
+      'if (isUnderWay) this.underWay += 1;',
     ),
   ),
   of(

@@ -4,7 +4,7 @@ import { CacheBackendError } from '../../errors/cache-errors.js';
 import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
-import { keyResource, type StepOrder } from '../invalidation/step-order.js';
+import type { StepOrder } from '../invalidation/step-order.js';
 import { type EntrySettings, staleTtlOf, timeToLive, tagMemory } from '../options/entry-settings.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
@@ -115,44 +115,35 @@ export class LoadCommits {
       const entry = this.hasFirstLevel ? this.envelopes.open(Buffer.from(data)) : undefined;
       return { value, tags, freshUntil: Date.now() + ttl, entry };
     };
+    let isUnderWay = storing !== undefined;
+    let result: LoadResult | undefined;
     const answered = (stored: boolean) => {
-      if (stored) return done(kept());
+      if (isUnderWay) this.end(key);
+      isUnderWay = false;
+      if (stored) return done(result ?? kept());
       this.refused(key, settings);
       done({ value, tags });
     };
-    const call = () => calls.store.commit(request);
-    if (!storing) return calls.send('storing', key, call, answered, failed);
-    const end = this.begin(key);
-    let over = false;
-    const ended = () => {
-      over = true;
-      end();
+    const refused = (error: unknown) => {
+      if (isUnderWay) this.end(key);
+      isUnderWay = false;
+      failed(error);
     };
-    calls.send(
-      'storing',
-      key,
-      call,
-      (stored) => {
-        ended();
-        answered(stored);
-      },
-      (error) => {
-        ended();
-        failed(error);
-      },
-    );
-    if (!over) storing(kept());
+    if (isUnderWay) this.begin(key);
+    calls.send('storing', key, () => calls.store.commit(request), answered, refused);
+    if (isUnderWay) storing?.((result = kept()));
   }
 
-  /** Lets changes and reads of the key wait for its commit, until what this returns is called. */
-  private begin(key: string): () => void {
-    const leave = this.stepOrder.enter({ resource: keyResource(key), mode: 'commit' });
+  /** From now on, changes and reads of the key wait for its commit. */
+  private begin(key: string): void {
+    this.stepOrder.enter(key);
     this.underWay += 1;
-    return () => {
-      leave();
-      this.underWay -= 1;
-      if (this.underWay === 0) this.onNone?.();
-    };
+  }
+
+  private end(key: string): void {
+    this.stepOrder.leave(key);
+    this.underWay -= 1;
+    if (this.underWay === 0) this.onNone?.();
   }
 
   /** Resolves when the commits have ended whose callers have their answer; for those to come it does not wait. */
