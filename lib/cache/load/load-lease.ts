@@ -24,12 +24,17 @@ interface LeaseWish {
 
 /** Asks the store for load leases: the first thing that a miss does (the whole way stands in `read/read.ts`). */
 export class LoadLeases {
+  /** Whether the store can read the value, or grant the lease, in one step. */
+  readonly canRead: boolean;
+
   constructor(
     private readonly calls: StoreCalls,
     private readonly tagStamps: TagStamps,
     private readonly invalidatedTags: InvalidatedTags,
     private readonly nextToken: () => string,
-  ) {}
+  ) {
+    this.canRead = calls.store.readOrLease !== undefined;
+  }
 
   /** Asks for a lease and for the versions of the tags; both arrive before the loader starts. */
   request(
@@ -43,11 +48,6 @@ export class LoadLeases {
     const token = this.nextToken();
     const send = (answer: LeaseAnswer) => answered(this.outcome(key, settings, token, answer, []));
     this.send(key, settings, wish, token, send, failed);
-  }
-
-  /** Whether the store can read the value, or grant the lease, in one step. */
-  get canRead(): boolean {
-    return this.calls.store.readOrLease !== undefined;
   }
 
   /** Reads the value, and asks for a lease where there is none; the versions of the tags arrive with either. */
