@@ -53,14 +53,12 @@ export class MissShares {
 
 /** The share of misses among the last reads; of two reads the later one weighs more. */
 export class MissShare {
+  isLikely = false;
   private share = 0;
-
-  get isLikely(): boolean {
-    return this.share >= LIKELY;
-  }
 
   note(missed: boolean): void {
     this.share += ((missed ? 1 : 0) - this.share) * WEIGHT;
+    this.isLikely = this.share >= LIKELY;
   }
 }
 
