@@ -15,7 +15,7 @@ import type { CacheSettings } from './options/cache-options.js';
 import { OtherLoads, Refresher, RestingKeys } from './read/fill.js';
 import { FirstLevelReads } from './read/read.js';
 import { Flights, SingleFlight } from './read/single-flight.js';
-import { StoredValues } from './read/stored-values.js';
+import { MissShares, StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
 import { Envelopes } from './values/envelope.js';
@@ -47,6 +47,7 @@ export class CacheEngine implements CacheListener {
   readonly refresher: Refresher;
   /** Whether messages of other processes have arrived at some time. */
   wasConnected = false;
+  private readonly commits: LoadCommits;
   private readonly singleFlight: SingleFlight;
   private readonly flights: Flights;
   private readonly waiters = new LoadWaiters();
@@ -85,10 +86,21 @@ export class CacheEngine implements CacheListener {
     const leases = new LoadLeases(calls, tagStamps, invalidatedTags, nextToken);
     const loadScopes = new LoadScopes(calls.timeouts);
     const hasFirstLevel = firstLevel !== undefined;
-    const commits = new LoadCommits(calls, envelopes, tagStamps, unkeptClasses, counters, warnings, hasFirstLevel, {
-      forget: (key) => firstLevel?.delete(key),
-      deleteLater: (key) => invalidations.deleteLater(key),
-    });
+    const outdated = {
+      forget: (key: string) => firstLevel?.delete(key),
+      deleteLater: (key: string) => invalidations.deleteLater(key),
+    };
+    const commits = new LoadCommits(
+      calls,
+      stepOrder,
+      envelopes,
+      tagStamps,
+      unkeptClasses,
+      counters,
+      warnings,
+      hasFirstLevel,
+      outdated,
+    );
     const loads = new Loads(calls.timeouts, loadScopes, counters, commits);
 
     const values = new StoredValues(calls, stepOrder, unconfirmed, envelopes, warnings);
@@ -100,6 +112,7 @@ export class CacheEngine implements CacheListener {
       firstLevel,
       scopes: loadScopes,
       refresher,
+      missShares: new MissShares(),
       leases,
       loads,
       otherLoads,
@@ -121,6 +134,7 @@ export class CacheEngine implements CacheListener {
     this.doubleDeletions = new DoubleDeletions(calls, counters, invalidations, matchingDeletions, scheduled, warnings);
     this.scheduled = scheduled;
     this.loadScopes = loadScopes;
+    this.commits = commits;
     this.values = values;
     this.flights = flights;
     this.singleFlight = singleFlight;
@@ -148,6 +162,7 @@ export class CacheEngine implements CacheListener {
 
   async stop(): Promise<void> {
     this.scheduled.stop();
+    await this.commits.settled();
     await this.unconfirmed.stop();
     this.calls.stop();
     this.flights.close();

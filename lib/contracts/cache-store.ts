@@ -24,6 +24,11 @@ export interface CacheStore {
   /** Asks for the load lease of the key. */
   lease(request: LeaseRequest): Pending<LeaseAnswer>;
   /**
+   * Resolves to the value; asks for the load lease where there is none, in the same step. `hit` only where there is
+   * something that is no value. Absent if the store cannot: then the cache reads first.
+   */
+  readOrLease?(request: Omit<LeaseRequest, 'refresh' | 'seen'>): Pending<Buffer | LeaseAnswer>;
+  /**
    * Stores the value and ends the lease; `false`, and nothing is stored, when this load does not have the lease.
    */
   commit(request: CommitRequest): Pending<boolean>;

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LeaseAnswer } from 'nest-redis-lock/backend';
+import type { CacheStore, LeaseAnswer, LeaseRequest } from 'nest-redis-lock/backend';
 import { eventually } from '../support/eventually.js';
 import {
   eachCacheStore,
@@ -149,6 +149,88 @@ eachCacheStore(() => {
       await other.invalidate({ key });
       expect(await commit(token)).toBe(false);
       expect(await read()).toBeNull();
+    });
+  });
+
+  describe('a read that asks for the lease', () => {
+    const readOrLease = (on: CacheStore, request: Partial<LeaseRequest> = {}) =>
+      on.readOrLease!({ key, token: randomUUID(), lease: LONG, waits: true, ...request });
+    const seen = async (on: CacheStore, request?: Partial<LeaseRequest>) => {
+      const answer = await readOrLease(on, request);
+      return Buffer.isBuffer(answer) ? answer.toString() : answer.status;
+    };
+
+    it('gets the value, and no lease', async () => {
+      await set('there');
+      expect(await seen(other)).toBe('there');
+      expect((await store.inspect(key)).lease).toBeNull();
+    });
+
+    it('gets the bytes as they were stored, also of several values at once', async () => {
+      const bytes = [...Array(256).keys()];
+      const keys = Array.from({ length: 60 }, (_, index) => `{${key}}:${index}`);
+      const dataOf = (index: number) => Buffer.from([index, ...bytes]);
+      await Promise.all(keys.map(async (each, index) => index % 3 !== 0 && set(dataOf(index), each)));
+      const found = await Promise.all(keys.map((each) => readOrLease(other, { key: each })));
+      for (const [index, each] of found.entries()) {
+        if (index % 3 !== 0) expect(each).toEqual(dataOf(index));
+        else expect(each).toMatchObject({ status: 'leased' });
+      }
+    });
+
+    it('gets the lease where there is no value, and may ask twice', async () => {
+      const token = randomUUID();
+      const first = await readOrLease(store, { token });
+      expect(first).toEqual({ status: 'leased', at: expect.any(Number) });
+      expect(await seen(store, { token })).toBe('leased');
+      expect(await seen(other)).toBe('busy');
+      expect(await statusOf(other)).toBe('busy');
+      expect(await commit(token)).toBe(true);
+      expect(await seen(other)).toBe('loaded');
+      expect(await seen(store, { token })).toBe('loaded');
+    });
+
+    it('learns how long the lease of another load runs, and when that ends', async () => {
+      const token = await begin({ lease: 5_000 });
+      const answer = await readOrLease(other);
+      expect(answer).toEqual({ status: 'busy', remaining: expect.any(Number) });
+      expect((answer as { remaining: number }).remaining).toBeLessThanOrEqual(5_000);
+      await commit(token);
+      await toHear(`ended ${key}`);
+    });
+
+    it('is fenced by a change', async () => {
+      const token = randomUUID();
+      expect(await seen(store, { token })).toBe('leased');
+      await other.invalidate({ key });
+      expect(await commit(token)).toBe(false);
+      expect(await seen(other)).toBe('leased');
+    });
+
+    it('finds a barrier, also beside others that find none', async () => {
+      const near = `{${key}}:near`;
+      await raise('write');
+      const answers = await Promise.all([seen(other), seen(other, { key: near }), seen(other)]);
+      expect(answers).toEqual(['barrier', 'leased', 'barrier']);
+      await other.invalidate({ key, lift: 'write' });
+      expect(await seen(other)).toBe('leased');
+    });
+
+    it('is one at a time', async () => {
+      const answers = await Promise.all([store, other].flatMap((each) => Array.from({ length: 20 }, () => seen(each))));
+      expect(answers.filter((each) => each === 'leased')).toHaveLength(1);
+      expect(answers.filter((each) => each === 'busy')).toHaveLength(39);
+    });
+
+    it('goes together with a refresh of the same value', async () => {
+      await set('there');
+      const token = randomUUID();
+      const [found, refresh, plain] = await Promise.all([
+        seen(store),
+        statusOf(store, { token, refresh: true, seen: 'there' }),
+        statusOf(store),
+      ]);
+      expect([found, refresh, plain]).toEqual(['there', 'leased', 'hit']);
     });
   });
 

@@ -149,6 +149,7 @@ describe('races', () => {
       await eventually(async () => (await redis.keys('barrier:*')).length === 0);
       const late = await Promise.all(keys.map((key) => cache.getOrSet(key, () => replica)));
       expect(new Set(late)).toEqual(new Set(['new']));
+      await Promise.all(keys.map((key) => cache.has(key)));
       expect(await redis.keys('cache:*')).toHaveLength(KEYS);
     });
   });

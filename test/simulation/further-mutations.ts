@@ -76,6 +76,37 @@ export const FURTHER_MUTATIONS: readonly Mutation[] = [
   of(
     'cache',
     one(
+      'cache: the next call does not wait for the commit',
+      'cache/load/load-commits.ts',
+      'if (isUnderWay) this.begin(key);',
+      'if (isUnderWay) this.underWay += 1;',
+    ),
+  ),
+  of(
+    'cache',
+    one('cache: a read takes the lease although there is a value', CACHE, '  if value then return value end\n', ''),
+  ),
+  of(
+    'cache',
+    one(
+      'cache: a lease is granted although there is a value',
+      CACHE,
+      "redis.call('EXISTS', unpack(others)) == 0",
+      "redis.call('EXISTS', unpack(others)) >= 0",
+    ),
+  ),
+  of(
+    'cache',
+    one(
+      'cache: a value that is read in the place of a lease counts, whatever became of its tags',
+      'cache/read/read.ts',
+      'stamp[tag] === tagVersions[index]?.version',
+      'stamp[tag] !== undefined && tagVersions[index]',
+    ),
+  ),
+  of(
+    'cache',
+    one(
       'cache: an invalidation leaves the lease',
       CACHE,
       "found = redis.call('UNLINK', KEYS[k]) end\n  redis.call('DEL', KEYS[k + 1])",

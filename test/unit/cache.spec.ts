@@ -148,6 +148,8 @@ it.each(['throw', 'open'] as const)(
     const loading = cache.getOrSet('k', () => 'v1');
     if (onRedisError === 'open') expect(await loading).toBe('v1');
     else await expect(loading).rejects.toMatchObject({ code: 'CACHE_BACKEND' });
+    // It comes after the attempt to store.
+    expect(await cache.get('k')).toBeUndefined();
     const wish = { key: 'k', token: 'next', lease: 1_000, refresh: false, seen: undefined, waits: false };
     expect(await store.lease(wish)).toMatchObject({ status: 'leased' });
   },

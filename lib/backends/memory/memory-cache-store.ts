@@ -65,20 +65,14 @@ class MemoryCacheStore implements CacheStore {
     });
   }
 
-  lease({ key, token, lease, refresh, seen, waits }: LeaseRequest): Promise<LeaseAnswer> {
-    return this.connection.run((): LeaseAnswer => {
-      const value = this.values.get(key);
-      if (value && (!refresh || !beginsWith(value, seen))) return { status: 'hit' };
-      if (this.barriers.size(key) > 0) return { status: 'barrier' };
-      const held = this.leases.get(key);
-      const remaining = this.leases.remaining(key) ?? 0;
-      if (held && held.token !== token) {
-        held.awaited ||= waits;
-        return { status: 'busy', remaining };
-      }
-      const granted = held ?? { token, at: this.moment(), awaited: false };
-      this.leases.set(key, granted, Math.max(lease, remaining));
-      return { status: 'leased', at: granted.at };
+  lease(request: LeaseRequest): Promise<LeaseAnswer> {
+    return this.connection.run(() => this.grant(request));
+  }
+
+  readOrLease(request: Omit<LeaseRequest, 'refresh' | 'seen'>): Promise<Buffer | LeaseAnswer> {
+    return this.connection.run((): Buffer | LeaseAnswer => {
+      const value = this.values.get(request.key);
+      return value ? Buffer.from(value) : this.grant({ ...request, refresh: false });
     });
   }
 
@@ -225,6 +219,21 @@ class MemoryCacheStore implements CacheStore {
   /** The time in µs, greater with each call. */
   private moment(): number {
     return (this.lastMoment = Math.max(this.lastMoment + 1, Date.now() * 1_000));
+  }
+
+  private grant({ key, token, lease, refresh, seen, waits }: LeaseRequest): LeaseAnswer {
+    const value = this.values.get(key);
+    if (value && (!refresh || !beginsWith(value, seen))) return { status: 'hit' };
+    if (this.barriers.size(key) > 0) return { status: 'barrier' };
+    const held = this.leases.get(key);
+    const remaining = this.leases.remaining(key) ?? 0;
+    if (held && held.token !== token) {
+      held.awaited ||= waits;
+      return { status: 'busy', remaining };
+    }
+    const granted = held ?? { token, at: this.moment(), awaited: false };
+    this.leases.set(key, granted, Math.max(lease, remaining));
+    return { status: 'leased', at: granted.at };
   }
 
   private endLoad(key: string): void {

@@ -21,6 +21,9 @@ export const expiringSetResource = (key: string): string => `e${key}`;
 export class StepOrder {
   /** The last group of each resource. */
   private readonly last = new Map<string, StepGroup>();
+  /** The steps that were under way when they were entered, by key. Not a Map: see `Flights`. */
+  private readonly entered = Object.create(null) as Record<string, EnteredSteps>;
+  private enteredKeys = 0;
 
   /**
    * Resolves when all changes of the key that were called before have ended; `undefined` if there are none. A command
@@ -28,7 +31,9 @@ export class StepOrder {
    * of the event loop.
    */
   afterKey(key: string): Promise<void> | undefined {
-    return this.last.size > 0 ? this.last.get(keyResource(key))?.close() : undefined;
+    const group = this.last.size > 0 ? this.last.get(keyResource(key))?.close() : undefined;
+    const entered = this.enteredKeys > 0 ? this.entered[key]?.ended : undefined;
+    return group && entered ? entered.then(() => group) : (group ?? entered);
   }
 
   /** As `afterKey`, for all of these tags. */
@@ -40,13 +45,17 @@ export class StepOrder {
 
   /** As `afterKey`, for all resources that match. */
   afterMatching(matches: (resource: string) => boolean): Promise<unknown> {
-    return Promise.all([...this.last].filter(([resource]) => matches(resource)).map(([, group]) => group.close()));
+    const groups = [...this.last].filter(([resource]) => matches(resource)).map(([, group]) => group.close());
+    const entered = Object.entries(this.entered).filter(([key]) => matches(keyResource(key)));
+    return Promise.all([...groups, ...entered.map(([, { ended }]) => ended)]);
   }
 
   /** Runs the step after the conflicting steps that were called before. */
   async run<T>(accesses: readonly Access[], step: () => Promise<T>): Promise<T> {
     const groups = accesses.map((access) => this.join(access));
+    const entered = accesses.map(({ resource }) => this.entered[keyOfResource(resource)]?.ended);
     try {
+      for (const ended of entered) if (ended) await ended;
       for (const { before } of groups) if (before) await before;
       return await step();
     } finally {
@@ -57,12 +66,49 @@ export class StepOrder {
     }
   }
 
+  /**
+   * Enters a step on the key that is under way: it waits for no other, but those called later wait for it, until
+   * `leave`. Takes few objects, because each load enters one.
+   */
+  enter(key: string): void {
+    const steps = this.entered[key];
+    if (steps) {
+      steps.open += 1;
+      return;
+    }
+    this.entered[key] = new EnteredSteps();
+    this.enteredKeys += 1;
+  }
+
+  /** Ends a step that was entered. */
+  leave(key: string): void {
+    const steps = this.entered[key];
+    if (!steps) return;
+    steps.open -= 1;
+    if (steps.open > 0) return;
+    delete this.entered[key];
+    this.enteredKeys -= 1;
+    steps.end?.();
+  }
+
   private join({ resource, mode }: Access): StepGroup {
     const last = this.last.get(resource);
     if (last?.admits(mode)) return last.join();
     const group = new StepGroup(mode, last?.ended).join();
     this.last.set(resource, group);
     return group;
+  }
+}
+
+/** Steps on one key that wait for no other. */
+class EnteredSteps {
+  open = 1;
+  end: (() => void) | undefined;
+  private promise: Promise<void> | undefined;
+
+  /** Resolves when they have ended. */
+  get ended(): Promise<void> {
+    return (this.promise ??= new Promise((resolve) => (this.end = resolve)));
   }
 }
 

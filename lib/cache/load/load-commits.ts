@@ -1,8 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { StoredData, TagVersion } from '../../contracts/cache-store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
+import type { StepOrder } from '../invalidation/step-order.js';
 import { type EntrySettings, staleTtlOf, timeToLive, tagMemory } from '../options/entry-settings.js';
 import type { CacheCounters } from '../store/cache-stats.js';
 import type { StoreCalls } from '../store/store-calls.js';
@@ -32,8 +34,13 @@ export interface OutdatedValues {
 
 /** Stores loaded values under their leases: the last step of a miss (the whole way stands in `read/read.ts`). */
 export class LoadCommits {
+  /** How many commits are under way whose callers have their answer. */
+  private underWay = 0;
+  private onNone: (() => void) | undefined;
+
   constructor(
     private readonly calls: StoreCalls,
+    private readonly stepOrder: StepOrder,
     private readonly envelopes: Envelopes,
     private readonly tagStamps: TagStamps,
     private readonly unkeptClasses: UnkeptClasses,
@@ -46,7 +53,9 @@ export class LoadCommits {
 
   /**
    * Stores the value unless its lease was taken away. Calls `done` or `failed`, once: `failed` with CacheBackendError
-   * when Redis fails and `onRedisError` is 'throw'. `loadTime`: ms that the loader took.
+   * when Redis fails and `onRedisError` is 'throw'. `loadTime`: ms that the loader took. `storing` is called before
+   * `done`, if at all: the store has been asked to keep the value, and later changes and reads of the key wait for its
+   * answer.
    */
   store(
     lease: LoadLease,
@@ -55,6 +64,7 @@ export class LoadCommits {
     loadTime: number,
     done: (result: LoadResult) => void,
     failed: (error: unknown) => void,
+    storing?: (result: LoadResult) => void,
   ): void {
     const { value, tags } = loaded;
     const ttl = loaded.skipped ? 0 : timeToLive(value, settings, loaded.ttl);
@@ -74,8 +84,10 @@ export class LoadCommits {
     try {
       this.unkeptClasses.look(lease.key, value, settings.revive);
       const sealed = this.seal(lease, settings, loaded, ttl, loadTime);
-      if (!(sealed instanceof Promise)) return this.commit(lease, settings, loaded, sealed, ttl, done, giveUp);
-      sealed.then((data) => this.commit(lease, settings, loaded, data, ttl, done, giveUp), giveUp);
+      const commit = (data: StoredData | undefined) =>
+        this.commit(lease, settings, loaded, data, ttl, done, giveUp, storing);
+      if (!(sealed instanceof Promise)) return commit(sealed);
+      sealed.then(commit, giveUp);
     } catch (error) {
       giveUp(error);
     }
@@ -89,6 +101,7 @@ export class LoadCommits {
     ttl: number,
     done: (result: LoadResult) => void,
     failed: (error: unknown) => void,
+    storing: ((result: LoadResult) => void) | undefined,
   ): void {
     const { calls } = this;
     const { key, token } = lease;
@@ -98,15 +111,46 @@ export class LoadCommits {
       return this.endWithout(lease, loaded, done);
     }
     const request = { key, token, data, ttl: ttl + staleTtlOf(value, settings) };
-    const answered = (stored: boolean) => {
-      if (!stored) {
-        this.refused(key, settings);
-        return done({ value, tags });
-      }
+    const kept = (): LoadResult => {
       const entry = this.hasFirstLevel ? this.envelopes.open(Buffer.from(data)) : undefined;
-      done({ value, tags, freshUntil: Date.now() + ttl, entry });
+      return { value, tags, freshUntil: Date.now() + ttl, entry };
     };
-    calls.send('storing', key, () => calls.store.commit(request), answered, failed);
+    let isUnderWay = storing !== undefined;
+    let result: LoadResult | undefined;
+    const answered = (stored: boolean) => {
+      if (isUnderWay) this.end(key);
+      isUnderWay = false;
+      if (stored) return done(result ?? kept());
+      this.refused(key, settings);
+      done({ value, tags });
+    };
+    const refused = (error: unknown) => {
+      if (isUnderWay) this.end(key);
+      isUnderWay = false;
+      failed(error);
+    };
+    if (isUnderWay) this.begin(key);
+    calls.send('storing', key, () => calls.store.commit(request), answered, refused);
+    if (isUnderWay) storing?.((result = kept()));
+  }
+
+  /** From now on, changes and reads of the key wait for its commit. */
+  private begin(key: string): void {
+    this.stepOrder.enter(key);
+    this.underWay += 1;
+  }
+
+  private end(key: string): void {
+    this.stepOrder.leave(key);
+    this.underWay -= 1;
+    if (this.underWay === 0) this.onNone?.();
+  }
+
+  /** Resolves when the commits have ended whose callers have their answer; for those to come it does not wait. */
+  async settled(): Promise<void> {
+    if (this.underWay === 0) return;
+    const none = new Promise<void>((resolve) => (this.onNone = resolve));
+    await Promise.race([none, sleep(this.calls.options.commandTimeout, undefined, { ref: false })]);
   }
 
   /**

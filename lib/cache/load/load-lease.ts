@@ -9,6 +9,12 @@ import type { TagStamps } from './load-commits.js';
 /** A granted lease, or the reason why there is none. */
 export type LeaseOutcome = LoadLease | Exclude<LeaseAnswer, { status: 'leased' }>;
 
+/** A value that was read in the place of a lease, and the versions of the tags that the options name. */
+export interface ReadInstead {
+  readonly data: Buffer;
+  readonly tagVersions: readonly TagVersion[];
+}
+
 interface LeaseWish {
   /** The beginning of the stored value that the load replaces, if there is one. */
   readonly replaces: StoredData | undefined;
@@ -18,12 +24,17 @@ interface LeaseWish {
 
 /** Asks the store for load leases: the first thing that a miss does (the whole way stands in `read/read.ts`). */
 export class LoadLeases {
+  /** Whether the store can read the value, or grant the lease, in one step. */
+  readonly canRead: boolean;
+
   constructor(
     private readonly calls: StoreCalls,
     private readonly tagStamps: TagStamps,
     private readonly invalidatedTags: InvalidatedTags,
     private readonly nextToken: () => string,
-  ) {}
+  ) {
+    this.canRead = calls.store.readOrLease !== undefined;
+  }
 
   /** Asks for a lease and for the versions of the tags; both arrive before the loader starts. */
   request(
@@ -37,6 +48,38 @@ export class LoadLeases {
     const token = this.nextToken();
     const send = (answer: LeaseAnswer) => answered(this.outcome(key, settings, token, answer, []));
     this.send(key, settings, wish, token, send, failed);
+  }
+
+  /** Reads the value, and asks for a lease where there is none; the versions of the tags arrive with either. */
+  requestOrRead(
+    key: string,
+    settings: EntrySettings,
+    answered: (outcome: ReadInstead | LeaseOutcome) => void,
+    failed: (error: CacheBackendError) => void,
+  ): void {
+    const { calls, tagStamps } = this;
+    const { lease, tags, ttl, staleTtl } = settings;
+    const token = this.nextToken();
+    const request = { key, token, lease, waits: false };
+    const send = (done: (answer: Buffer | LeaseAnswer) => void, refused: (error: CacheBackendError) => void) => {
+      const late = (answer: Buffer | LeaseAnswer) => {
+        if (!Buffer.isBuffer(answer)) this.giveBack(key, token, answer);
+      };
+      const call = () => calls.store.readOrLease?.(request) ?? Promise.reject(new Error('The store cannot'));
+      calls.send('read', key, call, done, refused, late);
+    };
+    const read = (answer: Buffer | LeaseAnswer, tagVersions: readonly TagVersion[]) => {
+      if (Buffer.isBuffer(answer)) answered({ data: answer, tagVersions });
+      else answered(this.outcome(key, settings, token, answer, tagVersions));
+    };
+    if (tags.length === 0) return send((answer) => read(answer, []), failed);
+    Promise.all([new Promise(send), tagStamps.begin(key, tags, tagMemory(ttl + staleTtl))]).then(
+      ([answer, tagVersions]) => read(answer, tagVersions),
+      (error: unknown) => {
+        releaseLease(calls, key, token);
+        failed(error as CacheBackendError);
+      },
+    );
   }
 
   /** As `request`. @throws CacheBackendError when Redis fails */
@@ -68,11 +111,13 @@ export class LoadLeases {
   ): void {
     const { calls } = this;
     const request = { key, token, lease, refresh: replaces !== undefined, seen: replaces, waits };
-    // The caller went on without this lease; an invalidation would not stop what it loads, so the lease is given back.
-    const late = ({ status }: LeaseAnswer) => {
-      if (status === 'leased') releaseLease(calls, key, token);
-    };
+    const late = (answer: LeaseAnswer) => this.giveBack(key, token, answer);
     calls.send('lease', key, () => calls.store.lease(request), answered, failed, late);
+  }
+
+  /** Ends a lease that came too late: its caller went on without it, and an invalidation would not stop that load. */
+  private giveBack(key: string, token: string, { status }: LeaseAnswer): void {
+    if (status === 'leased') releaseLease(this.calls, key, token);
   }
 
   private outcome(

@@ -30,7 +30,7 @@ export class Loads {
     private readonly commits: LoadCommits,
   ) {}
 
-  /** Keeps the lease while the loader runs, and stores what it returns. */
+  /** Keeps the lease while the loader runs, and stores what it returns. `storing`: as in `LoadCommits.store`. */
   underLease(
     lease: LoadLease,
     loader: Loader<unknown>,
@@ -38,6 +38,7 @@ export class Loads {
     stale: unknown,
     done: (result: LoadResult) => void,
     failed: (error: unknown) => void,
+    storing?: (result: LoadResult) => void,
   ): void {
     lease.startRenewal();
     const begunAt = performance.now();
@@ -48,7 +49,7 @@ export class Loads {
       stale,
       (loaded) => {
         lease.stopRenewal();
-        this.commits.store(lease, settings, loaded, performance.now() - begunAt, done, failed);
+        this.commits.store(lease, settings, loaded, performance.now() - begunAt, done, failed, storing);
       },
       (error) => {
         lease.stopRenewal();

@@ -32,6 +32,8 @@ export interface EntrySettings extends LoadLockSettings {
   readonly failOpen: boolean;
   readonly bloom: CacheEntryOptions['bloom'];
   readonly revive: ((stored: unknown) => unknown) | undefined;
+  /** What most reads find; `undefined`: what the last ones have found. */
+  readonly expect: 'hit' | 'miss' | undefined;
   readonly forceFresh: boolean;
   /** The signal of the call: what fails after it was aborted is the error of that call alone. */
   readonly signal?: AbortSignal | undefined;
@@ -73,6 +75,7 @@ export const DEFAULT_ENTRY_SETTINGS: EntrySettings = {
   failOpen: true,
   bloom: undefined,
   revive: undefined,
+  expect: undefined,
   forceFresh: false,
   tagPrefix: '',
   template: undefined,
@@ -124,6 +127,7 @@ const RULES = {
   onRedisError: setting('failOpen', (value, option, checks) => onRedisError(value, option, checks) === 'open'),
   bloom: setting('bloom', instance(isBloomOption, '{ filter, id } with a filter of CacheService.bloomFilter')),
   revive: setting('revive', callable<(stored: unknown) => unknown>()),
+  expect: setting('expect', oneOf('hit', 'miss')),
 } satisfies ConstructorParameters<typeof OptionTable<CacheEntryOptions, EntrySettings>>[4];
 
 const ENTRY_OPTIONS = new OptionTable<CacheEntryOptions, EntrySettings>(

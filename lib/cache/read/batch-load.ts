@@ -9,6 +9,8 @@ import type { Refresher } from './fill.js';
 
 /** What a read reports to the batch load that it takes part in. */
 export interface BatchParticipant {
+  /** Whether the read waits until its value is stored: the values of a large batch are stored part by part. */
+  readonly storesFirst: boolean;
   /** Called when the read does not need the loader. */
   decided(): void;
   /**
@@ -121,6 +123,7 @@ export class BatchLoad {
 
   private participantOf(key: string): BatchParticipant {
     return {
+      storesFirst: this.keys.length > MOST_AT_ONCE,
       decided: () => this.decide(key),
       waits: () => {
         this.waiting.add(key);

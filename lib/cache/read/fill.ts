@@ -52,9 +52,8 @@ export class Fill {
 
   /** `present`: stored data that must not be served. */
   start(present: Buffer | undefined): void {
-    const { bloom, template } = this.settings;
-    this.context.counters.misses += 1;
-    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key: this.key, template });
+    const { bloom } = this.settings;
+    this.countMiss();
     if (!bloom) return this.requestLease(present);
     const asked = bloom.filter.mayHave(bloom.id).then((mayHave) => {
       if (mayHave) return this.requestLease(present);
@@ -62,6 +61,12 @@ export class Fill {
       this.flight.land(null);
     });
     this.flight.follow(asked);
+  }
+
+  /** Goes on where the read has found no value, and has asked for the lease. */
+  startWith(outcome: LeaseOutcome): void {
+    this.countMiss();
+    this.goOn(outcome, undefined);
   }
 
   /** Loads without storing: a write is under way, or the store is down. */
@@ -82,13 +87,23 @@ export class Fill {
     else this.flight.fail(error);
   }
 
+  private countMiss(): void {
+    this.context.counters.misses += 1;
+    const { template } = this.settings;
+    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key: this.key, template });
+  }
+
+  private goOn(outcome: LeaseOutcome, present: Buffer | undefined): void {
+    if (outcome instanceof LoadLease) this.load(outcome);
+    else if (outcome.status === 'barrier') this.loadUnstored();
+    else this.flight.follow(this.awaitOther(present));
+  }
+
   private requestLease(present: Buffer | undefined): void {
     const { context, key, settings } = this;
     const answered = (outcome: LeaseOutcome) => {
       try {
-        if (outcome instanceof LoadLease) this.load(outcome);
-        else if (outcome.status === 'barrier') this.loadUnstored();
-        else this.flight.follow(this.awaitOther(present));
+        this.goOn(outcome, present);
       } catch (error) {
         this.flight.fail(error);
       }
@@ -107,20 +122,30 @@ export class Fill {
     const { context, flight, loader, settings, stale } = this;
     const { softTimeout } = settings;
     const soft = stale && softTimeout > 0 ? setTimeout(() => this.endEarly(stale), softTimeout) : undefined;
-    const done = (result: LoadResult) => {
+    const land = (result: LoadResult, isStoring: boolean) => {
       clearTimeout(soft);
       try {
         this.addTags(result.tags);
-        flight.landLoaded(result);
+        flight.landLoaded(result, isStoring);
       } catch (error) {
         flight.fail(error);
       }
     };
+    const done = (result: LoadResult) => (flight.isStoring ? flight.stored(result) : land(result, false));
     const failed = (error: unknown) => {
       clearTimeout(soft);
       this.onLoadError(error);
     };
-    this.caller.runInAsyncScope(() => context.loads.underLease(lease, loader, settings, stale?.value, done, failed));
+    const storing = this.answersFirst ? (result: LoadResult) => land(result, true) : undefined;
+    this.caller.runInAsyncScope(() =>
+      context.loads.underLease(lease, loader, settings, stale?.value, done, failed, storing),
+    );
+  }
+
+  /** Whether callers get the value while it is being stored. */
+  private get answersFirst(): boolean {
+    const { strong, failOpen } = this.settings;
+    return !strong && failOpen && !this.participant?.storesFirst;
   }
 
   /** Ends the flight with the stale value; the load goes on, and its value is stored. */

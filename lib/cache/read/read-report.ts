@@ -34,6 +34,28 @@ export class ReadReport {
   }
 }
 
+/** A read, for the reports of its callers. */
+interface ReportedRead {
+  readonly promise: Promise<unknown>;
+  readonly outcome: ReadOutcome;
+  /** When the `ttl` of the value ends, in ms of the wall clock; absent if the value is not stored. */
+  readonly freshUntil: number | undefined;
+  /** Resolves when it is known whether the value is stored. */
+  untilStored(): Promise<void>;
+}
+
+/** The value of the read; adds what the read did to the report of this caller, who waits until that is known. */
+export function reported(read: ReportedRead, report: ReadReport | undefined): Promise<unknown> {
+  const { promise } = read;
+  if (!report) return promise;
+  return promise.then(async (value) => {
+    await read.untilStored();
+    const { outcome, freshUntil } = read;
+    report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
+    return value;
+  });
+}
+
 /** Created with the first report, so that without one reads make no look-up. */
 let reports: AsyncLocalStorage<ReadReport> | undefined;
 

@@ -5,7 +5,7 @@
  * - `SingleFlight` in `single-flight.ts`: no read of the key is under way that the call may share, so it begins one, a
  *   `Flight`.
  * - `Read` here: `start` waits for the changes that this process made before, and asks the store; `onData` finds no
- *   value that may be served.
+ *   value that may be served. Where misses are likely, it asks for the value or the load lease at once.
  * - `Fill` in `fill.ts`: `start` counts the miss and asks the Bloom filter, if there is one; `requestLease` asks for
  *   the load lease of the key.
  * - `LoadLeases` in `load/load-lease.ts`: the store grants a `LoadLease` to one caller of all processes. It tells
@@ -16,7 +16,7 @@
  * - `LoadCommits` in `load/load-commits.ts`: `store` seals the value and commits it with the token of the lease. The
  *   store refuses it if the key was invalidated meanwhile; the callers get it all the same.
  * - `Fill.load` gets the result back, and `Flight.landLoaded` (`single-flight.ts`) gives it to the first level and to
- *   all callers.
+ *   all callers: as soon as the commit is on its way, unless they want to know what becomes of it.
  *
  * A hit ends in `Read.serve`. A value with tags passes `lookUpTagged` or `checkTags` as well; `onFailure` is the way
  * without the store.
@@ -28,6 +28,7 @@ import { cacheChannels } from '../../events/cache-channels.js';
 import type { Loader } from '../load/cache-loader.js';
 import type { LoadScopes } from '../load/load-scopes.js';
 import type { EntrySettings } from '../options/entry-settings.js';
+import type { LeaseOutcome, ReadInstead } from '../load/load-lease.js';
 import { publishHit, type CacheCounters } from '../store/cache-stats.js';
 import type { TagStamp } from '../values/envelope.js';
 import type { FirstLevel, Kept } from '../values/first-level.js';
@@ -40,6 +41,8 @@ import {
   isDueForRefresh,
   isFresh,
   isServableStale,
+  type MissShare,
+  type MissShares,
   withTagStates,
   type FoundValue,
   type Revived,
@@ -108,12 +111,15 @@ export interface ReadContext extends FillContext {
   readonly firstLevel: FirstLevel | undefined;
   readonly scopes: LoadScopes;
   readonly refresher: Refresher;
+  readonly missShares: MissShares;
 }
 
 /** Looks up the value of a flight: serves it, fresh or stale, or starts a load. */
 export class Read {
   /** The context of the caller, in which the loader runs: the store may reply in the context of another read. */
   private readonly caller = new AsyncResource('CacheRead');
+  /** Where this read counts as a hit or a miss; absent if the options say what to expect. */
+  private share: MissShare | undefined;
 
   constructor(
     private readonly context: ReadContext,
@@ -143,12 +149,55 @@ export class Read {
     if (scopes.running > 0 && scopes.wouldWaitForItself(key)) return this.fill().loadUnstored();
     if (context.values.isInDoubt(key)) return this.doWithoutDoubted();
     if (settings.forceFresh) return this.fill().start(ANY_VALUE);
+    if (this.expectsMiss()) return this.readOrLease();
     if (settings.tags.length > 0) return this.flight.follow(this.lookUpTagged());
     context.values.send(key, this.onData, this.onFailure);
   }
 
+  /** Whether there is probably no value, so that to ask for the load lease at once saves a round trip. */
+  private expectsMiss(): boolean {
+    const { context, settings } = this;
+    if (settings.bloom || !context.leases.canRead) return false;
+    if (settings.expect !== undefined) return settings.expect === 'miss';
+    this.share = context.missShares.of(settings);
+    return this.share.isLikely;
+  }
+
+  private readOrLease(): void {
+    const { context, key, settings } = this;
+    const answered = (outcome: ReadInstead | LeaseOutcome) => {
+      try {
+        this.share?.note(!('data' in outcome));
+        if ('data' in outcome) this.onReadInstead(outcome);
+        else this.fill().startWith(outcome);
+      } catch (error) {
+        this.flight.fail(error);
+      }
+    };
+    const ask = () => context.leases.requestOrRead(key, settings, answered, this.onFailure);
+    const changes = settings.tags.length > 0 ? context.values.afterTagChanges(settings.tags) : undefined;
+    if (changes) this.flight.follow(changes.then(ask));
+    else ask();
+  }
+
+  private onReadInstead({ data, tagVersions }: ReadInstead): void {
+    const { context, key, settings } = this;
+    const { tags } = settings;
+    const found = context.values.decode(key, data);
+    if (!found) return this.fill().start(data);
+    const stamp = found.entry?.tags;
+    if (!stamp && tags.length === 0) return this.judge(found);
+    const isOfThese = stamp !== undefined && Object.keys(stamp).length === tags.length;
+    const isCurrent = isOfThese && tags.every((tag, index) => stamp[tag] === tagVersions[index]?.version);
+    // A tag that was expired softly has more than a version.
+    if (!isCurrent) this.flight.follow(this.checkTags(found));
+    else if (context.values.areTagsInDoubt(stamp)) this.doWithoutDoubted(stamp);
+    else this.judge(found);
+  }
+
   private readonly onData = (data: Buffer | null): void => {
     try {
+      this.share?.note(data === null);
       const found = this.context.values.decode(this.key, data);
       if (!found) this.fill().start(data ?? undefined);
       else if (found.entry?.tags) this.flight.follow(this.checkTags(found));
@@ -209,6 +258,7 @@ export class Read {
       return this.onFailure(error as CacheBackendError);
     }
     const [data, states] = read;
+    this.share?.note(data === null);
     const found = values.decode(key, data);
     const stamp = found?.entry?.tags;
     const judged = found && stamp && withTagStates(found, settings.tags, states);
@@ -248,7 +298,9 @@ export class Read {
     if (!revived) return this.fill().doWithoutStore(error);
     context.counters.firstLevelHits += 1;
     if (cacheChannels.hit.hasSubscribers) publishHit(key, settings.template, 'first');
-    flight.landFirstLevel(revived.value, entry.expiresAt);
+    flight.outcome = 'hit';
+    flight.freshUntil = entry.expiresAt;
+    flight.land(revived.value);
   }
 
   /** Goes on without the value, because Redis has not confirmed its deletion. */

@@ -12,7 +12,7 @@ import type { Entry } from '../values/envelope.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
-import { currentReport, type ReadOutcome, type ReadReport } from './read-report.js';
+import { currentReport, reported, type ReadOutcome, type ReadReport } from './read-report.js';
 import { Read, type ReadContext } from './read.js';
 import type { FoundValue } from './stored-values.js';
 
@@ -168,17 +168,6 @@ export class SingleFlight {
   }
 }
 
-/** The value of the flight; adds what the flight did to the report of this caller. */
-function reported(flight: Flight, report: ReadReport | undefined): Promise<unknown> {
-  const { promise } = flight;
-  if (!report) return promise;
-  return promise.then((value) => {
-    const { outcome, freshUntil } = flight;
-    report.add(freshUntil === undefined ? { outcome } : { outcome, remaining: freshUntil - Date.now() });
-    return value;
-  });
-}
-
 type FlightSettings = Pick<EntrySettings, 'forceFresh' | 'tags' | 'signal'>;
 
 /** The flights of this process. For each key, callers can join at most one. */
@@ -254,10 +243,13 @@ export class Flight {
   outcome: ReadOutcome = 'miss';
   /** When the `ttl` of the value ends, in ms of the wall clock; absent if the value is not stored. */
   freshUntil: number | undefined;
+  /** Whether it has ended with a value that is still being stored. */
+  isStoring = false;
   /** The count of `InvalidatedTags` at the start. */
   readonly startedAt: number;
   private readonly generation: number;
   private onEnd: (() => void)[] | undefined;
+  private onStored: (() => void)[] | undefined;
   private resolve!: (value: unknown) => void;
   private reject!: (error: unknown) => void;
   private next: NextFlight | undefined;
@@ -292,7 +284,7 @@ export class Flight {
   /** Ends with the value. */
   land(value: unknown): void {
     this.detach(false);
-    this.letEnd();
+    if (!this.isStoring) this.letEnd();
     this.resolve(value);
   }
 
@@ -312,20 +304,28 @@ export class Flight {
     this.landFound(found);
   }
 
-  /** Ends with a value of the first level, while the store is down. */
-  landFirstLevel(value: unknown, freshUntil: number): void {
-    this.outcome = 'hit';
+  /** Ends with a loaded value. `isStoring`: the store has not answered yet, and `stored` follows. */
+  landLoaded({ value, entry, freshUntil }: LoadResult, isStoring: boolean): void {
     this.freshUntil = freshUntil;
-    this.land(value);
-  }
-
-  /** Ends with a loaded value. */
-  landLoaded({ value, entry, freshUntil }: LoadResult): void {
-    this.freshUntil = freshUntil;
+    this.isStoring = isStoring;
     // The value that an ordinary read has found meanwhile is older.
     if (this.forced) this.flights.outdate(this.key, false);
     if (entry && this.mayKeep(entry)) this.keep(entry);
     this.land(value);
+  }
+
+  /** The store has answered, or failed, after the flight had ended. `freshUntil` is absent if it has not stored. */
+  stored({ freshUntil }: LoadResult): void {
+    this.freshUntil = freshUntil;
+    this.isStoring = false;
+    if (freshUntil === undefined) this.flights.firstLevel?.delete(this.key);
+    this.letEnd();
+    for (const listener of this.onStored ?? []) listener();
+  }
+
+  /** Resolves when the value has been stored, or is not going to be. */
+  async untilStored(): Promise<void> {
+    if (this.isStoring) await new Promise<void>((resolve) => (this.onStored ??= []).push(resolve));
   }
 
   fail(error: unknown): void {

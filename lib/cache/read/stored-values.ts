@@ -28,6 +28,40 @@ export interface Revived {
 /** How many bytes distinguish a value from the next one under its key: they include the time when it expires. */
 const BEGINNING = 64;
 
+/** At which share of misses a read asks for the load lease at once. */
+const LIKELY = 0.25;
+/** What one read weighs among the last ones. */
+const WEIGHT = 1 / 16;
+/** How many key templates and namespaces have a share of their own. */
+const MOST_TEMPLATES = 1_000;
+
+/** How many of the last reads found no value, by key template; without one, by namespace. */
+export class MissShares {
+  private readonly byTemplate = new Map<string, MissShare>();
+
+  of({ template, tagPrefix }: EntrySettings): MissShare {
+    const name = template ?? tagPrefix;
+    const known = this.byTemplate.get(name);
+    if (known) return known;
+    // To begin anew costs a few round trips.
+    if (this.byTemplate.size >= MOST_TEMPLATES) this.byTemplate.clear();
+    const share = new MissShare();
+    this.byTemplate.set(name, share);
+    return share;
+  }
+}
+
+/** The share of misses among the last reads; of two reads the later one weighs more. */
+export class MissShare {
+  isLikely = false;
+  private share = 0;
+
+  note(missed: boolean): void {
+    this.share += ((missed ? 1 : 0) - this.share) * WEIGHT;
+    this.isLikely = this.share >= LIKELY;
+  }
+}
+
 /** Reads values from the store, after the changes that this process made before. */
 export class StoredValues {
   constructor(
@@ -51,6 +85,11 @@ export class StoredValues {
   /** As `send`. @throws CacheBackendError when Redis fails */
   read(key: string): Promise<Buffer | null> {
     return this.calls.run('read', key, () => this.calls.store.read(key));
+  }
+
+  /** Resolves when the changes of the tags that were called before have ended; `undefined` if there are none. */
+  afterTagChanges(tags: readonly string[]): Promise<unknown> | undefined {
+    return this.stepOrder.afterTags(tags);
   }
 
   /** Reads the stored data and the states of the tags in one round trip. @throws CacheBackendError when Redis fails */

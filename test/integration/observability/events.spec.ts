@@ -19,11 +19,12 @@ import { cacheChannels } from '../../../lib/events/cache-channels.js';
 import { lockChannels } from '../../../lib/events/lock-channels.js';
 import { Caller } from '../../../lib/lock/line/caller.js';
 import { cacheApp } from '../../support/cache-app.js';
+import { openCache } from '../../support/cache-instance.js';
 import { Child } from '../../support/child.js';
 import { eventually } from '../../support/eventually.js';
 import { FaultyBackend } from '../../support/faulty-backend.js';
 import { startLockApp } from '../../support/lock-app.js';
-import { away, startRedis } from '../../support/one-redis.js';
+import { away, server as sharedServer, startRedis } from '../../support/one-redis.js';
 import { waiterReached } from '../../support/reached-waiter.js';
 import { RecordedEvents } from '../../support/recorded-events.js';
 import { scriptedCache } from '../../support/scripted-cache.js';
@@ -286,7 +287,7 @@ describe('of a cache', () => {
 
   describe('the events of a cache', () => {
     it('are a miss with its load, and hits by level', async () => {
-      await using app = await cacheApp({}, { module: { cache: { l1: {} } } });
+      await using app = await openCache({ redis: sharedServer.url, prefix: 'by-level', cache: { l1: {} } });
       using events = new RecordedEvents();
       await app.cache.getOrSet('k', () => 'value');
       await app.cache.getOrSet('k', () => 'other', { consistency: 'strong' });
@@ -372,6 +373,7 @@ describe('of a cache', () => {
         await app.cache.invalidate('k');
         return 'old';
       });
+      await eventually(() => events.of('commitRefused').length > 0);
       expect(events.of('commitRefused')).toEqual([{ key: 'k', template: undefined }]);
     });
 

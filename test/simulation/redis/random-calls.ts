@@ -219,6 +219,8 @@ export class RandomCalls {
       () => cache.read(key),
       () => cache.lease({ key, token, lease: ttl, refresh: random.chance(0.3), waits: random.chance(0.5) }),
       () => cache.lease({ key, token, lease: ttl, refresh: true, seen: data, waits: true }),
+      () => cache.readOrLease?.({ key, token, lease: ttl, waits: random.chance(0.5) }),
+      () => cache.readOrLease?.({ key, token, lease: ttl, waits: random.chance(0.5) }),
       () => cache.commit({ key, token, data, ttl }),
       () => cache.commit({ key, token, data, ttl }),
       () => cache.renew({ key, token, lease: ttl }),

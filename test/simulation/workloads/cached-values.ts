@@ -1,7 +1,9 @@
 // Cached values of a source that changes: no read that begins after an invalidation was confirmed returns what was
 // before it. A call that shares a read of its process began with that read: the process may not know of the
-// invalidation yet.
+// invalidation yet. Where nothing fails, what was read is there for the next call, and is not loaded again.
 
+import type { CacheService } from '../../../lib/cache/cache.service.js';
+import type { ReadOptions } from '../../../lib/cache/options/cache-options.js';
 import type { Random } from '../redis/random.js';
 import type { Application, Schedule } from '../schedule.js';
 import { sleep, type Workload } from './workload.js';
@@ -12,7 +14,31 @@ interface Row {
   /** The least version that a read may return, and since when. */
   confirmed: number;
   confirmedAt: number;
+  /** How many invalidations have begun, and how many of them are under way. */
+  invalidations: number;
+  underWay: number;
+  /** The count of invalidations at which its value was stored. */
+  storedAt: number | undefined;
 }
+
+/** How many invalidations there were; `undefined` while one is under way. */
+function quiet({ invalidations, underWay }: Row): number | undefined {
+  return underWay === 0 ? invalidations : undefined;
+}
+
+function optionsOf(key: string, random: Random): ReadOptions {
+  const tag = TAGS[key];
+  const expect = random.pick(['hit', 'miss', undefined] as const);
+  return {
+    ttl: '5m',
+    ...(tag !== undefined && { tags: [tag] }),
+    ...(expect && { expect }),
+    ...(random.chance(0.2) && { consistency: 'strong' }),
+  };
+}
+
+/** The tag of those that are invalidated by it. */
+const TAGS: Readonly<Record<string, string>> = { t: 'tag' };
 
 export class CachedValues implements Workload {
   entries = 0;
@@ -24,32 +50,23 @@ export class CachedValues implements Workload {
 
   async call({ process, services }: Application, random: Random): Promise<void> {
     const { world, verdict } = this.schedule;
-    const key = random.pick(['v', 'w']);
-    const row = this.rows.get(key) ?? { version: 1, confirmed: 1, confirmedAt: 0 };
+    const key = random.pick(['v', 'w', 't']);
+    const row = this.rows.get(key) ?? {
+      version: 1,
+      confirmed: 1,
+      confirmedAt: 0,
+      invalidations: 0,
+      underWay: 0,
+      storedAt: undefined,
+    };
     this.rows.set(key, row);
     try {
       const cache = await services.cache;
-      if (random.chance(0.3)) {
-        row.version += 1;
-        const written = row.version;
-        world.note(process.name, `WRITES version ${written} of ${key}`);
-        await cache.invalidate(key, { onRedisError: 'throw' });
-        world.note(process.name, `has invalidated ${key} for version ${written}`);
-        world.at(process.time, () => {
-          if (written > row.confirmed) Object.assign(row, { confirmed: written, confirmedAt: world.now });
-        });
-        return;
-      }
-      const { value, least, since } = await this.read(process.name, key, row, () =>
-        cache.getOrSet(key, () => this.load(process.name, key, row, random), { ttl: '5m' }),
-      );
-      this.entries += 1;
-      world.note(process.name, `READS version ${value} of ${key}`);
-      // A replica that takes over brings back what was deleted at the primary.
-      const broughtBack = this.schedule.server.losses.some(({ time }) => time >= since);
-      if (value < least && !broughtBack) {
-        verdict.violated('STALE', `${process.name} reads version ${value} of ${key}; ${least} was confirmed before`);
-      }
+      if (random.chance(0.3)) return await this.write(process, cache, key, row);
+      const who = process.name;
+      const before = quiet(row);
+      await this.read(who, cache, key, row, random);
+      if (random.chance(0.5)) await this.readNext(who, cache, key, row, before);
     } catch (error) {
       const { name, message, stack } = error as Error;
       world.note(process.name, `fails with ${key} (${name})`);
@@ -57,15 +74,87 @@ export class CachedValues implements Workload {
     }
   }
 
-  private async read(who: string, key: string, row: Row, read: () => Promise<number>) {
+  private async write(process: Application['process'], cache: CacheService, key: string, row: Row): Promise<void> {
+    const { world } = this.schedule;
+    row.version += 1;
+    row.invalidations += 1;
+    row.underWay += 1;
+    const written = row.version;
+    const tag = TAGS[key];
+    world.note(process.name, `WRITES version ${written} of ${key}`);
+    try {
+      if (tag === undefined) await cache.invalidate(key, { onRedisError: 'throw' });
+      else await cache.deleteByTag(tag, { onRedisError: 'throw' });
+    } finally {
+      row.underWay -= 1;
+    }
+    world.note(process.name, `has invalidated ${key} for version ${written}`);
+    world.at(process.time, () => {
+      if (written > row.confirmed) Object.assign(row, { confirmed: written, confirmedAt: world.now });
+    });
+  }
+
+  private async read(who: string, cache: CacheService, key: string, row: Row, random: Random): Promise<void> {
+    const { world } = this.schedule;
+    const options = optionsOf(key, random);
+    const before = quiet(row);
+    const isStored = before !== undefined && row.storedAt === before;
+    const loader = () => {
+      if (isStored && quiet(row) === before && this.nothingFails) {
+        this.schedule.verdict.violated('LOADS', `${who} loads ${key}, whose value is stored`);
+      }
+      return this.load(who, key, row, random);
+    };
+    const strong = options.consistency === 'strong';
+    const { value, least, since } = await this.sharing(who, key, row, strong, () =>
+      cache.getOrSet(key, loader, options),
+    );
+    this.entries += 1;
+    world.note(who, `READS version ${value} of ${key}`);
+    this.judge(who, key, value, least, since);
+  }
+
+  /** `before`: what `quiet` said before the read. */
+  private async readNext(
+    who: string,
+    cache: CacheService,
+    key: string,
+    row: Row,
+    before: number | undefined,
+  ): Promise<void> {
+    const { confirmed, confirmedAt } = row;
+    const value = await cache.get<number>(key);
+    this.schedule.world.note(who, `FINDS version ${value} of ${key}`);
+    if (value !== undefined) this.judge(who, key, value, confirmed, confirmedAt);
+    if (before === undefined || quiet(row) !== before) return;
+    row.storedAt = before;
+    if (value === undefined && this.nothingFails) {
+      this.schedule.verdict.violated('NEXT', `${who} does not find ${key}, which it has read before`);
+    }
+  }
+
+  private get nothingFails(): boolean {
+    return this.schedule.swarm.faultless;
+  }
+
+  private judge(who: string, key: string, value: number, least: number, since: number): void {
+    // A replica that takes over brings back what was deleted at the primary.
+    const broughtBack = this.schedule.server.losses.some(({ time }) => time >= since);
+    if (value >= least || broughtBack) return;
+    this.schedule.verdict.violated('STALE', `${who} reads version ${value} of ${key}; ${least} was confirmed before`);
+  }
+
+  private async sharing(who: string, key: string, row: Row, strong: boolean, read: () => Promise<number>) {
     const place = `${who} ${key}`;
     const own = { least: row.confirmed, since: row.confirmedAt, calls: 0 };
     // Where nothing fails, the message of the invalidation ends the sharing at once.
-    const first = this.schedule.swarm.faultless ? own : (this.shared.get(place) ?? own);
+    const first = this.nothingFails ? own : (this.shared.get(place) ?? own);
     this.shared.set(place, first);
     first.calls += 1;
     try {
-      return { value: await read(), least: first.least, since: first.since };
+      const value = await read();
+      const { least, since } = strong ? own : first;
+      return { value, least, since };
     } finally {
       first.calls -= 1;
       if (first.calls === 0 && this.shared.get(place) === first) this.shared.delete(place);

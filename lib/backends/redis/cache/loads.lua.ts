@@ -6,7 +6,8 @@ import { batchOf, redisScript } from '../connection/redis-script.js';
 import { TAG_MEMORY } from './redis-cache-tags.js';
 
 /**
- * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease.
+ * Grants the load lease of a key, unless there is a value, a write is under way, or another load holds the lease. What
+ * all calls of a run want to know is asked for once: their values, and whether there is anything else.
  *
  * The lease is a string: 1 or 0, whether another load waits for its end, and the token of the load.
  *
@@ -14,26 +15,46 @@ import { TAG_MEMORY } from './redis-cache-tags.js';
  * the clock has stepped back (see INVALIDATE_TAG). In a Cluster, where that time lies in another slot, it is the time.
  *
  * KEYS, for each call: value, lease, barrier, last invalidation of any tag (in a Cluster the barrier once more).
- * ARGV: channel; for each call the token, the lease in ms, 1 to refresh an existing value (else empty), what that value
- * begins with (or empty), and 1 to publish the end of another load's lease (else empty).
- * Returns for each call: the moment of the grant in µs; 0 when there is a value; -1 when a write is under way;
- * or, when another load holds the lease, -2 minus the ms that are left of it.
+ * ARGV: channel; for each call the token, the lease in ms, what to do with an existing value (`read` it, `refresh`
+ * it, or empty), what a value to refresh begins with (or empty), and 1 to publish the end of another load's lease (else
+ * empty).
+ * Returns for each call: the value, if it is to be read; the moment of the grant in µs; 0 when there is a value; -1
+ * when a write is under way; or, when another load holds the lease, -2 minus the ms that are left of it.
  *
  * A repeated request gets the same answer, because its token holds the lease.
  */
-export const LEASE = redisScript(`
+export const LEASE = redisScript(
+  `
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local moments = {}
 local function moment(barrier, last)
   if last == barrier then return now end
-  local known = redis.call('GET', last)
-  if known then return tonumber(known) end
-  redis.call('SET', last, string.format('%.0f', now), 'PX', ${TAG_MEMORY})
-  return now
+  if not moments[last] then
+    local known = redis.call('GET', last)
+    if not known then redis.call('SET', last, string.format('%.0f', now), 'PX', ${TAG_MEMORY}) end
+    moments[last] = tonumber(known or now)
+  end
+  return moments[last]
 end
+local wanted, values, others = {}, {}, {}
+local function reads(k) return ARGV[(k - 1) / 4 * 5 + 4] == 'read' end
+for k = 1, #KEYS, 4 do if reads(k) then wanted[#wanted + 1] = KEYS[k] end end
+if #wanted > 0 then
+  for i, value in ipairs(redis.call('MGET', unpack(wanted))) do values[wanted[i]] = value end
+end
+for k = 1, #KEYS, 4 do
+  if not reads(k) or not values[KEYS[k]] then
+    others[#others + 1] = KEYS[k]
+    others[#others + 1] = KEYS[k + 2]
+  end
+end
+local none = #others == 0 or redis.call('EXISTS', unpack(others)) == 0
 local function lease(k, a)
-  local token, refresh, seen = ARGV[a], ARGV[a + 2] ~= '', ARGV[a + 3]
-  if redis.call('EXISTS', KEYS[k], KEYS[k + 2]) > 0 then
+  local token, refresh, seen = ARGV[a], ARGV[a + 2] == 'refresh', ARGV[a + 3]
+  local value = reads(k) and values[KEYS[k]]
+  if value then return value end
+  if not none and redis.call('EXISTS', KEYS[k], KEYS[k + 2]) > 0 then
     local there = redis.call('EXISTS', KEYS[k]) == 1
     if there and (not refresh or seen ~= '' and redis.call('GETRANGE', KEYS[k], 0, #seen - 1) ~= seen) then return 0 end
     redis.call('ZREMRANGEBYSCORE', KEYS[k + 2], '-inf', string.format('%.0f', now / 1000))
@@ -45,7 +66,9 @@ local function lease(k, a)
   if ARGV[a + 4] ~= '' then redis.call('SET', KEYS[k + 1], '1' .. string.sub(held, 2), 'KEEPTTL') end
   return -2 - math.max(0, redis.call('PTTL', KEYS[k + 1]))
 end
-${batchOf('lease', { keys: 4, args: 5, shared: 1 })}`);
+${batchOf('lease', { keys: 4, args: 5, shared: 1 })}`,
+  { bytes: true },
+);
 
 /**
  * Extends the lease so that it lasts at least its length from now, if the load still has it.
@@ -80,8 +103,11 @@ end
 return 1
 `);
 
+const END_LEASES = "if #ended > 0 then redis.call('DEL', unpack(ended)) end";
+
 /**
- * Stores the value of a load, if the load still has the lease, and ends the lease.
+ * Stores the value of a load, if the load still has the lease, and ends the lease. Looks at the leases of all calls of
+ * a run at once, and ends them at once.
  *
  * KEYS, for each call: value, lease.
  * ARGV: channel; for each call the token, the time to live in ms, the key's name in messages, and the value.
@@ -89,15 +115,18 @@ return 1
  * stored.
  */
 export const COMMIT = redisScript(`
+local leases, ended = {}, {}
+for k = 2, #KEYS, 2 do leases[k / 2] = KEYS[k] end
+local holders = redis.call('MGET', unpack(leases))
 local function commit(k, a)
-  local held = redis.call('GET', KEYS[k + 1])
+  local held = holders[(k + 1) / 2]
   if not held or string.sub(held, 2) ~= ARGV[a] then return 0 end
   redis.call('SET', KEYS[k], ARGV[a + 3], 'PX', ARGV[a + 1])
-  redis.call('DEL', KEYS[k + 1])
+  ended[#ended + 1] = KEYS[k + 1]
   if string.sub(held, 1, 1) == '1' then redis.call('PUBLISH', ARGV[1], 'e' .. ARGV[a + 2]) end
   return 1
 end
-${batchOf('commit', { keys: 2, args: 4, shared: 1 })}`);
+${batchOf('commit', { keys: 2, args: 4, shared: 1, end: END_LEASES })}`);
 
 /**
  * The Lua function `expire_softly(key, now)`: marks the value as stale since `now` (ms of the wall clock, base 36), as

@@ -103,10 +103,13 @@ export class RedisCacheStore implements CacheStore {
   }
 
   lease({ key, token, lease, refresh, seen = '', waits }: LeaseRequest): Pending<LeaseAnswer> {
-    const keys: readonly string[] = this.keys.valueLeaseAndBarrier(key);
-    const last = this.scripts.takesOneSlot ? (keys[2] as string) : this.keys.lastTagInvalidation;
-    const args = [token, lease, refresh ? 1 : '', seen, waits ? 1 : ''];
-    return this.leases.run(this.keys.channel, [...keys, last], args, leaseAnswer);
+    const args = [token, lease, refresh ? 'refresh' : '', seen, waits ? 1 : ''];
+    return this.leases.run(this.keys.channel, this.keysOfLease(key), args, leaseAnswer);
+  }
+
+  readOrLease({ key, token, lease, waits }: Omit<LeaseRequest, 'refresh' | 'seen'>): Pending<Buffer | LeaseAnswer> {
+    const args = [token, lease, 'read', '', waits ? 1 : ''];
+    return this.leases.run(this.keys.channel, this.keysOfLease(key), args, valueOrLeaseAnswer);
   }
 
   commit({ key, token, data, ttl }: CommitRequest): Pending<boolean> {
@@ -212,12 +215,22 @@ export class RedisCacheStore implements CacheStore {
     return this.scripts.command((client) => client.ping());
   }
 
+  private keysOfLease(key: string): readonly string[] {
+    const [value, lease, barrier] = this.keys.valueLeaseAndBarrier(key);
+    return [value, lease, barrier, this.scripts.takesOneSlot ? barrier : this.keys.lastTagInvalidation];
+  }
+
   close(): void {
     this.versions.close();
     this.bus.close();
     for (const tracking of this.trackings) tracking.close();
     this.onClose();
   }
+}
+
+/** Reads the answer of the script LEASE to a call that wants the value. */
+function valueOrLeaseAnswer(answer: unknown): Buffer | LeaseAnswer {
+  return Buffer.isBuffer(answer) ? answer : leaseAnswer(answer);
 }
 
 function caveatOf(client: RedisClient): string | undefined {

@@ -4,6 +4,7 @@ import type { RedisClient } from './redis-client.js';
 import type { RedisScript } from './redis-script.js';
 
 const DECODED = { replyEncoding: 'utf8' } as const;
+const AS_BYTES = {} as const;
 
 export type ScriptArgument = string | number | Buffer;
 
@@ -30,7 +31,7 @@ export class EncodedCall {
   command(call: ScriptCall): Command {
     this.parts ??= this.encode();
     CommandClass ??= encodedCommandClass();
-    return new CommandClass(this.parts, this.text, call);
+    return new CommandClass(this.parts, this.text, call, this.script.bytes);
   }
 
   private encode(): string[] {
@@ -93,8 +94,9 @@ function encodedCommandClass() {
       parts: string[],
       private readonly text: string,
       private call: ScriptCall | undefined,
+      bytes: boolean,
     ) {
-      super('evalsha', [], DECODED);
+      super('evalsha', [], bytes ? AS_BYTES : DECODED);
       // For those who look at the commands of a client; the constructor would encode each of them again.
       this.args = parts;
       const { resolve, reject } = this;

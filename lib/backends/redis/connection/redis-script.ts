@@ -10,6 +10,8 @@ export interface RedisScript {
   readonly sha1: string;
   /** The beginning of its call as it is sent, after the number of parts. */
   readonly encoded: string;
+  /** Whether the strings in its replies are bytes: a Buffer each. */
+  readonly bytes: boolean;
   /** What to do instead while a Cluster migrates the slot of the keys; without it, the script waits for the end. */
   readonly stepwise?: Stepwise;
 }
@@ -26,11 +28,14 @@ export type RunScript = (
   args: readonly (string | number)[],
 ) => Promise<unknown>;
 
-/** Scripts of two protocol versions differ in their digest, also where their text is the same. */
-export function redisScript(text: string): RedisScript {
+/**
+ * Scripts of two protocol versions differ in their digest, also where their text is the same. `bytes`: see
+ * `RedisScript`.
+ */
+export function redisScript(text: string, { bytes = false }: { readonly bytes?: boolean } = {}): RedisScript {
   const lua = `-- nest-redis-lock, protocol ${PROTOCOL_VERSION}\n${text}`;
   const sha1 = createHash('sha1').update(lua).digest('hex');
-  return { lua, sha1, encoded: `$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}\r\n` };
+  return { lua, sha1, bytes, encoded: `$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}\r\n` };
 }
 
 /** How the keys and arguments of several calls are laid out in KEYS and ARGV. */
@@ -41,6 +46,8 @@ interface BatchLayout {
   readonly args: number;
   /** Arguments that all calls share, before those of the first call. */
   readonly shared: 0 | 1;
+  /** Lua that runs once, after all calls. */
+  readonly end?: string;
 }
 
 /**
@@ -48,7 +55,7 @@ interface BatchLayout {
  * them and returns the list of results. An error fails only its own call. A single call gets its result without a list
  * around it.
  */
-export function batchOf(each: string, { keys, args, shared }: BatchLayout): string {
+export function batchOf(each: string, { keys, args, shared, end = '' }: BatchLayout): string {
   const [key, arg] =
     keys === 'numbered'
       ? [`tonumber(ARGV[${args + 1} * i + ${1 + shared}])`, `${args + 1} * i + ${2 + shared}`]
@@ -59,6 +66,7 @@ export function batchOf(each: string, { keys, args, shared }: BatchLayout): stri
 local calls = ${calls}
 if calls == 1 then
   local fine, answer = pcall(${each}, 1, ${first})
+  ${end}
   if not fine and type(answer) ~= 'table' then return {err = answer} end
   return answer
 end
@@ -68,6 +76,7 @@ for i = 0, calls - 1 do
   if not fine and type(answer) ~= 'table' then answer = {err = answer} end
   answers[i + 1] = answer
 end
+${end}
 return answers
 `;
 }

@@ -73,7 +73,7 @@ export class ScriptRunner {
   /** As `run`, for a script that returns one string: resolves to its bytes. */
   runForBytes(script: RedisScript, keys: readonly string[], args: readonly ScriptArgument[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.send(script, keys, args, resolve, reject, true);
+      this.send({ ...script, bytes: true }, keys, args, resolve, reject);
     });
   }
 
@@ -83,24 +83,16 @@ export class ScriptRunner {
     args: readonly ScriptArgument[],
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
-    bytes = false,
   ): void {
-    this.sendOnce(
-      script,
-      keys,
-      args,
-      answered,
-      (error) => {
-        if (!this.isRefusedForNow(error)) return failed(error);
-        const again = (refused: (error: unknown) => void) => {
-          const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
-          this.sendOnce(script, keys, args, answered, stepwise, bytes);
-        };
-        const refused = new RefusedForNow(this, again, failed);
-        this.stepwise(script, keys, args, error, answered, refused.again);
-      },
-      bytes,
-    );
+    this.sendOnce(script, keys, args, answered, (error) => {
+      if (!this.isRefusedForNow(error)) return failed(error);
+      const again = (refused: (error: unknown) => void) => {
+        const stepwise = (reason: unknown) => this.stepwise(script, keys, args, reason, answered, refused);
+        this.sendOnce(script, keys, args, answered, stepwise);
+      };
+      const refused = new RefusedForNow(this, again, failed);
+      this.stepwise(script, keys, args, error, answered, refused.again);
+    });
   }
 
   /** Does the work in steps of one key each, where that was the reason and the script has such steps. */
@@ -125,29 +117,24 @@ export class ScriptRunner {
     args: readonly ScriptArgument[],
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
-    bytes: boolean,
   ): void {
-    const { scriptClient: client } = this;
     if (
       this.client.status !== 'ready' &&
-      this.defers(() => this.sendOnce(script, keys, args, answered, failed, bytes), failed)
+      this.defers(() => this.sendOnce(script, keys, args, answered, failed), failed)
     ) {
       return;
     }
     const { encoding } = this;
-    if (encoding?.status === 'ready' && !bytes && isText(args)) {
+    if (encoding?.status === 'ready' && isText(args)) {
       const call = { settle: answered, fail: failed };
       return this.askEncoded(encoding, new EncodedCall(script, keys, args), call, false);
     }
-    const sent = bytes
-      ? client.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args)
-      : client.evalsha(script.sha1, keys.length, ...keys, ...args);
+    const sent = script.bytes
+      ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args)
+      : this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args);
     this.ask(sent, answered, (error) => {
-      if (!isUnknownScript(error)) return failed(error);
-      const whole = bytes
-        ? client.callBuffer('EVAL', script.lua, keys.length, ...keys, ...args)
-        : client.eval(script.lua, keys.length, ...keys, ...args);
-      this.ask(whole, answered, failed);
+      if (isUnknownScript(error)) this.ask(whole(this.scriptClient, script, keys, args), answered, failed);
+      else failed(error);
     });
   }
 
@@ -314,7 +301,7 @@ class EncodedAttempt implements ScriptCall {
     scripts.erred(error);
     if (!isUnknownScript(error)) return this.refused(error);
     scripts.ask(
-      this.client.eval(script.lua, keys.length, ...keys, ...args),
+      whole(this.client, script, keys, args),
       (reply) => call.settle(reply),
       (reason) => this.refused(reason),
     );
@@ -325,6 +312,18 @@ class EncodedAttempt implements ScriptCall {
     if (this.persists && scripts.isRefusedForNow(error)) scripts.sendCall(encoded, call);
     else call.fail(error);
   }
+}
+
+/** Sends the text of a script that the server does not know. */
+function whole(
+  client: RedisClient,
+  { lua, bytes }: RedisScript,
+  keys: readonly string[],
+  args: readonly ScriptArgument[],
+): Promise<unknown> {
+  return bytes
+    ? client.callBuffer('EVAL', lua, keys.length, ...keys, ...args)
+    : client.eval(lua, keys.length, ...keys, ...args);
 }
 
 function isUnknownScript(error: unknown): boolean {

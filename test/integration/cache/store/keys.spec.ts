@@ -203,11 +203,15 @@ describe('on a Redis Cluster', () => {
         '{a}{b}',
       ];
       const load = async (batch: readonly string[]) => batch.map((key) => `of ${key}`);
+      // What a process has loaded it stores after it has answered.
+      const stored = () => Promise.all(keys.map((key) => first.cache.has(key)));
       try {
         expect(await first.cache.getOrSetMany(keys, load)).toEqual(await load(keys));
+        await stored();
         expect(await second.cache.mget(keys)).toEqual(await load(keys));
         await second.cache.invalidate(keys);
         await first.cache.getOrSetMany(keys, load, { tags: ['one', 'two'] });
+        await stored();
         expect(await second.cache.mget(keys)).toEqual(await load(keys));
         await second.cache.deleteByTag('two');
         expect(await second.cache.mget(keys)).toEqual(keys.map(() => undefined));
