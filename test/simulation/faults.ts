@@ -80,6 +80,18 @@ const FAULTS: Record<string, Fault> = {
     count: ({ swarm }) => swarm.failovers,
     happen: ({ server }, random) => server.failOver(random.exponential(random.pick([5, 100, 1_000])), random),
   },
+  'full memory': {
+    count: ({ swarm }) => swarm.full,
+    happen: ({ server, world }, random) => {
+      server.model.full = true;
+      world.note(server.name, 'has no memory left');
+      world.at(world.now + random.exponential(1_500), () => server.giveMemory());
+    },
+  },
+  refusal: {
+    count: ({ swarm }) => swarm.refusals,
+    happen: (schedule, random) => onOne(schedule, random, ({ process }) => schedule.server.refused.add(process)),
+  },
   eviction: { count: ({ swarm }) => swarm.evictions, happen: ({ server }, random) => server.evict(random) },
 };
 

@@ -4,6 +4,7 @@ import type { Link } from './network.js';
 import type { LuaBridge } from './redis/lua.js';
 import type { Random } from './redis/random.js';
 import { type Entry, RedisModel } from './redis/redis-model.js';
+import type { SimulatedProcess } from './simulated-process.js';
 import type { Swarm } from './swarm.js';
 import { START, type World } from './world.js';
 
@@ -11,6 +12,9 @@ export class Server {
   readonly model: RedisModel;
   /** When it lost data last, of all names or of some: until then grants may be given a second time. */
   readonly losses: { readonly time: number; readonly key: string | undefined }[] = [];
+  /** Those that a store refuses for good, where it can. */
+  readonly refused = new Set<SimulatedProcess>();
+  onAskedAgain: (process: SimulatedProcess) => void = () => {};
   private readonly rate: number;
   private step = 0;
 
@@ -38,6 +42,12 @@ export class Server {
   setClockBack(ms: number): void {
     this.step -= ms;
     this.world.note(this.name, `its clock goes back by ${ms.toFixed(3)} ms`);
+  }
+
+  giveMemory(): void {
+    if (!this.model.full) return;
+    this.model.full = false;
+    this.world.note(this.name, 'has memory again');
   }
 
   flushScripts(): void {

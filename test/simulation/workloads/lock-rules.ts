@@ -13,6 +13,9 @@ const LONGEST_FREE = 200;
 
 /** Milliseconds after a restart of Redis by which each holder has asked whether it still holds. */
 export const LEARNS = 1_000;
+/** For how many ms, and how often, one process may pass a name among its own callers although another waits. */
+const LONGEST_RUN = 4_000;
+const MOST_ENTRIES = 12;
 
 /** A span in which a process trusts its lock. */
 interface Trust {
@@ -50,10 +53,16 @@ interface Tokens {
 export class LockRules {
   readonly calls = new Set<Call>();
   entries = 0;
+  private toldOfEnd = false;
   private readonly holds = new Set<Hold>();
   private readonly tokens = new Map<string, Tokens>();
   /** By name: since when it is free although somebody waits. */
   private readonly freeSince = new Map<string, number>();
+  /** By name: which process was the last to enter, and since when no other did. */
+  private readonly runs = new Map<
+    string,
+    { readonly process: SimulatedProcess; readonly since: number; entries: number }
+  >();
 
   constructor(
     private readonly world: World,
@@ -81,6 +90,7 @@ export class LockRules {
     this.entries += 1;
     this.holds.add(hold);
     this.look(hold);
+    for (const name of names) this.checkRun(name, process);
     this.world.note(
       process.name,
       `${reads ? 'READS' : 'HOLDS'} ${names.join(' and ')} by ${lock.owner.slice(-6)}, token ${token}`,
@@ -127,6 +137,33 @@ export class LockRules {
       const waited = (now - since).toFixed(0);
       this.verdict.violated('LIMIT', `${process.name} waits ${waited} ms for ${names.join(' and ')}, limit ${wait}`);
     }
+  }
+
+  /** Something keeps Node.js running while a call waits: the library has a timer for that. */
+  checkAwake(): void {
+    if (this.calls.size === 0 || globalThis.process.getActiveResourcesInfo().includes('Timeout')) return;
+    if (this.toldOfEnd) return;
+    this.toldOfEnd = true;
+    this.verdict.violated('AWAKE', 'nothing keeps a process running whose call waits');
+  }
+
+  /** A call has waited for all the time in which this process alone entered. */
+  private checkRun(name: string, process: SimulatedProcess): void {
+    const { faultless, deaf } = this.server.swarm;
+    const run = this.runs.get(name);
+    if (run?.process !== process) return void this.runs.set(name, { process, since: process.time, entries: 1 });
+    run.entries += 1;
+    if ((!faultless && !deaf) || run.entries <= MOST_ENTRIES || process.time - run.since < LONGEST_RUN) return;
+    for (const call of this.calls) {
+      if (call.process === process || call.names.length > 1 || call.names[0] !== name || call.since > run.since)
+        continue;
+      const ms = (process.time - run.since).toFixed(0);
+      this.verdict.violated(
+        'STARVED',
+        `${call.process.name} waits for ${name}; ${process.name} alone enters since ${ms} ms`,
+      );
+    }
+    this.runs.delete(name);
   }
 
   /** Without faults, a name is not free for long while somebody waits for it. */
@@ -252,12 +289,14 @@ export class LockRules {
    */
   private checkToken(hold: Hold): void {
     for (const name of hold.names) {
-      const seen = this.tokens.get(name) ?? { any: 0, write: 0 };
+      // A clock that goes back after the store lost its tokens repeats them, but none that the process has seen.
+      const place = this.server.swarm.tokensFall > 0 ? `${name} at ${hold.process.name}` : name;
+      const seen = this.tokens.get(place) ?? { any: 0, write: 0 };
       const floor = hold.reads ? seen.write : seen.any;
       if (hold.token <= floor) this.verdict.violated('TOKEN', `${told(hold)} of ${name} comes after token ${floor}`);
       seen.any = Math.max(seen.any, hold.token);
       if (!hold.reads) seen.write = Math.max(seen.write, hold.token);
-      this.tokens.set(name, seen);
+      this.tokens.set(place, seen);
     }
   }
 }

@@ -19,6 +19,7 @@ export class Locks implements Workload {
     const { world, server, verdict, swarm } = schedule;
     this.rules = new LockRules(world, server, verdict);
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
+    world.every(500, () => this.rules.checkAwake());
     // A process that blocks its event loop takes nothing meanwhile.
     if (swarm.faultless && swarm.blocks === 0) {
       world.every(20, () => {
@@ -99,6 +100,8 @@ export class Locks implements Workload {
     else if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
     rules.left(hold, 'releases');
     await lock.release().catch((error: Error) => {
+      const kept = swarm.faultless && swarm.blocks === 0 && options.renew === true;
+      if (kept) verdict.violated('KEPT', `${process.name} has lost ${names.join(' and ')}: ${error.message}`);
       if (error.name !== 'LockLostError') verdict.violated('ERROR', error.stack ?? error.message);
     });
   }

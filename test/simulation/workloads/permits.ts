@@ -28,9 +28,11 @@ export class Permits implements Workload {
     const { swarm, verdict, world } = this.schedule;
     const count = random.chance(0.2) ? 2 : 1;
     const wait = random.pick([0, 700, 5_000, Infinity]);
+    // Longer than the lease that one gets who waited.
+    const ttl = 2 * swarm.ttl;
     let permit: Permit;
     try {
-      permit = await services.semaphores.acquire('s', { permits: PERMITS, count, wait, ttl: swarm.ttl });
+      permit = await services.semaphores.acquire('s', { permits: PERMITS, count, wait, ttl });
     } catch (error) {
       const { name, message, stack } = error as Error;
       world.note(process.name, `gets no permit (${name})`);
@@ -40,9 +42,14 @@ export class Permits implements Workload {
       return;
     }
     const end = this.believers.add(process, `${count} of the permits`, count, () => permit.held);
+    const blocks = random.chance(swarm.blocks) && permit.held;
+    if (blocks) process.block(0.55 * ttl);
     if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
     end();
     await permit.release().catch((error: Error) => {
+      if (swarm.faultless && (blocks || swarm.blocks === 0)) {
+        verdict.violated(blocks ? 'BLOCKED' : 'KEPT', `${process.name} has lost a permit: ${error.message}`);
+      }
       if (error.name !== 'PermitLostError') verdict.violated('ERROR', error.stack ?? error.message);
     });
   }

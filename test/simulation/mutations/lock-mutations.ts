@@ -1,26 +1,6 @@
-// One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
+// Mutations of the rules of docs/protocol.md.
 
-import type { Kind } from './swarm.js';
-import type { StoreName } from './stores/index.js';
-
-export interface Mutation {
-  /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
-  readonly name: string;
-  readonly edits: readonly Edit[];
-  /** Why no schedule finds it: what else holds. */
-  readonly covered?: string;
-  /** What the callers of its schedules call; otherwise what each seed says. */
-  readonly kind?: Kind;
-  /** Where the locks are kept; otherwise at a Redis. */
-  readonly store?: StoreName;
-}
-
-interface Edit {
-  /** Below `lib`. */
-  readonly file: string;
-  readonly text: string;
-  readonly becomes: string;
-}
+import { given, type Mutation, one } from './mutation.js';
 
 const ACQUIRE = 'backends/redis/locks/acquire.lua.ts';
 const QUEUE = 'backends/redis/locks/queue.lua.ts';
@@ -30,11 +10,21 @@ const GRANT = 'lock/grant/grant.ts';
 const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
-export function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
-  return { name, edits: [{ file, text, becomes }], ...(covered !== undefined && { covered }) };
-}
+/** One process always has a caller, and no message reaches it. */
+const CROWDED_AND_DEAF = { deaf: true, callers: 4, holdTime: 300, reads: 0, kinds: ['locks'] } as const;
 
-export const MUTATIONS: readonly Mutation[] = [
+const GRANTS: Mutation['edits'][number] = {
+  file: QUEUE,
+  text: "return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}\nend\n-- What",
+  becomes: "return {1, token, count, redis.call('PTTL', lock.key), 0}\nend\n-- What",
+};
+const RENEWALS: Mutation['edits'][number] = {
+  file: RELEASE,
+  text: "      if type(length) == 'number' then waiting = waiting + length end\n",
+  becomes: '',
+};
+
+export const LOCK_MUTATIONS: readonly Mutation[] = [
   one('R1 every attempt has the same ticket', LINES, "${reads ? '0' : ''}${this.tickets}`", "${reads ? '0' : ''}1`"),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '    if value ~= ticket then', '    if not value then'),
@@ -83,7 +73,22 @@ end`,
   one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
   one('R6 a claim is a whole lease', ATTEMPTS, 'return Math.min(LONGEST_CLAIM, ttl);', 'return 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '      if remaining < ttl then', '      if true then'),
-  one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
+  given(
+    { lostAnswers: 0.1, slow: 0.4, slowness: 400, ttl: 300, commandTimeout: 3_000, maxRetriesPerRequest: null },
+    one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
+  ),
+  given(
+    { full: 6, several: 0.5, overstays: 0.6 },
+    one(
+      'R9 the message is sent before the key is written',
+      QUEUE,
+      "  redis.call('SET', lock.key, ticket, 'PX', claim)\n  local token, count = mint(lock)",
+      `  local early = whole(math.max(micros, tonumber(unissued(lock))))
+  if known ~= 'caller' then tell('grant', ticket, ' ' .. early .. ' 1 ' .. claim .. ' 0 ' .. name) end
+  redis.call('SET', lock.key, ticket, 'PX', claim)
+  local token, count = mint(lock)`,
+    ),
+  ),
   one(
     'R10 who is not reached loses its place',
     QUEUE,
@@ -96,6 +101,24 @@ end`,
     "known == 'alive' then return token, count end\n  redis.call('DEL', lock.key)",
     "known == 'alive' then return token, count end\n  return token, count",
   ),
+  given(CROWDED_AND_DEAF, { name: 'R11 messages alone say that others wait', edits: [GRANTS, RENEWALS] }),
+  given(CROWDED_AND_DEAF, { name: 'R11 no renewal says that others wait', edits: [RENEWALS] }),
+  given(CROWDED_AND_DEAF, {
+    name: 'R11 no grant says that others wait',
+    edits: [GRANTS],
+    covered: 'the next renewal does, 0.5 s later',
+  }),
+  {
+    name: 'R11 no heartbeat says that others wait',
+    edits: [
+      {
+        file: ACQUIRE,
+        text: 'if owner and not (reads(me) and shared(owner)) then want(',
+        becomes: 'if false then want(',
+      },
+    ],
+    covered: 'the renewals of the owner do, every 0.5 s while its own callers wait',
+  },
   {
     name: 'R12 a message for another ticket counts',
     edits: [

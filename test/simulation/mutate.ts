@@ -7,10 +7,8 @@ import { Command } from 'commander';
 import ts from 'typescript';
 import { realNow } from './clock.js';
 import { COMPILED_LIBRARY } from './library.js';
-import { type Mutation, MUTATIONS } from './mutation-list.js';
-import { FURTHER_MUTATIONS } from './further-mutations.js';
+import { type Mutation, MUTATIONS } from './mutations/index.js';
 import { runSeeds, type SeedResult } from './seeds.js';
-import { STORE_MUTATIONS } from './stores/store-mutations.js';
 
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
 const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
@@ -23,9 +21,7 @@ const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .opts<{ seeds: number; from: number; only: string }>();
 
 let wrong = 0;
-for (const mutation of [...MUTATIONS, ...FURTHER_MUTATIONS, ...STORE_MUTATIONS].filter(({ name }) =>
-  name.includes(only),
-)) {
+for (const mutation of MUTATIONS.filter(({ name }) => name.includes(only))) {
   apply(mutation);
   const started = realNow();
   const { found, done } = await search(mutation);
@@ -69,11 +65,12 @@ function apply({ name, edits }: Mutation): void {
 
 async function search({
   kind,
+  swarm,
   store = 'redis',
 }: Mutation): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
   let found: SeedResult | undefined;
   let done = 0;
-  await runSeeds({ first: from, count: seeds, library: MUTANT, kind, store }, (result) => {
+  await runSeeds({ first: from, count: seeds, library: MUTANT, kind, swarm, store }, (result) => {
     done += 1;
     if (result.violations.length > 0) found = result;
     return found === undefined;

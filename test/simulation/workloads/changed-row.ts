@@ -1,0 +1,62 @@
+// A row of a source, and what is known of its versions.
+
+import type { SimulatedProcess } from '../simulated-process.js';
+
+interface Confirmed {
+  readonly version: number;
+  /** When the change began: what the store loses later may bring back what was before. */
+  readonly since: number;
+  readonly at: number;
+}
+
+/** A value that is written into the cache by hand. */
+interface SetByHand {
+  readonly process: SimulatedProcess;
+  endedAt: number;
+}
+
+/** Milliseconds for which the store may carry out a `set` whose process has died. */
+const SET_WITHIN = 400;
+
+export class ChangedRow {
+  version = 1;
+  /** The newest version that was written behind a barrier. */
+  committed = 0;
+  /** By process: the least version that it may read after changes of its own. */
+  readonly own = new Map<SimulatedProcess, number>();
+  private readonly confirmed: Confirmed[] = [{ version: 1, since: 0, at: 0 }];
+  private readonly sets: SetByHand[] = [];
+
+  /** The newest version that was confirmed. */
+  get last(): Confirmed {
+    return this.confirmed.at(-1) as Confirmed;
+  }
+
+  confirmedBefore(time: number): Confirmed {
+    return this.confirmed.findLast(({ at }) => at <= time) ?? (this.confirmed[0] as Confirmed);
+  }
+
+  /** From `at` on, no read that begins returns an older version. */
+  confirm(version: number, since: number, at: number): void {
+    if (version > this.last.version) this.confirmed.push({ version, since, at });
+  }
+
+  /** A value is set by hand from now on. Returns what ends that. */
+  beginSet(process: SimulatedProcess): () => void {
+    const set = { process, endedAt: Infinity };
+    this.sets.push(set);
+    return () => (set.endedAt = Math.min(set.endedAt, process.time));
+  }
+
+  /** Whether another process has set a value since then: it may have been stored after the change. */
+  wasSetMeanwhile(process: SimulatedProcess, since: number): boolean {
+    return this.sets.some((each) => each.process !== process && each.endedAt >= since);
+  }
+
+  died(process: SimulatedProcess): void {
+    this.own.delete(process);
+    for (const set of this.sets) {
+      if (set.process === process) set.endedAt = Math.min(set.endedAt, process.world.now + SET_WITHIN);
+    }
+  }
+}
