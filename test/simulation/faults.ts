@@ -41,7 +41,7 @@ const FAULTS: Record<string, Fault> = {
     happen: (schedule, random) =>
       onOne(schedule, random, ({ process }) => {
         const { world, server } = schedule;
-        const ms = random.exponential(1_500);
+        const ms = random.exponential(schedule.swarm.partitionTime);
         const silent = random.chance(0.5);
         process.network = { until: world.now + ms, silent };
         world.note(process.name, `is cut off for ${ms.toFixed(0)} ms`);

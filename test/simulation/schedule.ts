@@ -93,7 +93,7 @@ export class Schedule {
     this.world = new World(seed, onNote);
     this.without = without;
     this.library = library;
-    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without, swarm?.deaf), ...library.swarm };
+    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without, swarm), ...library.swarm };
     if (swarm) Object.assign(this.swarm, { faultless: false, forgets: false, deaf: false }, swarm);
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);

@@ -67,13 +67,19 @@ const FAULTS = [
   'blocks',
 ] as const;
 
-/** `deafness`: whether messages are lost, and nothing else happens; otherwise drawn. */
-export function drawSwarm(random: Random, without: Without, deafness?: boolean) {
-  const faultless = random.chance(0.2);
+/** A schedule in which one thing happens and no other fault, or none at all. */
+interface Only {
+  readonly faultless?: boolean;
+  readonly forgets?: boolean;
+  readonly deaf?: boolean;
+}
+
+export function drawSwarm(random: Random, without: Without, only: Only = {}) {
+  const faultless = only.faultless ?? random.chance(0.2);
   const fault = (value: number, p = 0.5) => (random.chance(p) && !faultless ? value : 0);
   const kind = (value: number, p: number) => (random.chance(p) ? value : 0);
   // What becomes of locks when Redis forgets them, where nothing else happens.
-  const forgets = random.chance(0.08);
+  const forgets = only.forgets ?? (!only.deaf && !only.faultless && random.chance(0.08));
   const numbers = {
     /** How much faster or slower a clock may run: two drift apart by twice this, and the library allows 1 %. */
     drift: fault(0.0045),
@@ -97,6 +103,7 @@ export function drawSwarm(random: Random, without: Without, deafness?: boolean) 
     /** The share of cuts after which both ends keep the connection open. */
     silent: random.pick([0, 0.3]),
     partitions: fault(random.between(1, 3), 0.3),
+    partitionTime: random.pick([500, 1_500, 4_000]),
     deaths: fault(1, 0.2),
     restarts: fault(1, 0.2),
     congestions: fault(random.between(1, 5), 0.4),
@@ -127,7 +134,7 @@ export function drawSwarm(random: Random, without: Without, deafness?: boolean) 
   };
   if (forgets) for (const name of FAULTS) numbers[name] = name === 'emptied' ? 2 : 0;
   // Who waits learns of nothing by messages, where nothing else happens.
-  const deaf = deafness ?? (!forgets && random.chance(0.05));
+  const deaf = only.deaf ?? (!forgets && !only.faultless && random.chance(0.05));
   if (deaf) for (const name of FAULTS) numbers[name] = name === 'lostMessages' ? 1 : 0;
   // A clock that goes back after tokens were lost with the data repeats them, as docs/protocol.md says.
   if (numbers.emptied + numbers.failovers + numbers.evictions === 0) numbers.tokensFall = 0;
@@ -136,7 +143,7 @@ export function drawSwarm(random: Random, without: Without, deafness?: boolean) 
   return {
     ...numbers,
     faultless: faultless && !forgets && !deaf,
-    forgets: forgets && !deaf,
+    forgets,
     deaf,
     processes: 2 + random.below(2),
     callers: 1 + random.below(4),

@@ -68,7 +68,7 @@ if redis.call('PTTL'`,
   return deleted;`,
   ),
   given(
-    { cuts: 10, partitions: 3, maxRetriesPerRequest: 1 },
+    { cuts: 10, partitions: 3, scriptFlushes: 8 },
     one(
       'cache: a process reads past a deletion that is not confirmed',
       'cache/read/read.ts',
@@ -127,7 +127,7 @@ if redis.call('PTTL'`,
     '!settings.strong',
   ),
   given(
-    { firstLevel: true, cuts: 10, silent: 1, partitions: 3 },
+    { firstLevel: true, partitions: 6, partitionTime: 4_000, pauses: 0 },
     one(
       'cache: a first level keeps its values while messages may be missed',
       'cache/values/first-level.ts',
@@ -139,7 +139,7 @@ if redis.call('PTTL'`,
     ),
   ),
   given(
-    { firstLevel: true, slow: 0.4, slowness: 60 },
+    { firstLevel: true, slow: 0.4, slowness: 400, pauses: 0 },
     one(
       'cache: a first level keeps what was read before a message of its key',
       FLIGHTS,

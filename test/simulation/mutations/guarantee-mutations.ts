@@ -7,6 +7,12 @@ const PERMIT_BID = 'primitives/semaphore/permit-bid.ts';
 const PERMITS = 'backends/redis/primitives/redis-semaphore-store.ts';
 const WATCHDOG = 'lock/grant/watchdog.ts';
 
+/** The store loses its data, and nothing else happens; the next renewal is far away. */
+const FORGETFUL = { forgets: true, ttl: 3_000, holdTime: 1_500 };
+
+/** Nothing happens but bodies that block their event loop for longer than the lease of one who waited. */
+const BLOCKED = { faultless: true, blocks: 0.3, ttl: 3_000, callers: 4 };
+
 const OF_LOCKS = of('locks', [
   given(
     { clockBack: 3 },
@@ -26,35 +32,50 @@ const OF_LOCKS = of('locks', [
       '',
     ),
   ),
-  one(
-    'BL7 a claim is renewed after the body began',
-    WATCHDOG,
-    '    if (holder) this.renewIfShort(grant, holder, remaining);',
-    '',
+  given(
+    BLOCKED,
+    one(
+      'BL7 a claim is renewed after the body began',
+      WATCHDOG,
+      '    if (holder) this.renewIfShort(grant, holder, remaining);',
+      '',
+    ),
   ),
-  one(
-    'standstill: what has arrived is read after its loss was decided',
-    'timing/clock.ts',
-    '  setImmediate(() => setImmediate(late));',
-    '  late();',
+  given(
+    BLOCKED,
+    one(
+      'standstill: what has arrived is read after its loss was decided',
+      'timing/clock.ts',
+      '  setImmediate(() => setImmediate(late));',
+      '  late();',
+    ),
   ),
-  one(
-    'NS1 a call that never had the lock rejects with LockLostError',
-    'lock/hold/hold-taker.ts',
-    'throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);',
-    'throw lease.lost;',
+  given(
+    { several: 0.8, ttl: 300, stall: 0.02, stallTime: 200 },
+    one(
+      'NS1 a call that never had the lock rejects with LockLostError',
+      'lock/hold/hold-taker.ts',
+      'throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);',
+      'throw lease.lost;',
+    ),
   ),
-  one(
-    'NS2 a connection that is silent in its handshake is kept',
-    'backends/redis/connection/silence-guard.ts',
-    "(status !== 'ready' || sent > replies)",
-    "status === 'ready' && sent > replies",
+  given(
+    { cuts: 12, silent: 1 },
+    one(
+      'NS2 a connection that is silent in its handshake is kept',
+      'backends/redis/connection/silence-guard.ts',
+      "(status !== 'ready' || sent > replies)",
+      "status === 'ready' && sent > replies",
+    ),
   ),
-  one(
-    'locks are not renewed after a reconnect',
-    'lock/line/named-backend.ts',
-    'backend.whenConnected?.(() => this.watchdog.renewAll())',
-    'backend.whenConnected?.(() => {})',
+  given(
+    { forgets: true, ttl: 9_000, holdTime: 3_000, callers: 1 },
+    one(
+      'locks are not renewed after a reconnect',
+      'lock/line/named-backend.ts',
+      'backend.whenConnected?.(() => this.watchdog.renewAll())',
+      'backend.whenConnected?.(() => {})',
+    ),
   ),
   {
     ...one(
@@ -121,19 +142,31 @@ const OF_PERMITS = of('permits', [
     "if (answer.status === 'granted') return this.granted(this.grantOf(sentAt, answer));",
     "if (answer.status === 'granted') return this.granted(this.grantOf(currentInstant(), answer));",
   ),
-  one(
-    'permits: a grant in a message counts from its arrival',
-    PERMIT_BID,
-    'this.granted(this.grantOf(this.base, grant))',
-    'this.granted(this.grantOf(currentInstant(), grant))',
+  given(
+    { congestions: 8, slow: 0.1, slowness: 1_500, ttl: 800 },
+    one(
+      'permits: a grant in a message counts from its arrival',
+      PERMIT_BID,
+      'this.granted(this.grantOf(this.base, grant))',
+      'this.granted(this.grantOf(currentInstant(), grant))',
+    ),
+  ),
+  given(
+    { partitions: 6, partitionTime: 4_000, slow: 0.4, slowness: 400, holdTime: 3_000, ttl: 800, callers: 4 },
+    one(
+      'permits: a renewal counts from its answer',
+      'primitives/semaphore/permit-watchdog.ts',
+      'else turn.holder?.renewed(sentAt, remaining);',
+      'else turn.holder?.renewed(currentInstant(), remaining);',
+    ),
   ),
   one(
-    'permits: a renewal counts from its answer',
-    'primitives/semaphore/permit-watchdog.ts',
-    'else turn.holder?.renewed(sentAt, remaining);',
-    'else turn.holder?.renewed(currentInstant(), remaining);',
+    'permits: a renewal shortens a lease',
+    PERMITS,
+    '  if left >= ttl then return left end\n',
+    '',
+    'no more counts than was asked for, and all holders of a ticket ask for the same',
   ),
-  one('permits: a renewal shortens a lease', PERMITS, '  if left >= ttl then return left end\n', ''),
   one(
     'permits: a renewal brings back what is gone',
     PERMITS,
@@ -159,11 +192,14 @@ const OF_PERMITS = of('permits', [
     '',
     'its claim ends by itself after 2 s, and a late answer or message gives it back',
   ),
-  one(
-    'NF5 permits are not renewed after a reconnect',
-    'primitives/semaphore/permit-source.ts',
-    'backend.whenConnected?.(() => this.watchdog.renewAll())',
-    'backend.whenConnected?.(() => {})',
+  given(
+    FORGETFUL,
+    one(
+      'NF5 permits are not renewed after a reconnect',
+      'primitives/semaphore/permit-source.ts',
+      'backend.whenConnected?.(() => this.watchdog.renewAll())',
+      'backend.whenConnected?.(() => {})',
+    ),
   ),
 ]);
 

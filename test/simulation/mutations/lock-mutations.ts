@@ -11,7 +11,24 @@ const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
 /** One process always has a caller, and no message reaches it. */
-const CROWDED_AND_DEAF = { deaf: true, callers: 4, holdTime: 300, reads: 0, kinds: ['locks'] } as const;
+const CROWDED_AND_DEAF = {
+  deaf: true,
+  callers: 4,
+  holdTime: 300,
+  reads: 0,
+  kinds: ['locks'],
+} satisfies Mutation['swarm'];
+
+/** All want to write one name, and wait for it. */
+const PLAIN = {
+  reads: 0,
+  several: 0,
+  fifo: 0,
+  givesUp: 0,
+  atOnce: 0,
+  names: ['a'],
+  kinds: ['locks'],
+} satisfies Mutation['swarm'];
 
 const GRANTS: Mutation['edits'][number] = {
   file: QUEUE,
@@ -78,7 +95,7 @@ end`,
     one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
   ),
   given(
-    { full: 6, several: 0.5, overstays: 0.6 },
+    { full: 8, several: 0.7, deaths: 2, restarts: 4, overstays: 0.3, holdTime: 300, ttl: 300, processes: 3 },
     one(
       'R9 the message is sent before the key is written',
       QUEUE,
@@ -161,25 +178,40 @@ end`,
       },
     ],
   },
-  one(
-    'R14 a requeued ticket counts from the answer',
-    ATTEMPTS,
-    `            this.answered(attempt, attempt.base, answer);
+  given(
+    {
+      ...PLAIN,
+      slow: 0.4,
+      slowness: 400,
+      ttl: 800,
+      overstays: 0.3,
+      callers: 4,
+      holdTime: 30,
+    },
+    one(
+      'R14 a requeued ticket counts from the answer',
+      ATTEMPTS,
+      `            this.answered(attempt, attempt.base, answer);
             return ended('released');`,
-    `            this.answered(attempt, currentInstant(), answer);
+      `            this.answered(attempt, currentInstant(), answer);
             return ended('released');`,
+    ),
   ),
   one(
     'R15 a caller enters with any lease',
     TURN,
     'export const LEAST_SHARE = 1 / 4;',
     'export const LEAST_SHARE = -1e6;',
+    'a lease that has ended is taken again before its caller gets it, and a short one renewed before its body begins',
   ),
-  one(
-    'R16 a loss is not final',
-    'lock/grant/lease.ts',
-    'if (this.released || this.lostError) return 0;',
-    'if (this.released) return 0;',
+  given(
+    { ...PLAIN, slow: 0.4, slowness: 1_500, ttl: 800, holdTime: 3_000, eager: 1 },
+    one(
+      'R16 a loss is not final',
+      'lock/grant/lease.ts',
+      'if (this.released || this.lostError) return 0;',
+      'if (this.released) return 0;',
+    ),
   ),
   one(
     'R17 a heartbeat hands nothing on',
@@ -192,6 +224,15 @@ end`,
     ATTEMPTS,
     '        contender.error = error;\n        this.beatAfter(attempt, contender.backOff());',
     '        contender.error = error;',
+  ),
+  given(
+    { ...PLAIN, reads: 0.4, cuts: 12, silent: 1, commandTimeout: 3_000, maxRetriesPerRequest: null },
+    one(
+      'tokens: a grant that is renewed after its end keeps its tokens',
+      'lock/line/preparation.ts',
+      '        if (grant.remaining() <= 0) grant.skipTokensBelow(Infinity);\n',
+      '',
+    ),
   ),
   one(
     'tokens come from the clock alone',

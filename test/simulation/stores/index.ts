@@ -31,7 +31,10 @@ export const STORES = {
     const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
     return {
       swarm: {},
-      backendOf: (process, server) => redis(connectionTo(process, server)),
+      backendOf: (process, server) => {
+        server.keepsAll = true;
+        return redis(connectionTo(process, server));
+      },
     };
   },
 

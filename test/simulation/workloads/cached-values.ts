@@ -14,11 +14,11 @@ import { sleep, type Workload } from './workload.js';
 const KEYS: Readonly<Record<string, { readonly changes: number; readonly tags: readonly string[] }>> = {
   v: { changes: 0.3, tags: [] },
   w: { changes: 0.3, tags: ['t'] },
-  y: { changes: 0.04, tags: [] },
+  y: { changes: 0.1, tags: [] },
   x: { changes: 0, tags: [] },
 };
 /** Milliseconds after which a first level holds nothing that was changed elsewhere. */
-const LONGEST_STALE = 3_000;
+const LONGEST_STALE = 2_300;
 /** A barrier lasts for 10 s: a write that ends within this time (ms) is behind it. */
 const BEHIND_BARRIER = 8_000;
 
@@ -65,7 +65,7 @@ export class CachedValues implements Workload {
     const confirm = (version: number) => {
       if (row.wasSetMeanwhile(process, since)) return;
       row.own.set(process, Math.max(version, row.own.get(process) ?? 0));
-      world.at(process.time, () => row.confirm(version, since, world.now));
+      world.at(process.time, () => this.confirm(row, version, since));
     };
     const write = () => {
       row.version += 1;
@@ -167,8 +167,7 @@ export class CachedValues implements Workload {
   ): Promise<{ readonly value: number; readonly least: number; readonly since: number }> {
     const { swarm } = this.schedule;
     const place = `${process.name} ${key}`;
-    const bound =
-      swarm.firstLevel && !strong ? row.confirmedBefore(process.time - LONGEST_STALE - process.stoodStill) : row.last;
+    const bound = swarm.firstLevel && !strong ? row.confirmedFor(process, LONGEST_STALE) : row.last;
     const own = { least: bound.version, since: row.last.since, calls: 0 };
     // Nothing is stored behind a barrier: from the commit on, no read that begins finds what was before.
     if (strong) {
@@ -199,7 +198,7 @@ export class CachedValues implements Workload {
       };
       const version = await cache.getOrSet('x', loader, { ttl: '5m', forceFresh: true });
       world.note(process.name, `has found version ${version} of x`);
-      world.at(process.time, () => row.confirm(version, since, world.now));
+      world.at(process.time, () => this.confirm(row, version, since));
       return;
     }
     const loader = () => this.load(process.name, 'x', row, random);
@@ -209,6 +208,16 @@ export class CachedValues implements Workload {
     if (value < least && swarm.faultless) {
       verdict.violated('OUTDATED', `${process.name} reads version ${value} of x; a load had found ${least} before`);
     }
+  }
+
+  private confirm(row: ChangedRow, version: number, since: number): void {
+    const { world, applications } = this.schedule;
+    row.confirm(
+      version,
+      since,
+      world.now,
+      applications.map(({ process }) => process),
+    );
   }
 
   private async load(who: string, key: string, row: ChangedRow, random: Random): Promise<number> {

@@ -7,6 +7,8 @@ interface Confirmed {
   /** When the change began: what the store loses later may bring back what was before. */
   readonly since: number;
   readonly at: number;
+  /** For how long (ms) each process had stood still by then. */
+  readonly stoodStill: ReadonlyMap<SimulatedProcess, number>;
 }
 
 /** A value that is written into the cache by hand. */
@@ -24,7 +26,7 @@ export class ChangedRow {
   committed = 0;
   /** By process: the least version that it may read after changes of its own. */
   readonly own = new Map<SimulatedProcess, number>();
-  private readonly confirmed: Confirmed[] = [{ version: 1, since: 0, at: 0 }];
+  private readonly confirmed: Confirmed[] = [{ version: 1, since: 0, at: 0, stoodStill: new Map() }];
   private readonly sets: SetByHand[] = [];
 
   /** The newest version that was confirmed. */
@@ -32,13 +34,18 @@ export class ChangedRow {
     return this.confirmed.at(-1) as Confirmed;
   }
 
-  confirmedBefore(time: number): Confirmed {
-    return this.confirmed.findLast(({ at }) => at <= time) ?? (this.confirmed[0] as Confirmed);
+  /** The newest version that was confirmed `ms` ago, of the time in which the process has not stood still. */
+  confirmedFor(process: SimulatedProcess, ms: number): Confirmed {
+    const isKnown = ({ at, stoodStill }: Confirmed) =>
+      at + ms + process.stoodStill - (stoodStill.get(process) ?? 0) <= process.time;
+    return this.confirmed.findLast(isKnown) ?? (this.confirmed[0] as Confirmed);
   }
 
   /** From `at` on, no read that begins returns an older version. */
-  confirm(version: number, since: number, at: number): void {
-    if (version > this.last.version) this.confirmed.push({ version, since, at });
+  confirm(version: number, since: number, at: number, processes: readonly SimulatedProcess[]): void {
+    if (version <= this.last.version) return;
+    const stoodStill = new Map(processes.map((process) => [process, process.stoodStill]));
+    this.confirmed.push({ version, since, at, stoodStill });
   }
 
   /** A value is set by hand from now on. Returns what ends that. */

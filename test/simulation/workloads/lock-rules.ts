@@ -30,6 +30,9 @@ export interface Hold {
   /** What was asked for, in ms. */
   readonly ttl: number;
   readonly token: number;
+  /** Its ticket. */
+  readonly owner: string;
+  toldOfOwner: boolean;
   readonly trusted: Trust[];
   lock: Lock | undefined;
   /** Whether its signal has been read, so that a loss must be told. */
@@ -86,7 +89,9 @@ export class LockRules {
   /** The application has entered with this lock. */
   entered(process: SimulatedProcess, names: readonly string[], reads: boolean, ttl: number, lock: Lock): Hold {
     const token = lock.fencingToken;
-    const hold: Hold = { process, names, reads, ttl, token, lock, trusted: [], signalled: false, over: false };
+    const { owner } = lock;
+    const state = { trusted: [], signalled: false, toldOfOwner: false, over: false };
+    const hold: Hold = { process, names, reads, ttl, token, owner, lock, ...state };
     this.entries += 1;
     this.holds.add(hold);
     this.look(hold);
@@ -124,6 +129,26 @@ export class LockRules {
   died(process: SimulatedProcess): void {
     for (const hold of this.holds) if (hold.process === process) this.left(hold, 'dies with');
     for (const call of this.calls) if (call.process === process) this.calls.delete(call);
+  }
+
+  /** What a process trusts, the store has under its ticket. */
+  checkOwned(): void {
+    const { now } = this.world;
+    if (!this.server.keepsAll) return;
+    for (const hold of this.holds) {
+      const trust = hold.trusted.findLast(({ from, to }) => from <= now && now < to);
+      if (!trust || hold.toldOfOwner) continue;
+      const name = hold.names.find((each) => !this.server.hasLock(each, hold.owner, { anyOf: hold.names.length > 1 }));
+      if (name === undefined || this.wasLost(name, (hold.trusted[0]?.from ?? now) - hold.ttl)) continue;
+      hold.toldOfOwner = true;
+      const ms = (trust.to - now).toFixed(1);
+      this.verdict.violated('OWNED', `${told(hold)} trusts ${name} for another ${ms} ms, which the store has not`);
+    }
+  }
+
+  private wasLost(name: string, since: number): boolean {
+    const lost = [undefined, `lock:{${name}}`];
+    return this.server.losses.some(({ time, key }) => time >= since && lost.includes(key));
   }
 
   /** A call with a limit must have ended soon after it, as its process could run. */

@@ -20,6 +20,7 @@ export class Locks implements Workload {
     this.rules = new LockRules(world, server, verdict);
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
     world.every(500, () => this.rules.checkAwake());
+    world.every(20, () => this.rules.checkOwned());
     // A process that blocks its event loop takes nothing meanwhile.
     if (swarm.faultless && swarm.blocks === 0) {
       world.every(20, () => {
