@@ -82,10 +82,10 @@ const FAULTS: Record<string, Fault> = {
   },
   'full memory': {
     count: ({ swarm }) => swarm.full,
-    happen: ({ server, world }, random) => {
+    happen: ({ server, world, swarm }, random) => {
       server.model.full = true;
       world.note(server.name, 'has no memory left');
-      world.at(world.now + random.exponential(1_500), () => server.giveMemory());
+      world.at(world.now + random.exponential(swarm.fullTime), () => server.giveMemory());
     },
   },
   refusal: {

@@ -114,6 +114,7 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     evictions: fault(random.between(1, 4), 0.1),
     /** How often there is no memory for a while. */
     full: fault(random.between(1, 3), 0.15),
+    fullTime: random.pick([100, 1_500]),
     /** How often the store refuses one process for good. */
     refusals: fault(1, 0.2),
     /** Whether the clock of the store goes back although tokens are lost: only one process then sees them rise. */

@@ -146,6 +146,12 @@ export class LockRules {
     }
   }
 
+  /** Once its signal has fired, a loss is final. */
+  checkFinal(process: SimulatedProcess, lock: Lock): void {
+    if (process.dead || process.time > this.world.now || !process.observe(() => lock.held)) return;
+    this.verdict.violated('FINAL', `${process.name} trusts ${lock.keys.join(' and ')} again, whose signal has fired`);
+  }
+
   private wasLost(name: string, since: number): boolean {
     const lost = [undefined, `lock:{${name}}`];
     return this.server.losses.some(({ time, key }) => time >= since && lost.includes(key));

@@ -56,7 +56,7 @@ export class Locks implements Workload {
 
   async call({ process, services }: Application, random: Random): Promise<void> {
     const { rules } = this;
-    const { swarm, verdict } = this.schedule;
+    const { swarm, verdict, world } = this.schedule;
     const names = random.chance(swarm.several) ? ['a', 'b'] : [random.pick(swarm.names)];
     const reads = random.chance(swarm.reads);
     const overstays = random.chance(swarm.overstays);
@@ -93,7 +93,11 @@ export class Locks implements Workload {
       if (signal.aborted) rules.left(hold, 'had lost');
       else {
         hold.signalled = true;
-        signal.addEventListener('abort', () => rules.left(hold, 'loses'), { once: true });
+        const lost = () => {
+          rules.left(hold, 'loses');
+          for (const ms of [20, 500, 2_000]) world.at(process.time + ms, () => rules.checkFinal(process, lock));
+        };
+        signal.addEventListener('abort', lost, { once: true });
       }
     }
     if (options.renew && random.chance(swarm.blocks)) await this.block(process, lock);
