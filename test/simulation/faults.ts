@@ -41,7 +41,7 @@ const FAULTS: Record<string, Fault> = {
     happen: (schedule, random) =>
       onOne(schedule, random, ({ process }) => {
         const { world, server } = schedule;
-        const ms = random.exponential(1_500);
+        const ms = random.exponential(schedule.swarm.partitionTime);
         const silent = random.chance(0.5);
         process.network = { until: world.now + ms, silent };
         world.note(process.name, `is cut off for ${ms.toFixed(0)} ms`);
@@ -79,6 +79,18 @@ const FAULTS: Record<string, Fault> = {
   failover: {
     count: ({ swarm }) => swarm.failovers,
     happen: ({ server }, random) => server.failOver(random.exponential(random.pick([5, 100, 1_000])), random),
+  },
+  'full memory': {
+    count: ({ swarm }) => swarm.full,
+    happen: ({ server, world, swarm }, random) => {
+      server.model.full = true;
+      world.note(server.name, 'has no memory left');
+      world.at(world.now + random.exponential(swarm.fullTime), () => server.giveMemory());
+    },
+  },
+  refusal: {
+    count: ({ swarm }) => swarm.refusals,
+    happen: (schedule, random) => onOne(schedule, random, ({ process }) => schedule.server.refused.add(process)),
   },
   eviction: { count: ({ swarm }) => swarm.evictions, happen: ({ server }, random) => server.evict(random) },
 };

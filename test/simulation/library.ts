@@ -7,6 +7,7 @@ import { Logger } from '@nestjs/common';
 import type * as Engine from '../../lib/cache/cache-engine.js';
 import type * as CacheRuntimes from '../../lib/cache/cache-runtime.js';
 import type * as Caches from '../../lib/cache/cache.service.js';
+import type * as FirstLevels from '../../lib/cache/values/first-level.js';
 import type * as Backends from '../../lib/lock/line/lock-backends.js';
 import type * as Locks from '../../lib/lock/lock.service.js';
 import type * as Idempotency from '../../lib/primitives/idempotency/idempotency.service.js';
@@ -55,17 +56,19 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
   const { openCacheStore } = await load<typeof Module>('redis-lock.module.js');
   const { CacheEngine } = await load<typeof Engine>('cache/cache-engine.js');
   const { CacheRuntime } = await load<typeof CacheRuntimes>('cache/cache-runtime.js');
+  const { FirstLevel } = await load<typeof FirstLevels>('cache/values/first-level.js');
   const { CacheService } = await load<typeof Caches>('cache/cache.service.js');
   Logger.overrideLogger(false);
   await nameScripts(folder);
   return {
     swarm,
     start(process, server) {
-      const { commandTimeout, kinds } = process.swarm;
+      const { commandTimeout, kinds, closesInside, firstLevel, loadLease } = process.swarm;
       const { backend, cache, ...options } = resolveModuleOptions({
         backend: backendOf(process, server),
         commandTimeout,
-        shutdownGrace: 0,
+        shutdownGrace: closesInside > 0 ? 20_000 : 0,
+        cache: { defaults: { lock: { lease: loadLease } }, ...(firstLevel && { l1: { ttl: '5m' } }) },
         label: process.name,
       });
       const backends = new LockBackends({ ...options, main: backend as NonNullable<typeof backend> });
@@ -73,7 +76,7 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
       const runtime = new PrimitiveRuntime(backends);
       const cacheService = async () => {
         const cacheStore = cache && (await openCacheStore(cache, undefined, backends.main.calls.backend));
-        const engine = cacheStore && new CacheEngine(cacheStore, cache, backends.logger, undefined);
+        const engine = cacheStore && new CacheEngine(cacheStore, cache, backends.logger, FirstLevel);
         const cacheRuntime = new CacheRuntime(engine, backends.logger, {});
         backends.whenStopping(() => cacheRuntime.stop());
         const service = new CacheService(cacheRuntime);
@@ -87,7 +90,7 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
         leaders: new LeaderElection(locks, backends),
         idempotency: new IdempotencyService(runtime, locks),
         jobs: new ScheduledJobs(locks, runtime),
-        cache: kinds.includes('cache') ? cacheService() : new Promise(() => {}),
+        cache: kinds.includes('cache') || kinds.includes('misses') ? cacheService() : new Promise(() => {}),
       };
     },
   };

@@ -9,6 +9,7 @@ import { runSchedule } from './schedule.js';
 import { runSeeds } from './seeds.js';
 import { lineOf, shrink, storyOf } from './story.js';
 import { type StoreName, STORES } from './stores/index.js';
+import { type Kind, KINDS } from './swarm.js';
 import type { Note } from './world.js';
 
 interface Settings {
@@ -21,6 +22,7 @@ interface Settings {
   readonly threads: number;
   readonly library: string;
   readonly store: StoreName;
+  readonly kind?: Kind;
 }
 
 const settings = new Command('npm run simulate --')
@@ -32,19 +34,22 @@ const settings = new Command('npm run simulate --')
   .option('--without <parts>', 'leaves out parts of the schedule, separated by commas', (text) => text.split(','), [])
   .option('--threads <number>', 'how many schedules run at one time', Number, availableParallelism())
   .addOption(new Option('--store <name>', 'where the locks are kept').choices(Object.keys(STORES)).default('redis'))
+  .addOption(new Option('--kind <calls>', 'what all callers call').choices(KINDS))
   .option('--library <folder>', 'another compiled library', COMPILED_LIBRARY)
   .parse()
   .opts<Settings>();
 
-process.exitCode = (await (settings.seed === undefined ? many(settings) : one(settings.seed, settings))) ? 0 : 1;
+const held = await (settings.seed === undefined ? many(settings) : one(settings.seed, settings));
+// Calls of processes that were killed still keep this one running.
+process.stdout.write('', () => process.exit(held ? 0 : 1));
 
 /** Whether nothing was violated. */
-async function many({ seeds, from, twice, threads, library, store }: Settings): Promise<boolean> {
+async function many({ seeds, from, twice, threads, library, store, kind }: Settings): Promise<boolean> {
   const started = realNow();
   const found = new Map<string, number[]>();
   let [done, holds, different] = [0, 0, 0];
   await runSeeds(
-    { first: from, count: seeds, library, store, twice, threads },
+    { first: from, count: seeds, library, store, kind, twice, threads },
     ({ seed, violations, repeatable, ...result }) => {
       done += 1;
       holds += result.holds;
@@ -68,9 +73,9 @@ async function many({ seeds, from, twice, threads, library, store }: Settings): 
 }
 
 /** Twice, to see that the trace is the same; a violation is made small and told. */
-async function one(seed: number, { trace, without, library: folder, store }: Settings): Promise<boolean> {
+async function one(seed: number, { trace, without, library: folder, store, kind }: Settings): Promise<boolean> {
   installClock();
-  const environment = { library: await loadLibrary(folder, store), lua: await createLua() };
+  const environment = { library: await loadLibrary(folder, store), lua: await createLua(), kind };
   const run = (left: Iterable<string>, onNote?: (note: Note) => void) =>
     inTask(() => runSchedule(seed, { ...environment, without: new Set(left), ...(onNote && { onNote }) }));
   const outcome = await run(without, trace ? (note) => console.log(lineOf(note)) : undefined);
@@ -85,7 +90,10 @@ async function one(seed: number, { trace, without, library: folder, store }: Set
     const smallest = await shrink(outcome, first.rule, (more) => run([...without, ...more]));
     console.log(storyOf(smallest.outcome, first.rule));
     const left = [...without, ...smallest.without].join(',');
-    console.log(`The same again: npm run simulate -- --store ${store} --seed ${seed} --trace --without '${left}'`);
+    const kinds = kind ? ` --kind ${kind}` : '';
+    console.log(
+      `The same again: npm run simulate -- --store ${store}${kinds} --seed ${seed} --trace --without '${left}'`,
+    );
   }
   return violations.length === 0 && again.hash === hash;
 }

@@ -2,12 +2,12 @@
 // how long they take, and what is lost when it ends, is drawn from the seed.
 
 import { AsyncResource } from 'node:async_hooks';
-import { EventEmitter } from 'node:events';
 import type { RedisOptions } from 'ioredis';
 import type { Random } from './redis/random.js';
 import type { Connection } from './redis/redis-model.js';
 import type { Reply } from './redis/replies.js';
 import { encode, encodePush, parseCommands, type Protocol } from './redis/resp.js';
+import { SocketStandIn } from './redis/socket-stand-in.js';
 import type { Server } from './server.js';
 import type { SimulatedProcess } from './simulated-process.js';
 import type { Swarm } from './swarm.js';
@@ -15,6 +15,9 @@ import type { World } from './world.js';
 
 /** No message is under way for longer (ms): what comes later than that is not bounded by any lease. */
 const LONGEST_DELAY = 4_000;
+
+/** Messages of locks and primitives, but not those to oneself, without which the connection counts as dead. */
+const MAY_BE_LOST = /^(lock|primitive):process:[\da-f-]+$/;
 
 interface Direction {
   /** When the last bytes arrive. */
@@ -66,6 +69,11 @@ export class Link implements Connection {
   }
 
   push(message: readonly Reply[]): void {
+    const [, channel] = message;
+    const isLost = () => this.random.chance(this.swarm.lostMessages);
+    if (typeof channel === 'string' && MAY_BE_LOST.test(channel) && isLost()) {
+      return this.world.note(this.socket.name, `never gets ${JSON.stringify(message)}`);
+    }
     this.reply(encodePush(message, this.protocol));
   }
 
@@ -142,14 +150,10 @@ export function delay(random: Random, swarm: Swarm): number {
   return random.between(0.05, 0.6);
 }
 
-/** The parts of net.Socket that ioredis and this library use. */
-export class Socket extends EventEmitter {
+/** The end of a connection that a client has. */
+export class Socket extends SocketStandIn {
   readonly name: string;
-  readonly remoteAddress = 'redis';
-  readonly remotePort = 6379;
-  connecting = true;
-  destroyed = false;
-  writable = true;
+  override connecting = true;
   bytesRead = 0;
   private readonly resource = new AsyncResource('Socket');
   private link: Link | undefined;
@@ -159,7 +163,7 @@ export class Socket extends EventEmitter {
     readonly process: SimulatedProcess,
     server: Server,
   ) {
-    super();
+    super('redis');
     const { world, network, swarm } = process;
     process.sockets += 1;
     this.name = `${process.name}/${process.sockets}`;
@@ -215,33 +219,9 @@ export class Socket extends EventEmitter {
     return this;
   }
 
-  setTimeout(ms: number, callback: () => void): this {
+  override setTimeout(ms: number, callback: () => void): this {
     clearTimeout(this.timeout);
     this.timeout = ms > 0 ? setTimeout(callback, ms) : undefined;
-    return this;
-  }
-
-  setNoDelay(): this {
-    return this;
-  }
-
-  setKeepAlive(): this {
-    return this;
-  }
-
-  resume(): this {
-    return this;
-  }
-
-  pause(): this {
-    return this;
-  }
-
-  ref(): this {
-    return this;
-  }
-
-  unref(): this {
     return this;
   }
 }

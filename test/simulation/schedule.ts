@@ -8,12 +8,14 @@ import { Server } from './server.js';
 import { SimulatedProcess } from './simulated-process.js';
 import { drawSwarm, SWITCHES, type Kind, type Swarm, type Without } from './swarm.js';
 import { Verdict, type Violation } from './verdict.js';
+import { CachedReads } from './workloads/cached-reads.js';
 import { CachedValues } from './workloads/cached-values.js';
 import { IdempotentCalls } from './workloads/idempotent-calls.js';
 import { Jobs } from './workloads/jobs.js';
 import { Leaders } from './workloads/leaders.js';
 import { Locks } from './workloads/locks.js';
 import { Permits } from './workloads/permits.js';
+import { Robberies } from './workloads/robberies.js';
 import { sleep, type Workload } from './workloads/workload.js';
 import { type Note, World } from './world.js';
 
@@ -43,6 +45,8 @@ interface Environment {
   readonly without?: Without;
   /** All callers call this. */
   readonly kind?: Kind | undefined;
+  /** What it has in any case. */
+  readonly swarm?: Partial<Swarm> | undefined;
   readonly onNote?: (note: Note) => void;
 }
 
@@ -70,6 +74,8 @@ const WORKLOADS = {
   idempotency: IdempotentCalls,
   jobs: Jobs,
   cache: CachedValues,
+  misses: CachedReads,
+  robberies: Robberies,
 } satisfies Record<Kind, new (schedule: Schedule) => Workload>;
 
 export class Schedule {
@@ -85,14 +91,17 @@ export class Schedule {
   readonly parts: string[] = [];
   private readonly library: Library;
 
-  constructor(seed: number, { library, lua, without = new Set(), kind, onNote }: Environment) {
+  constructor(seed: number, { library, lua, without = new Set(), kind, swarm, onNote }: Environment) {
     this.world = new World(seed, onNote);
     this.without = without;
     this.library = library;
-    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without), ...library.swarm };
+    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without, swarm), ...library.swarm };
+    if (swarm) Object.assign(this.swarm, { faultless: false, forgets: false, deaf: false }, swarm);
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);
     this.verdict = new Verdict(this.world);
+    this.server.onAskedAgain = ({ name }) =>
+      this.verdict.violated('REFUSED', `${name} asks a store that has refused it`);
     if (kind) this.swarm.kinds = [kind];
     this.workloads = this.swarm.kinds.map((each) => new WORKLOADS[each](this));
   }
@@ -110,10 +119,11 @@ export class Schedule {
     // Claims end, and releases that were not confirmed are repeated.
     world.run(world.now + 8_000);
     for (const workload of workloads) workload.checkQuiet?.();
-    for (const { process, services } of applications) {
-      if (!process.dead) process.observe(() => void services.locks.onApplicationShutdown());
-    }
-    world.run(world.now + 25_000);
+    const closing = this.close();
+    world.run(world.now + 10_000);
+    for (const name of closing)
+      verdict.violated('CLOSING', `${name} has not closed: its shutdown waits for the body that asked`);
+    world.run(world.now + 15_000);
     for (const workload of workloads) workload.checkClosed?.();
     verdict.checkClosed(
       applications.map(({ process }) => process),
@@ -158,8 +168,30 @@ export class Schedule {
     }
   }
 
+  /** Closes the applications; returns the names of those that have not closed yet. */
+  private close(): ReadonlySet<string> {
+    const closing = new Set<string>();
+    for (const { process, services } of this.applications) {
+      if (process.dead) continue;
+      const { name } = process;
+      closing.add(name);
+      process.observe(() => void this.closeOne(services, name).then(() => closing.delete(name)));
+    }
+    return closing;
+  }
+
+  /** From inside of a body, where the swarm says so: the shutdown does not wait for what waits for it. */
+  private async closeOne({ locks, semaphores }: Services, name: string): Promise<void> {
+    const close = () => locks.onApplicationShutdown();
+    if (this.swarm.closesInside === 1) await locks.withLock(`end of ${name}`, close).catch(close);
+    else if (this.swarm.closesInside === 2) {
+      await semaphores.withPermit(`end of ${name}`, { permits: 1 }, close).catch(close);
+    } else await close();
+  }
+
   private calmDown(): void {
-    Object.assign(this.swarm, { slow: 0, stall: 0, busy: 0, lostAnswers: 0 });
+    Object.assign(this.swarm, { slow: 0, stall: 0, busy: 0, lostAnswers: 0, lostMessages: 0 });
+    this.server.giveMemory();
     for (const { process } of this.applications) process.network = { until: 0, silent: false };
     this.world.note('schedule', 'no further faults');
   }

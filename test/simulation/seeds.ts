@@ -7,7 +7,7 @@ import { loadLibrary } from './library.js';
 import { createLua } from './redis/lua.js';
 import { runSchedule } from './schedule.js';
 import type { StoreName } from './stores/index.js';
-import type { Kind } from './swarm.js';
+import type { Kind, Swarm } from './swarm.js';
 import type { Violation } from './verdict.js';
 
 export interface SeedResult {
@@ -26,13 +26,15 @@ interface Seeds {
   readonly store?: StoreName;
   /** All callers call this. */
   readonly kind?: Kind | undefined;
+  /** What all schedules have. */
+  readonly swarm?: Partial<Swarm> | undefined;
   /** Runs each schedule twice. */
   readonly twice?: boolean;
   readonly threads?: number;
 }
 
 /** A thread runs every `threads`th seed, from `first` on. */
-type Share = Required<Omit<Seeds, 'kind'>> & Pick<Seeds, 'kind'>;
+type Share = Required<Omit<Seeds, 'kind' | 'swarm'>> & Pick<Seeds, 'kind' | 'swarm'>;
 
 if (!isMainThread) await runShare(workerData as Share);
 
@@ -67,13 +69,16 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
   );
 }
 
-async function runShare({ first, count, library: folder, store, kind, twice, threads }: Share): Promise<void> {
+async function runShare({ first, count, library: folder, store, kind, swarm, twice, threads }: Share): Promise<void> {
+  // No schedule depends on where an error was made, and an eighth of their time went there.
+  Error.stackTraceLimit = 0;
   installClock();
   const library = await loadLibrary(folder, store);
   const lua = await createLua();
   for (let seed = first; seed < first + count; seed += threads) {
-    const { hash, holds, violations } = await inTask(() => runSchedule(seed, { library, lua, kind }));
-    const repeatable = !twice || (await inTask(() => runSchedule(seed, { library, lua, kind }))).hash === hash;
+    const run = () => inTask(() => runSchedule(seed, { library, lua, kind, swarm }));
+    const { hash, holds, violations } = await run();
+    const repeatable = !twice || (await run()).hash === hash;
     parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);
   }
   process.exit();

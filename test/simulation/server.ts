@@ -4,6 +4,7 @@ import type { Link } from './network.js';
 import type { LuaBridge } from './redis/lua.js';
 import type { Random } from './redis/random.js';
 import { type Entry, RedisModel } from './redis/redis-model.js';
+import type { SimulatedProcess } from './simulated-process.js';
 import type { Swarm } from './swarm.js';
 import { START, type World } from './world.js';
 
@@ -11,6 +12,11 @@ export class Server {
   readonly model: RedisModel;
   /** When it lost data last, of all names or of some: until then grants may be given a second time. */
   readonly losses: { readonly time: number; readonly key: string | undefined }[] = [];
+  /** Whether what the processes hold is at this server and nowhere else. */
+  keepsAll = false;
+  /** Those that a store refuses for good, where it can. */
+  readonly refused = new Set<SimulatedProcess>();
+  onAskedAgain: (process: SimulatedProcess) => void = () => {};
   private readonly rate: number;
   private step = 0;
 
@@ -35,9 +41,31 @@ export class Server {
     return Math.floor(this.micros / 1_000);
   }
 
+  /** Whether the ticket has the lock, alone or as one of its readers; or `anyOf` its process, which asks by several. */
+  hasLock(name: string, ticket: string, { anyOf }: { readonly anyOf: boolean }): boolean {
+    const entry = this.model.data.get(`lock:{${name}}`);
+    if (entry?.type !== 'string' || (entry.expires ?? Infinity) < this.now) return false;
+    if (anyOf) return entry.value.includes(ticket.slice(0, ticket.indexOf(':')));
+    if (entry.value === ticket) return true;
+    const until = entry.value.split(` ${ticket}=`)[1];
+    return until !== undefined && parseInt(until, 10) >= this.now;
+  }
+
+  /** Whether the ticket, which ends with their number, has permits of the semaphore. */
+  hasPermits(name: string, ticket: string): boolean {
+    const entry = this.model.data.get(`semaphore:{${name}}`);
+    return entry?.type === 'zset' && (entry.value.get(ticket) ?? 0) >= this.now;
+  }
+
   setClockBack(ms: number): void {
     this.step -= ms;
     this.world.note(this.name, `its clock goes back by ${ms.toFixed(3)} ms`);
+  }
+
+  giveMemory(): void {
+    if (!this.model.full) return;
+    this.model.full = false;
+    this.world.note(this.name, 'has memory again');
   }
 
   flushScripts(): void {

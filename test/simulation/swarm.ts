@@ -4,15 +4,19 @@
 import type { Random } from './redis/random.js';
 
 /** What callers call. */
-export type Kind = 'locks' | 'permits' | 'leaders' | 'idempotency' | 'jobs' | 'cache';
+export type Kind = (typeof KINDS)[number];
 
-const KINDS: readonly (readonly Kind[])[] = [
+export const KINDS = ['locks', 'permits', 'leaders', 'idempotency', 'jobs', 'cache', 'misses', 'robberies'] as const;
+
+const MIXTURES: readonly (readonly Kind[])[] = [
   ['locks'],
   ['locks', 'permits'],
   ['locks', 'leaders'],
   ['idempotency', 'locks'],
   ['locks', 'jobs'],
   ['cache'],
+  ['misses'],
+  ['robberies'],
 ];
 
 export type Swarm = ReturnType<typeof drawSwarm>;
@@ -28,6 +32,7 @@ export const SWITCHES = [
   'busy',
   'stall',
   'lostAnswers',
+  'lostMessages',
   'reads',
   'fifo',
   'several',
@@ -36,6 +41,7 @@ export const SWITCHES = [
   'overstays',
   'blocks',
   'eager',
+  'closesInside',
 ] as const;
 
 const FAULTS = [
@@ -45,6 +51,7 @@ const FAULTS = [
   'busy',
   'stall',
   'lostAnswers',
+  'lostMessages',
   'pauses',
   'cuts',
   'partitions',
@@ -56,15 +63,24 @@ const FAULTS = [
   'emptied',
   'failovers',
   'evictions',
+  'full',
+  'refusals',
   'blocks',
 ] as const;
 
-export function drawSwarm(random: Random, without: Without) {
-  const faultless = random.chance(0.2);
+/** A schedule in which one thing happens and no other fault, or none at all. */
+interface Only {
+  readonly faultless?: boolean;
+  readonly forgets?: boolean;
+  readonly deaf?: boolean;
+}
+
+export function drawSwarm(random: Random, without: Without, only: Only = {}) {
+  const faultless = only.faultless ?? random.chance(0.2);
   const fault = (value: number, p = 0.5) => (random.chance(p) && !faultless ? value : 0);
   const kind = (value: number, p: number) => (random.chance(p) ? value : 0);
   // What becomes of locks when Redis forgets them, where nothing else happens.
-  const forgets = random.chance(0.08);
+  const forgets = only.forgets ?? (!only.deaf && !only.faultless && random.chance(0.08));
   const numbers = {
     /** How much faster or slower a clock may run: two drift apart by twice this, and the library allows 1 %. */
     drift: fault(0.0045),
@@ -82,10 +98,13 @@ export function drawSwarm(random: Random, without: Without) {
     lostAnswers: fault(random.pick([0.002, 0.02]), 0.4),
     pauses: fault(random.between(1, 6)),
     pauseTime: random.pick([50, 400, 2_500]),
+    /** The share of messages of locks and primitives that get lost although the connection stays. */
+    lostMessages: fault(random.pick([0.2, 1]), 0.2),
     cuts: fault(random.between(1, 8)),
     /** The share of cuts after which both ends keep the connection open. */
     silent: random.pick([0, 0.3]),
     partitions: fault(random.between(1, 3), 0.3),
+    partitionTime: random.pick([500, 1_500, 4_000]),
     deaths: fault(1, 0.2),
     restarts: fault(1, 0.2),
     congestions: fault(random.between(1, 5), 0.4),
@@ -94,6 +113,13 @@ export function drawSwarm(random: Random, without: Without) {
     emptied: fault(1, 0.1),
     failovers: fault(random.between(1, 2), 0.15),
     evictions: fault(random.between(1, 4), 0.1),
+    /** How often there is no memory for a while. */
+    full: fault(random.between(1, 3), 0.15),
+    fullTime: random.pick([100, 1_500]),
+    /** How often the store refuses one process for good. */
+    refusals: fault(1, 0.2),
+    /** Whether the clock of the store goes back although tokens are lost: only one process then sees them rise. */
+    tokensFall: kind(1, 0.1),
 
     reads: kind(0.4, 0.4),
     fifo: kind(0.5, 0.3),
@@ -105,22 +131,32 @@ export function drawSwarm(random: Random, without: Without) {
     blocks: kind(0.1, 0.1),
     /** Whether the world looks at each lock after each turn, which may end a lease before the watchdog does. */
     eager: kind(1, 0.5),
+    /** Whether the applications close from inside of a body, which holds a lock (1) or a permit (2). */
+    closesInside: random.pick([0, 0, 1, 2]),
   };
   if (forgets) for (const name of FAULTS) numbers[name] = name === 'emptied' ? 2 : 0;
+  // Who waits learns of nothing by messages, where nothing else happens.
+  const deaf = only.deaf ?? (!forgets && !only.faultless && random.chance(0.05));
+  if (deaf) for (const name of FAULTS) numbers[name] = name === 'lostMessages' ? 1 : 0;
   // A clock that goes back after tokens were lost with the data repeats them, as docs/protocol.md says.
-  if (numbers.emptied + numbers.failovers + numbers.evictions > 0) numbers.clockBack = 0;
+  if (numbers.emptied + numbers.failovers + numbers.evictions === 0) numbers.tokensFall = 0;
+  else if (numbers.tokensFall === 0) numbers.clockBack = 0;
   for (const name of SWITCHES) if (without.has(name)) numbers[name] = 0;
   return {
     ...numbers,
-    faultless: faultless && !forgets,
+    faultless: faultless && !forgets && !deaf,
     forgets,
+    deaf,
     processes: 2 + random.below(2),
     callers: 1 + random.below(4),
-    kinds: random.chance(0.5) ? (KINDS[0] as readonly Kind[]) : random.pick(KINDS),
+    kinds: random.chance(0.5) ? (MIXTURES[0] as readonly Kind[]) : random.pick(MIXTURES),
     names: random.pick([['a'], ['a', 'b']]),
     holdTime: random.pick([1, 30, 300]),
     ttl: random.pick([300, 800, 3_000]),
     commandTimeout: random.pick([500, 500, 3_000]),
+    /** Whether each process keeps cached values in its memory, too; and the lease (ms) of a load. */
+    firstLevel: random.chance(0.4),
+    loadLease: random.pick([500, 5_000]),
     maxRetriesPerRequest: random.pick([1, 1, null]),
   };
 }

@@ -119,7 +119,7 @@ export async function requeueing({ behind = 1, count = 1_000 } = {}) {
 
 /**
  * The process side of the hand-over: the test delivers answers and messages by hand, late, twice and in any order (the
- * rules R1 to R18 stand in docs/protocol.md).
+ * rules R1 to R17 stand in docs/protocol.md).
  */
 export function startContender(): void {
   beforeEach(async () => {

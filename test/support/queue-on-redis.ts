@@ -51,7 +51,7 @@ export async function ownerAndWaiter() {
 
 /**
  * The Redis side of the hand-over: tests send each command by hand, also twice, late and out of order (the rules R1 to
- * R18 stand in docs/protocol.md). Starts a server, gives each test an unused name, and checks that all keys of ours
+ * R17 stand in docs/protocol.md). Starts a server, gives each test an unused name, and checks that all keys of ours
  * expire.
  */
 export function startQueueOnRedis(): void {

@@ -53,6 +53,8 @@ export class Preparation {
       (answer) => {
         if (turn.grant !== grant || grant.holder) return;
         if (answer.status !== 'renewed') return turn.disowned(grant);
+        // Its lease had ended: others may have had the name before a late copy of the first request took it again.
+        if (grant.remaining() <= 0) grant.skipTokensBelow(Infinity);
         calls.renewed(grant, sentAt, answer.remaining, ttl);
         this.renewedFor = grant.granted;
         turn.serve(grant);

@@ -13,6 +13,7 @@ import { createLua } from './lua.js';
 import { type Connection, RedisModel } from './redis-model.js';
 import type { Reply } from './replies.js';
 import { encode, encodePush, frameEnd, parseCommands, parseFrame, type Protocol } from './resp.js';
+import { SocketStandIn } from './socket-stand-in.js';
 
 /** In µs. */
 const START = Date.UTC(2030, 0, 1) * 1_000;
@@ -299,16 +300,11 @@ class RawConnection {
 }
 
 /** The end of a connection that a client has. */
-class ComparedConnection extends EventEmitter implements Connection {
+class ComparedConnection extends SocketStandIn implements Connection {
   protocol: Protocol = 2;
   channels?: Set<string>;
   id?: number;
   readonly name: string;
-  readonly remoteAddress = 'compared';
-  readonly remotePort = 6379;
-  readonly connecting = false;
-  writable = true;
-  destroyed = false;
   private rest = '';
   private readonly real: RawConnection;
   /** Messages, and answers that come on this connection. */
@@ -317,7 +313,7 @@ class ComparedConnection extends EventEmitter implements Connection {
   private readonly arrived: string[] = [];
 
   constructor(private readonly redis: ComparedRedis) {
-    super();
+    super('compared');
     this.name = `connection ${redis.connections.size + 1}`;
     redis.connections.add(this);
     this.real = new RawConnection(redis.server.port);
@@ -380,34 +376,6 @@ class ComparedConnection extends EventEmitter implements Connection {
       this.real.close();
       this.emit('close', false);
     });
-    return this;
-  }
-
-  setTimeout(): this {
-    return this;
-  }
-
-  setNoDelay(): this {
-    return this;
-  }
-
-  setKeepAlive(): this {
-    return this;
-  }
-
-  resume(): this {
-    return this;
-  }
-
-  pause(): this {
-    return this;
-  }
-
-  ref(): this {
-    return this;
-  }
-
-  unref(): this {
     return this;
   }
 

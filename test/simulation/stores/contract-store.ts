@@ -10,6 +10,9 @@ import { RequestLink } from './request-link.js';
 
 type Memory = () => LockBackend;
 
+/** How the store of the library says that it refuses for good. */
+type Refusal = new (message: string) => Error;
+
 /** The memory of one world, which all of its processes share. */
 class SharedMemory {
   /** The process that keeps it: its clocks are those of the leases. */
@@ -51,20 +54,25 @@ interface Answer {
 const memories = new WeakMap<World, SharedMemory>();
 
 /** A backend whose calls go over a connection to the memory of the world. */
-export function contractBackend(process: SimulatedProcess, server: Server, memory: Memory): LockBackend {
+export function contractBackend(
+  process: SimulatedProcess,
+  server: Server,
+  memory: Memory,
+  refusal: Refusal,
+): LockBackend {
   const { world } = process;
   const shared = memories.get(world) ?? new SharedMemory(server, memory);
   memories.set(world, shared);
-  const client = new ContractClient(process, server, shared);
+  const client = new ContractClient(process, server, shared, refusal);
   return {
     name: 'contract',
     traits: { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 },
     acquire: (request) => client.call((backend) => backend.acquire(request)),
     renew: (requests) =>
       requests.map((request) => client.call((backend) => backend.renew([request])[0] ?? Promise.reject(new Error()))),
-    release: (request) => client.call((backend) => backend.release(request)),
+    release: (request) => client.release((backend) => backend.release(request)),
     mint: (request) => client.call((backend) => backend.mint(request)),
-    keep: (request) => client.call((backend) => backend.keep?.(request) ?? Promise.reject(new Error())),
+    keep: (request) => client.release((backend) => backend.keep?.(request) ?? Promise.reject(new Error())),
     downgrade: (request) => client.call(async (backend) => backend.downgrade?.(request)),
     inspect: (request) => client.call((backend) => backend.inspect(request)),
     ping: () => client.call((backend) => backend.ping()),
@@ -80,23 +88,36 @@ export function contractBackend(process: SimulatedProcess, server: Server, memor
 class ContractClient extends EventEmitter {
   private link: RequestLink | undefined;
   private closed = false;
+  /** Whether the process knows that the store refuses it. */
+  private told = false;
 
   constructor(
     private readonly process: SimulatedProcess,
     private readonly server: Server,
     private readonly memory: SharedMemory,
+    private readonly refusal: Refusal,
   ) {
     super();
     this.open();
   }
 
   call<T>(use: (backend: LockBackend) => Pending<T>): Promise<T> {
-    const { link } = this;
+    if (this.told) this.server.onAskedAgain(this.process);
+    return this.release(use);
+  }
+
+  /** What the process has is given back, also to a store that refuses all else. */
+  release<T>(use: (backend: LockBackend) => Pending<T>): Promise<T> {
+    const { link, server, process } = this;
     if (!link) return Promise.reject(new Error('connect ECONNREFUSED'));
     return new Promise((resolve, reject) =>
       link.request(
-        () => this.memory.call(use),
-        (answer) => ('error' in answer ? reject(answer.error) : resolve(answer.value as T)),
+        () => (server.refused.has(process) ? this.refuse() : this.memory.call(use)),
+        (answer) => {
+          this.told ||= answer.error instanceof this.refusal;
+          if ('error' in answer) reject(answer.error);
+          else resolve(answer.value as T);
+        },
         reject,
       ),
     );
@@ -105,6 +126,10 @@ class ContractClient extends EventEmitter {
   close(): void {
     this.closed = true;
     this.link?.end(new Error('The backend is closed'));
+  }
+
+  private refuse(): Answer {
+    return { error: new this.refusal('the store refuses this process') };
   }
 
   private open(): void {

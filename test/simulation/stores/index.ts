@@ -3,6 +3,7 @@
 import type * as Memory from '../../../lib/backends/memory/memory-lock-backend.js';
 import type * as Redlock from '../../../lib/backends/redlock/redlock-lock-backend.js';
 import type * as Backend from '../../../lib/backends/redis/redis-backend.js';
+import type * as Refusals from '../../../lib/contracts/store.js';
 import type { LockBackend } from '../../../lib/contracts/lock-backend.js';
 import { connectorOf } from '../network.js';
 import type { Server } from '../server.js';
@@ -30,7 +31,10 @@ export const STORES = {
     const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
     return {
       swarm: {},
-      backendOf: (process, server) => redis(connectionTo(process, server)),
+      backendOf: (process, server) => {
+        server.keepsAll = true;
+        return redis(connectionTo(process, server));
+      },
     };
   },
 
@@ -54,7 +58,11 @@ export const STORES = {
 
   contract: async (load: Load): Promise<Store> => {
     const { memory } = await load<typeof Memory>('backends/memory/memory-lock-backend.js');
-    return { swarm: LOCKS_ALONE, backendOf: (process, server) => contractBackend(process, server, memory) };
+    const { BackendRefusal } = await load<typeof Refusals>('contracts/store.js');
+    return {
+      swarm: LOCKS_ALONE,
+      backendOf: (process, server) => contractBackend(process, server, memory, BackendRefusal),
+    };
   },
 };
 

@@ -9,6 +9,8 @@ interface Believer {
   readonly size: number;
   readonly since: number;
   readonly what: string;
+  /** Whether the store has its share. */
+  readonly isKept: (() => boolean) | undefined;
   /** What its process would be told if its code asked now. */
   believes(): boolean;
 }
@@ -24,8 +26,14 @@ export class Believers {
   ) {}
 
   /** The process got a share of that size. Returns what ends it. */
-  add(process: SimulatedProcess, what: string, size: number, believes: () => boolean): () => void {
-    const believer = { process, size, since: process.time, what, believes };
+  add(
+    process: SimulatedProcess,
+    what: string,
+    size: number,
+    believes: () => boolean,
+    isKept?: () => boolean,
+  ): () => void {
+    const believer = { process, size, since: process.time, what, believes, isKept };
     this.entries += 1;
     this.all.add(believer);
     this.schedule.world.note(process.name, `GETS ${what}`);
@@ -37,6 +45,18 @@ export class Believers {
 
   died(process: SimulatedProcess): void {
     for (const believer of this.all) if (believer.process === process) this.all.delete(believer);
+  }
+
+  /** What a process believes to have, the store has. */
+  checkKept(): void {
+    const { server, verdict } = this.schedule;
+    if (!server.keepsAll || server.losses.length > 0) return;
+    for (const believer of this.all) {
+      const { process, what, isKept, believes } = believer;
+      if (!isKept || process.time > this.schedule.world.now || isKept() || !process.observe(() => believes())) continue;
+      verdict.violated('OWNED', `${process.name} trusts ${what}, which the store has not`);
+      this.all.delete(believer);
+    }
   }
 
   private check(): void {

@@ -1,72 +1,56 @@
 // Cached values of a source that changes: no read that begins after an invalidation was confirmed returns what was
 // before it. A call that shares a read of its process began with that read: the process may not know of the
-// invalidation yet. Where nothing fails, what was read is there for the next call, and is not loaded again.
+// invalidation yet, unless it was its own.
 
 import type { CacheService } from '../../../lib/cache/cache.service.js';
-import type { ReadOptions } from '../../../lib/cache/options/cache-options.js';
+import type { LoaderContext } from '../../../lib/cache/load/cache-loader.js';
 import type { Random } from '../redis/random.js';
 import type { Application, Schedule } from '../schedule.js';
+import type { SimulatedProcess } from '../simulated-process.js';
+import { ChangedRow } from './changed-row.js';
 import { sleep, type Workload } from './workload.js';
 
-/** A row of the source. */
-interface Row {
-  version: number;
-  /** The least version that a read may return, and since when. */
-  confirmed: number;
-  confirmedAt: number;
-  /** How many invalidations have begun, and how many of them are under way. */
-  invalidations: number;
-  underWay: number;
-  /** The count of invalidations at which its value was stored. */
-  storedAt: number | undefined;
-}
+/** How often each key is changed, and its tags, which the options name or the loader. */
+const KEYS: Readonly<Record<string, { readonly changes: number; readonly tags: readonly string[] }>> = {
+  v: { changes: 0.3, tags: [] },
+  w: { changes: 0.3, tags: ['t'] },
+  y: { changes: 0.1, tags: [] },
+  x: { changes: 0, tags: [] },
+};
+/** Milliseconds after which a first level holds nothing that was changed elsewhere. */
+const LONGEST_STALE = 2_300;
+/** A barrier lasts for 10 s: a write that ends within this time (ms) is behind it. */
+const BEHIND_BARRIER = 8_000;
 
-/** How many invalidations there were; `undefined` while one is under way. */
-function quiet({ invalidations, underWay }: Row): number | undefined {
-  return underWay === 0 ? invalidations : undefined;
-}
-
-function optionsOf(key: string, random: Random): ReadOptions {
-  const tag = TAGS[key];
-  const expect = random.pick(['hit', 'miss', undefined] as const);
-  return {
-    ttl: '5m',
-    ...(tag !== undefined && { tags: [tag] }),
-    ...(expect && { expect }),
-    ...(random.chance(0.2) && { consistency: 'strong' }),
-  };
-}
-
-/** The tag of those that are invalidated by it. */
-const TAGS: Readonly<Record<string, string>> = { t: 'tag' };
+const THROWS = { onRedisError: 'throw' } as const;
 
 export class CachedValues implements Workload {
   entries = 0;
-  private readonly rows = new Map<string, Row>();
+  private readonly rows = new Map<string, ChangedRow>();
   /** Of a process and a key: how many reads are under way, and what the first of them may return. */
   private readonly shared = new Map<string, { readonly least: number; readonly since: number; calls: number }>();
 
   constructor(private readonly schedule: Schedule) {}
 
-  async call({ process, services }: Application, random: Random): Promise<void> {
-    const { world, verdict } = this.schedule;
-    const key = random.pick(['v', 'w', 't']);
-    const row = this.rows.get(key) ?? {
-      version: 1,
-      confirmed: 1,
-      confirmedAt: 0,
-      invalidations: 0,
-      underWay: 0,
-      storedAt: undefined,
-    };
+  died(process: SimulatedProcess): void {
+    for (const row of this.rows.values()) row.died(process);
+  }
+
+  async call(application: Application, random: Random): Promise<void> {
+    const { world, verdict, swarm } = this.schedule;
+    const { process, services } = application;
+    const key = random.pick(Object.keys(KEYS));
+    const row = this.rows.get(key) ?? new ChangedRow();
     this.rows.set(key, row);
     try {
       const cache = await services.cache;
-      if (random.chance(0.3)) return await this.write(process, cache, key, row);
-      const who = process.name;
-      const before = quiet(row);
-      await this.read(who, cache, key, row, random);
-      if (random.chance(0.5)) await this.readNext(who, cache, key, row, before);
+      if (key === 'x') await this.findOutdated(process, cache, row, random);
+      else if (random.chance(changesOf(key))) {
+        await this.change(process, cache, key, row, random);
+        if (random.chance(0.5)) await this.read(process, cache, key, row, random);
+      } else if (random.chance(changesOf(key) / 3) && swarm.clockBack === 0) {
+        await this.set(process, cache, key, row, random);
+      } else await this.read(process, cache, key, row, random);
     } catch (error) {
       const { name, message, stack } = error as Error;
       world.note(process.name, `fails with ${key} (${name})`);
@@ -74,97 +58,180 @@ export class CachedValues implements Workload {
     }
   }
 
-  private async write(process: Application['process'], cache: CacheService, key: string, row: Row): Promise<void> {
+  /** Writes a row, and has the cache forget what was before. */
+  private async change(process: SimulatedProcess, cache: CacheService, key: string, row: ChangedRow, random: Random) {
     const { world } = this.schedule;
-    row.version += 1;
-    row.invalidations += 1;
-    row.underWay += 1;
-    const written = row.version;
-    const tag = TAGS[key];
-    world.note(process.name, `WRITES version ${written} of ${key}`);
-    try {
-      if (tag === undefined) await cache.invalidate(key, { onRedisError: 'throw' });
-      else await cache.deleteByTag(tag, { onRedisError: 'throw' });
-    } finally {
-      row.underWay -= 1;
-    }
-    world.note(process.name, `has invalidated ${key} for version ${written}`);
-    world.at(process.time, () => {
-      if (written > row.confirmed) Object.assign(row, { confirmed: written, confirmedAt: world.now });
-    });
+    const since = process.time;
+    const confirm = (version: number) => {
+      if (row.wasSetMeanwhile(process, since)) return;
+      row.own.set(process, Math.max(version, row.own.get(process) ?? 0));
+      world.at(process.time, () => this.confirm(row, version, since));
+    };
+    const write = () => {
+      row.version += 1;
+      world.note(process.name, `WRITES version ${row.version} of ${key}`);
+      return row.version;
+    };
+    const commit = (version: number) => {
+      if (process.time - since < BEHIND_BARRIER && !row.wasSetMeanwhile(process, since)) row.committed = version;
+    };
+    const { how, isConfirmed, run } = this.drawChange(key, random);
+    const written = await run(cache, write, commit);
+    world.note(process.name, `has changed ${key} for version ${written}: ${how}`);
+    if (isConfirmed) confirm(written);
+    else if (!row.wasSetMeanwhile(process, since)) row.own.set(process, Math.max(written, row.own.get(process) ?? 0));
   }
 
-  private async read(who: string, cache: CacheService, key: string, row: Row, random: Random): Promise<void> {
-    const { world } = this.schedule;
-    const options = optionsOf(key, random);
-    const before = quiet(row);
-    const isStored = before !== undefined && row.storedAt === before;
-    const loader = () => {
-      if (isStored && quiet(row) === before && this.nothingFails) {
-        this.schedule.verdict.violated('LOADS', `${who} loads ${key}, whose value is stored`);
-      }
-      return this.load(who, key, row, random);
+  private drawChange(key: string, random: Random) {
+    const [tag] = tagsOf(key);
+    const after =
+      (forget: (cache: CacheService) => Promise<unknown>) =>
+      async (cache: CacheService, write: () => number): Promise<number> => {
+        const written = write();
+        await forget(cache);
+        return written;
+      };
+    const changes = [
+      { how: 'invalidated', isConfirmed: true, run: after((cache) => cache.invalidate(key, THROWS)) },
+      { how: 'invalidated, or will be', isConfirmed: false, run: after((cache) => cache.invalidate(key)) },
+      { how: 'expired softly', isConfirmed: true, run: after((cache) => cache.expire(key, { soft: true, ...THROWS })) },
+      { how: 'deleted by prefix', isConfirmed: true, run: after((cache) => cache.deleteByPrefix(key, THROWS)) },
+      { how: 'deleted by tag', isConfirmed: true, run: after((cache) => cache.deleteByTag(tag ?? key, THROWS)) },
+    ];
+    // Often, so that one write overlaps another.
+    if (random.chance(0.3)) return { how: 'mutated', isConfirmed: false, run: mutate };
+    return random.pick(tag === undefined ? changes.filter(({ how }) => how !== 'deleted by tag') : changes);
+
+    async function mutate(
+      cache: CacheService,
+      write: () => number,
+      commit: (version: number) => void,
+    ): Promise<number> {
+      let written = 0;
+      await cache.mutate(
+        key,
+        async () => {
+          await sleep(random.exponential(random.pick([1, 500])));
+          written = write();
+          commit(written);
+          await sleep(random.exponential(random.pick([1, 500])));
+        },
+        THROWS,
+      );
+      return written;
+    }
+  }
+
+  /** Writes a row, and its value into the cache; changes it once more before that is done. */
+  private async set(process: SimulatedProcess, cache: CacheService, key: string, row: ChangedRow, random: Random) {
+    row.version += 1;
+    const { version } = row;
+    this.schedule.world.note(process.name, `SETS version ${version} of ${key}`);
+    const ended = row.beginSet(process);
+    const set = cache.set(key, version, { ttl: '5m', tags: tagsOf(key), ...THROWS }).finally(ended);
+    const changed = random.chance(0.5) ? this.change(process, cache, key, row, random) : undefined;
+    const outcomes = await Promise.allSettled([set, changed]);
+    for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+  }
+
+  private async read(process: SimulatedProcess, cache: CacheService, key: string, row: ChangedRow, random: Random) {
+    const { world, verdict, server } = this.schedule;
+    const strong = random.chance(0.4);
+    const tags = tagsOf(key);
+    const byLoader = random.chance(0.5);
+    const loader = (context: LoaderContext) => {
+      if (byLoader && tags.length > 0) context.setTags(tags);
+      return this.load(process.name, key, row, random);
     };
-    const strong = options.consistency === 'strong';
-    const { value, least, since } = await this.sharing(who, key, row, strong, () =>
+    const options = { ttl: '5m', consistency: strong ? 'strong' : 'eventual', ...(!byLoader && { tags }) } as const;
+    const own = row.own.get(process) ?? 0;
+    const { value, least, since } = await this.sharedRead(process, key, row, strong, () =>
       cache.getOrSet(key, loader, options),
     );
     this.entries += 1;
-    world.note(who, `READS version ${value} of ${key}`);
-    this.judge(who, key, value, least, since);
-  }
-
-  /** `before`: what `quiet` said before the read. */
-  private async readNext(
-    who: string,
-    cache: CacheService,
-    key: string,
-    row: Row,
-    before: number | undefined,
-  ): Promise<void> {
-    const { confirmed, confirmedAt } = row;
-    const value = await cache.get<number>(key);
-    this.schedule.world.note(who, `FINDS version ${value} of ${key}`);
-    if (value !== undefined) this.judge(who, key, value, confirmed, confirmedAt);
-    if (before === undefined || quiet(row) !== before) return;
-    row.storedAt = before;
-    if (value === undefined && this.nothingFails) {
-      this.schedule.verdict.violated('NEXT', `${who} does not find ${key}, which it has read before`);
+    world.note(process.name, `READS version ${value} of ${key}`);
+    // A replica that takes over brings back what was deleted at the primary.
+    const broughtBack = server.losses.some(({ time }) => time >= since);
+    const expected = Math.max(least, own);
+    if (value < expected && !broughtBack) {
+      verdict.violated('STALE', `${process.name} reads version ${value} of ${key}; ${expected} was confirmed before`);
     }
   }
 
-  private get nothingFails(): boolean {
-    return this.schedule.swarm.faultless;
-  }
-
-  private judge(who: string, key: string, value: number, least: number, since: number): void {
-    // A replica that takes over brings back what was deleted at the primary.
-    const broughtBack = this.schedule.server.losses.some(({ time }) => time >= since);
-    if (value >= least || broughtBack) return;
-    this.schedule.verdict.violated('STALE', `${who} reads version ${value} of ${key}; ${least} was confirmed before`);
-  }
-
-  private async sharing(who: string, key: string, row: Row, strong: boolean, read: () => Promise<number>) {
-    const place = `${who} ${key}`;
-    const own = { least: row.confirmed, since: row.confirmedAt, calls: 0 };
+  private async sharedRead(
+    process: SimulatedProcess,
+    key: string,
+    row: ChangedRow,
+    strong: boolean,
+    read: () => Promise<number>,
+  ): Promise<{ readonly value: number; readonly least: number; readonly since: number }> {
+    const { swarm } = this.schedule;
+    const place = `${process.name} ${key}`;
+    const bound = swarm.firstLevel && !strong ? row.confirmedFor(process, LONGEST_STALE) : row.last;
+    const own = { least: bound.version, since: row.last.since, calls: 0 };
+    // Nothing is stored behind a barrier: from the commit on, no read that begins finds what was before.
+    if (strong) {
+      const least = Math.max(own.least, row.committed);
+      return { value: await read(), ...own, least };
+    }
     // Where nothing fails, the message of the invalidation ends the sharing at once.
-    const first = this.nothingFails ? own : (this.shared.get(place) ?? own);
+    const first = swarm.faultless ? own : (this.shared.get(place) ?? own);
     this.shared.set(place, first);
     first.calls += 1;
     try {
-      const value = await read();
-      const { least, since } = strong ? own : first;
-      return { value, least, since };
+      return { value: await read(), least: first.least, since: first.since };
     } finally {
       first.calls -= 1;
       if (first.calls === 0 && this.shared.get(place) === first) this.shared.delete(place);
     }
   }
 
-  private async load(who: string, key: string, row: Row, random: Random): Promise<number> {
+  /** A load that stores nothing has found the stored value out of date: nobody reads that any more. */
+  private async findOutdated(process: SimulatedProcess, cache: CacheService, row: ChangedRow, random: Random) {
+    const { world, verdict, swarm } = this.schedule;
+    const { version: least, since } = row.last;
+    if (random.chance(0.5)) {
+      row.version += 1;
+      const loader = (context: LoaderContext) => {
+        context.skip();
+        return this.load(process.name, 'x', row, random);
+      };
+      const version = await cache.getOrSet('x', loader, { ttl: '5m', forceFresh: true });
+      world.note(process.name, `has found version ${version} of x`);
+      world.at(process.time, () => this.confirm(row, version, since));
+      return;
+    }
+    const loader = () => this.load(process.name, 'x', row, random);
+    const value = await cache.getOrSet('x', loader, { ttl: '5m', consistency: 'strong' });
+    this.entries += 1;
+    world.note(process.name, `READS version ${value} of x`);
+    if (value < least && swarm.faultless) {
+      verdict.violated('OUTDATED', `${process.name} reads version ${value} of x; a load had found ${least} before`);
+    }
+  }
+
+  private confirm(row: ChangedRow, version: number, since: number): void {
+    const { world, applications } = this.schedule;
+    row.confirm(
+      version,
+      since,
+      world.now,
+      applications.map(({ process }) => process),
+    );
+  }
+
+  private async load(who: string, key: string, row: ChangedRow, random: Random): Promise<number> {
     const { version } = row;
     this.schedule.world.note(who, `loads version ${version} of ${key}`);
     await sleep(random.exponential(random.pick([1, 100, 1_500])));
     return version;
   }
+}
+
+function tagsOf(key: string): readonly string[] {
+  return KEYS[key]?.tags ?? [];
+}
+
+function changesOf(key: string): number {
+  return KEYS[key]?.changes ?? 0;
 }

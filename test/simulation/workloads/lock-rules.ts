@@ -13,6 +13,9 @@ const LONGEST_FREE = 200;
 
 /** Milliseconds after a restart of Redis by which each holder has asked whether it still holds. */
 export const LEARNS = 1_000;
+/** For how many ms, and how often, one process may pass a name among its own callers although another waits. */
+const LONGEST_RUN = 4_000;
+const MOST_ENTRIES = 12;
 
 /** A span in which a process trusts its lock. */
 interface Trust {
@@ -27,6 +30,9 @@ export interface Hold {
   /** What was asked for, in ms. */
   readonly ttl: number;
   readonly token: number;
+  /** Its ticket. */
+  readonly owner: string;
+  toldOfOwner: boolean;
   readonly trusted: Trust[];
   lock: Lock | undefined;
   /** Whether its signal has been read, so that a loss must be told. */
@@ -50,10 +56,16 @@ interface Tokens {
 export class LockRules {
   readonly calls = new Set<Call>();
   entries = 0;
+  private toldOfEnd = false;
   private readonly holds = new Set<Hold>();
   private readonly tokens = new Map<string, Tokens>();
   /** By name: since when it is free although somebody waits. */
   private readonly freeSince = new Map<string, number>();
+  /** By name: which process was the last to enter, and since when no other did. */
+  private readonly runs = new Map<
+    string,
+    { readonly process: SimulatedProcess; readonly since: number; entries: number }
+  >();
 
   constructor(
     private readonly world: World,
@@ -77,10 +89,13 @@ export class LockRules {
   /** The application has entered with this lock. */
   entered(process: SimulatedProcess, names: readonly string[], reads: boolean, ttl: number, lock: Lock): Hold {
     const token = lock.fencingToken;
-    const hold: Hold = { process, names, reads, ttl, token, lock, trusted: [], signalled: false, over: false };
+    const { owner } = lock;
+    const state = { trusted: [], signalled: false, toldOfOwner: false, over: false };
+    const hold: Hold = { process, names, reads, ttl, token, owner, lock, ...state };
     this.entries += 1;
     this.holds.add(hold);
     this.look(hold);
+    for (const name of names) this.checkRun(name, process);
     this.world.note(
       process.name,
       `${reads ? 'READS' : 'HOLDS'} ${names.join(' and ')} by ${lock.owner.slice(-6)}, token ${token}`,
@@ -116,6 +131,32 @@ export class LockRules {
     for (const call of this.calls) if (call.process === process) this.calls.delete(call);
   }
 
+  /** What a process trusts, the store has under its ticket. */
+  checkOwned(): void {
+    const { now } = this.world;
+    if (!this.server.keepsAll) return;
+    for (const hold of this.holds) {
+      const trust = hold.trusted.findLast(({ from, to }) => from <= now && now < to);
+      if (!trust || hold.toldOfOwner) continue;
+      const name = hold.names.find((each) => !this.server.hasLock(each, hold.owner, { anyOf: hold.names.length > 1 }));
+      if (name === undefined || this.wasLost(name, (hold.trusted[0]?.from ?? now) - hold.ttl)) continue;
+      hold.toldOfOwner = true;
+      const ms = (trust.to - now).toFixed(1);
+      this.verdict.violated('OWNED', `${told(hold)} trusts ${name} for another ${ms} ms, which the store has not`);
+    }
+  }
+
+  /** Once its signal has fired, a loss is final. */
+  checkFinal(process: SimulatedProcess, lock: Lock): void {
+    if (process.dead || process.time > this.world.now || !process.observe(() => lock.held)) return;
+    this.verdict.violated('FINAL', `${process.name} trusts ${lock.keys.join(' and ')} again, whose signal has fired`);
+  }
+
+  private wasLost(name: string, since: number): boolean {
+    const lost = [undefined, `lock:{${name}}`];
+    return this.server.losses.some(({ time, key }) => time >= since && lost.includes(key));
+  }
+
   /** A call with a limit must have ended soon after it, as its process could run. */
   checkCalls(commandTimeout: number): void {
     const { now } = this.world;
@@ -127,6 +168,33 @@ export class LockRules {
       const waited = (now - since).toFixed(0);
       this.verdict.violated('LIMIT', `${process.name} waits ${waited} ms for ${names.join(' and ')}, limit ${wait}`);
     }
+  }
+
+  /** Something keeps Node.js running while a call waits: the library has a timer for that. */
+  checkAwake(): void {
+    if (this.calls.size === 0 || globalThis.process.getActiveResourcesInfo().includes('Timeout')) return;
+    if (this.toldOfEnd) return;
+    this.toldOfEnd = true;
+    this.verdict.violated('AWAKE', 'nothing keeps a process running whose call waits');
+  }
+
+  /** A call has waited for all the time in which this process alone entered. */
+  private checkRun(name: string, process: SimulatedProcess): void {
+    const { faultless, deaf } = this.server.swarm;
+    const run = this.runs.get(name);
+    if (run?.process !== process) return void this.runs.set(name, { process, since: process.time, entries: 1 });
+    run.entries += 1;
+    if ((!faultless && !deaf) || run.entries <= MOST_ENTRIES || process.time - run.since < LONGEST_RUN) return;
+    for (const call of this.calls) {
+      if (call.process === process || call.names.length > 1 || call.names[0] !== name || call.since > run.since)
+        continue;
+      const ms = (process.time - run.since).toFixed(0);
+      this.verdict.violated(
+        'STARVED',
+        `${call.process.name} waits for ${name}; ${process.name} alone enters since ${ms} ms`,
+      );
+    }
+    this.runs.delete(name);
   }
 
   /** Without faults, a name is not free for long while somebody waits for it. */
@@ -252,12 +320,14 @@ export class LockRules {
    */
   private checkToken(hold: Hold): void {
     for (const name of hold.names) {
-      const seen = this.tokens.get(name) ?? { any: 0, write: 0 };
+      // A clock that goes back after the store lost its tokens repeats them, but none that the process has seen.
+      const place = this.server.swarm.tokensFall > 0 ? `${name} at ${hold.process.name}` : name;
+      const seen = this.tokens.get(place) ?? { any: 0, write: 0 };
       const floor = hold.reads ? seen.write : seen.any;
       if (hold.token <= floor) this.verdict.violated('TOKEN', `${told(hold)} of ${name} comes after token ${floor}`);
       seen.any = Math.max(seen.any, hold.token);
       if (!hold.reads) seen.write = Math.max(seen.write, hold.token);
-      this.tokens.set(name, seen);
+      this.tokens.set(place, seen);
     }
   }
 }

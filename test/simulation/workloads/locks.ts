@@ -19,6 +19,8 @@ export class Locks implements Workload {
     const { world, server, verdict, swarm } = schedule;
     this.rules = new LockRules(world, server, verdict);
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
+    world.every(500, () => this.rules.checkAwake());
+    world.every(20, () => this.rules.checkOwned());
     // A process that blocks its event loop takes nothing meanwhile.
     if (swarm.faultless && swarm.blocks === 0) {
       world.every(20, () => {
@@ -54,7 +56,7 @@ export class Locks implements Workload {
 
   async call({ process, services }: Application, random: Random): Promise<void> {
     const { rules } = this;
-    const { swarm, verdict } = this.schedule;
+    const { swarm, verdict, world } = this.schedule;
     const names = random.chance(swarm.several) ? ['a', 'b'] : [random.pick(swarm.names)];
     const reads = random.chance(swarm.reads);
     const overstays = random.chance(swarm.overstays);
@@ -91,7 +93,11 @@ export class Locks implements Workload {
       if (signal.aborted) rules.left(hold, 'had lost');
       else {
         hold.signalled = true;
-        signal.addEventListener('abort', () => rules.left(hold, 'loses'), { once: true });
+        const lost = () => {
+          rules.left(hold, 'loses');
+          for (const ms of [20, 500, 2_000]) world.at(process.time + ms, () => rules.checkFinal(process, lock));
+        };
+        signal.addEventListener('abort', lost, { once: true });
       }
     }
     if (options.renew && random.chance(swarm.blocks)) await this.block(process, lock);
@@ -99,6 +105,8 @@ export class Locks implements Workload {
     else if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
     rules.left(hold, 'releases');
     await lock.release().catch((error: Error) => {
+      const kept = swarm.faultless && swarm.blocks === 0 && options.renew === true;
+      if (kept) verdict.violated('KEPT', `${process.name} has lost ${names.join(' and ')}: ${error.message}`);
       if (error.name !== 'LockLostError') verdict.violated('ERROR', error.stack ?? error.message);
     });
   }

@@ -14,6 +14,7 @@ export class Permits implements Workload {
 
   constructor(private readonly schedule: Schedule) {
     this.believers = new Believers(schedule, 'PERMITS', PERMITS);
+    schedule.world.every(20, () => this.believers.checkKept());
   }
 
   get entries(): number {
@@ -25,12 +26,14 @@ export class Permits implements Workload {
   }
 
   async call({ process, services }: Application, random: Random): Promise<void> {
-    const { swarm, verdict, world } = this.schedule;
+    const { swarm, verdict, world, server } = this.schedule;
     const count = random.chance(0.2) ? 2 : 1;
     const wait = random.pick([0, 700, 5_000, Infinity]);
+    // Longer than the lease that one gets who waited.
+    const ttl = 2 * swarm.ttl;
     let permit: Permit;
     try {
-      permit = await services.semaphores.acquire('s', { permits: PERMITS, count, wait, ttl: swarm.ttl });
+      permit = await services.semaphores.acquire('s', { permits: PERMITS, count, wait, ttl });
     } catch (error) {
       const { name, message, stack } = error as Error;
       world.note(process.name, `gets no permit (${name})`);
@@ -39,10 +42,16 @@ export class Permits implements Workload {
       }
       return;
     }
-    const end = this.believers.add(process, `${count} of the permits`, count, () => permit.held);
+    const kept = () => server.hasPermits('s', `${permit.owner}:${count}`);
+    const end = this.believers.add(process, `${count} of the permits`, count, () => permit.held, kept);
+    const blocks = random.chance(swarm.blocks) && permit.held;
+    if (blocks) process.block(0.55 * ttl);
     if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
     end();
     await permit.release().catch((error: Error) => {
+      if (swarm.faultless && (blocks || swarm.blocks === 0)) {
+        verdict.violated(blocks ? 'BLOCKED' : 'KEPT', `${process.name} has lost a permit: ${error.message}`);
+      }
       if (error.name !== 'PermitLostError') verdict.violated('ERROR', error.stack ?? error.message);
     });
   }

@@ -80,11 +80,24 @@ describe('a claim that is too short when it comes', () => {
     await clock.pass(1_900);
     await first.answer({ status: 'renewed', remaining: 2_000 });
     expect(call.lock).toBeUndefined();
+    await (await backend.take('mint')).answer({ first: 9_000, count: 1 });
     const second = await backend.take('renew');
     await clock.pass(60);
     await second.answer({ status: 'renewed', remaining: 2_000 });
     const lock = await call.held();
     expect(trustedUntil(lock)).toBeLessThanOrEqual(until(second, 2_000));
+  });
+
+  it('renewed after its lease had ended has other tokens: others may have had the name meanwhile', async () => {
+    const { call, ticket } = await waiting({ ttl: 2_000 });
+    await backend.tell(grantMessage(ticket, NAME, { claim: 200, first: 5_000 }));
+    const renew = await backend.take('renew');
+    await clock.pass(250);
+    await renew.answer({ status: 'renewed', remaining: 2_000 });
+    const mint = await backend.take('mint');
+    expect(call.lock).toBeUndefined();
+    await mint.answer({ first: 9_000, count: 10 });
+    expect((await call.held()).fencingToken).toBe(9_000);
   });
 
   it('is entered with a quarter of what the store grants, if that is less than the ttl', async () => {

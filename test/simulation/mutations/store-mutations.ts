@@ -1,6 +1,6 @@
-// Rules of the other stores, broken one at a time: see ../mutation-list.ts.
+// Rules of the other stores, broken one at a time: see mutation.ts.
 
-import type { Mutation } from '../mutation-list.js';
+import type { Mutation } from './mutation.js';
 
 const ETCD_RELEASES = 'backends/etcd/etcd-releases.ts';
 

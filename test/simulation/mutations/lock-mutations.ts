@@ -1,26 +1,6 @@
-// One rule broken at a time. Each edit names a text that is once in its file: where it is gone, the command fails.
+// Mutations of the rules of docs/protocol.md.
 
-import type { Kind } from './swarm.js';
-import type { StoreName } from './stores/index.js';
-
-export interface Mutation {
-  /** Begins with the rule of docs/protocol.md, or the guarantee, that it breaks. */
-  readonly name: string;
-  readonly edits: readonly Edit[];
-  /** Why no schedule finds it: what else holds. */
-  readonly covered?: string;
-  /** What the callers of its schedules call; otherwise what each seed says. */
-  readonly kind?: Kind;
-  /** Where the locks are kept; otherwise at a Redis. */
-  readonly store?: StoreName;
-}
-
-interface Edit {
-  /** Below `lib`. */
-  readonly file: string;
-  readonly text: string;
-  readonly becomes: string;
-}
+import { given, type Mutation, one } from './mutation.js';
 
 const ACQUIRE = 'backends/redis/locks/acquire.lua.ts';
 const QUEUE = 'backends/redis/locks/queue.lua.ts';
@@ -30,11 +10,38 @@ const GRANT = 'lock/grant/grant.ts';
 const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
-export function one(name: string, file: string, text: string, becomes: string, covered?: string): Mutation {
-  return { name, edits: [{ file, text, becomes }], ...(covered !== undefined && { covered }) };
-}
+/** One process always has a caller, and no message reaches it. */
+const CROWDED_AND_DEAF = {
+  deaf: true,
+  callers: 4,
+  holdTime: 300,
+  reads: 0,
+  kinds: ['locks'],
+} satisfies Mutation['swarm'];
 
-export const MUTATIONS: readonly Mutation[] = [
+/** All want to write one name, and wait for it. */
+const PLAIN = {
+  reads: 0,
+  several: 0,
+  fifo: 0,
+  givesUp: 0,
+  atOnce: 0,
+  names: ['a'],
+  kinds: ['locks'],
+} satisfies Mutation['swarm'];
+
+const GRANTS: Mutation['edits'][number] = {
+  file: QUEUE,
+  text: "return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}\nend\n-- What",
+  becomes: "return {1, token, count, redis.call('PTTL', lock.key), 0}\nend\n-- What",
+};
+const RENEWALS: Mutation['edits'][number] = {
+  file: RELEASE,
+  text: "      if type(length) == 'number' then waiting = waiting + length end\n",
+  becomes: '',
+};
+
+export const LOCK_MUTATIONS: readonly Mutation[] = [
   one('R1 every attempt has the same ticket', LINES, "${reads ? '0' : ''}${this.tickets}`", "${reads ? '0' : ''}1`"),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '    if value ~= ticket then', '    if not value then'),
@@ -83,7 +90,33 @@ end`,
   one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
   one('R6 a claim is a whole lease', ATTEMPTS, 'return Math.min(LONGEST_CLAIM, ttl);', 'return 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '      if remaining < ttl then', '      if true then'),
-  one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
+  given(
+    { lostAnswers: 0.1, slow: 0.4, slowness: 400, ttl: 300, commandTimeout: 3_000, maxRetriesPerRequest: null },
+    one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
+  ),
+  given(
+    {
+      full: 40,
+      fullTime: 200,
+      several: 0.7,
+      deaths: 2,
+      restarts: 4,
+      overstays: 0,
+      holdTime: 300,
+      ttl: 300,
+      processes: 3,
+      names: ['a', 'b'],
+    },
+    one(
+      'R9 the message is sent before the key is written',
+      QUEUE,
+      "  redis.call('SET', lock.key, ticket, 'PX', claim)\n  local token, count = mint(lock)",
+      `  local early = whole(math.max(micros, tonumber(unissued(lock))))
+  if known ~= 'caller' then tell('grant', ticket, ' ' .. early .. ' 1 ' .. claim .. ' 0 ' .. name) end
+  redis.call('SET', lock.key, ticket, 'PX', claim)
+  local token, count = mint(lock)`,
+    ),
+  ),
   one(
     'R10 who is not reached loses its place',
     QUEUE,
@@ -96,6 +129,24 @@ end`,
     "known == 'alive' then return token, count end\n  redis.call('DEL', lock.key)",
     "known == 'alive' then return token, count end\n  return token, count",
   ),
+  given(CROWDED_AND_DEAF, { name: 'R11 messages alone say that others wait', edits: [GRANTS, RENEWALS] }),
+  given(CROWDED_AND_DEAF, { name: 'R11 no renewal says that others wait', edits: [RENEWALS] }),
+  given(CROWDED_AND_DEAF, {
+    name: 'R11 no grant says that others wait',
+    edits: [GRANTS],
+    covered: 'the next renewal does, 0.5 s later',
+  }),
+  {
+    name: 'R11 no heartbeat says that others wait',
+    edits: [
+      {
+        file: ACQUIRE,
+        text: 'if owner and not (reads(me) and shared(owner)) then want(',
+        becomes: 'if false then want(',
+      },
+    ],
+    covered: 'the renewals of the owner do, every 0.5 s while its own callers wait',
+  },
   {
     name: 'R12 a message for another ticket counts',
     edits: [
@@ -138,25 +189,32 @@ end`,
       },
     ],
   },
-  one(
-    'R14 a requeued ticket counts from the answer',
-    ATTEMPTS,
-    `            this.answered(attempt, attempt.base, answer);
+  given(
+    { ...PLAIN, slow: 0.4, slowness: 1_500, ttl: 300, callers: 4, holdTime: 30, commandTimeout: 3_000 },
+    one(
+      'R14 a requeued ticket counts from the answer',
+      ATTEMPTS,
+      `            this.answered(attempt, attempt.base, answer);
             return ended('released');`,
-    `            this.answered(attempt, currentInstant(), answer);
+      `            this.answered(attempt, currentInstant(), answer);
             return ended('released');`,
+    ),
   ),
   one(
     'R15 a caller enters with any lease',
     TURN,
     'export const LEAST_SHARE = 1 / 4;',
     'export const LEAST_SHARE = -1e6;',
+    'a lease that has ended is taken again before its caller gets it, and a short one renewed before its body begins',
   ),
-  one(
-    'R16 a loss is not final',
-    'lock/grant/lease.ts',
-    'if (this.released || this.lostError) return 0;',
-    'if (this.released) return 0;',
+  given(
+    { ...PLAIN, slow: 0.4, slowness: 1_500, ttl: 800, callers: 2, holdTime: 1_000, eager: 1 },
+    one(
+      'R16 a loss is not final',
+      'lock/grant/lease.ts',
+      'if (this.released || this.lostError) return 0;',
+      'if (this.released) return 0;',
+    ),
   ),
   one(
     'R17 a heartbeat hands nothing on',
@@ -170,11 +228,23 @@ end`,
     '        contender.error = error;\n        this.beatAfter(attempt, contender.backOff());',
     '        contender.error = error;',
   ),
-  one(
-    'tokens come from the clock alone',
-    QUEUE,
-    'local first = math.max(tonumber(unissued(lock)), floor or 0)',
-    'local first = floor or 0',
+  given(
+    { ...PLAIN, reads: 0.4, cuts: 12, silent: 1, commandTimeout: 3_000, maxRetriesPerRequest: null },
+    one(
+      'tokens: a grant that is renewed after its end keeps its tokens',
+      'lock/line/preparation.ts',
+      '        if (grant.remaining() <= 0) grant.skipTokensBelow(Infinity);\n',
+      '',
+    ),
+  ),
+  given(
+    { clockBack: 4 },
+    one(
+      'tokens come from the clock alone',
+      QUEUE,
+      'local first = math.max(tonumber(unissued(lock)), floor or 0)',
+      'local first = floor or 0',
+    ),
   ),
   one(
     'readers: one that leaves takes the others along',

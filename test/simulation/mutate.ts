@@ -1,5 +1,6 @@
 // Breaks one rule at a time in a copy of the library, and counts the schedules until one of them notices:
 //   npm run simulate:mutations -- [--seeds 10000] [--only R7]
+// In the schedules before that one, and in that one, the library as it is must violate nothing.
 
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -7,12 +8,12 @@ import { Command } from 'commander';
 import ts from 'typescript';
 import { realNow } from './clock.js';
 import { COMPILED_LIBRARY } from './library.js';
-import { type Mutation, MUTATIONS } from './mutation-list.js';
-import { FURTHER_MUTATIONS } from './further-mutations.js';
+import { type Mutation, MUTATIONS } from './mutations/index.js';
 import { runSeeds, type SeedResult } from './seeds.js';
-import { STORE_MUTATIONS } from './stores/store-mutations.js';
 
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
+/** In how many schedules, up to the one that notices, the library as it is runs as well. */
+const UNBROKEN = 10;
 const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
 
 const { seeds, from, only } = new Command('npm run simulate:mutations --')
@@ -23,19 +24,19 @@ const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .opts<{ seeds: number; from: number; only: string }>();
 
 let wrong = 0;
-for (const mutation of [...MUTATIONS, ...FURTHER_MUTATIONS, ...STORE_MUTATIONS].filter(({ name }) =>
-  name.includes(only),
-)) {
+for (const mutation of MUTATIONS.filter(({ name }) => name.includes(only))) {
   apply(mutation);
   const started = realNow();
-  const { found, done } = await search(mutation);
+  const { found, done } = await search(mutation, MUTANT, from, seeds);
+  const first = found ? Math.max(from, found.seed - UNBROKEN + 1) : 0;
+  const unbroken = found && (await search(mutation, COMPILED_LIBRARY, first, found.seed - first + 1)).found;
   const seconds = ((realNow() - started) / 1_000).toFixed(0);
   const { name, covered } = mutation;
-  const [first] = found?.violations ?? [];
-  const verdict = found ? 'found' : covered ? 'covered' : 'MISSED';
-  const why = first ? `seed ${found?.seed}, ${first.rule}: ${first.what.slice(0, 100)}` : (covered ?? '');
+  const verdict = unbroken ? 'WORLD' : found ? 'found' : covered ? 'covered' : 'MISSED';
+  const told = [found && `seed ${found.seed}, ${toldOf(found)}`, unbroken && `unbroken: ${toldOf(unbroken)}`];
+  const why = told.filter(Boolean).join('; ') || (covered ?? '');
   console.log(`${verdict.padEnd(7)} ${name}: ${done} schedules, ${seconds} s; ${why}`);
-  if (!found && !covered) wrong += 1;
+  if (unbroken || (!found && !covered)) wrong += 1;
 }
 rmSync(MUTANT, { recursive: true, force: true });
 process.exitCode = wrong > 0 ? 1 : 0;
@@ -67,13 +68,19 @@ function apply({ name, edits }: Mutation): void {
   }
 }
 
-async function search({
-  kind,
-  store = 'redis',
-}: Mutation): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
+function toldOf({ violations: [first] }: SeedResult): string {
+  return first ? `${first.rule}: ${first.what.slice(0, 100)}` : '';
+}
+
+async function search(
+  { kind, swarm, store = 'redis' }: Mutation,
+  library: string,
+  first: number,
+  count: number,
+): Promise<{ readonly found: SeedResult | undefined; readonly done: number }> {
   let found: SeedResult | undefined;
   let done = 0;
-  await runSeeds({ first: from, count: seeds, library: MUTANT, kind, store }, (result) => {
+  await runSeeds({ first, count, library, kind, swarm, store }, (result) => {
     done += 1;
     if (result.violations.length > 0) found = result;
     return found === undefined;
