@@ -15,6 +15,7 @@ import { currentAttempt, type IdempotencyAttempt, IdempotentCall } from './idemp
 @Injectable()
 export class IdempotencyService {
   private readonly classes: UnkeptClasses;
+  private readonly underWay = new Map<string, number>();
 
   /** @internal */
   constructor(
@@ -57,7 +58,7 @@ export class IdempotencyService {
     const { wait = defaults.wait, lease = defaults.ttl, backend = defaults.backend, fingerprint: request } = settings;
     const fingerprint = request === undefined ? '' : digestOf(key, request);
     const home = this.runtime.home('Idempotent methods', backend);
-    const site = { home, locks: this.locks, classes: this.classes, logger };
+    const site = { home, locks: this.locks, classes: this.classes, logger, underWay: this.underWay };
     const call = new IdempotentCall(site, key, { ...settings, wait, lease, backend, fingerprint }, body);
     return call.run() as Promise<T>;
   }

@@ -37,6 +37,8 @@ export class ScriptBatch {
     private readonly script: RedisScript,
     /** 'numbered': a call whose list of keys is that of the call before shares them, see `batchOf`. */
     private readonly keysOfCalls: 'own' | 'numbered' = 'own',
+    /** Whether text in a reply comes as a Buffer. */
+    private readonly bytes = false,
   ) {}
 
   /**
@@ -52,7 +54,7 @@ export class ScriptBatch {
     read: (reply: unknown) => T,
   ): Pending<T> {
     const call = new BatchedCall(read);
-    if (this.isBusy || !isText(args)) this.gather(shared, keys, args, call);
+    if (this.isBusy || this.bytes || !isText(args)) this.gather(shared, keys, args, call);
     else this.sendAlone(new EncodedCall(this.script, keys, this.aloneArgs(shared, args)), call);
     return call;
   }
@@ -140,6 +142,7 @@ export class ScriptBatch {
         if (calls.length > 1 && this.scripts.refusesKeys(error)) this.sendEach(keys, args, calls, shared);
         else for (const call of calls) call.fail(error);
       },
+      this.bytes,
     );
   }
 
@@ -168,6 +171,7 @@ export class ScriptBatch {
         [...before, ...own],
         (reply) => alone.settle(reply),
         (error) => alone.fail(error),
+        this.bytes,
       );
     }
   }
