@@ -272,6 +272,11 @@ export interface LeaveRunRequest extends EndRunRequest {
   readonly lock: KeepRequest;
 }
 
+/** `recorded`: the end is recorded. Otherwise `end` records it, where the run knows how it ended. */
+export interface LeaveRunAnswer extends ReleaseAnswer {
+  readonly recorded: boolean;
+}
+
 /** The last run of each scheduled job. */
 export interface RunRecords {
   begin(request: RunRequest): Pending<void>;
@@ -282,9 +287,9 @@ export interface RunRecords {
   /** The run that `enter` recorded for that ticket never began: the record is as it was before it. */
   forget?(request: WaiterRequest): Pending<unknown>;
   /**
-   * `keep` or `release` of the lock; in the same step `end`, if the answer is `released`.
+   * `keep` or `release` of the lock, and in the same step `end`, unless the ticket no longer owned the name.
    */
-  leave?(request: LeaveRunRequest): Pending<ReleaseAnswer>;
+  leave?(request: LeaveRunRequest): Pending<LeaveRunAnswer>;
   /** `null` if the store knows no run of that name. */
   last(name: string): Pending<RunRecord | null>;
 }

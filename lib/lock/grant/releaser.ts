@@ -65,6 +65,7 @@ export class Releaser {
    */
   releaseBy(grant: Grant, by: LastRequest, freed: () => void): Promise<ReleaseOutcome> {
     if (grant.inMinHold) this.rememberMinHold(grant);
+    grant.ending = true;
     return this.ending(grant, (ended) => {
       this.calls.sendRelease(
         grant,
@@ -73,7 +74,10 @@ export class Releaser {
           freed();
           ended(resent ? 'released' : status);
         },
-        () => ended('unconfirmed'),
+        () => {
+          grant.ending = false;
+          ended('unconfirmed');
+        },
         by,
       );
     });

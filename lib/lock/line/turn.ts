@@ -328,7 +328,7 @@ class HolderCheck {
       (answer) => {
         if (turn.grant !== grant) return;
         contender.error = undefined;
-        if (answer.status !== 'renewed') return turn.disowned(grant);
+        if (answer.status !== 'renewed') return grant.ending ? undefined : turn.disowned(grant);
         calls.renewed(grant, sentAt, answer.remaining, ttl);
         if (answer.waiting) turn.wantedElsewhere(ticket);
       },

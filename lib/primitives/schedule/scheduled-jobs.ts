@@ -304,7 +304,7 @@ class RunRecorder {
     const end = { name: lockName, token: fencingToken, by, atMostFor, took, succeeded };
     await lock.endBy(async (names) => {
       const answer = await runs.leave!({ ...end, lock: names });
-      run.endRecorded = answer.status === 'released';
+      run.endRecorded = answer.recorded;
       return answer;
     });
   }

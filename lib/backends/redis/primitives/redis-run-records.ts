@@ -1,8 +1,9 @@
-import type { ReleaseAnswer, WaiterRequest } from '../../../contracts/lock-requests.js';
+import type { WaiterRequest } from '../../../contracts/lock-requests.js';
 import {
   type EndRunRequest,
   type EnterRunAnswer,
   type EnterRunRequest,
+  type LeaveRunAnswer,
   type LeaveRunRequest,
   RECORD_TTL,
   type RunRecord,
@@ -10,10 +11,11 @@ import {
   type RunRequest,
 } from '../../../contracts/primitive-stores.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { redisScript, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
+import { isOne, redisScript, type RedisInteger, type Stepwise } from '../connection/redis-script.js';
+import { oneKeySteps } from '../locks/fencing-scripts.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { contend, takeIfFree } from '../locks/acquire.lua.js';
-import { fencingScript, lockAt, QUEUE, withFenceTtl } from '../locks/queue.lua.js';
+import { fencingScript, lockAt, MINT_ALONE, QUEUE, withFenceTtl } from '../locks/queue.lua.js';
 import { keysOf, lockKey, publishArgument } from '../locks/redis-lock-keys.js';
 import { queueAnswer, type QueueReply, releaseStatus } from '../locks/redis-lock-queue.js';
 import { keeping, releasing } from '../locks/release.lua.js';
@@ -22,7 +24,7 @@ import { keeping, releasing } from '../locks/release.lua.js';
 export class RedisRunRecords implements RunRecords {
   readonly enter?: (request: EnterRunRequest) => Promise<EnterRunAnswer>;
   readonly forget?: (request: WaiterRequest) => Promise<void>;
-  readonly leave?: (request: LeaveRunRequest) => Promise<ReleaseAnswer>;
+  readonly leave?: (request: LeaveRunRequest) => Promise<LeaveRunAnswer>;
   private readonly scripts: ScriptRunner;
 
   constructor(
@@ -33,10 +35,9 @@ export class RedisRunRecords implements RunRecords {
   ) {
     this.scripts = scripts;
     if (fenceTtl === undefined) return;
-    const [entering, leaving] = [ENTER_RUN, LEAVE_RUN].map((script) => withFenceTtl(script, fenceTtl)) as [
-      RedisScript,
-      RedisScript,
-    ];
+    const steps = stepsOf(fenceTtl);
+    const entering = { ...withFenceTtl(ENTER_RUN, fenceTtl), stepwise: steps.enter };
+    const leaving = { ...withFenceTtl(LEAVE_RUN, fenceTtl), stepwise: steps.leave };
     this.enter = async ({ name, by, atMostFor, lock }) => {
       const purpose = lock.claim === undefined ? '' : `${lock.claim}:${name}`;
       const args = [publishArgument(lock, client), lock.ticket, lock.ttl, purpose, by, atMostFor, RECORD_TTL];
@@ -55,7 +56,9 @@ export class RedisRunRecords implements RunRecords {
       const run = [token, by, took, atMostFor, outcome, RECORD_TTL];
       const args = [publishArgument(lock, client), lock.ticket, lock.rest, ...run];
       const reply = await scripts.run(leaving, [...keysOf({ prefix: lock.prefix, name }), this.keyOf(name)], args);
-      return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
+      const [released, recorded] = reply as RedisInteger[];
+      const resent = scripts.disconnects !== disconnects;
+      return { status: releaseStatus(released), resent, recorded: isOne(recorded) };
     };
   }
 
@@ -88,6 +91,19 @@ export class RedisRunRecords implements RunRecords {
   private keyOf(name: string): string {
     return `${lockKey({ prefix: this.prefix, name })}:run`;
   }
+}
+
+/**
+ * What the scripts do with one key, while a Cluster migrates the slot: they record nothing, and LEAVE_RUN cannot cut a
+ * lease.
+ */
+function stepsOf(fenceTtl: number): { enter: Stepwise; leave: Stepwise } {
+  const { enqueue, release } = oneKeySteps(withFenceTtl(MINT_ALONE, fenceTtl));
+  return {
+    enter: enqueue,
+    leave: async (run, keys, [publish, ticket, rest]) =>
+      Number(rest) > 0 ? undefined : [await release(run, keys, [publish, ticket]), 0],
+  };
 }
 
 /** What the script LAST_RUN returns. */
@@ -193,7 +209,7 @@ return 1
  *
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters, 5 the record.
  * ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest of the lease in ms (0: none); then those of RECORD_RUN.
- * Returns what RELEASE returns.
+ * Returns what RELEASE returns, and 1 if the end is recorded.
  */
 const LEAVE_RUN = fencingScript(`
 ${recording()}
@@ -210,7 +226,7 @@ else
   answer = release(1, 2)
 end
 if answer == 1 then record_run(KEYS[5], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]) end
-return answer
+return {answer, answer}
 `);
 
 /**
