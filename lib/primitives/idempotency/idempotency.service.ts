@@ -30,7 +30,7 @@ export class IdempotencyService {
   }
 
   /**
-   * Runs `body` inside a lock of the key and keeps its result; a repeat gets the kept result, with one read. A call
+   * Runs `body` inside a lock of the key and keeps its result; a repeat gets the kept result, with one request. A call
    * during the run waits for its result, or throws (`onRunning`). If the process that runs `body` dies, the next call
    * runs it again, with a larger `attempt`.
    *

@@ -24,6 +24,8 @@ let client: Redis;
 let number = 0;
 let key: string;
 
+// Before the server stops.
+afterAll(() => client.quit());
 startRedis();
 beforeAll(() => {
   client = new Redis(server.url);
@@ -31,7 +33,6 @@ beforeAll(() => {
 beforeEach(() => {
   key = `key${++number}`;
 });
-afterAll(() => client.quit());
 
 describe('the requests of an idempotent call', () => {
   let backend: LockBackend & PrimitiveStoreProvider;
