@@ -16,6 +16,7 @@ import { currentAttempt, type IdempotencyAttempt, IdempotentCall } from './idemp
 export class IdempotencyService {
   private readonly classes: UnkeptClasses;
   private readonly underWay = new Map<string, number>();
+  private readonly repeats = new RepeatEstimate();
 
   /** @internal */
   constructor(
@@ -58,7 +59,14 @@ export class IdempotencyService {
     const { wait = defaults.wait, lease = defaults.ttl, backend = defaults.backend, fingerprint: request } = settings;
     const fingerprint = request === undefined ? '' : digestOf(key, request);
     const home = this.runtime.home('Idempotent methods', backend);
-    const site = { home, locks: this.locks, classes: this.classes, logger, underWay: this.underWay };
+    const site = {
+      home,
+      locks: this.locks,
+      classes: this.classes,
+      logger,
+      underWay: this.underWay,
+      repeats: this.repeats,
+    };
     const call = new IdempotentCall(site, key, { ...settings, wait, lease, backend, fingerprint }, body);
     return call.run() as Promise<T>;
   }
@@ -85,5 +93,23 @@ function digestOf(key: string, request: unknown): string {
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     throw new PrimitiveKeyError(`The fingerprint of idempotency key "${key}": ${error.message}`, [key]);
+  }
+}
+
+/** How much the last call counts in an estimate. */
+const WEIGHT = 1 / 4;
+
+/** How often the last calls of each key template got a kept result. */
+export class RepeatEstimate {
+  private readonly shares = new Map<string | undefined, number>();
+
+  note(template: string | undefined, repeated: boolean): void {
+    const share = this.shares.get(template) ?? 0;
+    this.shares.set(template, share + WEIGHT * ((repeated ? 1 : 0) - share));
+  }
+
+  /** Whether most of them did. */
+  isLikely(template: string | undefined): boolean {
+    return (this.shares.get(template) ?? 0) > 1 / 2;
   }
 }

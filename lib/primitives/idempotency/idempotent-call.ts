@@ -28,7 +28,9 @@ import { primitiveOption } from '../../options/option-checks.js';
 import { backoff } from '../../timing/clock.js';
 import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
+import type { RepeatEstimate } from './idempotency.service.js';
 import { messageOf } from '../../errors/limited-log.js';
+import { NothingDone } from './method-begin.js';
 import { answerOf, errorResultOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
 
 /** One run of an idempotent method. */
@@ -53,17 +55,6 @@ export function currentAttempt(): IdempotencyAttempt | undefined {
   return attempts.getStore();
 }
 
-/**
- * @internal What a body returns whose work has not begun, such as that of a request which a pipe has refused: nothing
- * is kept, and the next call with the key is a first one.
- */
-export class NothingDone {
-  constructor(
-    /** What the caller gets: returns it or throws it. */
-    readonly outcome: () => unknown,
-  ) {}
-}
-
 /** What a call needs of its service. */
 interface CallSite {
   readonly home: PrimitiveHome;
@@ -72,6 +63,7 @@ interface CallSite {
   readonly logger: Warnings;
   /** How many calls of each lock are under way in this process. */
   readonly underWay: Map<string, number>;
+  readonly repeats: RepeatEstimate;
 }
 
 interface CallSettings extends IdempotencySettings {
@@ -93,7 +85,8 @@ const [SHORTEST_RETRY, LONGEST_RETRY] = [1_000, 30_000];
  * and never that of a holder whose lock had gone to another one.
  *
  * A store that also keeps the lock does all that comes before the method in one step, and all that comes after it in
- * another one. A call that found the lock taken, or has others of its process beside it, takes step after step.
+ * another one. A call that found the lock taken, or has others of its process beside it, takes step after step. Where
+ * repeats are likely, the read still comes alone: many reads share one command.
  */
 export class IdempotentCall {
   /** Whether the lock was granted: a `LockTimeoutError` is then one of the method. */
@@ -132,7 +125,8 @@ export class IdempotentCall {
 
   private async answer(alone: boolean): Promise<unknown> {
     const entrance = alone ? this.makeEntrance() : undefined;
-    const answer = entrance ? undefined : await this.read();
+    const reads = !entrance || this.site.repeats.isLikely(this.settings.template);
+    const answer = reads ? await this.read() : undefined;
     if (answer) return answer.value;
     const { lease: ttl, wait, onRunning, signal, backend, template } = this.settings;
     const given = {
@@ -195,7 +189,10 @@ export class IdempotentCall {
       this.events.conflict();
       throw new IdempotencyConflictError(this.key);
     }
-    if (record.state !== 'running') this.events.repeated(record);
+    if (record.state !== 'running') {
+      this.site.repeats.note(this.settings.template, true);
+      this.events.repeated(record);
+    }
     return answerOf(this.key, record, this.settings);
   }
 
@@ -220,6 +217,7 @@ export class IdempotentCall {
     if (begun.token !== token) throw lossOf(lock) ?? overtaken(lock, token);
     lock.assertHeld();
     this.begun = true;
+    this.site.repeats.note(this.settings.template, false);
     return this.events.attempt(begun, () => this.attempt(lock, begun));
   }
 

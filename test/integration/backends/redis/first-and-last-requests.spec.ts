@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { IdempotencyService, redis, ScheduledJobs } from 'nest-redis-lock';
-import type { LockBackend } from '../../../../lib/contracts/lock-backend.js';
+import type { LockBackend, Pending, RenewAnswer } from '../../../../lib/contracts/lock-backend.js';
 import type {
   EnterRequest,
   EnterRunRequest,
@@ -254,14 +254,15 @@ describe('a call in two requests', () => {
   it('is not lost to a renewal that finds the lock freed by its last request', async () => {
     const [asked, refused, renew] = [new Gate(), new Gate(), backend.renew.bind(backend)];
     using events = new RecordedEvents(['lost', 'released']);
-    backend.renew = (requests) =>
-      renew(requests).map((sent) => ({
-        then: (answered, failed) =>
-          sent.then((answer) => {
-            answered(answer);
-            if (answer.status === 'not-owner') refused.open();
-          }, failed),
-      }));
+    const answerOf = (sent: Pending<RenewAnswer>) =>
+      new Promise<RenewAnswer>((resolve, reject) => {
+        sent.then((answer) => {
+          resolve(answer);
+          // After the watchdog has read it.
+          if (answer.status === 'not-owner') setImmediate(() => refused.open());
+        }, reject);
+      });
+    backend.renew = (requests) => renew(requests).map(answerOf);
     Object.assign(results, {
       leave: async (request: LeaveRequest) => {
         const answer = await asIs.leave?.(request);

@@ -86,6 +86,16 @@ describe.each(Object.entries(WORLDS))('at %s', (_, start) => {
       expect(await sent(failed)).toEqual(['evalsha', 'evalsha']);
     });
 
+    it('reads alone where the last calls were repeats, and asks for the lock with its next request', async () => {
+      await there!.run(key, {}, async () => 'first');
+      for (let time = 1; time <= 5; time++) await here!.run(key, {}, failing);
+      expect(await sent(() => here!.run(key, {}, failing))).toEqual(['get']);
+      const another = () => here!.run(`another ${key}`, {}, async () => 'first');
+      expect(await sent(another)).toEqual(['get', 'evalsha', 'evalsha']);
+      for (let time = 1; time <= 5; time++) await here!.run(`${key}, ${time}`, {}, async () => 'first');
+      expect(await sent(() => here!.run(`last ${key}`, {}, async () => 'first'))).toEqual(['evalsha', 'evalsha']);
+    });
+
     it('that is refused while another one runs has asked for the lock, and read the result', async () => {
       const [began, gate] = [new Gate(), new Gate()];
       const running = there!.run(key, {}, async () => {
