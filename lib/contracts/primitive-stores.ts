@@ -1,3 +1,5 @@
+import type { EnqueueRequest, QueueAnswer } from './lock-queue.js';
+import type { KeepRequest, ReleaseAnswer, WaiterRequest } from './lock-requests.js';
 import type { Pending } from './store.js';
 
 /**
@@ -66,10 +68,34 @@ export interface KeepResultRequest {
   readonly evenIfForgotten: boolean;
 }
 
-/** The attempt with that token did nothing. */
-export interface ForgetAttemptRequest {
-  readonly key: string;
-  readonly token: number;
+/** The attempt with that token did nothing, or the one that `enter` began for that ticket. */
+export type ForgetAttemptRequest = { readonly key: string } & (
+  { readonly token: number } | { readonly ticket: string }
+);
+
+/** A first request for a key: asks for its lock, and begins an attempt if that is granted at once. */
+export interface EnterRequest extends Pick<BeginRequest, 'key' | 'fingerprint' | 'ttl'> {
+  readonly lock: EnqueueRequest;
+}
+
+/**
+ * - `answered`: the present record says it all: a result is kept, or the fingerprints differ. Nothing has changed.
+ * - `granted`, with `begun`: the ticket owns the lock, and an attempt with its token has begun. Without `begun`, none
+ *   has.
+ * - `busy`: as `enqueue` of the lock.
+ */
+export type EnterAnswer =
+  | { readonly status: 'answered'; readonly record: IdempotencyRecord }
+  | (QueueAnswer & { readonly begun?: IdempotencyRecord });
+
+/** An attempt has ended: its result is to be kept, and its lock freed. */
+export interface LeaveRequest extends KeepResultRequest {
+  readonly lock: KeepRequest;
+}
+
+/** What became of the lock, and whether the result is kept. */
+export interface LeaveAnswer extends ReleaseAnswer {
+  readonly kept: boolean;
 }
 
 /** Keeps the results of idempotent methods. Every entry has an expiry. */
@@ -91,9 +117,22 @@ export interface IdempotencyStore {
 
   /**
    * Takes back the begin of an attempt that did nothing: the key is as it was before it. Nothing changes unless the
-   * record is `running` and has the token of the request. Called once for each attempt.
+   * record is `running` and of that attempt. Called once for each attempt.
    */
   forget(request: ForgetAttemptRequest): Pending<unknown>;
+
+  /**
+   * As `read`, `enqueue` of the lock, and `begin` with the token that it grants, in one step: the token is above that
+   * of the record. A repeated request gets the same answer. Only of a store that also keeps the lock, together with
+   * `leave`.
+   */
+  enter?(request: EnterRequest): Pending<EnterAnswer>;
+
+  /**
+   * As `keep`, and `release` of the lock in the same step, whether or not the result is kept. A repeated request
+   * keeps the same, and finds the lock free.
+   */
+  leave?(request: LeaveRequest): Pending<LeaveAnswer>;
 }
 
 export interface DefineLatchRequest {
@@ -219,11 +258,38 @@ export interface RunRecord {
   readonly overdue: boolean;
 }
 
+/** Asks for the name of a job, and records that its run began if it is granted at once. */
+export interface EnterRunRequest extends Omit<RunRequest, 'token'> {
+  readonly lock: EnqueueRequest;
+}
+
+/** As `enqueue` of the lock; `recorded`: the run is recorded, under the first of the tokens. */
+export type EnterRunAnswer = QueueAnswer & { readonly recorded?: boolean };
+
+/** A run has ended: it is recorded, and its name freed. */
+export interface LeaveRunRequest extends EndRunRequest {
+  /** `rest` is 0 to free the name now. */
+  readonly lock: KeepRequest;
+}
+
+/** `recorded`: the end is recorded. Otherwise `end` records it, where the run knows how it ended. */
+export interface LeaveRunAnswer extends ReleaseAnswer {
+  readonly recorded: boolean;
+}
+
 /** The last run of each scheduled job. */
 export interface RunRecords {
   begin(request: RunRequest): Pending<void>;
   /** The first end that arrives for a run counts. */
   end(request: EndRunRequest): Pending<void>;
+  /** As `enqueue` of the lock and `begin` in one step. Only of a store that also keeps the lock, with `leave`. */
+  enter?(request: EnterRunRequest): Pending<EnterRunAnswer>;
+  /** The run that `enter` recorded for that ticket never began: the record is as it was before it. */
+  forget?(request: WaiterRequest): Pending<unknown>;
+  /**
+   * `keep` or `release` of the lock, and in the same step `end`, unless the ticket no longer owned the name.
+   */
+  leave?(request: LeaveRunRequest): Pending<LeaveRunAnswer>;
   /** `null` if the store knows no run of that name. */
   last(name: string): Pending<RunRecord | null>;
 }

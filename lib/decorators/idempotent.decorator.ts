@@ -3,9 +3,8 @@ import { callable } from '../options/checks.js';
 import { boundOptions, withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
-import { NothingDone } from '../primitives/idempotency/idempotent-call.js';
+import { MethodBegin, NothingDone, endOf, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
-import { endOf, MethodBegin, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import {
   IDEMPOTENCY,
   mockedService,

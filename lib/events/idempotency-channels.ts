@@ -60,3 +60,56 @@ export const idempotencyChannels: EventChannels<IdempotencyEventTypes> = {
   busy: eventChannel('idempotency:busy'),
   unavailable: eventChannel('idempotency:unavailable'),
 };
+
+/** Publishes what happens to one call, to those who listen. */
+export class IdempotentCallEvents {
+  constructor(
+    private readonly key: string,
+    private readonly template: string | undefined,
+    private readonly source: LockSource,
+  ) {}
+
+  repeated({ attempt }: Pick<IdempotencyRepeated, 'attempt'>): void {
+    const { repeated } = idempotencyChannels;
+    if (repeated.hasSubscribers) repeated.publish({ ...this.event, attempt });
+  }
+
+  conflict(): void {
+    const { conflict } = idempotencyChannels;
+    if (conflict.hasSubscribers) conflict.publish(this.event);
+  }
+
+  busy(waited: number): void {
+    const { busy } = idempotencyChannels;
+    if (busy.hasSubscribers) busy.publish({ ...this.event, waited });
+  }
+
+  unavailable(error: unknown): void {
+    const { unavailable } = idempotencyChannels;
+    if (unavailable.hasSubscribers) unavailable.publish({ ...this.event, error });
+  }
+
+  /** Publishes how the attempt ends. */
+  attempt({ attempt }: Pick<IdempotencyRepeated, 'attempt'>, run: () => Promise<unknown>): Promise<unknown> {
+    const { ran, failed } = idempotencyChannels;
+    return ran.hasSubscribers || failed.hasSubscribers ? this.observed(attempt, run) : run();
+  }
+
+  private async observed(attempt: number, run: () => Promise<unknown>): Promise<unknown> {
+    const { ran, failed } = idempotencyChannels;
+    const begunAt = performance.now();
+    try {
+      const value = await run();
+      ran.publish({ ...this.event, attempt, took: performance.now() - begunAt });
+      return value;
+    } catch (error) {
+      failed.publish({ ...this.event, attempt, took: performance.now() - begunAt, error });
+      throw error;
+    }
+  }
+
+  private get event(): IdempotencyEvent {
+    const { key, template, source } = this;
+    return { key, template, backend: source.backend, label: source.label };
+  }
+}

@@ -7,6 +7,7 @@ import { AcquiredLock, DroppedLocks } from './hold/bare-acquisition.js';
 import { HoldContext } from './hold/hold-context.js';
 import { HoldTaker, type HoldRequest } from './hold/hold-taker.js';
 import type { Lock, LockInfo, LockPage } from './hold/lock.js';
+import type { FirstRequest } from './line/caller.js';
 import { LockBackends } from './line/lock-backends.js';
 import type { QueueingBackend } from './line/named-backend.js';
 import { LockInspection } from './lock-inspection.js';
@@ -83,16 +84,24 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     options: LockOptions | undefined,
     body: (lock: Lock) => Promise<T>,
   ): Promise<T>;
+  /** @internal With a first request of the caller's own, which it rejects with if that was `answered`. */
+  withLock<T>(
+    key: string,
+    options: LockOptions,
+    body: (lock: Lock) => Promise<T>,
+    first: FirstRequest | undefined,
+  ): Promise<T>;
   async withLock<T>(
     key: string | readonly string[],
     optionsOrBody: LockOptions | ((lock: Lock) => Promise<T>) | undefined,
     bodyAfterOptions?: (lock: Lock) => Promise<T>,
+    first?: FirstRequest,
   ): Promise<T> {
     const options = bodyAfterOptions ? (optionsOrBody as LockOptions | undefined) : undefined;
     const body = bodyAfterOptions ?? (optionsOrBody as (lock: Lock) => Promise<T>);
     if (typeof body !== 'function') throw lockOption.refused('body', body, 'the function that runs inside the lock');
     const request = this.requestOf(options);
-    let lock = await this.taker.take(namesOf(key), request);
+    let lock = await this.taker.take(namesOf(key), request, first);
     while (!lock.held) lock = await this.taker.takeAgain(lock, request);
     lock.keepAwake();
     let result: T;

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import calculateSlot from 'cluster-key-slot';
 import { Redis, type Cluster } from 'ioredis';
+import { IdempotencyService, ScheduledJobs } from 'nest-redis-lock';
 import { eventually } from '../support/eventually.js';
 import { startLockApp, type LockApp } from '../support/lock-app.js';
 import { RENEWED_OFTEN, renewedAgain } from '../support/renewals.js';
@@ -81,6 +82,33 @@ it.each(['used', 'never used'])('grants and releases a name that was %s while it
   await migration.finish();
   await take();
   expect(tokens).toEqual([...new Set(tokens)].toSorted((one, two) => one - two));
+  expect(app.logger.lines).toEqual([]);
+});
+
+it('runs idempotent methods and jobs, and repeats results, while their slots are moved', async () => {
+  const [service, jobs] = [app.app.get(IdempotencyService), app.app.get(ScheduledJobs)];
+  const attempts: number[] = [];
+  const call = (key: string) =>
+    service.run(key, { wait: 2_000 }, async ({ attempt }) => {
+      attempts.push(attempt);
+      return key;
+    });
+  const run = () => jobs.run('moved', { atMostFor: '1m', atLeastFor: 0 }, async () => 'done');
+  await call('before');
+  for (const key of ['before', 'amid']) {
+    const migration = await migrating(`idempotency:${key}`);
+    expect([await call(key), await call(key)]).toEqual([key, key]);
+    await migration.moveKeys();
+    expect(await call(key)).toBe(key);
+    await migration.finish();
+    expect(await call(key)).toBe(key);
+  }
+  expect(attempts).toEqual([1, 1]);
+  const migration = await migrating('schedule:moved');
+  expect([await run(), (await jobs.lastRun('moved'))?.outcome]).toEqual(['done', 'succeeded']);
+  await migration.moveKeys();
+  expect([await run(), (await jobs.lastRun('moved'))?.outcome]).toEqual(['done', 'succeeded']);
+  await migration.finish();
   expect(app.logger.lines).toEqual([]);
 });
 

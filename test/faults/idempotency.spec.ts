@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { type IdempotencyAttempt, IdempotencyService } from 'nest-redis-lock';
-import { BEGIN, KEEP_RESULT } from '../../lib/backends/redis/primitives/redis-idempotency-store.js';
+import { BEGIN, ENTER, KEEP_RESULT, LEAVE } from '../../lib/backends/redis/primitives/redis-idempotency-store.js';
+import { PrimitiveRuntime } from '../../lib/primitives/runtime.js';
 import { Child } from '../support/child.js';
 import { eventually } from '../support/eventually.js';
 import { FaultProxy } from '../support/fault-proxy.js';
@@ -105,8 +106,16 @@ const COMMANDS = {
   begin: () => BEGIN.sha1,
   'keep the result': () => KEEP_RESULT.sha1,
 };
+/** Of a call that takes all steps before the method in one request, and those after it in another one. */
+const TOGETHER = { enter: () => ENTER.sha1, leave: () => LEAVE.sha1 };
 
-const NAMES = [...(Object.keys(COMMANDS) as (keyof typeof COMMANDS)[]), 'release the lock'] as const;
+type Step = keyof typeof COMMANDS;
+
+const NAMES = [
+  ...(Object.keys(COMMANDS) as Step[]),
+  'release the lock',
+  ...(Object.keys(TOGETHER) as (keyof typeof TOGETHER)[]),
+] as const;
 
 interface Outcome {
   readonly title: string;
@@ -165,7 +174,10 @@ describe('a call that loses its connection', () => {
     const app = await startLockApp({ redis: `redis://127.0.0.1:${proxy.port}`, shutdownGrace: 100, ...patience });
     const method = new Method();
     const lose = (pattern: string) => proxy.lose(pattern, carriedOut, { thenRefuses });
-    let lost = name === 'release the lock' ? undefined : lose(COMMANDS[name](key));
+    const together = name in TOGETHER;
+    let lost = name === 'release the lock' ? undefined : lose({ ...COMMANDS, ...TOGETHER }[name](key));
+    const { results } = app.app.get(PrimitiveRuntime).home('Idempotent methods').stores;
+    if (!together) Object.assign(results, { enter: undefined, leave: undefined });
     const service = app.app.get(IdempotencyService);
     const body = async (attempt: IdempotencyAttempt) => {
       const result = await method.run(attempt);
@@ -208,6 +220,10 @@ describe('a call that loses its connection', () => {
     }
     const ends = new Map(outcomes.map(({ title, first, attempts }) => [title, [first.status, attempts.length]]));
     expect(ends.get('begin, carried out')).toEqual(['rejected', 1]);
+    expect(ends.get('enter, carried out')).toEqual(['rejected', 1]);
+    expect(ends.get('enter, not carried out')).toEqual(['rejected', 1]);
+    expect(ends.get('leave, carried out')).toEqual(['rejected', 1]);
+    expect(ends.get('leave, not carried out')).toEqual(['rejected', 2]);
     expect(ends.get('keep the result, carried out')).toEqual(['rejected', 1]);
     expect(ends.get('keep the result, not carried out')).toEqual(['rejected', 2]);
   });

@@ -84,7 +84,8 @@ class MemoryIdempotencyStore implements IdempotencyStore {
     return true;
   }
 
-  async forget({ key, token }: ForgetAttemptRequest): Promise<void> {
+  async forget(request: ForgetAttemptRequest): Promise<void> {
+    const { key, token } = { token: undefined, ...request };
     const present = this.records.get(this.before + key);
     if (present?.state !== 'running' || present.token !== token) return;
     // Attempts before it, which may have done something, still count.

@@ -38,9 +38,9 @@ import { checkServers, evictionHazards } from './connection/server-check.js';
 import { VersionsInUse } from './connection/versions-in-use.js';
 import { fencingScripts, type FencingScripts } from './locks/fencing-scripts.js';
 import { listLocks, LockInspection } from './locks/lock-inspection.js';
-import { fenceTtlOf } from './locks/queue.lua.js';
+import { FENCE_TTL, fenceTtlOf } from './locks/queue.lua.js';
 import { keysOf, labelKey, lockKey, publishArgument, rightsOfLocks, versionsKey } from './locks/redis-lock-keys.js';
-import { RedisLockQueue } from './locks/redis-lock-queue.js';
+import { RedisLockQueue, releaseStatus } from './locks/redis-lock-queue.js';
 import { KEEP, RENEW, RENEW_ONE } from './locks/release.lua.js';
 import { Replicas, ReplicatedQueue } from './locks/replicas.js';
 import { primitiveChannels } from './primitives/primitive-key.js';
@@ -104,7 +104,10 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   /** `undefined` where no replica has to confirm. */
   private readonly replicas: Replicas | undefined;
 
-  constructor(connection: RedisConnection, { fenceTtl, minReplicas }: RedisBackendSettings) {
+  private readonly fenceTtl: number;
+
+  constructor(connection: RedisConnection, { fenceTtl = FENCE_TTL, minReplicas }: RedisBackendSettings) {
+    this.fenceTtl = fenceTtl;
     this.fencing = fencingScripts(fenceTtl);
     this.link = new RedisLink(connection, { name: 'redis', ConfigError: LockConfigError });
     this.scripts = this.link.scripts;
@@ -195,11 +198,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
     const { link } = this;
     const channel = new RedisPrimitiveChannel(link, primitiveChannels(prefix));
+    // Where replicas must confirm a grant, it takes more than one script.
+    const fenceTtl = this.replicas ? undefined : this.fenceTtl;
     return {
-      runs: new RedisRunRecords(link.scripts, prefix),
+      runs: new RedisRunRecords(link, prefix, fenceTtl),
       semaphores: new RedisSemaphoreStore(link, prefix, channel),
       latches: new RedisLatchStore(link, prefix, channel),
-      results: new RedisIdempotencyStore(link, prefix),
+      results: new RedisIdempotencyStore(link, prefix, fenceTtl),
       rateLimits: new RedisRateLimitStore(link.scripts, prefix),
       close: async () => channel.close(),
     };
@@ -313,11 +318,6 @@ function renewAnswer(reply: unknown): RenewAnswer {
   if (!Array.isArray(reply)) return reply as RenewAnswer;
   const [remaining, waiting] = reply.map(Number) as [number, number];
   return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
-}
-
-function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
-  const answer = Number(reply);
-  return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
 }
 
 /** @throws LockKeyError for names that a Cluster cannot take in one step */

@@ -61,6 +61,8 @@ export class Grant {
   most = Infinity;
   /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
   longest: number;
+  /** Whether a request of its holder is under way that frees the names: its answer says whether they were its own. */
+  ending = false;
   /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
   minHoldUntil = 0;
   private confirmedAt: Instant;

@@ -4,6 +4,7 @@ import type { LockCall } from '../../events/lock-channels.js';
 import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import { ceilingOf, driftOf, type Grant, type GrantHolder } from './grant.js';
+import type { LastRequest } from './store.js';
 
 /** The start of a hold without limits of its own, which never uses it: saves reading the clocks. */
 const UNLIMITED: Instant = { monotonic: 0, wall: 0 };
@@ -38,6 +39,11 @@ export interface LeaseSource {
    * the lock passes to another caller of this process. `trusted`: it was seen to be held a moment ago.
    */
   takeBack(lease: Lease, atOnce: boolean, trusted?: boolean): Promise<ReleaseOutcome>;
+  /**
+   * As `takeBack`, by a request of the holder that frees the name in the same step; `unconfirmed` changes nothing.
+   * `undefined` where the name is not to be freed now.
+   */
+  endBy?(lease: Lease, by: LastRequest): Promise<ReleaseOutcome> | undefined;
   /** Called when another source takes over the lease: only readers hold it from now on. */
   leaveToReaders?(lease: Lease): void;
   /** Called when the lease was lost. Its holder may go on for a while; the next caller does not wait for that. */
@@ -206,6 +212,12 @@ export class Lease implements GrantHolder {
     if (this.holders !== holder) return false;
     this.holders = undefined;
     return true;
+  }
+
+  /** Whether no other hold shares it. */
+  isOnlyOf(holder: LeaseHolder): boolean {
+    const all = this.allHolders();
+    return all.length === 1 && all[0] === holder;
   }
 
   /** Whether its owner may become a reader: it was taken to write, and all holds that are left of it read. */

@@ -6,7 +6,7 @@ import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { Grant } from './grant.js';
 import type { ReleaseOutcome } from './lease.js';
-import type { BackendCalls, Ticketed } from './store.js';
+import type { BackendCalls, LastRequest, Ticketed } from './store.js';
 import type { Watchdog } from './watchdog.js';
 
 /** Ended minimum holds are removed once there are more than this, and twice as many as after the last time. */
@@ -55,6 +55,30 @@ export class Releaser {
           this.repeatUntilConfirmed(grant);
           ended('unconfirmed');
         },
+      );
+    });
+  }
+
+  /**
+   * Ends the grant by a request of its holder. `freed` is called with the answer, before anything else is read. Without
+   * an answer in time, nothing has changed, and the grant is renewed as before.
+   */
+  releaseBy(grant: Grant, by: LastRequest, freed: () => void): Promise<ReleaseOutcome> {
+    if (grant.inMinHold) this.rememberMinHold(grant);
+    grant.ending = true;
+    return this.ending(grant, (ended) => {
+      this.calls.sendRelease(
+        grant,
+        releaseLimit(grant.remaining(), this.calls.commandTimeout),
+        ({ status, resent }) => {
+          freed();
+          ended(resent ? 'released' : status);
+        },
+        () => {
+          grant.ending = false;
+          ended('unconfirmed');
+        },
+        by,
       );
     });
   }

@@ -3,6 +3,7 @@ import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
   AcquireAnswer,
   Granted,
+  KeepRequest,
   ListedNames,
   ListRequest,
   LockState,
@@ -28,6 +29,12 @@ export interface Ticketed {
   /** When (monotonic, ms) the minimum hold of the names ends; 0 or absent: there is none. */
   readonly minHoldUntil?: number;
 }
+
+/**
+ * Frees the names of a ticket, or has their lease end with the rest of a minimum hold (0: none), in the same step as it
+ * does something else at the store.
+ */
+export type LastRequest = (request: KeepRequest) => Pending<ReleaseAnswer>;
 
 /** What a grant contains, whether an answer or a message reported it. */
 export type GrantedLease = Omit<Granted, 'status'>;
@@ -170,16 +177,17 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     limit: number,
     answered: (answer: ReleaseAnswer) => void,
     failed: (error: LockBackendError) => void,
+    by?: LastRequest,
   ): void {
     const { backend, prefix } = this;
     const rest = minHoldUntil === 0 ? 0 : Math.ceil(minHoldUntil - performance.now());
     // Also to a backend that refuses by now: what it granted before is given back.
-    const call = begun(() =>
-      rest > 0 && backend.keep
-        ? backend.keep({ prefix, names, ticket, rest })
-        : backend.release({ prefix, names, ticket }),
-    );
-    const pending = new BoundedCall(this, 'release', names, limit, answered, failed, answered);
+    const call = begun(() => {
+      if (by) return by({ prefix, names, ticket, rest: Math.max(0, rest) });
+      if (rest > 0 && backend.keep) return backend.keep({ prefix, names, ticket, rest });
+      return backend.release({ prefix, names, ticket });
+    });
+    const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
     call.then(pending.onAnswer, pending.onError);
   }
 

@@ -216,7 +216,7 @@ export class Watchdog {
           this.calls.renewed(grant, sentAt, answer.remaining, ttl);
           if (lockChannels.renewed.hasSubscribers) publishRenewed(grant, sentAt);
           if (answer.waiting) grant.listener?.wantedElsewhere(grant.ticket);
-        } else grant.lose('taken');
+        } else if (!grant.ending) grant.lose('taken');
         // A late answer still moves the deadline; the next renewal has already been sent.
         if (unanswered.delete(grant)) this.succeeded(grant);
         over();

@@ -5,6 +5,7 @@ import { lockOption } from '../../options/option-checks.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
+import type { LastRequest } from '../grant/store.js';
 import { RELEASED, worseOf, type Lease, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
 import type { QueueingBackend } from '../line/named-backend.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
@@ -184,6 +185,26 @@ export class HeldLock implements Lock, LeaseHolder {
     return taken;
   }
 
+  /**
+   * Ends the hold by a request that frees its name in the same step as it does something else. Nobody re-enters it from
+   * now on. Resolves to `unconfirmed` if it goes on, because the request was not answered in time. `undefined` where
+   * the name is not to be freed now, or not in one step.
+   */
+  endBy(by: LastRequest): Promise<ReleaseOutcome> | undefined {
+    const [{ lease, endTurn }] = this.parts as readonly [HeldPart, ...HeldPart[]];
+    if (this.releasing || this.parts.length > 1 || endTurn || !lease.isOnlyOf(this)) return undefined;
+    const ending = lease.source.endBy?.(lease, by);
+    if (!ending) return undefined;
+    this.context?.close();
+    return ending.then((outcome) => {
+      if (outcome === 'unconfirmed' || this.releasing || lease.isLost) return outcome;
+      this.releasing = RELEASED;
+      void this.end(false, true, outcome);
+      this.settle(outcome);
+      return outcome;
+    });
+  }
+
   isAt(backend: QueueingBackend): boolean {
     return this.parts.some((part) => part.backend === backend);
   }
@@ -231,14 +252,15 @@ export class HeldLock implements Lock, LeaseHolder {
     if (taken) throw this.taken;
   }
 
-  private end(atOnce: boolean, trusted: true | undefined): Promise<ReleaseOutcome> {
+  /** `known`: the outcome of a release that was answered. */
+  private end(atOnce: boolean, trusted: true | undefined, known?: ReleaseOutcome): Promise<ReleaseOutcome> {
     const late = endsAreObserved() && this.isLost;
     this.ended = true;
     let outcome: Promise<ReleaseOutcome> = RELEASED;
     for (const { backend, lease } of this.parts) {
       const last = lease.unshare(this);
       if (!last && lease.leftToReaders) backend.contenders.downgrade(lease);
-      if (!last) continue;
+      if (!last || known) continue;
       if (lockChannels.handedOver.hasSubscribers) lease.endedBy = this.call;
       const ofLease = lease.source.takeBack(lease, atOnce, trusted);
       outcome = outcome === RELEASED ? ofLease : worseOf(outcome, ofLease);

@@ -27,6 +27,7 @@ export function publishAcquired(hold: HeldLock, caller: Caller): void {
 /** Publishes why the call of `caller` ended without the lock. */
 export function publishRefusal(caller: Caller, error: unknown, closing: boolean): void {
   const { timedOut, failed } = lockChannels;
+  if (caller.first?.failed) return;
   if (error instanceof LockTimeoutError) {
     if (!timedOut.hasSubscribers) return;
     return timedOut.publish({ call: caller.call, waited: caller.waited(), remaining: error.remaining });

@@ -5,7 +5,7 @@ import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
 import { requestedTtl } from '../grant/grant.js';
 import type { Lease, LossObserver } from '../grant/lease.js';
-import { Caller } from '../line/caller.js';
+import { Caller, type FirstRequest } from '../line/caller.js';
 import type { LockBackends } from '../line/lock-backends.js';
 import type { QueueingBackend } from '../line/named-backend.js';
 import { acquireLease, grantedTooLate } from '../line/polling.js';
@@ -69,15 +69,18 @@ export class HoldTaker implements LossObserver {
     return { backend, options };
   }
 
-  /** @throws LockConfigError, LockBackendError, LockTimeoutError at once when the call cannot succeed */
-  take(names: readonly string[], { backend, options }: HoldRequest): Promise<HeldLock> {
+  /**
+   * Rejects with `first` if that was `answered`.
+   *
+   * @throws LockConfigError, LockBackendError, LockTimeoutError at once when the call cannot succeed
+   */
+  take(names: readonly string[], { backend, options }: HoldRequest, first?: FirstRequest): Promise<HeldLock> {
     const inside = this.context.scope !== undefined;
     if (this.refuses(inside)) throw shuttingDown(names);
     if (inside && !options.reentrant) refuseToWaitForOwnHold(this.context, backend, names);
     const wait: Wait = { backend, names, inside, caller: new Caller(options, names, backend.calls.source) };
-    if (lockChannels.attempt.hasSubscribers) {
-      lockChannels.attempt.publish({ call: wait.caller.call, wait: options.wait });
-    }
+    wait.caller.first = first;
+    if (lockChannels.attempt.hasSubscribers && !first?.failed) wait.caller.publishAttempt();
     wait.place = this.waits.push(wait);
     mustNotEnd();
     if (inside || names.length > 1 || options.minHold > 0 || options.retry) {
@@ -307,6 +310,7 @@ export class HoldTaker implements LossObserver {
   }
 
   private hold({ names, caller }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): HeldLock {
+    if (caller.first) caller.asksForName();
     const hold = new HeldLock(names, parts, this, options, options.template, caller.recorded);
     hold.askedAt = caller.startedAt;
     hold.place = this.live.push(hold);

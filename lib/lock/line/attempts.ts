@@ -76,12 +76,21 @@ export class Attempts {
     const attempt = this.begin(queues, requestedTtl(options), claim);
     const { ticket, ttl } = attempt;
     const patient = caller.remaining() > PATIENT;
+    const { first } = caller;
+    const queue = first ?? contenders.queue;
     calls.send(
       'acquire',
       names,
-      () => contenders.queue.enqueue({ prefix: calls.prefix, name, ticket, ttl, claim, patient }),
-      (answer) => this.answered(attempt, attempt.base, answer),
-      (error) => this.failed(attempt, error),
+      () => queue.enqueue({ prefix: calls.prefix, name, ticket, ttl, claim, patient }),
+      (answer) => {
+        if (answer.status === 'answered') return this.needless(attempt, caller);
+        if (first && caller.waits && caller.first) caller.asksForName();
+        this.answered(attempt, attempt.base, answer);
+      },
+      (error) => {
+        if (first?.failed && caller.waits && caller.first) caller.refuse(first.failed(error));
+        this.failed(attempt, error);
+      },
       options.commandTimeout,
     );
   }
@@ -197,6 +206,16 @@ export class Attempts {
     if (answer.status === 'granted') this.begun(attempt, sentAt, answer, attempt.ttl, sentAt);
     else if (attempt.queues) this.wait(attempt, sentAt, answer);
     else this.refused(attempt, answer);
+  }
+
+  /** The caller of the first request needs no lock any more: nothing was taken, and others of this process ask. */
+  private needless(attempt: Attempt, caller: Caller): void {
+    const { contender } = this;
+    if (this.current !== attempt) return;
+    this.end(attempt);
+    contender.succeeded();
+    if (caller.waits) caller.refuse(caller.first);
+    contender.goOn();
   }
 
   /** Abandons the ticket, because the backend may have carried the request out; asks under a new one after a pause. */

@@ -1,3 +1,6 @@
+import type { EnqueueRequest, QueueAnswer } from '../../contracts/lock-queue.js';
+import type { Pending } from '../../contracts/store.js';
+import type { LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall, type LockSource } from '../../events/lock-channels.js';
 import type { Lease } from '../grant/lease.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
@@ -6,6 +9,17 @@ import { onceRead } from '../../timing/clock.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { Contender } from './line.js';
+
+/** The first request of a call for its name, which does something else for the call in the same step at the store. */
+export interface FirstRequest {
+  /** Asks as `enqueue` of the queue does. `answered`: the call needs no lock any more, and nothing was taken. */
+  enqueue(request: EnqueueRequest): Pending<QueueAnswer | { readonly status: 'answered' }>;
+  /**
+   * What the call rejects with if the request fails, at once. Without it, the call asks again while its `wait` lasts;
+   * with it, the events of locks tell of the call only once it waits for the lock or has it.
+   */
+  failed?(error: LockBackendError): unknown;
+}
 
 /**
  * One call that waits for its names: how long it may wait, and what may end its wait early. The clock starts when it is
@@ -18,6 +32,8 @@ export class Caller implements Expiring {
   overdue = false;
   /** The call in its events; `undefined` while there was none. */
   recorded: LockCall | undefined;
+  /** Its first request, until that is answered: the name is granted or busy. It rejects with it for `answered`. */
+  first: FirstRequest | undefined;
   private metContention = false;
   /** When (monotonic, ms) the call was made. */
   readonly startedAt = performance.now();
@@ -48,6 +64,23 @@ export class Caller implements Expiring {
   get call(): LockCall {
     const { backend, label } = this.source;
     return (this.recorded ??= { keys: this.names, template: this.options.template, backend, label });
+  }
+
+  /** Whether it waits in a queue. */
+  get waits(): boolean {
+    return this.contender !== undefined;
+  }
+
+  /** From now on it asks as any other. */
+  asksForName(): void {
+    const { first } = this;
+    this.first = undefined;
+    if (first?.failed) this.publishAttempt();
+  }
+
+  publishAttempt(): void {
+    const { attempt } = lockChannels;
+    if (attempt.hasSubscribers) attempt.publish({ call: this.call, wait: this.options.wait });
   }
 
   /** It found the name taken, by `owner` as far as the backend told. */

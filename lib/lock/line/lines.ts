@@ -53,6 +53,8 @@ export class Contenders {
     const single = options.order === 'fifo';
     const reads = options.mode === 'read';
     let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
+    // Others of this process ask for it, or have it.
+    if (caller.first && contender && !contender.idle) caller.asksForName();
     // Who asks once does not wait behind others: it is refused if one of them holds the name, else asks by itself.
     if (contender && options.wait === 0 && !contender.idle && !contender.available) {
       if (contender.holds) {

@@ -4,6 +4,7 @@ import { currentInstant, type Instant } from '../../timing/clock.js';
 import type { Grant, GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import type { Releaser } from '../grant/releaser.js';
+import type { LastRequest } from '../grant/store.js';
 import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
@@ -129,6 +130,18 @@ export class Turn implements LeaseSource, GrantListener {
     if (atOnce || turnEnds || !othersWait || this.contender.single) return this.release(grant);
     this.releaseAfterThisTick();
     return RELEASED;
+  }
+
+  endBy(lease: Lease, by: LastRequest): Promise<ReleaseOutcome> | undefined {
+    const { grant, contender } = this;
+    if (!grant || grant.holder !== lease || contender.callers.first || !lease.held) return undefined;
+    return this.releaser.releaseBy(grant, by, () => {
+      if (this.grant !== grant || grant.holder !== lease || lease.isLost) return;
+      lease.markReleased();
+      grant.holder = undefined;
+      this.drop(grant);
+      contender.goOn();
+    });
   }
 
   /** Asks for the next callers: readers of this process keep the grant. */
@@ -326,7 +339,7 @@ class HolderCheck {
       (answer) => {
         if (turn.grant !== grant) return;
         contender.error = undefined;
-        if (answer.status !== 'renewed') return turn.disowned(grant);
+        if (answer.status !== 'renewed') return grant.ending ? undefined : turn.disowned(grant);
         calls.renewed(grant, sentAt, answer.remaining, ttl);
         if (answer.waiting) turn.wantedElsewhere(ticket);
       },

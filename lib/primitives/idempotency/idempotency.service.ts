@@ -15,6 +15,8 @@ import { currentAttempt, type IdempotencyAttempt, IdempotentCall } from './idemp
 @Injectable()
 export class IdempotencyService {
   private readonly classes: UnkeptClasses;
+  private readonly underWay = new Map<string, number>();
+  private readonly repeats = new RepeatEstimate();
 
   /** @internal */
   constructor(
@@ -29,7 +31,7 @@ export class IdempotencyService {
   }
 
   /**
-   * Runs `body` inside a lock of the key and keeps its result; a repeat gets the kept result, with one read. A call
+   * Runs `body` inside a lock of the key and keeps its result; a repeat gets the kept result, with one request. A call
    * during the run waits for its result, or throws (`onRunning`). If the process that runs `body` dies, the next call
    * runs it again, with a larger `attempt`.
    *
@@ -57,7 +59,14 @@ export class IdempotencyService {
     const { wait = defaults.wait, lease = defaults.ttl, backend = defaults.backend, fingerprint: request } = settings;
     const fingerprint = request === undefined ? '' : digestOf(key, request);
     const home = this.runtime.home('Idempotent methods', backend);
-    const site = { home, locks: this.locks, classes: this.classes, logger };
+    const site = {
+      home,
+      locks: this.locks,
+      classes: this.classes,
+      logger,
+      underWay: this.underWay,
+      repeats: this.repeats,
+    };
     const call = new IdempotentCall(site, key, { ...settings, wait, lease, backend, fingerprint }, body);
     return call.run() as Promise<T>;
   }
@@ -84,5 +93,23 @@ function digestOf(key: string, request: unknown): string {
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     throw new PrimitiveKeyError(`The fingerprint of idempotency key "${key}": ${error.message}`, [key]);
+  }
+}
+
+/** How much the last call counts in an estimate. */
+const WEIGHT = 1 / 4;
+
+/** How often the last calls of each key template got a kept result. */
+export class RepeatEstimate {
+  private readonly shares = new Map<string | undefined, number>();
+
+  note(template: string | undefined, repeated: boolean): void {
+    const share = this.shares.get(template) ?? 0;
+    this.shares.set(template, share + WEIGHT * ((repeated ? 1 : 0) - share));
+  }
+
+  /** Whether most of them did. */
+  isLikely(template: string | undefined): boolean {
+    return (this.shares.get(template) ?? 0) > 1 / 2;
   }
 }

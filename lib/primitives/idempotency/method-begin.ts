@@ -67,3 +67,14 @@ export class MethodBegin {
     if (!isKnown) for (const each of watches) each.begun = true;
   }
 }
+
+/**
+ * @internal What a body returns whose work has not begun, such as that of a request which a pipe has refused: nothing
+ * is kept, and the next call with the key is a first one.
+ */
+export class NothingDone {
+  constructor(
+    /** What the caller gets: returns it or throws it. */
+    readonly outcome: () => unknown,
+  ) {}
+}

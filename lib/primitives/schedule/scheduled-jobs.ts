@@ -1,7 +1,9 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { Subject, type Observable } from 'rxjs';
+import type { EnqueueRequest, QueueAnswer } from '../../contracts/lock-queue.js';
 import {
   isPrimitiveStoreProvider,
+  type EnterRunRequest,
   type RunRecord,
   type RunRecords,
   type RunRequest,
@@ -9,10 +11,13 @@ import {
 import type { Pending } from '../../contracts/store.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { scheduleChannels } from '../../events/schedule-channels.js';
+import { messageOf } from '../../errors/limited-log.js';
+import { HeldLock } from '../../lock/hold/held-lock.js';
 import type { Lock } from '../../lock/hold/lock.js';
+import type { FirstRequest } from '../../lock/line/caller.js';
 import { LockService } from '../../lock/lock.service.js';
 import { primitiveOption } from '../../options/option-checks.js';
-import { PrimitiveRuntime } from '../runtime.js';
+import { PrimitiveRuntime, type PrimitiveHome } from '../runtime.js';
 import { scheduleLockName, scheduleOf, type Schedule, type ScheduleOptions } from './schedule-options.js';
 
 /**
@@ -56,19 +61,22 @@ export class ScheduledJobs {
     this.requireKeep(schedule);
     let began = false;
     let run: Run | undefined;
+    const entrance = this.recorder.entranceOf(schedule);
+    const within = (lock: Lock): Promise<T> => {
+      began = true;
+      // Re-entry keeps the fencing token: a nested call is a part of the run.
+      if (this.runs.has(runKey(schedule, lock))) return body(lock);
+      run = this.begin(schedule, lock, entrance);
+      return this.inRun(run, body, lock);
+    };
     try {
-      const result = await this.locks.withLock(schedule.lockName, schedule.lockOptions, (lock) => {
-        began = true;
-        // Re-entry keeps the fencing token: a nested call is a part of the run.
-        if (this.runs.has(runKey(schedule, lock))) return body(lock);
-        run = this.begin(schedule, lock);
-        return inRun(run, body, lock);
-      });
+      const result = await this.locks.withLock(schedule.lockName, schedule.lockOptions, within, entrance);
       if (run) await this.end(run, (ended) => ({ kind: 'succeeded', ...ended }));
       return result;
     } catch (error) {
       if (run) await this.end(run, (ended) => ({ kind: 'failed', ...ended, error }));
       if (began) throw error;
+      if (entrance) void this.recorder.forget(schedule, entrance);
       if (error instanceof LockBackendError) this.tell(schedule, { kind: 'unavailable', name, error });
       if (!(error instanceof LockTimeoutError)) throw error;
       this.tell(schedule, { kind: 'skipped', name, remaining: error.remaining });
@@ -106,23 +114,35 @@ export class ScheduledJobs {
     this.subject.complete();
   }
 
-  private begin(schedule: Schedule, lock: Lock): Run {
+  private begin(schedule: Schedule, lock: Lock, entrance: RunEntrance | undefined): Run {
     const { fencingToken } = lock;
     const run = new Run(schedule, fencingToken);
     this.runs.set(runKey(schedule, lock), run);
-    void this.recorder.began(run);
+    if (entrance?.recorded !== fencingToken) void this.recorder.began(run);
     this.tell(schedule, { kind: 'started', name: schedule.name, fencingToken });
     return run;
   }
 
-  /** After the release, so that recording the end delays no other process. */
+  private async inRun<T>(run: Run, body: (lock: Lock) => Promise<T>, lock: Lock): Promise<T> {
+    let succeeded = false;
+    try {
+      const result = await body(lock);
+      succeeded = true;
+      return result;
+    } finally {
+      run.took = run.age;
+      await this.recorder.left(run, lock, succeeded);
+    }
+  }
+
+  /** Unless it was recorded with the release: after it, so that recording the end delays no other process. */
   private async end(
     run: Run,
     eventOf: (ended: { name: string; fencingToken: number; took: number }) => ScheduledJobEvent,
   ): Promise<void> {
     const { schedule, fencingToken, took = run.age } = run;
     const event = eventOf({ name: schedule.name, fencingToken, took });
-    await this.recorder.ended(run, run.age, event.kind === 'succeeded');
+    if (!run.endRecorded) await this.recorder.ended(run, run.age, event.kind === 'succeeded');
     this.runs.delete(runKey(schedule, run));
     this.tell(schedule, event);
     run.settle();
@@ -202,6 +222,7 @@ class Run {
   readonly startedAt = performance.now();
   /** Milliseconds that `body` took; `undefined` until it has settled. */
   took: number | undefined;
+  endRecorded = false;
   settle!: () => void;
   /** Resolves when its end is recorded. */
   readonly recorded = new Promise<void>((resolve) => (this.settle = resolve));
@@ -217,16 +238,30 @@ class Run {
   }
 }
 
-async function inRun<T>(run: Run, body: (lock: Lock) => Promise<T>, lock: Lock): Promise<T> {
-  try {
-    return await body(lock);
-  } finally {
-    run.took = run.age;
-  }
-}
-
 function runKey({ lockName, lockOptions }: Schedule, { fencingToken }: Pick<Lock, 'fencingToken'>): string {
   return `${lockOptions.backend ?? ''}\u0000${fencingToken}\u0000${lockName}`;
+}
+
+/** The first request of a run: asks for the name, and records the run if it is granted at once. */
+class RunEntrance implements FirstRequest {
+  /** The ticket that asks; `undefined` until the request is sent. */
+  ticket: string | undefined;
+  answered = false;
+  /** The token under which the run is recorded. */
+  recorded: number | undefined;
+
+  constructor(
+    private readonly enter: NonNullable<RunRecords['enter']>,
+    private readonly run: Omit<EnterRunRequest, 'lock'>,
+  ) {}
+
+  async enqueue(lock: EnqueueRequest): Promise<QueueAnswer> {
+    this.ticket = lock.ticket;
+    const answer = await this.enter({ ...this.run, lock });
+    this.answered = true;
+    if (answer.status === 'granted' && answer.recorded) this.recorded = answer.tokens.first;
+    return answer;
+  }
 }
 
 /** For errors: who needs a backend that keeps primitives. */
@@ -239,6 +274,39 @@ class RunRecorder {
   /** Never rejects: a record that cannot be written must not fail the run. */
   began(run: Run): Promise<void> {
     return this.write(run, (records, request) => records.begin(request));
+  }
+
+  /** `undefined` where the store does not keep the lock and the records. */
+  entranceOf({ lockName, atMostFor, lockOptions }: Schedule): RunEntrance | undefined {
+    const runs = this.home(lockOptions.backend)?.stores.runs;
+    if (!runs?.enter) return undefined;
+    const by = this.runtime.backends.options.label;
+    return new RunEntrance((request) => runs.enter!(request), { name: lockName, by, atMostFor });
+  }
+
+  /** Never rejects: the run of this first request did not begin, and may be recorded all the same. */
+  async forget({ name, lockName, lockOptions }: Schedule, { ticket, answered, recorded }: RunEntrance): Promise<void> {
+    const home = this.home(lockOptions.backend);
+    if (!home || ticket === undefined || (answered && recorded === undefined)) return;
+    const { calls, stores } = home;
+    const request = { prefix: home.prefix, name: lockName, ticket };
+    await this.warning(calls.run('record of a run of', name, () => stores.runs.forget?.(request) ?? Promise.resolve()));
+  }
+
+  /** Never rejects: records the end of the run and frees its name in one step, where the store can do that. */
+  async left(run: Run, lock: Lock, succeeded: boolean): Promise<void> {
+    const { schedule, fencingToken } = run;
+    const { lockName, atMostFor, lockOptions } = schedule;
+    const runs = this.home(lockOptions.backend)?.stores.runs;
+    if (!runs?.leave || !(lock instanceof HeldLock)) return;
+    const by = this.runtime.backends.options.label;
+    const took = Math.round(run.took ?? run.age);
+    const end = { name: lockName, token: fencingToken, by, atMostFor, took, succeeded };
+    await lock.endBy(async (names) => {
+      const answer = await runs.leave!({ ...end, lock: names });
+      run.endRecorded = answer.recorded;
+      return answer;
+    });
   }
 
   /** As `began`; `took` in ms. */
@@ -261,16 +329,26 @@ class RunRecorder {
     write: (records: RunRecords, request: RunRequest) => Pending<void>,
   ): Promise<void> {
     const { name, lockName, atMostFor, lockOptions } = schedule;
-    const { backends } = this.runtime;
-    const backend = this.chosen(lockOptions.backend);
-    if (!isPrimitiveStoreProvider(backends.get(backend).calls.backend)) return;
-    const request = { name: lockName, token: fencingToken, by: backends.options.label, atMostFor };
+    const home = this.home(lockOptions.backend);
+    if (!home) return;
+    const { calls, stores } = home;
+    const request = { name: lockName, token: fencingToken, by: this.runtime.backends.options.label, atMostFor };
+    await this.warning(calls.run('record of a run of', name, () => write(stores.runs, request)));
+  }
+
+  private async warning(recorded: Promise<unknown>): Promise<void> {
     try {
-      const { calls, stores } = this.runtime.home(RECORDS, backend);
-      await calls.run('record of a run of', name, () => write(stores.runs, request));
+      await recorded;
     } catch (error) {
-      backends.logger.warn(`${(error as Error).message}; lastRun() may not show this run as it was`);
+      this.runtime.backends.logger.warn(`${messageOf(error)}; lastRun() may not show this run as it was`);
     }
+  }
+
+  /** `undefined` for a backend that keeps no records. */
+  private home(name: string | undefined): PrimitiveHome | undefined {
+    const backend = this.chosen(name);
+    const keeps = isPrimitiveStoreProvider(this.runtime.backends.get(backend).calls.backend);
+    return keeps ? this.runtime.home(RECORDS, backend) : undefined;
   }
 
   private chosen(backend: string | undefined): string | undefined {

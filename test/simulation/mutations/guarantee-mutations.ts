@@ -203,16 +203,58 @@ const OF_PERMITS = of('permits', [
   ),
 ]);
 
+const RESULTS = 'backends/redis/primitives/redis-idempotency-store.ts';
+const RUNS = 'backends/redis/primitives/redis-run-records.ts';
+
 const OF_OTHERS: readonly Mutation[] = [
   ...of('idempotency', [
     one(
+      'idempotency: a first request begins an attempt although a result is kept',
+      RESULTS,
+      "    if state ~= 'r' then return {${ANSWERED}, record} end\n",
+      '',
+    ),
+    one(
+      'idempotency: a result is kept whatever the token',
+      RESULTS,
+      `    if state ~= 'r' then return token == mine and 1 or 0 end
+    if tonumber(token) > tonumber(mine) then return 0 end
+`,
+      '',
+    ),
+    one(
+      'idempotency: a first request takes a lock that is taken',
+      RESULTS,
+      'local me, attempt, fingerprint, last = ARGV[arg], 1, ARGV[arg + 3], 0',
+      "local me, attempt, fingerprint, last = ARGV[arg], 1, ARGV[arg + 3], 0\n  redis.call('DEL', KEYS[key])",
+    ),
+    one(
+      'idempotency: a last request frees the lock, and keeps no result',
+      RESULTS,
+      'local kept = keep_result(KEYS[key + 4], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4])',
+      'local kept = 1',
+    ),
+    one(
       'idempotency: a result does not stop an attempt',
-      'backends/redis/primitives/redis-idempotency-store.ts',
+      RESULTS,
       "if state ~= 'r' or tonumber(token) >= tonumber(ARGV[1]) then return record end",
       '',
     ),
   ]),
   ...of('jobs', [
+    one('jobs: the last request frees the name', RUNS, 'if tonumber(ARGV[3]) > 0 then', 'if false then'),
+    one(
+      'jobs: the last request records no end',
+      RUNS,
+      'if answer == 1 then record_run(KEYS[5], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]) end',
+      '',
+    ),
+    one(
+      'jobs: a run with a smaller token is recorded',
+      RUNS,
+      '  if known > token then return 0 end\n',
+      '  if known > token then known = 0 end\n',
+    ),
     one(
       'jobs: the name is free when the run ends',
       'backends/redis/locks/release.lua.ts',

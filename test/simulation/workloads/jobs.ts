@@ -13,6 +13,12 @@ interface Run {
   readonly who: string;
 }
 
+/** What a process must find in the record of a run that it has ended. */
+interface Ended {
+  readonly token: number;
+  readonly askedAt: number;
+}
+
 export class Jobs implements Workload {
   entries = 0;
   private last: Run | undefined;
@@ -25,7 +31,8 @@ export class Jobs implements Workload {
     await sleep(tick - process.time + random.between(0, 400));
     const askedAt = process.time;
     const options = { atMostFor: 1_500, atLeastFor: AT_LEAST };
-    const body = async () => {
+    let ended: Ended | undefined;
+    const body = async ({ fencingToken }: { readonly fencingToken: number }) => {
       this.entries += 1;
       const { last } = this;
       world.note(process.name, 'RUNS the job');
@@ -39,10 +46,28 @@ export class Jobs implements Workload {
       }
       this.last = { askedAt, who: process.name };
       await sleep(random.exponential(swarm.holdTime));
+      ended = { token: fencingToken, askedAt };
     };
-    await services.jobs.run('j', options, body).catch((error: Error) => {
+    try {
+      await services.jobs.run('j', options, body);
+      if (ended) await this.look(process.name, services, ended);
+    } catch (problem) {
+      const error = problem as Error;
       world.note(process.name, `does not run the job (${error.name})`);
       if (!/^Lock(Lost|Backend)Error$/.test(error.name)) verdict.violated('ERROR', error.stack ?? error.message);
-    });
+    }
+  }
+
+  /** The record is of this run, or of a later one. */
+  private async look(who: string, { jobs }: Application['services'], { token, askedAt }: Ended): Promise<void> {
+    const { verdict, server } = this.schedule;
+    // Not every store keeps records, nor is it always there.
+    const last = await jobs.lastRun('j').catch((error: Error) => error);
+    if (last instanceof Error || server.losses.some(({ time }) => time >= askedAt)) return;
+    if (last && (last.fencingToken > token || (last.fencingToken === token && last.outcome === 'succeeded'))) return;
+    verdict.violated(
+      'RUN',
+      `${who} has ended the job with token ${token}, and its last run is ${JSON.stringify(last)}`,
+    );
   }
 }

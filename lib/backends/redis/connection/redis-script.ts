@@ -3,6 +3,7 @@
 
 import { createHash } from 'node:crypto';
 import type { TokenRange } from '../../../contracts/lock-requests.js';
+import type { ScriptArgument } from './encoded-call.js';
 
 /** A Lua script with the digest that EVALSHA calls it by. */
 export interface RedisScript {
@@ -25,7 +26,7 @@ export type Stepwise = (run: RunScript, keys: readonly string[], args: readonly 
 export type RunScript = (
   script: RedisScript,
   keys: readonly string[],
-  args: readonly (string | number)[],
+  args: readonly ScriptArgument[],
 ) => Promise<unknown>;
 
 /**

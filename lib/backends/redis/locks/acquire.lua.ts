@@ -24,6 +24,25 @@ if tried then
 end
 local queue
 
+${contend()}
+
+local enqueue = function(key, arg)
+  if not tried then
+    ${takeIfFree('key', 'arg')}
+  end
+  queue = queue or contend()
+  return queue(${lockAt('key')}, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
+end
+
+${batchOf('enqueue', { keys: 4, args: 3, shared: 1 })}
+`);
+
+/**
+ * Makes the function that takes a lock which is not simply free, or queues the ticket. Returns what ACQUIRE_OR_ENQUEUE
+ * returns for one that is not granted at once.
+ */
+export function contend(): string {
+  return `
 local contend = function()
   ${QUEUE}
   return function(lock, me, ttl, purpose)
@@ -48,20 +67,14 @@ local contend = function()
     return busy(lock, me)
   end
 end
+`;
+}
 
-local enqueue = function(key, arg)
-  if not tried then
-    ${takeIfFree('key', 'arg')}
-  end
-  queue = queue or contend()
-  return queue(${lockAt('key')}, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
-end
-
-${batchOf('enqueue', { keys: 4, args: 3, shared: 1 })}
-`);
-
-/** Text rather than a Lua function: creating a function costs more than the usual single call. */
-function takeIfFree(key: string, arg: string): string {
+/**
+ * Takes a lock that is free and has no waiters, then does what `taken` says with its `token`, which ends the function.
+ * Text rather than a Lua function: creating a function costs more than the usual single call.
+ */
+export function takeIfFree(key: string, arg: string, taken = 'return token'): string {
   return `
 if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) then
   if redis.call('EXISTS', KEYS[${key} + 2]) == 0 then
@@ -72,7 +85,7 @@ if redis.call('SET', KEYS[${key}], ARGV[${arg}], 'NX', 'PX', ARGV[${arg} + 1]) t
       token = tonumber(unissued)
       redis.call('SET', KEYS[${key} + 1], token + 1, 'PX', fence_ttl)
     end
-    return token
+    ${taken}
   end
   redis.call('DEL', KEYS[${key}])
 end

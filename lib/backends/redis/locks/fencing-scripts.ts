@@ -61,7 +61,7 @@ interface Steps {
  *
  * Replies are those of the scripts with the same names.
  */
-function oneKeySteps(mintAlone: RedisScript): Steps {
+export function oneKeySteps(mintAlone: RedisScript): Steps {
   const ask = async (run: RunScript, [lock = '', fence = '']: readonly string[], ticket: string, lease: number) => {
     const [owner, left] = await taken(run, lock, ticket, lease);
     if (owner === ticket) {

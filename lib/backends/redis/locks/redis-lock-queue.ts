@@ -6,6 +6,7 @@ import type {
   QueueAnswer,
   QueueListener,
   QueueMessage,
+  ReleaseAnswer,
   RequeueRequest,
   WaiterRequest,
 } from '../../../contracts/lock-backend.js';
@@ -58,13 +59,13 @@ export class RedisLockQueue implements LockQueue {
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
     const batch = isReadTicket(ticket) ? this.reads : this.enqueues;
     return batch.run(this.publishing(request), keysOf(request), args, (reply) =>
-      Array.isArray(reply) ? queueAnswer(reply as Reply) : grantedAtOnce(Number(reply), ttl),
+      Array.isArray(reply) ? queueAnswer(reply as QueueReply) : grantedAtOnce(Number(reply), ttl),
     );
   }
 
   beat(request: BeatRequest): Pending<QueueAnswer | { status: 'gone' }> {
     return this.beats.run(this.publishing(request), keysOf(request), [request.ticket], (reply) =>
-      Number((reply as Reply)[0]) === -1 ? { status: 'gone' } : queueAnswer(reply as Reply),
+      Number((reply as QueueReply)[0]) === -1 ? { status: 'gone' } : queueAnswer(reply as QueueReply),
     );
   }
 
@@ -72,7 +73,7 @@ export class RedisLockQueue implements LockQueue {
     const disconnects = this.scripts.disconnects;
     const { ticket, again, claim, name } = request;
     const args = [this.publishing(request), ticket, again, `${claim}:${name}`];
-    const reply = (await this.scripts.run(this.fencing.requeue, keysOf(request), args)) as Reply;
+    const reply = (await this.scripts.run(this.fencing.requeue, keysOf(request), args)) as QueueReply;
     if (Number(reply[0]) !== -1) return queueAnswer(reply);
     return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
   }
@@ -92,7 +93,7 @@ export class RedisLockQueue implements LockQueue {
   }
 }
 
-type Reply = [status: RedisInteger, ...rest: RedisInteger[]];
+export type QueueReply = [status: RedisInteger, ...rest: RedisInteger[]];
 
 /** The name was free and nobody waited for it. */
 function grantedAtOnce(token: number, ttl: number): QueueAnswer {
@@ -101,7 +102,7 @@ function grantedAtOnce(token: number, ttl: number): QueueAnswer {
   return { status: 'granted', tokens: { first: token, count: 1 }, remaining: ttl, waiting: 0 };
 }
 
-function queueAnswer(reply: Reply): QueueAnswer {
+export function queueAnswer(reply: QueueReply): QueueAnswer {
   if (Number(reply[0]) === 1) {
     const [, first, count, pttl, waiting] = reply;
     return {
@@ -122,6 +123,12 @@ function queueAnswer(reply: Reply): QueueAnswer {
     remaining: leaseOf(pttl),
     owner: String(owner),
   };
+}
+
+/** What RELEASE or KEEP has answered. */
+export function releaseStatus(reply: unknown): ReleaseAnswer['status'] {
+  const answer = Number(reply);
+  return answer === 1 ? 'released' : answer === 0 ? 'gone' : 'taken';
 }
 
 /** The messages of the lock queue: one channel for each module that uses the backend. */

@@ -36,6 +36,14 @@ if #KEYS == 4 and redis.pcall('GET', KEYS[1]) == ARGV[2] and redis.call('EXISTS'
   redis.call('DEL', KEYS[1])
   return 1
 end
+${releasing()}
+
+${batchOf('release', { keys: 4, args: 1, shared: 1 })}
+`);
+
+/** Makes the function that releases the lock whose keys begin at `key`, of the ticket at `arg`; answers as RELEASE. */
+export function releasing(): string {
+  return `
 local hand_over, leave_readers
 
 local queue = function()
@@ -74,9 +82,8 @@ local release = function(key, arg)
   end
   return answer
 end
-
-${batchOf('release', { keys: 4, args: 1, shared: 1 })}
-`);
+`;
+}
 
 /**
  * RELEASE without a look at the queue, whose waiters find the lock free with their next heartbeat. See `oneKeySteps`.
@@ -121,16 +128,11 @@ return readers[1] and readers or owner
 const MOST_TOLD = 8;
 
 /**
- * Cuts the lease of the locks that hold the ticket to `rest` ms: their holder has ended, and they stay taken for that
- * time (`minHold`). Never lengthens a lease, so a late copy of this request does no harm. Sends a message to the first
- * waiter that can be reached.
- *
- * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
- * Returns 1 when all locks held the ticket, 0 when one was free, -1 when one holds another ticket.
+ * Makes the function that cuts the lease of the lock whose keys begin at `key`, of the ticket `me`, to `rest` ms;
+ * answers as KEEP. It needs the text of QUEUE.
  */
-export const KEEP = redisScript(`
-local me, rest = ARGV[2], tonumber(ARGV[3])
-${QUEUE}
+export function keeping(): string {
+  return `
 local announce = function(lock, left)
   for place = 0, ${MOST_TOLD - 1} do
     local ticket = redis.call('LINDEX', lock.queue, place)
@@ -142,9 +144,8 @@ local announce = function(lock, left)
     end
   end
 end
-local answer = 1
-for i = 1, #KEYS, 4 do
-  local lock = ${lockAt('i')}
+local keep = function(key, me, rest)
+  local lock = ${lockAt('key')}
   local owner = redis.pcall('GET', lock.key)
   if owner == me then
     local left = redis.call('PTTL', lock.key)
@@ -154,11 +155,28 @@ for i = 1, #KEYS, 4 do
     end
     -- pcall: a queue or waiters of a foreign type must not fail the release.
     pcall(announce, lock, left)
-  elseif owner then
-    answer = -1
-  elseif answer == 1 then
-    answer = 0
+    return 1
   end
+  return owner and -1 or 0
+end
+`;
+}
+
+/**
+ * Cuts the lease of the locks that hold the ticket to `rest` ms: their holder has ended, and they stay taken for that
+ * time (`minHold`). Never lengthens a lease, so a late copy of this request does no harm. Sends a message to the first
+ * waiter that can be reached.
+ *
+ * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
+ * Returns 1 when all locks held the ticket, 0 when one was free, -1 when one holds another ticket.
+ */
+export const KEEP = redisScript(`
+${QUEUE}
+${keeping()}
+local answer = 1
+for i = 1, #KEYS, 4 do
+  local kept = keep(i, ARGV[2], tonumber(ARGV[3]))
+  if kept < 0 then answer = -1 elseif kept == 0 and answer == 1 then answer = 0 end
 end
 return answer
 `);

@@ -1,0 +1,369 @@
+import { Redis } from 'ioredis';
+import { IdempotencyService, redis, ScheduledJobs } from 'nest-redis-lock';
+import type { LockBackend, Pending, RenewAnswer } from '../../../../lib/contracts/lock-backend.js';
+import type {
+  EnterRequest,
+  EnterRunRequest,
+  IdempotencyStore,
+  LeaveRequest,
+  LeaveRunRequest,
+  PrimitiveStoreProvider,
+  RunRecords,
+} from '../../../../lib/contracts/primitive-stores.js';
+import { PrimitiveRuntime } from '../../../../lib/primitives/runtime.js';
+import { eventually } from '../../../support/eventually.js';
+import { Gate } from '../../../support/gate.js';
+import { type LockApp, startLockApp } from '../../../support/lock-app.js';
+import { server, startRedis } from '../../../support/one-redis.js';
+import { RecordedEvents } from '../../../support/recorded-events.js';
+
+const never = () => Promise.reject(new Error('the method ran again'));
+const numberOf = async ({ attempt }: { readonly attempt: number }) => attempt;
+
+let client: Redis;
+let number = 0;
+let key: string;
+
+// Before the server stops.
+afterAll(() => client.quit());
+startRedis();
+beforeAll(() => {
+  client = new Redis(server.url);
+});
+beforeEach(() => {
+  key = `key${++number}`;
+});
+
+describe('the requests of an idempotent call', () => {
+  let backend: LockBackend & PrimitiveStoreProvider;
+  let results: Required<IdempotencyStore>;
+  beforeAll(() => {
+    backend = redis(server.url) as LockBackend & PrimitiveStoreProvider;
+    results = backend.openPrimitiveStores(undefined).results as Required<IdempotencyStore>;
+  });
+  afterAll(() => backend.close());
+
+  const enter = async (ticket: string, fingerprint = '', claim?: number) => {
+    const lock = { name: `idempotency:${key}`, ticket, ttl: 60_000, claim };
+    const request: EnterRequest = { key, fingerprint, ttl: 120_000, lock };
+    return results.enter(request);
+  };
+  const leave = async (ticket: string, token: number, payload = 'made') => {
+    const record = { state: 'value', token, attempt: 1, fingerprint: '', payload } as const;
+    const lock = { names: [`idempotency:${key}`], ticket, rest: 0 };
+    const request: LeaveRequest = { key, record, ttl: 60_000, evenIfForgotten: true, lock };
+    return results.leave(request);
+  };
+  const entered = async (ticket: string, fingerprint?: string) => {
+    const answer = await enter(ticket, fingerprint);
+    if (answer.status !== 'granted' || !answer.begun) throw new Error(`it was ${answer.status}`);
+    return answer.begun;
+  };
+  const owner = () => client.get(`lock:{idempotency:${key}}`);
+
+  it('take the lock and begin, then keep the result and free the lock', async () => {
+    const begun = await entered('a:1', 'aa');
+    expect(begun).toMatchObject({ state: 'running', attempt: 1, fingerprint: 'aa' });
+    expect([await owner(), await results.read(key)]).toEqual(['a:1', expect.objectContaining({ token: begun.token })]);
+    expect(await leave('a:1', begun.token)).toEqual({ kept: true, status: 'released', resent: false });
+    expect([await owner(), (await results.read(key))?.payload.toString()]).toEqual([null, 'made']);
+  });
+
+  it('answer a kept result, and another fingerprint, and leave the lock alone', async () => {
+    const { token } = await entered('a:1', 'aa');
+    expect(await enter('b:1', 'bb', 1_000)).toMatchObject({ status: 'answered', record: { state: 'running', token } });
+    await leave('a:1', token);
+    expect(await enter('b:2', 'aa', 1_000)).toMatchObject({ status: 'answered', record: { state: 'value', token } });
+    expect([await owner(), await client.exists(`lock:{idempotency:${key}}:queue`)]).toEqual([null, 0]);
+  });
+
+  it('are answered again as before if they are sent twice', async () => {
+    const begun = await entered('a:1', 'aa');
+    expect(await enter('a:1', 'aa')).toMatchObject({
+      status: 'granted',
+      tokens: { first: begun.token, count: 1 },
+      begun,
+    });
+    await leave('a:1', begun.token);
+    expect(await leave('a:1', begun.token, 'again')).toMatchObject({ kept: true, status: 'gone' });
+    expect((await results.read(key))?.payload.toString()).toBe('made');
+  });
+
+  it('wait in the queue behind another attempt, and begin none', async () => {
+    const { token } = await entered('a:1');
+    expect(await enter('b:1')).toMatchObject({ status: 'busy', owner: 'a:1', first: false });
+    expect(await enter('b:2', '', 1_000)).toMatchObject({ status: 'busy', owner: 'a:1', first: true });
+    expect(await results.read(key)).toMatchObject({ token, attempt: 1 });
+  });
+
+  it('begin a next attempt with a token above that of the record, although the fence was lost', async () => {
+    const { token } = await entered('a:1', 'aa');
+    const later = token + 3_600_000_000;
+    await client.set(`lock:{idempotency:${key}}:result`, `r ${later} 2 aa\n`, 'PX', 60_000);
+    await client.del(`lock:{idempotency:${key}}`, `lock:{idempotency:${key}}:fence`);
+    expect(await entered('b:1')).toMatchObject({ token: later + 1, attempt: 3, fingerprint: 'aa' });
+    const minted = await backend.mint({ name: `idempotency:${key}`, ticket: 'b:1', leastToken: 0 });
+    expect(minted?.first).toBeGreaterThan(later + 1);
+  });
+
+  it('keep no result once a later attempt has begun, and free only their own lock', async () => {
+    const first = await entered('a:1');
+    await client.del(`lock:{idempotency:${key}}`);
+    const { token } = await entered('b:1');
+    expect(await leave('a:1', first.token, 'late')).toMatchObject({ kept: false, status: 'taken' });
+    expect([await owner(), await results.read(key)]).toEqual(['b:1', expect.objectContaining({ token })]);
+  });
+
+  it('hand the lock to the next in the queue as they free it', async () => {
+    const { token } = await entered('a:1');
+    const messages = new Redis(server.url);
+    await messages.subscribe('lock:process:b');
+    await enter('b:1', '', 1_000);
+    await leave('a:1', token);
+    expect(await owner()).toBe('b:1');
+    messages.disconnect();
+  });
+
+  it('are taken back by their ticket, once', async () => {
+    const first = await entered('a:1', 'aa');
+    await client.del(`lock:{idempotency:${key}}`);
+    await entered('b:1');
+    await results.forget({ key, ticket: 'a:1' });
+    expect(await results.read(key)).toMatchObject({ attempt: 2 });
+    for (let time = 1; time <= 2; time++) {
+      await results.forget({ key, ticket: 'b:1' });
+      expect(await results.read(key)).toMatchObject({ state: 'running', attempt: 1, fingerprint: 'aa' });
+    }
+    expect((await results.read(key))?.token).toBeGreaterThanOrEqual(first.token);
+  });
+
+  it('fail for a record of another kind, and take no lock', async () => {
+    await client.set(`lock:{idempotency:${key}}:result`, 'what another program wrote');
+    await expect(enter('a:1')).rejects.toThrow('holds data that this library did not write');
+    expect(await owner()).toBeNull();
+  });
+});
+
+describe('the requests of a scheduled job', () => {
+  let backend: LockBackend & PrimitiveStoreProvider;
+  let runs: Required<RunRecords>;
+  beforeAll(() => {
+    backend = redis(server.url) as LockBackend & PrimitiveStoreProvider;
+    runs = backend.openPrimitiveStores(undefined).runs as Required<RunRecords>;
+  });
+  afterAll(() => backend.close());
+
+  const run = { by: 'one', atMostFor: 60_000 };
+  const enter = async (ticket: string) => {
+    const request: EnterRunRequest = { ...run, name: key, lock: { name: key, ticket, ttl: 60_000 } };
+    return runs.enter(request);
+  };
+  const entered = async (ticket: string) => {
+    const answer = await enter(ticket);
+    if (answer.status !== 'granted' || !answer.recorded) throw new Error(`it was ${answer.status}`);
+    return answer.tokens.first;
+  };
+  const leave = async (ticket: string, token: number, rest = 0, succeeded = true) => {
+    const lock = { names: [key], ticket, rest };
+    const request: LeaveRunRequest = { ...run, name: key, token, took: 5, succeeded, lock };
+    return runs.leave(request);
+  };
+
+  it('take the name and record the run, then record its end and free the name', async () => {
+    const token = await entered('a:1');
+    expect(await runs.last(key)).toMatchObject({ token, by: 'one', end: undefined, overdue: false });
+    expect(await enter('b:1')).toMatchObject({ status: 'busy', owner: 'a:1' });
+    expect(await leave('a:1', token)).toEqual({ status: 'released', resent: false, recorded: true });
+    expect(await runs.last(key)).toMatchObject({ token, end: { succeeded: true } });
+    expect(await client.exists(`lock:{${key}}`)).toBe(0);
+    expect(await entered('b:2')).toBeGreaterThan(token);
+  });
+
+  it('keep the name for the rest of its time', async () => {
+    const token = await entered('a:1');
+    expect(await leave('a:1', token, 30_000, false)).toMatchObject({ status: 'released', recorded: true });
+    expect(await runs.last(key)).toMatchObject({ token, end: { succeeded: false } });
+    expect(await client.pttl(`lock:{${key}}`)).toBeLessThanOrEqual(30_000);
+    expect(await client.get(`lock:{${key}}`)).toBe('a:1');
+  });
+
+  it('are answered again as before if they are sent twice', async () => {
+    const token = await entered('a:1');
+    expect(await entered('a:1')).toBe(token);
+    await leave('a:1', token);
+    expect(await leave('a:1', token, 0, false)).toMatchObject({ status: 'gone', recorded: false });
+    expect(await runs.last(key)).toMatchObject({ token, end: { succeeded: true } });
+  });
+
+  it('record no end for a run that lost its name to another one', async () => {
+    const first = await entered('a:1');
+    await client.del(`lock:{${key}}`);
+    const token = await entered('b:1');
+    expect(await leave('a:1', first)).toMatchObject({ status: 'taken', recorded: false });
+    expect(await runs.last(key)).toMatchObject({ token, end: undefined });
+  });
+
+  it('record a run with a token above that of the record, although the fence was lost', async () => {
+    await runs.end({ ...run, name: key, token: 9_000_000_000_000_000, took: 1, succeeded: true });
+    expect(await entered('a:1')).toBe(9_000_000_000_000_001);
+  });
+
+  it('are taken back: the run before is the last one again, until another one has begun', async () => {
+    const first = await entered('a:1');
+    await leave('a:1', first);
+    const before = await runs.last(key);
+    await entered('b:1');
+    for (let time = 1; time <= 2; time++) {
+      await runs.forget({ name: key, ticket: 'b:1' });
+      expect(await runs.last(key)).toEqual(before);
+    }
+    await client.del(`lock:{${key}}`);
+    await entered('c:1');
+    await runs.begin({ ...run, name: key, token: 9_000_000_000_000_000 });
+    await runs.forget({ name: key, ticket: 'c:1' });
+    expect(await runs.last(key)).toMatchObject({ token: 9_000_000_000_000_000 });
+  });
+
+  it('leave no record of a first run that never began', async () => {
+    await entered('a:1');
+    await runs.forget({ name: key, ticket: 'a:1' });
+    expect(await runs.last(key)).toBeNull();
+  });
+});
+
+describe('a call in two requests', () => {
+  let backend: LockBackend & PrimitiveStoreProvider;
+  let app: LockApp;
+  let service: IdempotencyService;
+  let results: Required<IdempotencyStore>;
+  let asIs: Pick<IdempotencyStore, 'enter' | 'leave'>;
+  beforeAll(async () => {
+    backend = redis(server.url) as LockBackend & PrimitiveStoreProvider;
+    app = await startLockApp({ backend });
+    service = app.app.get(IdempotencyService);
+    results = app.app.get(PrimitiveRuntime).home('Idempotent methods').stores.results as Required<IdempotencyStore>;
+    const { enter, leave } = results;
+    asIs = { enter, leave };
+  });
+  afterEach(() => {
+    Object.assign(results, asIs);
+    expect(app.logger.lines).toEqual([]);
+  });
+  afterAll(() => app.close());
+
+  it('is not lost to a renewal that finds the lock freed by its last request', async () => {
+    const [asked, refused, renew] = [new Gate(), new Gate(), backend.renew.bind(backend)];
+    using events = new RecordedEvents(['lost', 'released']);
+    const answerOf = (sent: Pending<RenewAnswer>) =>
+      new Promise<RenewAnswer>((resolve, reject) => {
+        sent.then((answer) => {
+          resolve(answer);
+          // After the watchdog has read it.
+          if (answer.status === 'not-owner') setImmediate(() => refused.open());
+        }, reject);
+      });
+    backend.renew = (requests) => renew(requests).map(answerOf);
+    Object.assign(results, {
+      leave: async (request: LeaveRequest) => {
+        const answer = await asIs.leave?.(request);
+        asked.open();
+        await refused.opened;
+        return answer;
+      },
+    });
+    expect(await service.run(key, { lease: 300 }, async () => 'made')).toBe('made');
+    await asked.opened;
+    backend.renew = renew;
+    expect(events.names).toEqual(['released']);
+    expect(await service.run(key, {}, never)).toBe('made');
+  });
+
+  it('asks again if its last request is not answered, and is not lost to what that one did', async () => {
+    using events = new RecordedEvents(['lost', 'released']);
+    let times = 0;
+    Object.assign(results, {
+      leave: async (request: LeaveRequest) => {
+        const answer = await asIs.leave?.(request);
+        if (++times === 1) throw new Error('the connection is gone');
+        return answer;
+      },
+    });
+    expect(await service.run(key, {}, async () => 'made')).toBe('made');
+    expect([times, events.names]).toEqual([2, ['released']]);
+  });
+
+  it('keeps its result alone while another call of its process waits for the lock', async () => {
+    const [began, gate] = [new Gate(), new Gate()];
+    let left = 0;
+    Object.assign(results, { leave: async () => (left++, never()) });
+    const first = service.run(key, {}, async () => {
+      began.open();
+      await gate.opened;
+      return 'made';
+    });
+    await began.opened;
+    using events = new RecordedEvents(['contended']);
+    const second = service.run(key, {}, never);
+    await eventually(() => events.names.length === 1);
+    gate.open();
+    expect([await first, await second, left]).toEqual(['made', 'made', 0]);
+  });
+
+  it('takes its attempt back if its caller leaves before the answer', async () => {
+    const [sent, gate, left] = [new Gate(), new Gate(), new AbortController()];
+    const forget = results.forget.bind(results);
+    const forgotten = new Gate();
+    Object.assign(results, {
+      enter: async (request: EnterRequest) => {
+        const answer = await asIs.enter?.(request);
+        sent.open();
+        await gate.opened;
+        return answer;
+      },
+      forget: async (request: Parameters<typeof forget>[0]) => {
+        await forget(request);
+        forgotten.open();
+      },
+    });
+    const call = service.run(key, { signal: left.signal }, never);
+    await sent.opened;
+    left.abort(new Error('the client left'));
+    await expect(call).rejects.toThrow('the client left');
+    gate.open();
+    await forgotten.opened;
+    Object.assign(results, asIs, { forget });
+    expect(await service.run(key, {}, numberOf)).toBe(1);
+  });
+
+  it('tells of its lock only if it needs one, in the order of what happens', async () => {
+    using events = new RecordedEvents(['attempt', 'acquired', 'released', 'failed', 'timedOut']);
+    await service.run(key, {}, async () => 'made');
+    expect(events.names).toEqual(['attempt', 'acquired', 'released']);
+    await service.run(key, {}, never);
+    Object.assign(results, { enter: () => Promise.reject(new Error('Redis is away')) });
+    await expect(service.run(`${key} away`, {}, never)).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+    expect(events.names).toEqual(['attempt', 'acquired', 'released']);
+  });
+
+  it('has no record of a job whose first request failed', async () => {
+    const jobs = app.app.get(ScheduledJobs);
+    const { runs } = app.app.get(PrimitiveRuntime).home('Records of scheduled jobs').stores;
+    const { enter, forget } = runs as Required<RunRecords>;
+    const forgotten = new Gate();
+    Object.assign(runs, {
+      enter: async (request: EnterRunRequest) => {
+        await enter(request);
+        throw new Error('the connection is gone');
+      },
+      forget: async (request: Parameters<typeof forget>[0]) => {
+        await forget(request);
+        forgotten.open();
+      },
+    });
+    const options = { atMostFor: '1m', atLeastFor: 0 } as const;
+    await expect(jobs.run(key, options, never)).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    await forgotten.opened;
+    Object.assign(runs, { enter, forget });
+    expect(await jobs.lastRun(key)).toBeNull();
+  });
+});
