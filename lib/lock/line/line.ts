@@ -215,8 +215,9 @@ export class Contender {
 
   /** Whether a request is under way whose answer decides whether the next caller gets the name. */
   private get awaitsAnswer(): boolean {
-    const { current } = this.attempts;
+    const { current, awaitsRelease } = this.attempts;
     if (current) return !current.answered;
+    if (awaitsRelease) return true;
     const { grant } = this.turn;
     return grant !== undefined && !grant.holder && !this.error;
   }

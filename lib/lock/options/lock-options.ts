@@ -74,6 +74,17 @@ export interface LockOptions {
   retry?: RetryStrategy;
   /** Ends the wait, which then rejects with `signal.reason`. Has no effect once the lock is held. */
   signal?: AbortSignal;
+  /**
+   * Whether the end of a hold waits for the answer to its release. With `'background'`, `withLock`, decorated methods and
+   * `Lock.release()` settle as soon as the release is on its way; it is repeated until the backend confirms it or the
+   * lease ends, and the application waits for it when it closes. A lock that had been lost before still rejects. That it
+   * had been taken away, which only the answer tells, is then logged and published as a loss, and no longer thrown.
+   *
+   * The next call of this process for the name is not refused because of such a release. Another process may find the
+   * name busy for as long as the release takes.
+   * @default 'confirmed'
+   */
+  release?: 'confirmed' | 'background';
   /** The name of one of the module's `backends`. @default the module's own */
   backend?: string;
 }
@@ -107,6 +118,7 @@ export interface ResolvedLockOptions {
   readonly order: 'batched' | 'fifo';
   readonly retry: RetryStrategy | undefined;
   readonly signal: AbortSignal | undefined;
+  readonly release: 'confirmed' | 'background';
   readonly backend: string | undefined;
   /** The key template of the decorator, for events. */
   readonly template: string | undefined;
@@ -131,6 +143,7 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     order: 'batched',
     retry: undefined,
     signal: undefined,
+    release: 'confirmed',
     backend: undefined,
     template: undefined,
   },
@@ -153,6 +166,7 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     order: setting('order', oneOf('batched', 'fifo')),
     retry: setting('retry', callable<RetryStrategy>('a function that returns an iterator of delays')),
     signal: setting('signal', abortSignal),
+    release: setting('release', oneOf('confirmed', 'background')),
     backend: setting('backend', text('the name of a backend')),
   },
 );

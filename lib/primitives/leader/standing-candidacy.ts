@@ -197,6 +197,7 @@ export class StandingCandidacy implements Candidacy {
       maxHold: Infinity,
       minHold: 0,
       order: 'batched',
+      release: 'confirmed',
       signal: this.leaving.signal,
       ...(backend !== undefined && { backend }),
     };
