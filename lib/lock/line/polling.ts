@@ -63,6 +63,7 @@ export async function tryOnce(
   leastToken?: number,
 ): Promise<Lease | Busy> {
   const { calls, releaser } = contenders.backend;
+  contenders.handBack(names);
   const released = releaser.unawaited > 0 ? releaser.releasing(names) : undefined;
   if (!released) return askOnce(contenders, names, options, caller, leastToken);
   if (calls.backend.traits.writesAtOnce) {

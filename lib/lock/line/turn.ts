@@ -1,9 +1,10 @@
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
-import type { Grant, GrantListener } from '../grant/grant.js';
+import { Lingering, type Grant, type GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
 import type { Releaser } from '../grant/releaser.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
@@ -121,6 +122,7 @@ export class Turn implements LeaseSource, GrantListener {
       this.serve(grant);
       return RELEASED;
     }
+    if (lease.options.linger > 0 && !this.wanted && this.mayLinger(grant)) return this.linger(grant, lease.options);
     if (atOnce || turnEnds || !othersWait || this.contender.single) return this.release(grant);
     this.releaseAfterThisTick();
     return RELEASED;
@@ -139,14 +141,39 @@ export class Turn implements LeaseSource, GrantListener {
   /** Asks for the next callers at once, although the holder may still run. */
   leaseLost(lease: Lease, reason: LockLostReason): void {
     const { grant } = this;
-    if (!grant || grant.holder !== lease) return;
-    this.drop(grant);
-    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
-    this.contender.goOn();
+    if (grant?.holder === lease) this.lost(grant, reason);
   }
 
   wantedElsewhere(ticket: string): void {
-    if (this.grant?.ticket === ticket) this.wanted = true;
+    if (this.grant?.ticket !== ticket) return;
+    this.wanted = true;
+    if (this.contender.lingers) this.handBack();
+  }
+
+  /** A caller comes: what lingers is there for it. `false` if it was handed back, because little of its lease is left. */
+  resume(): boolean {
+    const { grant } = this;
+    if (!grant || !(grant.holder instanceof Lingering)) return true;
+    if (grant.remaining() < this.leastLease(grant.holder.options.ttl)) {
+      this.handBack();
+      return false;
+    }
+    this.endLinger(grant);
+    grant.holder = undefined;
+    return true;
+  }
+
+  /** Releases what lingers. */
+  handBack(): void {
+    const { grant } = this;
+    if (grant?.holder instanceof Lingering) this.releaser.inBackground(grant.names, this.release(grant));
+  }
+
+  /** The grant ended while it lingered. No caller has lost a lock. */
+  lost(grant: Grant, reason: LockLostReason): void {
+    this.drop(grant);
+    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
+    this.contender.goOn();
   }
 
   /** The process has lost the name: the backend said so, or the lease has ended. */
@@ -174,10 +201,34 @@ export class Turn implements LeaseSource, GrantListener {
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.contender.backend.watchdog.watch(grant, remaining);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
-    if (grant.tokens < few && this.contender.callers.first) this.prepared().mint(grant);
+    const lingers = caller.options.linger > 0 && this.mayLinger(grant);
+    if (grant.tokens < few && (lingers || this.contender.callers.first)) this.prepared().mint(grant);
     this.contender.refuseIfOverdue();
     if (this.handOver) this.publishHandOver(this.handOver, caller);
     caller.admit(lease);
+  }
+
+  /**
+   * Whether a message of anybody who waits since the grant would have arrived. Opens the channel, so that the next grant
+   * may linger.
+   */
+  private mayLinger(grant: Grant): boolean {
+    const { channel, lingering } = this.contender.contenders;
+    if (!channel.isOpen) void channel.open();
+    return lingering && channel.openedAt <= grant.since;
+  }
+
+  /** Keeps the name for the next caller of this process, until another process wants it. */
+  private linger(grant: Grant, options: Pick<ResolvedLockOptions, 'ttl' | 'linger'>): Promise<ReleaseOutcome> {
+    grant.holder = new Lingering(grant, this, options, this.contender.backend.calls.timeouts);
+    this.contender.lingers = true;
+    return RELEASED;
+  }
+
+  private endLinger({ holder }: Grant): void {
+    if (!(holder instanceof Lingering)) return;
+    holder.end();
+    this.contender.lingers = false;
   }
 
   private publishHandOver({ from, at }: NonNullable<Turn['handOver']>, { call }: Caller): void {
@@ -245,6 +296,7 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   private drop(grant: Grant): void {
+    if (this.contender.lingers) this.endLinger(grant);
     this.contender.forgetTicket(grant.ticket);
     this.contender.backend.watchdog.unwatch(grant);
     this.grant = undefined;

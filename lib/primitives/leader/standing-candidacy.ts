@@ -198,6 +198,7 @@ export class StandingCandidacy implements Candidacy {
       minHold: 0,
       order: 'batched',
       release: 'confirmed',
+      linger: 0,
       signal: this.leaving.signal,
       ...(backend !== undefined && { backend }),
     };

@@ -33,8 +33,7 @@ export interface SemaphoreOptions {
    * Whether the end of a hold waits for the answer to its release. With `'background'`, `withPermit`, decorated methods
    * and `Permit.release()` settle as soon as the permit is on its way back; the release is repeated until the store
    * confirms it or the lease ends, and the application waits for it when it closes. A permit that had been lost before
-   * still rejects. That it had been gone, which only the answer tells, is then logged and published as a loss, and no
-   * longer thrown.
+   * still rejects. A loss that only the answer shows is then logged and published, and no longer thrown.
    * @default 'confirmed'
    */
   release?: 'confirmed' | 'background';
