@@ -26,7 +26,7 @@ export class Releaser {
   /** The requests under way that end a grant, by its ticket. */
   private readonly endings = new BriefMap<string, Promise<unknown>>();
   /** How many releases are under way that no caller waits for. */
-  unawaited = 0;
+  inFlight = 0;
   /** The last of them of each name. */
   private readonly background = new BriefMap<string, Promise<unknown>>();
   private sweepAt = FEWEST_TO_SWEEP;
@@ -121,13 +121,13 @@ export class Releaser {
   /** No caller waits for this release of the names: `releasing` tells the next one of this process of it. */
   inBackground(names: readonly string[], outcome: Promise<ReleaseOutcome>): void {
     if (outcome === RELEASED || outcome === GONE) return;
-    this.unawaited += 1;
+    this.inFlight += 1;
     for (const name of names) {
       this.background.delete(name);
       this.background.add(name, outcome);
     }
     void outcome.then(() => {
-      this.unawaited -= 1;
+      this.inFlight -= 1;
       for (const name of names) if (this.background.get(name) === outcome) this.background.delete(name);
     });
   }

@@ -75,7 +75,7 @@ export class Attempts {
     const { backend, contenders, name, names } = this.contender;
     const { calls, releaser } = backend;
     const { options } = caller;
-    const released = releaser.unawaited > 0 ? releaser.releasing(names) : undefined;
+    const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
     if (released && !calls.backend.traits.writesAtOnce) return this.startAfter(released);
     const queues = contenders.channel.tried && !caller.triesOnce;
     const claim = queues ? claimOf(options.ttl) : undefined;

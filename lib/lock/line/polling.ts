@@ -64,7 +64,7 @@ export async function tryOnce(
 ): Promise<Lease | Busy> {
   const { calls, releaser } = contenders.backend;
   contenders.handBack(names);
-  const released = releaser.unawaited > 0 ? releaser.releasing(names) : undefined;
+  const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
   if (!released) return askOnce(contenders, names, options, caller, leastToken);
   if (calls.backend.traits.writesAtOnce) {
     const outcome = await askOnce(contenders, names, options, caller, leastToken);

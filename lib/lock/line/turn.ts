@@ -150,7 +150,7 @@ export class Turn implements LeaseSource, GrantListener {
     if (this.contender.lingers) this.handBack();
   }
 
-  /** A caller comes: what lingers is there for it. `false` if it was handed back, because little of its lease is left. */
+  /** A caller comes, for whom what lingers is there. `false` if it was handed back: little of its lease was left. */
   resume(): boolean {
     const { grant } = this;
     if (!grant || !(grant.holder instanceof Lingering)) return true;
@@ -209,8 +209,8 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   /**
-   * Whether a message of anybody who waits since the grant would have arrived. Opens the channel, so that the next grant
-   * may linger.
+   * Whether a message of anybody who waits since the grant would have arrived. Opens the channel, so that the next
+   * grant may linger.
    */
   private mayLinger(grant: Grant): boolean {
     const { channel, lingering } = this.contender.contenders;
