@@ -112,6 +112,33 @@ export const FURTHER_MUTATIONS: readonly Mutation[] = [
   of(
     'locks',
     one(
+      'linger: nobody who waits gets what lingers',
+      'lock/line/turn.ts',
+      '    if (this.contender.lingers) this.handBack();',
+      '',
+    ),
+  ),
+  of(
+    'locks',
+    one(
+      'linger: what was lost meanwhile is used again',
+      'lock/grant/grant.ts',
+      '    this.lingerer.lost(this.grant, reason);',
+      '    void reason;',
+    ),
+  ),
+  of(
+    'locks',
+    one(
+      'release in the background: the next call of the process finds its lock taken',
+      'lock/line/attempts.ts',
+      '    if (attempt.released) return this.startAfter(attempt.released);',
+      '',
+    ),
+  ),
+  of(
+    'locks',
+    one(
       'NS1 a call that never had the lock rejects with LockLostError',
       'lock/hold/hold-taker.ts',
       'throw endTurn ? lease.lost : grantedTooLate(backend, lease.grant.names, options, lease.lost);',

@@ -36,6 +36,8 @@ export const SWITCHES = [
   'overstays',
   'blocks',
   'eager',
+  'background',
+  'lingers',
 ] as const;
 
 const FAULTS = [
@@ -105,6 +107,11 @@ export function drawSwarm(random: Random, without: Without) {
     blocks: kind(0.1, 0.1),
     /** Whether the world looks at each lock after each turn, which may end a lease before the watchdog does. */
     eager: kind(1, 0.5),
+    /** The share of holds whose release nobody waits for. */
+    background: kind(0.6, 0.4),
+    /** The share of holds after which the lock stays with its process, and for how long (ms). */
+    lingers: kind(0.6, 0.4),
+    lingerTime: random.pick([50, 400, 5_000]),
   };
   if (forgets) for (const name of FAULTS) numbers[name] = name === 'emptied' ? 2 : 0;
   // A clock that goes back after tokens were lost with the data repeats them, as docs/protocol.md says.

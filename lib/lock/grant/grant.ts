@@ -207,7 +207,7 @@ interface Lingerer {
 
 /**
  * Stands for the next holder of a grant that no caller has: the watchdog looks whether the process still owns the name,
- * as for any holder, and never renews its lease. Handed back after `linger` ms at the latest.
+ * as for any holder, and never renews its lease. Handed back after `lasts` ms.
  */
 export class Lingering implements GrantHolder, Expiring {
   readonly options: GrantHolder['options'];
@@ -221,11 +221,11 @@ export class Lingering implements GrantHolder, Expiring {
   constructor(
     private readonly grant: Grant,
     private readonly lingerer: Lingerer,
-    { ttl, linger }: Pick<ResolvedLockOptions, 'ttl' | 'linger'>,
+    { ttl, lasts }: { readonly ttl: number; readonly lasts: number },
     timeouts: Timeouts,
   ) {
     this.options = { ttl, renewal: undefined };
-    this.timeout = timeouts.start(linger, this);
+    this.timeout = timeouts.start(lasts, this);
   }
 
   get held(): boolean {

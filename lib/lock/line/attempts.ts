@@ -1,7 +1,7 @@
 import type { QueueAnswer, QueueMessage } from '../../contracts/lock-queue.js';
 import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
-import { currentInstant, type Instant } from '../../timing/clock.js';
+import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
 import { Grant, requestedTtl } from '../grant/grant.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
 import type { GrantedLease } from '../grant/store.js';
@@ -149,6 +149,9 @@ export class Attempts {
     const { current } = this;
     if (current?.ticket !== ticket) return;
     if (tokens.first < current.unissued) return;
+    // That claim may have ended since, and a second send of the request under way been granted the name anew: its answer
+    // has the tokens.
+    if (!current.answered && elapsedSince(current.base) >= Math.min(claim, current.claim)) return;
     this.begun(current, current.base, { tokens, remaining: claim, waiting }, current.claim);
   }
 

@@ -3,7 +3,7 @@ import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import { currentInstant, type Instant } from '../../timing/clock.js';
 import { Lingering, type Grant, type GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
-import type { Releaser } from '../grant/releaser.js';
+import { LIMIT_STEP, type Releaser } from '../grant/releaser.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
@@ -219,8 +219,12 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   /** Keeps the name for the next caller of this process, until another process wants it. */
-  private linger(grant: Grant, options: Pick<ResolvedLockOptions, 'ttl' | 'linger'>): Promise<ReleaseOutcome> {
-    grant.holder = new Lingering(grant, this, options, this.contender.backend.calls.timeouts);
+  private linger(grant: Grant, { ttl, linger }: ResolvedLockOptions): Promise<ReleaseOutcome> {
+    const left = grant.remaining() - this.leastLease(ttl);
+    // In steps, because `Timeouts` shares a timer among equal durations.
+    const lasts = left >= linger ? linger : Math.floor(left / LIMIT_STEP) * LIMIT_STEP;
+    if (lasts <= 0) return this.release(grant);
+    grant.holder = new Lingering(grant, this, { ttl, lasts }, this.contender.backend.calls.timeouts);
     this.contender.lingers = true;
     return RELEASED;
   }

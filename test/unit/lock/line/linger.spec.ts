@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import type { Lock, LockOptions } from 'nest-redis-lock';
 import { LockConfigError, LockTimeoutError } from '../../../../lib/errors/lock-errors.js';
 import {
@@ -127,12 +128,25 @@ it('is never renewed, and looked at as any hold', async () => {
 
 it('ends with what is left of the lease', async () => {
   const { ticket } = await lingering({ remaining: 2_000 }, { linger: 60_000, ttl: 2_000, renew: false });
-  await clock.pass(1_800);
+  await clock.pass(1_600);
+  expect(backend.releases).not.toContain(ticket);
+  await clock.pass(200);
+  expect(backend.releases).toContain(ticket);
   const call = new Call({ linger: 60_000, ttl: 2_000 });
   const enqueue = await backend.take('enqueue');
   expect(enqueue.ticket).not.toBe(ticket);
-  expect(backend.releases).toEqual([ticket]);
   await enqueue.answer(granted({ remaining: 2_000 }));
+  await (await call.held()).release();
+});
+
+it('does not outlast its lease, also where the process stood still', async () => {
+  const { ticket } = await lingering({ remaining: 2_000 }, { linger: 60_000, ttl: 2_000, renew: false });
+  jest.setSystemTime(Date.now() + 5_000);
+  const call = new Call(LINGER);
+  const enqueue = await backend.take('enqueue');
+  expect(enqueue.ticket).not.toBe(ticket);
+  expect(backend.all('renew')).toEqual([]);
+  await enqueue.answer(granted());
   await (await call.held()).release();
 });
 
