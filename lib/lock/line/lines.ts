@@ -33,6 +33,7 @@ export class Contenders {
       process: backend.instance,
       onMessage: (message) => this.dispatch(message),
       onReconnect: () => {
+        this.channel.openedAt = performance.now();
         for (const contender of this.byName.values()) contender.onReconnect();
         for (const contender of this.readers.values()) contender.onReconnect();
         for (const contender of this.byTicket.values()) contender.onReconnect();
@@ -166,7 +167,7 @@ const PAUSE_AFTER_FAILURE = 1_000;
  */
 export class QueueChannel {
   isOpen = false;
-  /** Since when (monotonic, ms) it has been open. */
+  /** Since when (monotonic, ms) it has been open without an interruption. */
   openedAt = Infinity;
   /** Whether it was opened, or that has failed once: a ticket may wait in the queue from then on. */
   tried = false;

@@ -120,6 +120,14 @@ it('does not begin unless the channel was open before the name was asked for', a
   expect(backend.releases).toEqual([first.ticket]);
 });
 
+it('does not begin where the channel was interrupted meanwhile', async () => {
+  const { lock, ticket } = await holding({}, { options: LINGER });
+  await clock.pass(5);
+  await backend.reconnect();
+  await lock.release();
+  expect(backend.releases).toEqual([ticket]);
+});
+
 it('is never renewed, and looked at as any hold', async () => {
   const { ticket } = await lingering({}, { linger: 20_000, ttl: 30_000 });
   const { request } = await backend.take('renew');
