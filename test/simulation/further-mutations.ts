@@ -130,10 +130,10 @@ export const FURTHER_MUTATIONS: readonly Mutation[] = [
   of(
     'locks',
     one(
-      'release in the background: the next call of the process finds its lock taken',
-      'lock/line/attempts.ts',
-      '    if (attempt.released) return this.startAfter(attempt.released);',
-      '',
+      'release in the background: it is never sent',
+      'lock/hold/held-lock.ts',
+      'const ofLease = lease.source.takeBack(lease, atOnce, trusted);',
+      "const ofLease = this.options.release === 'background' ? RELEASED : lease.source.takeBack(lease, atOnce, trusted);",
     ),
   ),
   of(

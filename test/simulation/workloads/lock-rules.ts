@@ -113,7 +113,7 @@ export class LockRules {
   /** Without faults, a call is not refused because of a hold of its own process that had ended before it began. */
   checkRefusal({ process, names, since }: Call, owner: string): void {
     const ended = this.givenBack.get(`${process.name} ${owner}`);
-    if (ended === undefined || ended > since) return;
+    if (ended === undefined || ended >= since) return;
     // Another call of the process may have it, and have not entered yet.
     const others = [...this.calls].filter((call) => call.process === process);
     if (others.some((call) => call.names.some((name) => names.includes(name)))) return;
