@@ -15,7 +15,7 @@ const FEWEST_TO_SWEEP = 64;
  * How many releases are sent at once: few, to spare a server that recovers, but several, because one node may be dead.
  */
 const AT_ONCE = 16;
-/** Limits (ms) that depend on what is left of a lease come in such steps: `Timeouts` shares a timer among equal ones. */
+/** The step (ms) of limits that depend on what is left of a lease: `Timeouts` shares a timer among equal ones. */
 export const LIMIT_STEP = 50;
 
 /** Releases grants at the backend, and repeats the release until the backend confirms it or the lease ends. */

@@ -149,8 +149,8 @@ export class Attempts {
     const { current } = this;
     if (current?.ticket !== ticket) return;
     if (tokens.first < current.unissued) return;
-    // That claim may have ended since, and a second send of the request under way been granted the name anew: its answer
-    // has the tokens.
+    // That claim may have ended, and a second send of the request under way been granted the name anew, with the tokens
+    // of its answer.
     if (!current.answered && elapsedSince(current.base) >= Math.min(claim, current.claim)) return;
     this.begun(current, current.base, { tokens, remaining: claim, waiting }, current.claim);
   }

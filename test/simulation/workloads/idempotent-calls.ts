@@ -5,7 +5,7 @@ import type { Application, Schedule } from '../schedule.js';
 import { sleep, type Workload } from './workload.js';
 
 interface Answered {
-  /** When the call began that was answered: its result was stored since, and may have been lost before it was told. */
+  /** When the call began that was answered: its result was stored since, and may have been lost before the answer. */
   readonly since: number;
   readonly at: number;
   readonly result: number;
