@@ -73,7 +73,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
    * Runs `body` inside the lock and releases it afterwards. Calls for the same name inside the body enter at once.
    *
    * An error of the body reaches the caller unchanged. A result stands if the lock was still trusted when the body
-   * ended, unless the backend answers, within the lease, that the lock had been taken away.
+   * ended, unless the backend answers, within the lease, that the lock had been taken away. With `release:
+   * 'background'` it does not wait for that answer.
    *
    * @throws LockLostError when the lock was lost or taken away before the body ended; how much took effect is unknown
    * @throws what `acquire` throws; the body did not run
@@ -182,6 +183,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
     const owners = await backend.calls.forceRelease(name);
     if (owners === null) return false;
     for (const owner of [owners].flat()) for (const hold of this.taker.all()) hold.revoke(backend, owner);
+    backend.watchdog.lose([owners].flat(), 'taken');
     return true;
   }
 

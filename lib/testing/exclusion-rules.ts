@@ -76,6 +76,17 @@ export const EXCLUSION_RULES: readonly Rule[] = [
     await stage.until('the name is free', async () => !(await two.isLocked(stage.name)));
   }),
 
+  rule('is free for the next call of a process that releases in the background', async (stage) => {
+    const locks = await stage.locks();
+    for (let round = 0; round < 30; round++) {
+      const first = await locks.withLock(stage.name, { release: 'background' }, async (lock) => lock.fencingToken);
+      const next = await locks.tryAcquire(stage.name);
+      assert(next, `busy in round ${round}`);
+      assert(next.fencingToken > first, `token ${next.fencingToken} after ${first}`);
+      await next.release();
+    }
+  }),
+
   rule('is not delayed by a waiter that gave up', async (stage) => {
     const [one, two, three] = [await stage.locks(), await stage.locks(), await stage.locks()];
     const held = await one.acquire(stage.name);

@@ -123,6 +123,26 @@ export const QUEUE_RULES: readonly Rule[] = [
     assert.equal(await holder.ownerOf(stage.name), again);
   }),
 
+  rule(
+    'tells a process that keeps a released name that another one waits, or the service refuses "linger"',
+    async (stage) => {
+      const [one, two] = [await stage.locks(), await stage.locks()];
+      const { queue, name } = await stage.backend();
+      const options = { ttl: 600_000, linger: 300_000 };
+      if (name !== 'memory' && (!queue || queue.pace)) {
+        return assert.rejects(one.acquire(stage.name, options), { code: 'LOCK_CONFIG' });
+      }
+      let last = 0;
+      const hold = () => one.withLock(stage.name, options, async ({ fencingToken }) => void (last = fencingToken));
+      // The first holds open the channel for messages.
+      const lingers = async () => (await hold(), two.isLocked(stage.name));
+      if (name !== 'memory') await stage.until('the name stays with its process', lingers);
+      const next = await two.acquire(stage.name, { wait: 60_000 });
+      assert(next.fencingToken > last, `token ${next.fencingToken} after ${last}`);
+      await next.release();
+    },
+  ),
+
   rule('loses no waiter that queues while a release commits', async (stage) => {
     const crew = await crewOf(stage, 2);
     if (!crew) return;

@@ -42,6 +42,8 @@ export const SWITCHES = [
   'blocks',
   'eager',
   'closesInside',
+  'background',
+  'lingers',
 ] as const;
 
 const FAULTS = [
@@ -133,6 +135,11 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     eager: kind(1, 0.5),
     /** Whether the applications close from inside of a body, which holds a lock (1) or a permit (2). */
     closesInside: random.pick([0, 0, 1, 2]),
+    /** The share of holds whose release nobody waits for. */
+    background: kind(0.6, 0.4),
+    /** The share of holds after which the lock stays with its process, and for how long (ms). */
+    lingers: kind(0.6, 0.4),
+    lingerTime: random.pick([50, 400, 5_000]),
   };
   if (forgets) for (const name of FAULTS) numbers[name] = name === 'emptied' ? 2 : 0;
   // Who waits learns of nothing by messages, where nothing else happens.

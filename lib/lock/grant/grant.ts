@@ -3,6 +3,7 @@ import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js'
 import type { LockCall } from '../../events/lock-channels.js';
 import { currentInstant, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
+import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 
 /** The holder of a grant, as the grant and the watchdog see it. */
@@ -65,6 +66,8 @@ export class Grant {
   ending = false;
   /** Until when (monotonic, ms) the names stay taken by `minHold` after their holder has ended; 0 without `minHold`. */
   minHoldUntil = 0;
+  /** When (monotonic, ms) the request was sent that granted it, or that was last answered before. */
+  readonly since: number;
   private confirmedAt: Instant;
   /** The lease (ms) from `base` that set the current deadline, and what is left of it after the drift of the clocks. */
   private trusted: number;
@@ -86,6 +89,7 @@ export class Grant {
     asked = ttl,
   ) {
     this.longest = asked;
+    this.since = base.monotonic;
     this.trusted = ttl;
     this.confirmedAt = base;
     this.span = ttl - driftOf(ttl);
@@ -194,6 +198,56 @@ export class Grant {
   /** Marks the lock as lost to its holder, for good. */
   lose(reason: LockLostReason): void {
     this.holder?.lose(reason);
+  }
+}
+
+/** What hands a grant on that lingers. */
+interface Lingerer {
+  handBack(): void;
+  lost(grant: Grant, reason: LockLostReason): void;
+}
+
+/**
+ * Stands for the next holder of a grant that no caller has: the watchdog looks whether the process still owns the name,
+ * as for any holder, and never renews its lease. Handed back after `lasts` ms.
+ */
+export class Lingering implements GrantHolder, Expiring {
+  readonly options: GrantHolder['options'];
+  readonly limited = false;
+  readonly outlastsGrant = false;
+  readonly fencingToken = 0;
+  readonly call = undefined;
+  readonly lost = undefined;
+  private readonly timeout: Timeout;
+
+  constructor(
+    private readonly grant: Grant,
+    private readonly lingerer: Lingerer,
+    { ttl, lasts }: { readonly ttl: number; readonly lasts: number },
+    timeouts: Timeouts,
+  ) {
+    this.options = { ttl, renewal: undefined };
+    this.timeout = timeouts.start(lasts, this);
+  }
+
+  get held(): boolean {
+    return this.remaining() > 0;
+  }
+
+  remaining(): number {
+    return Math.max(0, this.grant.remaining());
+  }
+
+  expire(): void {
+    this.lingerer.handBack();
+  }
+
+  lose(reason: LockLostReason): void {
+    this.lingerer.lost(this.grant, reason);
+  }
+
+  end(): void {
+    this.timeout.leave();
   }
 }
 

@@ -5,7 +5,7 @@ import { BriefMap } from '../../timing/brief-map.js';
 import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { Grant } from './grant.js';
-import type { ReleaseOutcome } from './lease.js';
+import { GONE, RELEASED, type ReleaseOutcome } from './lease.js';
 import type { BackendCalls, LastRequest, Ticketed } from './store.js';
 import type { Watchdog } from './watchdog.js';
 
@@ -15,7 +15,8 @@ const FEWEST_TO_SWEEP = 64;
  * How many releases are sent at once: few, to spare a server that recovers, but several, because one node may be dead.
  */
 const AT_ONCE = 16;
-const LIMIT_STEP = 50;
+/** The step (ms) of limits that depend on what is left of a lease: `Timeouts` shares a timer among equal ones. */
+export const LIMIT_STEP = 50;
 
 /** Releases grants at the backend, and repeats the release until the backend confirms it or the lease ends. */
 export class Releaser {
@@ -25,6 +26,10 @@ export class Releaser {
   private readonly minHolds = new Map<string, number>();
   /** The requests under way that end a grant, by its ticket. */
   private readonly endings = new BriefMap<string, Promise<unknown>>();
+  /** How many releases are under way that no caller waits for. */
+  inFlight = 0;
+  /** The last of them of each name. */
+  private readonly background = new BriefMap<string, Promise<unknown>>();
   private sweepAt = FEWEST_TO_SWEEP;
 
   constructor(
@@ -136,6 +141,29 @@ export class Releaser {
       });
     });
     this.retries.stop();
+  }
+
+  /** No caller waits for this release of the names: `releasing` tells the next one of this process of it. */
+  inBackground(names: readonly string[], outcome: Promise<ReleaseOutcome>): void {
+    if (outcome === RELEASED || outcome === GONE) return;
+    this.inFlight += 1;
+    for (const name of names) {
+      this.background.delete(name);
+      this.background.add(name, outcome);
+    }
+    void outcome.then(() => {
+      this.inFlight -= 1;
+      for (const name of names) if (this.background.get(name) === outcome) this.background.delete(name);
+    });
+  }
+
+  /**
+   * Settles when the releases in the background of these names are answered; `undefined` where there is none. A request
+   * that is sent before may overtake them, on another connection or in another batch, and would find the names taken.
+   */
+  releasing(names: readonly string[]): Promise<unknown> | undefined {
+    const underWay = names.flatMap((name) => this.background.get(name) ?? []);
+    return underWay.length === 0 ? undefined : Promise.all(underWay);
   }
 
   /** Makes `stop` wait for work that no caller waits for. */

@@ -160,15 +160,16 @@ export class HeldLock implements Lock, LeaseHolder {
   }
 
   /**
-   * Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for. `trusted`: it was seen to be
-   * held a moment ago.
+   * Ends the hold; never rejects. Returns `undefined` if there is nothing to wait for, as with a release in the
+   * background. `trusted`: it was seen to be held a moment ago.
    */
   finish(trusted?: true): Promise<ReleaseOutcome> | undefined {
     if (this.releasing) return undefined;
     const outcome = this.end(false, trusted);
     this.releasing = outcome;
-    if (outcome !== RELEASED) return outcome;
-    this.settle('released');
+    if (outcome === RELEASED) this.settle('released');
+    else if (this.options.release === 'confirmed') return outcome;
+    else this.settleLater(outcome);
     return undefined;
   }
 
@@ -247,9 +248,20 @@ export class HeldLock implements Lock, LeaseHolder {
 
   private async releaseOrThrow(): Promise<void> {
     const lost = this.held ? undefined : await this.lostOnceRead();
-    const taken = this.settle(await this.end(true, lost ? undefined : true));
+    const outcome = this.end(true, lost ? undefined : true);
+    const inBackground = this.options.release === 'background';
+    if (inBackground) this.settleLater(outcome);
+    const taken = !inBackground && this.settle(await outcome);
     if (lost) throw lost;
     if (taken) throw this.taken;
+  }
+
+  /** No caller waits for the answer to the release: a loss that it shows is logged and published as any other. */
+  private settleLater(outcome: Promise<ReleaseOutcome>): void {
+    const late = this.isLost;
+    void outcome.then((answer) => {
+      if (this.settle(answer) && this.taken && !late) this.taker.leaseLost(this.taken, this.leases[0] as Lease);
+    });
   }
 
   /** `known`: the outcome of a release that was answered. */
@@ -263,6 +275,7 @@ export class HeldLock implements Lock, LeaseHolder {
       if (!last || known) continue;
       if (lockChannels.handedOver.hasSubscribers) lease.endedBy = this.call;
       const ofLease = lease.source.takeBack(lease, atOnce, trusted);
+      if (this.options.release === 'background') backend.releaser.inBackground(lease.grant.names, ofLease);
       outcome = outcome === RELEASED ? ofLease : worseOf(outcome, ofLease);
     }
     for (const { endTurn } of this.parts) endTurn?.();

@@ -1,5 +1,10 @@
 import { logOnce } from '../../errors/http-error.js';
-import { LockBackendError, type LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
+import {
+  LockBackendError,
+  LockConfigError,
+  type LockLostError,
+  type LockLostReason,
+} from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
@@ -77,6 +82,7 @@ export class HoldTaker implements LossObserver {
   take(names: readonly string[], { backend, options }: HoldRequest, first?: FirstRequest): Promise<HeldLock> {
     const inside = this.context.scope !== undefined;
     if (this.refuses(inside)) throw shuttingDown(names);
+    if (names.length > 1 && options.linger > 0) throw severalLinger(names, options);
     if (inside && !options.reentrant) refuseToWaitForOwnHold(this.context, backend, names);
     const wait: Wait = { backend, names, inside, caller: new Caller(options, names, backend.calls.source) };
     wait.caller.first = first;
@@ -146,6 +152,7 @@ export class HoldTaker implements LossObserver {
    */
   async shutDown(around: readonly object[]): Promise<void> {
     this.closing = true;
+    for (const { contenders } of this.backends.all()) contenders.stopLingering();
     this.asking = new Set<unknown>([...this.context.holds, ...around]);
     for (const { inside, names, caller } of this.waits.toArray()) if (!inside) caller.cancel(shuttingDown(names));
     const timeUp = new AbortController();
@@ -343,6 +350,12 @@ function giveBack(parts: readonly HeldPart[]): void {
     if (endTurn) endTurn();
     else void lease.source.takeBack(lease, true);
   }
+}
+
+function severalLinger({ length }: readonly string[], { linger }: ResolvedLockOptions): LockConfigError {
+  return new LockConfigError(
+    `Option "linger" is ${linger}, but the call takes ${length} names, which are released together; leave it out, or give 0`,
+  );
 }
 
 function shuttingDown(names: readonly string[]): LockBackendError {

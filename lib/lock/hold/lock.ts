@@ -48,7 +48,8 @@ export interface Lock extends AsyncDisposable {
 
   /**
    * Releases the lock. A second call settles as the first did. While the backend does not confirm, the release is
-   * repeated in the background until the lease ends; this call waits only for the first attempt.
+   * repeated in the background until the lease ends; this call waits only for the first attempt, and with `release:
+   * 'background'` for none.
    *
    * @throws LockLostError when it had been lost before
    */

@@ -40,6 +40,8 @@ interface Attempt {
   /** A message with a fencing token below this reports an earlier grant. */
   unissued: number;
   heartbeat: Timeout | undefined;
+  /** A release of this process that was under way when the ticket asked: it may find the name taken by that one. */
+  readonly released: Promise<unknown> | undefined;
   /** Readers of this process keep what it was granted, and release it. */
   leftToReaders: boolean;
 }
@@ -58,22 +60,31 @@ export class Attempts {
   /** The ticket that was granted the name last. */
   private granted: Attempt | undefined;
   private pause: NodeJS.Timeout | undefined;
+  /** The release of this process after which a new ticket asks. */
+  private awaited: Promise<unknown> | undefined;
 
   constructor(private readonly contender: Contender) {}
 
-  /** Whether a ticket asks or waits, or a new one will after a pause. */
+  /** Whether a ticket asks or waits, or a new one will after a pause or a release. */
   get active(): boolean {
-    return this.current !== undefined || this.pause !== undefined;
+    return this.current !== undefined || this.pause !== undefined || this.awaited !== undefined;
+  }
+
+  /** Whether a new ticket asks when a release of this process is answered. */
+  get awaitsRelease(): boolean {
+    return this.awaited !== undefined;
   }
 
   /** Asks under a new ticket. */
   start(caller: Caller): void {
     const { backend, contenders, name, names } = this.contender;
-    const { calls } = backend;
+    const { calls, releaser } = backend;
     const { options } = caller;
+    const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
+    if (released && !calls.backend.traits.writesAtOnce) return this.startAfter(released);
     const queues = contenders.channel.tried && !caller.triesOnce;
     const claim = queues ? claimOf(options.ttl) : undefined;
-    const attempt = this.begin(queues, requestedTtl(options), claim);
+    const attempt = this.begin(queues, requestedTtl(options), claim, released);
     const { ticket, ttl } = attempt;
     const patient = caller.remaining() > PATIENT;
     const { first } = caller;
@@ -93,6 +104,19 @@ export class Attempts {
       },
       options.commandTimeout,
     );
+  }
+
+  /**
+   * Asks under a new ticket once the release is answered, so that the request cannot overtake it. Where requests are
+   * written in order, that is not waited for: the ticket asks again if it finds the name taken.
+   */
+  private startAfter(released: Promise<unknown>): void {
+    this.awaited = released;
+    void released.then(() => {
+      if (this.awaited !== released) return;
+      this.awaited = undefined;
+      this.contender.goOn();
+    });
   }
 
   /** Hands the name over to another process and waits again under a new ticket, in one request. */
@@ -140,6 +164,9 @@ export class Attempts {
     const { current } = this;
     if (current?.ticket !== ticket) return;
     if (tokens.first < current.unissued) return;
+    // That claim may have ended, and a second send of the request under way been granted the name anew, with the tokens
+    // of its answer.
+    if (!current.answered && elapsedSince(current.base) >= Math.min(claim, current.claim)) return;
     this.begun(current, current.base, { tokens, remaining: claim, waiting }, current.claim);
   }
 
@@ -164,11 +191,11 @@ export class Attempts {
       this.abandon(current);
     }
     clearTimeout(this.pause);
-    this.pause = undefined;
+    this.pause = this.awaited = undefined;
   }
 
   /** Begins an attempt, whose first request is sent now. */
-  private begin(queues: boolean, ttl: number, claim = ttl): Attempt {
+  private begin(queues: boolean, ttl: number, claim = ttl, released?: Promise<unknown>): Attempt {
     return (this.current = {
       ticket: this.contender.nextTicket(),
       queues,
@@ -178,6 +205,7 @@ export class Attempts {
       base: currentInstant(),
       unissued: 0,
       heartbeat: undefined,
+      released,
       leftToReaders: false,
     });
   }
@@ -270,8 +298,9 @@ export class Attempts {
   /** The name is taken, and the ticket did not queue: callers that want to wait do so under the next one. */
   private refused(attempt: Attempt, answer: Busy): void {
     const { contender } = this;
-    this.lastOwner = contender.busy(answer);
     this.end(attempt);
+    if (attempt.released) return this.startAfter(attempt.released);
+    this.lastOwner = contender.busy(answer);
     contender.refuseOverdue();
     if (!contender.callers.first) contender.forgetIfIdle();
     else void contender.contenders.channel.open().then(() => contender.goOn());

@@ -29,6 +29,8 @@ export class Contender {
   readonly backend: QueueingBackend;
   /** Why the last request failed; `undefined` once the backend has answered. */
   error: LockBackendError | undefined;
+  /** Whether what it was granted lingers: no caller has it, and the next one gets it without a request. */
+  lingers = false;
   private readonly attempts: Attempts;
   private readonly turn: Turn | SharedTurn;
   private failures = 0;
@@ -86,6 +88,16 @@ export class Contender {
     return this.backend.calls.unanswered('acquire', names, waited);
   }
 
+  /** A caller comes. `false` if what lingers was not there for it, but was handed back. */
+  resume(): boolean {
+    return this.turn instanceof SharedTurn || this.turn.resume();
+  }
+
+  /** Releases what lingers. */
+  handBack(): void {
+    if (this.turn instanceof Turn) this.turn.handBack();
+  }
+
   /** Readers keep the lease of an owner of this process. */
   adopt(lease: Lease): void {
     if (this.turn instanceof SharedTurn) this.turn.adopt(lease);
@@ -137,6 +149,7 @@ export class Contender {
   /** The channel was closed and is open again: messages may have been lost. */
   onReconnect(): void {
     this.attempts.onReconnect();
+    this.handBack();
   }
 
   /** A ticket for its next attempt. */
@@ -215,8 +228,9 @@ export class Contender {
 
   /** Whether a request is under way whose answer decides whether the next caller gets the name. */
   private get awaitsAnswer(): boolean {
-    const { current } = this.attempts;
+    const { current, awaitsRelease } = this.attempts;
     if (current) return !current.answered;
+    if (awaitsRelease) return true;
     const { grant } = this.turn;
     return grant !== undefined && !grant.holder && !this.error;
   }

@@ -20,16 +20,20 @@ export class Contenders {
   /** Those of `order: 'fifo'`. */
   private readonly byTicket = new BriefMap<string, Contender>();
   private tickets = 0;
+  /** Whether released names may stay with the process for their `linger`: a message tells when others want them. */
+  lingering: boolean;
 
   constructor(
     readonly backend: QueueingBackend,
     readonly queue: LockQueue,
   ) {
+    this.lingering = queue.pace === undefined;
     this.channel = new QueueChannel(backend.calls, queue, {
       prefix: backend.calls.prefix,
       process: backend.instance,
       onMessage: (message) => this.dispatch(message),
       onReconnect: () => {
+        this.channel.openedAt = performance.now();
         for (const contender of this.byName.values()) contender.onReconnect();
         for (const contender of this.readers.values()) contender.onReconnect();
         for (const contender of this.byTicket.values()) contender.onReconnect();
@@ -53,6 +57,8 @@ export class Contenders {
     const single = options.order === 'fifo';
     const reads = options.mode === 'read';
     let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
+    if (contender?.lingers && !contender.resume()) contender = undefined;
+    if (single || reads) this.handBack([name]);
     // Others of this process ask for it, or have it.
     if (caller.first && contender && !contender.idle) caller.asksForName();
     // Who asks once does not wait behind others: it is refused if one of them holds the name, else asks by itself.
@@ -79,6 +85,17 @@ export class Contenders {
     return new Promise((resolve, reject) => {
       this.join(name, options, caller, resolve, reject);
     });
+  }
+
+  /** Releases those of the names that linger, for a call that cannot use them as they are. */
+  handBack(names: readonly string[]): void {
+    for (const name of names) this.byName.get(name)?.handBack();
+  }
+
+  /** Releases all that lingers. From now on nothing does. */
+  stopLingering(): void {
+    this.lingering = false;
+    for (const contender of this.byName.values()) if (contender.lingers) contender.handBack();
   }
 
   /** How many tickets of this process wait for the name in the queue at the backend. */
@@ -152,6 +169,8 @@ const PAUSE_AFTER_FAILURE = 1_000;
  */
 export class QueueChannel {
   isOpen = false;
+  /** Since when (monotonic, ms) it has been open without an interruption. */
+  openedAt = Infinity;
   /** Whether it was opened, or that has failed once: a ticket may wait in the queue from then on. */
   tried = false;
   private opening: Promise<void> | undefined;
@@ -177,6 +196,7 @@ export class QueueChannel {
     try {
       await this.calls.bounded('acquire', [], () => this.queue.listen(this.listener));
       this.isOpen = true;
+      this.openedAt = performance.now();
     } catch {
       this.failedAt = performance.now();
     }

@@ -53,10 +53,11 @@ export class QueueingBackend implements LeaseSource {
   }
 
   /** @throws LockConfigError when the backend cannot do what the options ask for */
-  requireSupport({ order, retry, minHold, ttl, mode }: ResolvedLockOptions): void {
+  requireSupport({ order, retry, minHold, ttl, mode, linger }: ResolvedLockOptions): void {
     const { backend } = this.calls;
     const { name, traits } = backend;
     if (mode === 'read') requireReaders(backend, { order, minHold });
+    if (linger > 0) requireLinger(backend, linger, { order, retry, mode });
     if (ttl < traits.leastLease) {
       throw new LockConfigError(
         `Option "ttl" is ${ttl}, but backend "${name}" grants no lease below ${traits.leastLease} ms; give more`,
@@ -164,6 +165,23 @@ function requireReaders(
       `Option "mode" is "read", but "minHold" is ${minHold}: only a lock that is held alone can stay taken; leave it out`,
     );
   }
+}
+
+/** @throws LockConfigError when nobody tells this process who waits, or other options make no sense with `linger` */
+function requireLinger(
+  { name, queue }: LockBackend,
+  linger: number,
+  { order, retry, mode }: Pick<ResolvedLockOptions, 'order' | 'retry' | 'mode'>,
+): void {
+  const refuse = (why: string) => {
+    throw new LockConfigError(`Option "linger" is ${linger}, but ${why}; leave it out, or give 0`);
+  };
+  if (mode === 'read')
+    refuse('"mode" is "read": readers share a name, and a writer must not wait for one that has ended');
+  if (order === 'fifo') refuse('"order" is "fifo": each hold asks the store anew');
+  if (retry) refuse('"retry" polls: each try asks the store anew');
+  // In memory a free lock takes no request that could be saved.
+  if (name !== 'memory' && (!queue || queue.pace)) refuse(`backend "${name}" does not tell who waits for a name`);
 }
 
 const users = new WeakMap<LockBackend, Set<object>>();

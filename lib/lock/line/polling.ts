@@ -51,11 +51,30 @@ export async function acquireLease(
 }
 
 /**
- * Tries to take all names in one step.
+ * Tries to take all names in one step. One that this process releases in the background counts as released.
  *
  * @throws LockBackendError when the backend does not answer in time, which may be later than the end of the wait
  */
 export async function tryOnce(
+  contenders: Contenders,
+  names: readonly string[],
+  options: ResolvedLockOptions,
+  caller: Caller,
+  leastToken?: number,
+): Promise<Lease | Busy> {
+  const { calls, releaser } = contenders.backend;
+  contenders.handBack(names);
+  const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
+  if (!released) return askOnce(contenders, names, options, caller, leastToken);
+  if (calls.backend.traits.writesAtOnce) {
+    const outcome = await askOnce(contenders, names, options, caller, leastToken);
+    if (outcome instanceof Lease) return outcome;
+  }
+  await caller.until(released, caller.limitOf(options.commandTimeout ?? calls.commandTimeout));
+  return askOnce(contenders, names, options, caller, leastToken);
+}
+
+async function askOnce(
   contenders: Contenders,
   names: readonly string[],
   options: ResolvedLockOptions,

@@ -87,3 +87,74 @@ export class Preparation {
     if (grant && !grant.holder) this.turn.serve(grant);
   }
 }
+
+/** How often (ms) it asks the backend, for messages that were lost. */
+const PERIOD = 500;
+/** How often (ms) where there are no messages, so that a turn ends soon after another process has begun to wait. */
+const PERIOD_WITHOUT_MESSAGES = 50;
+
+/**
+ * While callers wait behind a holder of their own process, asks the backend whether the process still owns the name and
+ * whether another one waits for it: no message tells of a foreign `DEL`, and messages may be lost. Holders that await
+ * nothing leave the event loop no time until the tokens are used up, so that it asks also between two holders.
+ */
+export class HolderCheck {
+  private timer: NodeJS.Timeout | undefined;
+  private readonly period: number;
+
+  constructor(
+    private readonly turn: Turn,
+    private readonly contender: Contender,
+  ) {
+    this.period = contender.contenders.queue.pace ? PERIOD_WITHOUT_MESSAGES : PERIOD;
+  }
+
+  start(): void {
+    this.timer ??= this.arm();
+    const { channel } = this.contender.contenders;
+    if (!channel.tried) void channel.open().then(() => this.look());
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+  }
+
+  private arm(): NodeJS.Timeout {
+    return setTimeout(() => {
+      this.timer = undefined;
+      if (this.look()) this.timer = this.arm();
+    }, this.period).unref();
+  }
+
+  /** Answers `false` when no caller waits. */
+  private look(): boolean {
+    const { grant } = this.turn;
+    if (!grant || !this.contender.callers.first) return false;
+    const { channel } = this.contender.contenders;
+    if (!channel.isOpen) void channel.open();
+    this.confirm(grant);
+    return true;
+  }
+
+  private confirm(grant: Grant): void {
+    const { contender, turn } = this;
+    const { names, ticket, holder } = grant;
+    const sentAt = currentInstant();
+    const { calls } = contender.backend;
+    const ttl = holder?.options.renewal ? holder.options.ttl : 1;
+    calls.sendRenewal(
+      { names, ticket, ttl },
+      (answer) => {
+        if (turn.grant !== grant) return;
+        contender.error = undefined;
+        if (answer.status !== 'renewed') return grant.ending ? undefined : turn.disowned(grant);
+        calls.renewed(grant, sentAt, answer.remaining, ttl);
+        if (answer.waiting) turn.wantedElsewhere(ticket);
+      },
+      (error) => {
+        if (turn.grant === grant) contender.error = error;
+      },
+    );
+  }
+}

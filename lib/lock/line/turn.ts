@@ -1,15 +1,16 @@
 import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
-import { currentInstant, type Instant } from '../../timing/clock.js';
-import type { Grant, GrantListener } from '../grant/grant.js';
+import type { Instant } from '../../timing/clock.js';
+import { Lingering, type Grant, type GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
-import type { Releaser } from '../grant/releaser.js';
+import { LIMIT_STEP, type Releaser } from '../grant/releaser.js';
+import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { LastRequest } from '../grant/store.js';
 import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
-import { Preparation } from './preparation.js';
+import { HolderCheck, Preparation } from './preparation.js';
 
 /**
  * While another process waits, a turn ends after `MOST_HOLDERS`, or when it has lasted for `HAND_OVERS` of the last
@@ -127,6 +128,7 @@ export class Turn implements LeaseSource, GrantListener {
       this.serve(grant);
       return RELEASED;
     }
+    if (lease.options.linger > 0 && !this.wanted && this.mayLinger(grant)) return this.linger(grant, lease.options);
     if (atOnce || turnEnds || !othersWait || this.contender.single) return this.release(grant);
     this.releaseAfterThisTick();
     return RELEASED;
@@ -157,14 +159,39 @@ export class Turn implements LeaseSource, GrantListener {
   /** Asks for the next callers at once, although the holder may still run. */
   leaseLost(lease: Lease, reason: LockLostReason): void {
     const { grant } = this;
-    if (!grant || grant.holder !== lease) return;
-    this.drop(grant);
-    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
-    this.contender.goOn();
+    if (grant?.holder === lease) this.lost(grant, reason);
   }
 
   wantedElsewhere(ticket: string): void {
-    if (this.grant?.ticket === ticket) this.wanted = true;
+    if (this.grant?.ticket !== ticket) return;
+    this.wanted = true;
+    if (this.contender.lingers) this.handBack();
+  }
+
+  /** A caller comes, for whom what lingers is there. `false` if it was handed back: little of its lease was left. */
+  resume(): boolean {
+    const { grant } = this;
+    if (!grant || !(grant.holder instanceof Lingering)) return true;
+    if (grant.remaining() < this.leastLease(grant.holder.options.ttl)) {
+      this.handBack();
+      return false;
+    }
+    this.endLinger(grant);
+    grant.holder = undefined;
+    return true;
+  }
+
+  /** Releases what lingers. */
+  handBack(): void {
+    const { grant } = this;
+    if (grant?.holder instanceof Lingering) this.releaser.inBackground(grant.names, this.release(grant));
+  }
+
+  /** The grant ended while it lingered. No caller has lost a lock. */
+  lost(grant: Grant, reason: LockLostReason): void {
+    this.drop(grant);
+    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
+    this.contender.goOn();
   }
 
   /** The process has lost the name: the backend said so, or the lease has ended. */
@@ -192,10 +219,38 @@ export class Turn implements LeaseSource, GrantListener {
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.contender.backend.watchdog.watch(grant, remaining);
     const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
-    if (grant.tokens < few && this.contender.callers.first) this.prepared().mint(grant);
+    const lingers = caller.options.linger > 0 && this.mayLinger(grant);
+    if (grant.tokens < few && (lingers || this.contender.callers.first)) this.prepared().mint(grant);
     this.contender.refuseIfOverdue();
     if (this.handOver) this.publishHandOver(this.handOver, caller);
     caller.admit(lease);
+  }
+
+  /**
+   * Whether a message of anybody who waits since the grant would have arrived. Opens the channel, so that the next
+   * grant may linger.
+   */
+  private mayLinger(grant: Grant): boolean {
+    const { channel, lingering } = this.contender.contenders;
+    if (!channel.isOpen) void channel.open();
+    return lingering && channel.openedAt <= grant.since;
+  }
+
+  /** Keeps the name for the next caller of this process, until another process wants it. */
+  private linger(grant: Grant, { ttl, linger }: ResolvedLockOptions): Promise<ReleaseOutcome> {
+    const left = grant.remaining() - this.leastLease(ttl);
+    // In steps, because `Timeouts` shares a timer among equal durations.
+    const lasts = left >= linger ? linger : Math.floor(left / LIMIT_STEP) * LIMIT_STEP;
+    if (lasts <= 0) return this.release(grant);
+    grant.holder = new Lingering(grant, this, { ttl, lasts }, this.contender.backend.calls.timeouts);
+    this.contender.lingers = true;
+    return RELEASED;
+  }
+
+  private endLinger({ holder }: Grant): void {
+    if (!(holder instanceof Lingering)) return;
+    holder.end();
+    this.contender.lingers = false;
   }
 
   private publishHandOver({ from, at }: NonNullable<Turn['handOver']>, { call }: Caller): void {
@@ -269,6 +324,7 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   private drop(grant: Grant): void {
+    if (this.contender.lingers) this.endLinger(grant);
     this.contender.forgetTicket(grant.ticket);
     this.contender.backend.watchdog.unwatch(grant);
     this.grant = undefined;
@@ -276,76 +332,5 @@ export class Turn implements LeaseSource, GrantListener {
 
   private get releaser(): Releaser {
     return this.contender.backend.releaser;
-  }
-}
-
-/** How often (ms) it asks the backend, for messages that were lost. */
-const PERIOD = 500;
-/** How often (ms) where there are no messages, so that a turn ends soon after another process has begun to wait. */
-const PERIOD_WITHOUT_MESSAGES = 50;
-
-/**
- * While callers wait behind a holder of their own process, asks the backend whether the process still owns the name and
- * whether another one waits for it: no message tells of a foreign `DEL`, and messages may be lost. Holders that await
- * nothing leave the event loop no time until the tokens are used up, so that it asks also between two holders.
- */
-class HolderCheck {
-  private timer: NodeJS.Timeout | undefined;
-  private readonly period: number;
-
-  constructor(
-    private readonly turn: Turn,
-    private readonly contender: Contender,
-  ) {
-    this.period = contender.contenders.queue.pace ? PERIOD_WITHOUT_MESSAGES : PERIOD;
-  }
-
-  start(): void {
-    this.timer ??= this.arm();
-    const { channel } = this.contender.contenders;
-    if (!channel.tried) void channel.open().then(() => this.look());
-  }
-
-  stop(): void {
-    clearTimeout(this.timer);
-    this.timer = undefined;
-  }
-
-  private arm(): NodeJS.Timeout {
-    return setTimeout(() => {
-      this.timer = undefined;
-      if (this.look()) this.timer = this.arm();
-    }, this.period).unref();
-  }
-
-  /** Answers `false` when no caller waits. */
-  private look(): boolean {
-    const { grant } = this.turn;
-    if (!grant || !this.contender.callers.first) return false;
-    const { channel } = this.contender.contenders;
-    if (!channel.isOpen) void channel.open();
-    this.confirm(grant);
-    return true;
-  }
-
-  private confirm(grant: Grant): void {
-    const { contender, turn } = this;
-    const { names, ticket, holder } = grant;
-    const sentAt = currentInstant();
-    const { calls } = contender.backend;
-    const ttl = holder?.options.renewal ? holder.options.ttl : 1;
-    calls.sendRenewal(
-      { names, ticket, ttl },
-      (answer) => {
-        if (turn.grant !== grant) return;
-        contender.error = undefined;
-        if (answer.status !== 'renewed') return grant.ending ? undefined : turn.disowned(grant);
-        calls.renewed(grant, sentAt, answer.remaining, ttl);
-        if (answer.waiting) turn.wantedElsewhere(ticket);
-      },
-      (error) => {
-        if (turn.grant === grant) contender.error = error;
-      },
-    );
   }
 }

@@ -74,6 +74,27 @@ export interface LockOptions {
   retry?: RetryStrategy;
   /** Ends the wait, which then rejects with `signal.reason`. Has no effect once the lock is held. */
   signal?: AbortSignal;
+  /**
+   * Whether the end of a hold waits for the answer to its release. With `'background'`, `withLock`, decorated methods
+   * and `Lock.release()` settle as soon as the release is on its way; it is repeated until the backend confirms it or
+   * the lease ends, and the application waits for it when it closes. A lock that had been lost before still rejects. A
+   * loss that only the answer shows is then logged and published, and no longer thrown.
+   *
+   * The next call of this process for the name is not refused because of such a release. Another process may find the
+   * name busy for as long as the release takes.
+   * @default 'confirmed'
+   */
+  release?: 'confirmed' | 'background';
+  /**
+   * How long a released lock stays with this process, unless another process wants it: counted from the release, and at
+   * most until its lease ends, which is not renewed meanwhile. The next call of this process then gets it without a
+   * request, with a greater fencing token. A process that waits for the name gets it at once; to one that does not
+   * wait, the name is busy. A process that dies leaves what is left of the lease. Needs a backend that tells who waits:
+   * `memory()` ignores it, and others without messages refuse it. Refused with several names, `mode: 'read'`, `order:
+   * 'fifo'` and `retry`. 0 for none, whatever the module's `defaults`.
+   * @default none
+   */
+  linger?: Duration;
   /** The name of one of the module's `backends`. @default the module's own */
   backend?: string;
 }
@@ -108,6 +129,9 @@ export interface ResolvedLockOptions {
   readonly order: 'batched' | 'fifo';
   readonly retry: RetryStrategy | undefined;
   readonly signal: AbortSignal | undefined;
+  readonly release: 'confirmed' | 'background';
+  /** 0 for none. */
+  readonly linger: number;
   readonly backend: string | undefined;
   /** The key template of the decorator, for events. */
   readonly template: string | undefined;
@@ -132,6 +156,8 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     order: 'batched',
     retry: undefined,
     signal: undefined,
+    release: 'confirmed',
+    linger: 0,
     backend: undefined,
     template: undefined,
   },
@@ -154,6 +180,8 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     order: setting('order', oneOf('batched', 'fifo')),
     retry: setting('retry', callable<RetryStrategy>('a function that returns an iterator of delays')),
     signal: setting('signal', abortSignal),
+    release: setting('release', oneOf('confirmed', 'background')),
+    linger: setting('linger', timer(0)),
     backend: setting('backend', text('the name of a backend')),
   },
 );

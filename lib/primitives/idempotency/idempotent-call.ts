@@ -135,6 +135,7 @@ export class IdempotentCall {
       renew: true,
       maxHold: Infinity,
       minHold: 0,
+      linger: 0,
       reentrant: false,
       ...(signal && { signal }),
       ...(backend !== undefined && { backend }),

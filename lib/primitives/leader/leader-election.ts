@@ -119,7 +119,7 @@ export class LeaderElection implements OnModuleDestroy {
     const { lease, backend } = settings;
     const { defaults } = this.backends.options;
     if (this.ended) throw new PrimitiveConfigError(`The application is shutting down: it cannot stand for "${name}"`);
-    const given = backend === undefined ? { ttl: lease } : { ttl: lease, backend };
+    const given = { ttl: lease, linger: 0, ...(backend !== undefined && { backend }) };
     const keeper = this.backends.get(backend ?? defaults.backend);
     keeper.requireSupport(resolveLockOptions(given, defaults));
     const lockName = leaderLockName(name);

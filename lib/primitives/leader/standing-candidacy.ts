@@ -197,6 +197,8 @@ export class StandingCandidacy implements Candidacy {
       maxHold: Infinity,
       minHold: 0,
       order: 'batched',
+      release: 'confirmed',
+      linger: 0,
       signal: this.leaving.signal,
       ...(backend !== undefined && { backend }),
     };

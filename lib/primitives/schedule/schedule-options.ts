@@ -85,6 +85,7 @@ export function scheduleOf(name: string, options: ScheduleOptions): Schedule {
     minHold: atLeastFor,
     reentrant: true,
     order: 'batched',
+    linger: 0,
     ...(backend !== undefined && { backend }),
   };
   return {

@@ -48,7 +48,7 @@ export interface Permit extends AsyncDisposable {
   /**
    * Gives the permit back, or passes it on to a call of this process that waits. A second call settles as the first
    * did. While the store does not confirm, the release is repeated in the background until the lease ends; this call
-   * waits only for the first attempt.
+   * waits only for the first attempt, and with `release: 'background'` for none.
    *
    * @throws PermitLostError when it had been lost before
    */
@@ -216,12 +216,20 @@ export class HeldPermit implements Permit {
     await this.end(await this.lostOnceRead(), false);
   }
 
+  /** No caller waits for the answer to the release: a loss that it shows is logged and published as any other. */
+  private settleNow(lost: PermitLostError | undefined, answered: Promise<void>): Promise<void> {
+    answered.catch((error: PermitLostError) => {
+      if (error !== lost) this.source.lostUnseen(error);
+    });
+    return lost ? Promise.reject(lost) : RELEASED;
+  }
+
   private end(lost: PermitLostError | undefined, mayStay: boolean): Promise<void> {
     this.ended = true;
     this.letEnd();
     this.context = undefined;
     const held = heldFor(this);
-    return new Promise((resolve, reject) => {
+    const answered = new Promise<void>((resolve, reject) => {
       this.source.takeBack(this, trustedOf(this.turn.lease), mayStay, (gone) => {
         if (lost) return reject(lost);
         // After the deadline, "gone" says nothing: the lease had ended.
@@ -232,6 +240,7 @@ export class HeldPermit implements Permit {
         else resolve();
       });
     });
+    return this.settings.release === 'background' ? this.settleNow(lost, answered) : answered;
   }
 
   private letEnd(): void {

@@ -7,7 +7,7 @@ import type {
   SemaphoreUse,
 } from '../../contracts/primitive-stores.js';
 import type { Warnings } from '../../errors/limited-log.js';
-import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
+import type { PermitLostError, PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import { exceedsLease, trustedLease } from '../../lock/grant/grant.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
@@ -173,6 +173,11 @@ export class PermitSource {
     this.giveBack(request, ttl, { held: true, limit }, (answer) =>
       onTaken(answer !== undefined && !answer.live && !answer.resent),
     );
+  }
+
+  /** The answer to a release that no caller waits for says that the permit had been gone. */
+  lostUnseen(error: PermitLostError): void {
+    this.logger.warn(error.message, `${error.keys.join()} ${error.reason}`);
   }
 
   /** The permit stays taken at the store until the holder ends or its lease there does. */

@@ -1,4 +1,4 @@
-import { abortSignal, instance, timer, wholeNumber, type Duration } from '../../options/checks.js';
+import { abortSignal, instance, oneOf, timer, wholeNumber, type Duration } from '../../options/checks.js';
 import { templateOf } from '../../options/fixed-options.js';
 import { primitiveOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
@@ -29,6 +29,14 @@ export interface SemaphoreOptions {
   count?: number;
   /** Ends the wait, which then rejects with `signal.reason`. Has no effect once the permit is held. */
   signal?: AbortSignal;
+  /**
+   * Whether the end of a hold waits for the answer to its release. With `'background'`, `withPermit`, decorated methods
+   * and `Permit.release()` settle as soon as the permit is on its way back; the release is repeated until the store
+   * confirms it or the lease ends, and the application waits for it when it closes. A permit that had been lost before
+   * still rejects. A loss that only the answer shows is then logged and published, and no longer thrown.
+   * @default 'confirmed'
+   */
+  release?: 'confirmed' | 'background';
   /** The name of one of the module's `backends`. @default the module's own */
   backend?: string;
 }
@@ -40,6 +48,7 @@ export interface SemaphoreSettings {
   readonly wait: number;
   readonly count: number;
   readonly signal: AbortSignal | undefined;
+  readonly release: 'confirmed' | 'background';
   readonly backend: string | undefined;
   /** The key template of the decorator, for events. */
   readonly template: string | undefined;
@@ -53,7 +62,16 @@ const SEMAPHORE_OPTIONS = new OptionTable<SemaphoreOptions, SemaphoreSettings>(
   primitiveOption,
   'semaphore option',
   '',
-  { permits: 0, ttl: 30_000, wait: 5_000, count: 1, signal: undefined, backend: undefined, template: undefined },
+  {
+    permits: 0,
+    ttl: 30_000,
+    wait: 5_000,
+    count: 1,
+    signal: undefined,
+    release: 'confirmed',
+    backend: undefined,
+    template: undefined,
+  },
   {
     permits: setting('permits', wholeNumber),
     ttl: setting('ttl', timer(100)),
@@ -62,6 +80,7 @@ const SEMAPHORE_OPTIONS = new OptionTable<SemaphoreOptions, SemaphoreSettings>(
     ),
     count: setting('count', wholeNumber),
     signal: setting('signal', abortSignal),
+    release: setting('release', oneOf('confirmed', 'background')),
     backend: setting('backend', backendName),
   },
 );

@@ -92,7 +92,8 @@ export class SemaphoreService {
    * re-entry: a nested call for the same name takes a permit of its own.
    *
    * An error of the body reaches the caller unchanged. A result stands if the permit was still trusted when the body
-   * ended, unless the store, to which it went back, answers within the lease that the permit had been gone.
+   * ended, unless the store, to which it went back, answers within the lease that the permit had been gone. With
+   * `release: 'background'` it does not wait for that answer.
    *
    * @throws PermitLostError when the permit was lost before the body ended: more calls than permits may have run
    * @throws what `acquire` throws; the body did not run

@@ -264,4 +264,31 @@ const OF_OTHERS: readonly Mutation[] = [
   ]),
 ];
 
-export const GUARANTEE_MUTATIONS: readonly Mutation[] = [...OF_LOCKS, ...OF_ROBBED_HOLDS, ...OF_PERMITS, ...OF_OTHERS];
+const OF_ENDED_HOLDS: readonly Mutation[] = of('locks', [
+  one(
+    'linger: nobody who waits gets what lingers',
+    'lock/line/turn.ts',
+    '    if (this.contender.lingers) this.handBack();',
+    '',
+  ),
+  one(
+    'linger: what was lost meanwhile is used again',
+    'lock/grant/grant.ts',
+    '    this.lingerer.lost(this.grant, reason);',
+    '    void reason;',
+  ),
+  one(
+    'release in the background: it is never sent',
+    'lock/hold/held-lock.ts',
+    'const ofLease = lease.source.takeBack(lease, atOnce, trusted);',
+    "const ofLease = this.options.release === 'background' ? RELEASED : lease.source.takeBack(lease, atOnce, trusted);",
+  ),
+]);
+
+export const GUARANTEE_MUTATIONS: readonly Mutation[] = [
+  ...OF_ENDED_HOLDS,
+  ...OF_LOCKS,
+  ...OF_ROBBED_HOLDS,
+  ...OF_PERMITS,
+  ...OF_OTHERS,
+];

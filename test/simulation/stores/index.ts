@@ -24,7 +24,7 @@ interface Store {
 }
 
 /** Without a queue that keeps an order, and without the primitives. */
-const LOCKS_ALONE: Partial<Swarm> = { fifo: 0, kinds: ['locks'] };
+const LOCKS_ALONE: Partial<Swarm> = { fifo: 0, lingers: 0, kinds: ['locks'] };
 
 export const STORES = {
   redis: async (load: Load): Promise<Store> => {

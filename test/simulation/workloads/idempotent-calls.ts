@@ -5,6 +5,8 @@ import type { Application, Schedule } from '../schedule.js';
 import { sleep, type Workload } from './workload.js';
 
 interface Answered {
+  /** When the call began that was answered: its result was stored since, and may have been lost before the answer. */
+  readonly since: number;
   readonly at: number;
   readonly result: number;
 }
@@ -19,12 +21,13 @@ export class IdempotentCalls implements Workload {
     const { swarm, verdict, world, server } = this.schedule;
     const key = `k${random.below(12)}`;
     const fails = random.chance(0.2);
+    const since = process.time;
     const body = async (): Promise<number> => {
       this.entries += 1;
       const run = this.entries;
       const earlier = this.answers.get(key);
       world.note(process.name, `RUNS ${key}, as run ${run}`);
-      if (earlier && earlier.at < process.time && !server.losses.some(({ time }) => time >= earlier.at)) {
+      if (earlier && earlier.at < process.time && !server.losses.some(({ time }) => time >= earlier.since)) {
         verdict.violated('ONCE', `${process.name} runs ${key} although its result ${earlier.result} was returned`);
       }
       await sleep(random.exponential(swarm.holdTime));
@@ -35,8 +38,8 @@ export class IdempotentCalls implements Workload {
       const result = await services.idempotency.run(key, { ttl: '1h', lease: swarm.ttl, wait: 2_000 }, body);
       const earlier = this.answers.get(key);
       world.note(process.name, `has result ${result} of ${key}`);
-      if (!earlier) this.answers.set(key, { at: process.time, result });
-      else if (earlier.result !== result && !server.losses.some(({ time }) => time >= earlier.at)) {
+      if (!earlier) this.answers.set(key, { since, at: process.time, result });
+      else if (earlier.result !== result && !server.losses.some(({ time }) => time >= earlier.since)) {
         verdict.violated('ONCE', `${key} has the results ${earlier.result} and ${result}`);
       }
     } catch (error) {

@@ -59,6 +59,8 @@ export class LockRules {
   private toldOfEnd = false;
   private readonly holds = new Set<Hold>();
   private readonly tokens = new Map<string, Tokens>();
+  /** By process and owner: when the last hold ended, if its process did not wait for the answer. */
+  private readonly givenBack = new Map<string, number>();
   /** By name: since when it is free although somebody waits. */
   private readonly freeSince = new Map<string, number>();
   /** By name: which process was the last to enter, and since when no other did. */
@@ -89,6 +91,7 @@ export class LockRules {
   /** The application has entered with this lock. */
   entered(process: SimulatedProcess, names: readonly string[], reads: boolean, ttl: number, lock: Lock): Hold {
     const token = lock.fencingToken;
+    this.givenBack.delete(`${process.name} ${lock.owner}`);
     const { owner } = lock;
     const state = { trusted: [], signalled: false, toldOfOwner: false, over: false };
     const hold: Hold = { process, names, reads, ttl, token, owner, lock, ...state };
@@ -114,6 +117,22 @@ export class LockRules {
     this.world.note(process.name, `${how} ${names.join(' and ')}`);
     // Its code may be ahead of the world.
     this.world.at(process.time, () => this.holds.delete(hold));
+  }
+
+  /** The process goes on without an answer: its lock lingers, or its release is in the background. */
+  gaveBack({ process }: Hold, owner: string): void {
+    const shared = [...this.holds].some((other) => !other.over && other.lock?.owner === owner);
+    if (!shared) this.givenBack.set(`${process.name} ${owner}`, process.time);
+  }
+
+  /** Without faults, a call is not refused because of a hold of its own process that had ended before it began. */
+  checkRefusal({ process, names, since }: Call, owner: string): void {
+    const ended = this.givenBack.get(`${process.name} ${owner}`);
+    if (ended === undefined || ended >= since) return;
+    // Another call of the process may have it, and have not entered yet.
+    const others = [...this.calls].filter((call) => call.process === process);
+    if (others.some((call) => call.names.some((name) => names.includes(name)))) return;
+    this.verdict.violated('OWN', `${process.name} is refused ${names.join(' and ')} by ${owner}, its own`);
   }
 
   /** After each turn of a process. `eager`: also after the trust has ended, which makes the library read the clock. */

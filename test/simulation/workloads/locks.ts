@@ -62,7 +62,11 @@ export class Locks implements Workload {
     const overstays = random.chance(swarm.overstays);
     const wait = random.pick([0, 700, 5_000, Infinity, Infinity]);
     const fifo = random.chance(swarm.fifo) && !reads && names.length === 1;
+    const lingers = !reads && !fifo && names.length === 1 && random.chance(swarm.lingers);
+    const background = random.chance(swarm.background);
     const options: LockOptions = {
+      ...(lingers && { linger: swarm.lingerTime }),
+      release: background ? 'background' : 'confirmed',
       mode: reads ? 'read' : 'write',
       ttl: swarm.ttl,
       wait,
@@ -84,6 +88,8 @@ export class Locks implements Workload {
       if (name === 'LockLostError')
         verdict.violated('REFUSAL', `acquire of ${names.join(' and ')} rejects: ${message}`);
       else if (!/^(Lock(Timeout|Backend)Error|GivenUp)$/.test(name)) verdict.violated('ERROR', stack ?? message);
+      const owner = /held by (\S+) for/.exec(message)?.[1];
+      if (owner !== undefined && swarm.faultless) rules.checkRefusal(call, owner);
       return;
     }
     rules.ended(call, 'is granted');
@@ -104,6 +110,7 @@ export class Locks implements Workload {
     if (overstays) await sleep(swarm.ttl * 1.2);
     else if (!random.chance(swarm.atOnce)) await sleep(random.exponential(swarm.holdTime));
     rules.left(hold, 'releases');
+    if (lingers || background) rules.gaveBack(hold, lock.owner);
     await lock.release().catch((error: Error) => {
       const kept = swarm.faultless && swarm.blocks === 0 && options.renew === true;
       if (kept) verdict.violated('KEPT', `${process.name} has lost ${names.join(' and ')}: ${error.message}`);

@@ -57,6 +57,16 @@ describe('a grant of a ticket that is not current', () => {
     expect(backend.releases).toEqual([ticket, ticket]);
   });
 
+  it('by a message whose claim has ended does not count before the answer, which may grant it anew (R8)', async () => {
+    const { call, enqueue, ticket } = await joining();
+    await clock.pass(1_100);
+    await backend.tell(grantMessage(ticket, NAME, { first: 5_000, claim: 1_000 }));
+    await quiet();
+    expect(backend.all('renew')).toEqual([]);
+    await enqueue.answer(granted({ first: 9_000 }));
+    expect(await call.held()).toMatchObject({ owner: ticket, fencingToken: 9_000 });
+  });
+
   it('does not disturb the one that is (R12)', async () => {
     const { lock, ticket } = await holding();
     await backend.tell({ kind: 'wanted', ticket: `${ticket}0`, name: NAME });
