@@ -6,7 +6,7 @@ import { cacheOption } from '../options/option-checks.js';
 import { listenToAbort } from '../timing/abort-listeners.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { CacheRuntime } from './cache-runtime.js';
-import { about, cacheKey, composedKey, KeyScope } from './key-scope.js';
+import { about, cacheKey, composedKey, KeyScope, timeToKeep } from './key-scope.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
 import type {
   CacheKeyInfo,
@@ -241,6 +241,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
    */
   bloomFilter(name: string, options: BloomFilterOptions): BloomFilter {
     cacheOption.object('options', options, 'an object with its capacity');
+    cacheOption.only('bloomFilter', options, ['capacity', 'errorRate', 'ttl']);
     return new BloomFilter(name, options, this.scope.engine.calls);
   }
 
@@ -315,7 +316,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     const [first, second] = given;
     const { by = 1, options } = typeof first === 'object' ? { options: first } : { by: first, options: second };
     if (!Number.isSafeInteger(by)) throw cacheOption.refused('by', by, 'a whole number');
-    const ttl = about(sign === 1 ? 'incr' : 'decr', [key], () => cacheOption.endlessMilliseconds('ttl', options?.ttl));
+    const ttl = timeToKeep(sign === 1 ? 'incr' : 'decr', key, options);
     return addToNumber(this.scope.engine, this.scope.key(key), sign * by, ttl);
   }
 }

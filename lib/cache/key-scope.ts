@@ -100,6 +100,14 @@ export function composedKey(parts: readonly unknown[]): string {
     .join(':');
 }
 
+/** The `ttl` of a call that has no default for it, and takes nothing else; may be `Infinity`. @throws CacheConfigError */
+export function timeToKeep(method: string, key: string, options: { readonly ttl: unknown } | undefined): number {
+  return about(method, [key], () => {
+    if (options) cacheOption.only(method, options, ['ttl']);
+    return cacheOption.endlessMilliseconds('ttl', options?.ttl);
+  });
+}
+
 /** Lets an error of `check` name the method and the keys of the call. @throws CacheConfigError */
 export function about<T>(method: string, keys: readonly string[], check: () => T): T {
   try {

@@ -65,6 +65,24 @@ describe('an option that the call does not take', () => {
     await expect(call()).rejects.toThrow(new RegExp(`^"${method}".*: Unknown option of this call "tags"; give any of`));
   });
 
+  it.each([
+    ['incr', (options: object) => cache.incr('n', options as never)],
+    ['decr', (options: object) => cache.decr('n', 2, options as never)],
+    ['sets.add', (options: object) => cache.sets.add('s', 'm', options as never)],
+  ])('%s refuses it beside its ttl', async (method, call) => {
+    await expect(call({ ttl: '1h', jitter: 0 })).rejects.toThrow(
+      new RegExp(`^"${method}" of ".": Unknown option of ${method}\\(\\) "jitter"; give any of ttl$`),
+    );
+  });
+
+  it('a Bloom filter refuses it', async () => {
+    const open = (more: object) => cache.bloomFilter('ids', { capacity: 10, ...more });
+    expect(() => open({ errorrate: 0.1 })).toThrow(/"errorrate"; give any of capacity, errorRate, ttl/);
+    expect(() => open({ errorRate: Symbol('x') })).toThrow(/Option "errorRate" is Symbol\(x\); give a number/);
+    const rebuilding = open({}).rebuild(() => [], { ttl: '1h' } as object);
+    await expect(rebuilding).rejects.toThrow(/Unknown option of rebuild\(\) "ttl"; give any of settle/);
+  });
+
   it('is refused again where a call before it took it', async () => {
     await cache.set('k', 1, { ttl: '5m' });
     const reading = cache.get('k', { ttl: '5m' } as object);
@@ -104,3 +122,8 @@ it.each([
     expect(writes).toBe(0);
   },
 );
+
+it('refuses what has no text of its own, with the name of the option', async () => {
+  const bare = Object.create(null) as string;
+  await expect(cache.sets.has('s', bare)).rejects.toThrow(/^Option "members" is \[Object: null prototype\] \{\}; give/);
+});
