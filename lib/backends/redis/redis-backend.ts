@@ -31,7 +31,7 @@ import type { RedisConnection } from '../../options/redis-connection.js';
 import { BatchedCall } from '../batch.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
 import { RedisLink } from './connection/redis-link.js';
-import { leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
+import { integerOf, leaseOf, type RedisInteger, repliesOf, tokenRange } from './connection/redis-script.js';
 import { ScriptBatch } from './connection/script-batch.js';
 import type { ScriptRunner } from './connection/script-runner.js';
 import { checkServers, evictionHazards } from './connection/server-check.js';
@@ -125,7 +125,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const answer = await this.scripts.run(script, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
     if (Number(granted) === 1) {
-      const tokens = { first: Number(tokenOrIndex), count: 1 };
+      const tokens = tokenRange([tokenOrIndex, 1]);
       await this.replicas?.confirm(request, request.names);
       return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
     }
@@ -254,7 +254,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const answers = await Promise.all(
       names.map((name) => this.scripts.run(RENEW_ONE, [lockKey({ prefix, name })], [ticket, ttl])),
     );
-    const remaining = Math.min(...(answers as RedisInteger[]).map(Number));
+    const remaining = Math.min(...(answers as RedisInteger[]).map(integerOf));
     return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
   }
 
@@ -275,7 +275,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
       keys,
       args,
       (reply) => {
-        const all = reply as readonly RedisInteger[];
+        let all: readonly unknown[];
+        try {
+          all = repliesOf(reply, 2 * calls.length);
+        } catch (error) {
+          for (const call of calls) call.fail(error);
+          return;
+        }
         for (const [index, call] of calls.entries()) call.settle(all.slice(2 * index, 2 * index + 2));
       },
       (error) => {
@@ -311,7 +317,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
 /** Of the script of renewals, or of a request of its own. */
 function renewAnswer(reply: unknown): RenewAnswer {
   if (!Array.isArray(reply)) return reply as RenewAnswer;
-  const [remaining, waiting] = reply.map(Number) as [number, number];
+  const [remaining, waiting] = (reply as RedisInteger[]).map(integerOf) as [number, number];
   return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
 }
 

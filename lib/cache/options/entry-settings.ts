@@ -158,8 +158,8 @@ const BY_HAND = {
 
 export type ByHand = keyof typeof BY_HAND;
 
-function takes<Name extends keyof typeof RULES>(...names: readonly Name[]) {
-  const rules = Object.fromEntries(names.map((name) => [name, RULES[name]])) as Pick<typeof RULES, Name>;
+function takes(...names: readonly (keyof typeof RULES)[]) {
+  const rules = Object.fromEntries(names.map((name) => [name, RULES[name]])) as object;
   return new OptionTable<object, EntrySettings>(cacheOption, 'option of this call', '', DEFAULT_ENTRY_SETTINGS, rules);
 }
 
