@@ -100,7 +100,7 @@ export function composedKey(parts: readonly unknown[]): string {
     .join(':');
 }
 
-/** The `ttl` of a call that has no default for it, and takes nothing else; may be `Infinity`. @throws CacheConfigError */
+/** The `ttl` of a call that takes nothing else and has no default; may be `Infinity`. @throws CacheConfigError */
 export function timeToKeep(method: string, key: string, options: { readonly ttl: unknown } | undefined): number {
   return about(method, [key], () => {
     if (options) cacheOption.only(method, options, ['ttl']);

@@ -218,7 +218,9 @@ describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_name, sta
     });
 
     it.each([null, 5, 'local'])('refuses %p as its options', (options) => {
-      expect(() => limiter.throttlerStorage(options as never)).toThrow(/Option "options" is .*; give an object such as/);
+      expect(() => limiter.throttlerStorage(options as never)).toThrow(
+        /Option "options" is .*; give an object such as/,
+      );
     });
 
     it('counts the throttlers of one key apart', async () => {

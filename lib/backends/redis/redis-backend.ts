@@ -31,7 +31,7 @@ import type { RedisConnection } from '../../options/redis-connection.js';
 import { BatchedCall } from '../batch.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
 import { RedisLink } from './connection/redis-link.js';
-import { integerOf, leaseOf, type RedisInteger, repliesOf, tokenRange } from './connection/redis-script.js';
+import { integerOf, leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
 import { ScriptBatch } from './connection/script-batch.js';
 import type { ScriptRunner } from './connection/script-runner.js';
 import { checkServers, evictionHazards } from './connection/server-check.js';
@@ -275,13 +275,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
       keys,
       args,
       (reply) => {
-        let all: readonly unknown[];
-        try {
-          all = repliesOf(reply, 2 * calls.length);
-        } catch (error) {
-          for (const call of calls) call.fail(error);
-          return;
-        }
+        const fits = Array.isArray(reply) && reply.length === 2 * calls.length;
+        const all = fits ? (reply as unknown[]) : [];
         for (const [index, call] of calls.entries()) call.settle(all.slice(2 * index, 2 * index + 2));
       },
       (error) => {
@@ -317,7 +312,9 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
 /** Of the script of renewals, or of a request of its own. */
 function renewAnswer(reply: unknown): RenewAnswer {
   if (!Array.isArray(reply)) return reply as RenewAnswer;
-  const [remaining, waiting] = (reply as RedisInteger[]).map(integerOf) as [number, number];
+  const [remaining = Number.NaN, waiting = Number.NaN] = (reply as RedisInteger[]).map(Number);
+  if (!Number.isInteger(remaining) || !Number.isInteger(waiting))
+    throw new Error('Redis answered no lease to a renewal');
   return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
 }
 

@@ -149,7 +149,7 @@ const READ_OPTIONS = new OptionTable<ReadOptions, EntrySettings>(
   },
 );
 
-/** What a call by hand does, which decides what it takes: it would ignore all other options, such as `tags` of `del`. */
+/** What a call by hand does, which decides what it takes: it would ignore other options, such as `tags` of `del`. */
 const BY_HAND = {
   read: takes('onRedisError'),
   deletion: takes('barrier', 'onRedisError'),

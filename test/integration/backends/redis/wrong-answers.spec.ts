@@ -26,7 +26,10 @@ afterEach(async () => {
   await app.close();
 });
 
-/** Answers `instead` of each list, or of replies of other kinds, as a proxy or a client that has mixed up the answers. Returns how many there were. */
+/**
+ * Answers `instead` of each list, or of replies of other kinds, as a proxy or a client that has mixed up the answers.
+ * Returns how many there were.
+ */
 function insteadOf(instead: string, kinds = '*'): () => number {
   let lists = 0;
   proxy.alterReplies((reply) => {
