@@ -6,7 +6,7 @@ import { cacheOption } from '../options/option-checks.js';
 import { listenToAbort } from '../timing/abort-listeners.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { CacheRuntime } from './cache-runtime.js';
-import { about, cacheKey, composedKey, KeyScope } from './key-scope.js';
+import { about, cacheKey, composedKey, KeyScope, timeToKeep } from './key-scope.js';
 import type { BatchLoader, Loader } from './load/cache-loader.js';
 import type {
   CacheKeyInfo,
@@ -29,9 +29,9 @@ import { inBatches, valuesOf } from './store/store-calls.js';
 import {
   addToNumber,
   batchOf,
-  deleteMatching,
   deleteTwice,
   expireValue,
+  matchingDeletion,
   storeValue,
   takeValue,
 } from './value-changes.js';
@@ -98,12 +98,12 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async get<T = unknown>(key: string, options?: OnRedisError): Promise<T | undefined> {
-    return getValue<T>(this.scope.engine, this.scope.key(key), this.scope.settings(options));
+    return getValue<T>(this.scope.engine, this.scope.key(key), this.scope.settings('read', 'get', key, options));
   }
 
   async mget<T = unknown>(keys: readonly string[], options?: OnRedisError): Promise<(T | undefined)[]> {
     const full = requireList(keys).map((key) => this.scope.key(key));
-    return getValues<T>(this.scope.engine, full, this.scope.settings(options));
+    return getValues<T>(this.scope.engine, full, this.scope.settings('read', 'mget', keys, options));
   }
 
   async ttl(key: string): Promise<number | null> {
@@ -149,7 +149,8 @@ export class CacheService implements CacheOperations, OnModuleInit {
   }
 
   async getDel<T = unknown>(key: string, options?: OnRedisError): Promise<T | undefined> {
-    return takeValue(this.scope.engine, this.scope.key(key), this.scope.settings(options)) as Promise<T | undefined>;
+    const settings = this.scope.settings('read', 'getDel', key, options);
+    return takeValue(this.scope.engine, this.scope.key(key), settings) as Promise<T | undefined>;
   }
 
   async expire(key: string, ttl: Duration): Promise<boolean>;
@@ -162,48 +163,47 @@ export class CacheService implements CacheOperations, OnModuleInit {
     }
     const { soft, ...options } = how;
     if (!soft) throw cacheOption.refused('soft', soft, 'true; a hard expiry is del');
-    const settings = { ...this.scope.settings(options), softly: true };
+    const settings = { ...this.scope.settings('deletion', 'expire', keys, options), softly: true };
     return this.scope.engine.invalidations.invalidate(this.scope.keys(keys), settings);
   }
 
   async del(keys: Keys, options?: InvalidateOptions): Promise<number> {
-    return this.scope.engine.invalidations.invalidate(this.scope.keys(keys), this.scope.settings(options));
+    return this.delete('del', keys, options);
   }
 
   async invalidate(keys: Keys, options?: InvalidateOptions): Promise<void> {
-    await this.del(keys, options);
+    await this.delete('invalidate', keys, options);
   }
 
   async mutate<T>(keys: Keys, write: () => Promise<T>, options?: InvalidateOptions): Promise<T> {
     requireFunction(write, 'write', cacheOption);
-    return this.scope.engine.mutations.run(this.scope.keys(keys), write, this.scope.settings(options));
+    const settings = this.scope.settings('deletion', 'mutate', keys, options);
+    return this.scope.engine.mutations.run(this.scope.keys(keys), write, settings);
   }
 
   async deleteByTag(tags: Keys, options?: OnRedisError): Promise<void> {
-    await this.scope.engine.invalidations.deleteByTag(this.scope.keys(tags), this.scope.settings(options).failOpen);
+    const { failOpen } = this.scope.settings('read', 'deleteByTag', tags, options);
+    await this.scope.engine.invalidations.deleteByTag(this.scope.keys(tags), failOpen);
   }
 
   async expireByTag(tags: Keys, options?: OnRedisError): Promise<void> {
-    await this.scope.engine.invalidations.deleteByTag(
-      this.scope.keys(tags),
-      this.scope.settings(options).failOpen,
-      true,
-    );
+    const { failOpen } = this.scope.settings('read', 'expireByTag', tags, options);
+    await this.scope.engine.invalidations.deleteByTag(this.scope.keys(tags), failOpen, true);
   }
 
   async deleteByPrefix(prefix: string, options?: DeleteMatchingOptions): Promise<number> {
-    return deleteMatching(this.scope, { prefix: this.scope.beginning(prefix) }, options);
+    return this.deletionByPrefix('deleteByPrefix', prefix, options)();
   }
 
   async deleteByPattern(pattern: string, options?: DeleteMatchingOptions): Promise<number> {
     const literal = this.keyPrefix.replace(/[\\*?[\]]/g, '\\$&');
-    return deleteMatching(this.scope, { pattern: literal + cacheKey(pattern) }, options);
+    return matchingDeletion(this.scope, 'deleteByPattern', { pattern: literal + cacheKey(pattern) }, options)();
   }
 
   async doubleDelete<T>(keys: Keys, write: () => Promise<T>, options: DoubleDeleteOptions): Promise<T> {
     requireFunction(write, 'write', cacheOption);
     cacheOption.object('options', options, DELAY);
-    return deleteTwice(this.scope, { keys: this.scope.keys(keys) }, write, options);
+    return deleteTwice(this.scope, 'doubleDelete', { keys: this.scope.keys(keys) }, write, options);
   }
 
   async doubleDeleteByPrefix<T>(
@@ -215,15 +215,17 @@ export class CacheService implements CacheOperations, OnModuleInit {
     cacheOption.object('options', given, DELAY);
     const { batch, ...options } = given;
     const target = { prefix: this.scope.beginning(prefix), batch: batchOf(batch) };
-    return deleteTwice(this.scope, target, write, options);
+    return deleteTwice(this.scope, 'doubleDeleteByPrefix', target, write, options);
   }
 
   async flush<T>(prefix: string, write: () => Promise<T>, options?: DeleteMatchingOptions): Promise<T> {
     requireFunction(write, 'write', cacheOption);
+    // Checked before the write: one that is carried out needs its deletion.
+    const deletion = this.deletionByPrefix('flush', prefix, options);
     try {
       return await write();
     } finally {
-      await this.deleteByPrefix(prefix, options);
+      await deletion();
     }
   }
 
@@ -239,6 +241,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
    */
   bloomFilter(name: string, options: BloomFilterOptions): BloomFilter {
     cacheOption.object('options', options, 'an object with its capacity');
+    cacheOption.only('bloomFilter', options, ['capacity', 'errorRate', 'ttl']);
     return new BloomFilter(name, options, this.scope.engine.calls);
   }
 
@@ -282,6 +285,19 @@ export class CacheService implements CacheOperations, OnModuleInit {
     this.runtime.boot();
   }
 
+  private delete(method: string, keys: Keys, options: InvalidateOptions | undefined): Promise<number> {
+    const settings = this.scope.settings('deletion', method, keys, options);
+    return this.scope.engine.invalidations.invalidate(this.scope.keys(keys), settings);
+  }
+
+  private deletionByPrefix(
+    method: string,
+    prefix: string,
+    options: DeleteMatchingOptions | undefined,
+  ): () => Promise<number> {
+    return matchingDeletion(this.scope, method, { prefix: this.scope.beginning(prefix) }, options);
+  }
+
   private async store(
     method: string,
     key: string,
@@ -291,7 +307,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     go?: Promise<unknown>,
   ): Promise<boolean> {
     const full = this.scope.key(key);
-    const given = about(method, [key], () => this.scope.settings(options));
+    const given = this.scope.settings('store', method, key, options);
     const settings = withTagsOf(this.keyPrefix, given);
     return storeValue(this.scope.engine, full, value, settings, ifAbsent, go);
   }
@@ -300,7 +316,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
     const [first, second] = given;
     const { by = 1, options } = typeof first === 'object' ? { options: first } : { by: first, options: second };
     if (!Number.isSafeInteger(by)) throw cacheOption.refused('by', by, 'a whole number');
-    const ttl = about(sign === 1 ? 'incr' : 'decr', [key], () => cacheOption.endlessMilliseconds('ttl', options?.ttl));
+    const ttl = timeToKeep(sign === 1 ? 'incr' : 'decr', key, options);
     return addToNumber(this.scope.engine, this.scope.key(key), sign * by, ttl);
   }
 }

@@ -5,14 +5,16 @@ import { cacheOption } from '../options/option-checks.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { CacheRuntime } from './cache-runtime.js';
 import type { CacheEntryOptions, ReadOptions } from './options/cache-options.js';
-import { entrySettings, readSettings, type EntrySettings } from './options/entry-settings.js';
+import { readSettings, settingsByHand, type ByHand, type EntrySettings } from './options/entry-settings.js';
 
 /** Turns the keys and options of callers into full keys and complete settings, for the keys under one prefix. */
 export class KeyScope {
   private opened: CacheEngine | undefined;
-  private readonly entryOptions = new OptionResolver((options: CacheEntryOptions) =>
-    entrySettings(options, this.engine.settings.entries),
-  );
+  private readonly byHand = {
+    read: this.resolverOf('read'),
+    deletion: this.resolverOf('deletion'),
+    store: this.resolverOf('store'),
+  } satisfies Record<ByHand, unknown>;
   private readonly readOptions = new OptionResolver((options: ReadOptions) =>
     readSettings(options, this.engine.settings.entries, this.keyPrefix),
   );
@@ -27,9 +29,15 @@ export class KeyScope {
     return (this.opened ??= this.runtime.engine());
   }
 
-  /** @throws CacheConfigError */
-  settings(options: CacheEntryOptions | undefined): EntrySettings {
-    return options === undefined ? this.engine.settings.entries : this.entryOptions.settingsOf(options);
+  /** Of a call of `method` that does `what`. @throws CacheConfigError also for an option that it would ignore */
+  settings(
+    what: ByHand,
+    method: string,
+    keys: string | readonly string[],
+    options: CacheEntryOptions | undefined,
+  ): EntrySettings {
+    if (options === undefined) return this.engine.settings.entries;
+    return about(method, typeof keys === 'string' ? [keys] : keys, () => this.byHand[what].settingsOf(options));
   }
 
   /** @throws CacheConfigError */
@@ -54,6 +62,10 @@ export class KeyScope {
   beginning(prefix: string): string {
     if (typeof prefix !== 'string') throw cacheOption.refused('prefix', prefix, "a string; '' stands for all keys");
     return this.keyPrefix + keyBeginning(prefix);
+  }
+
+  private resolverOf(what: ByHand): OptionResolver<CacheEntryOptions, EntrySettings> {
+    return new OptionResolver((options) => settingsByHand(what, options, this.engine.settings.entries));
   }
 }
 
@@ -86,6 +98,14 @@ export function composedKey(parts: readonly unknown[]): string {
       throw new CacheKeyError(`Part ${index + 1} of a cache key is ${why}; give a string, number, bigint or boolean`);
     })
     .join(':');
+}
+
+/** The `ttl` of a call that takes nothing else and has no default; may be `Infinity`. @throws CacheConfigError */
+export function timeToKeep(method: string, key: string, options: { readonly ttl: unknown } | undefined): number {
+  return about(method, [key], () => {
+    if (options) cacheOption.only(method, options, ['ttl']);
+    return cacheOption.endlessMilliseconds('ttl', options?.ttl);
+  });
 }
 
 /** Lets an error of `check` name the method and the keys of the call. @throws CacheConfigError */

@@ -2,7 +2,7 @@ import { whyNotText } from '../keys/key-part.js';
 import type { Duration, EndlessDuration } from '../options/checks.js';
 import { cacheOption } from '../options/option-checks.js';
 import { expiringSetResource, setResource } from './invalidation/step-order.js';
-import { about, type KeyScope } from './key-scope.js';
+import { about, timeToKeep, type KeyScope } from './key-scope.js';
 
 type Members = string | readonly string[];
 
@@ -20,7 +20,7 @@ export class CacheSetOperations {
    */
   async add(key: string, members: Members, options: { ttl: EndlessDuration }): Promise<number> {
     const { calls, stepOrder } = this.scope.engine;
-    const ttl = about('sets.add', [key], () => cacheOption.endlessMilliseconds('ttl', options?.ttl));
+    const ttl = timeToKeep('sets.add', key, options);
     const full = this.scope.key(key);
     const accesses = [{ resource: setResource(full), mode: 'addition' }];
     const all = list(members);

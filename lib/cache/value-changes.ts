@@ -107,25 +107,33 @@ export function batchOf(batch: number = DEFAULT_BATCH): number {
   return batch;
 }
 
-/** Deletes the values of all keys that match, and returns how many there were. */
-export function deleteMatching(
+/**
+ * Checks the options of `method`, and returns what deletes the values of all keys that match and resolves to how many
+ * there were. @throws CacheConfigError
+ */
+export function matchingDeletion(
   scope: KeyScope,
+  method: string,
   match: DeleteMatchingRequest['match'],
-  { batch, ...options }: DeleteMatchingOptions = {},
-): Promise<number> {
+  given: DeleteMatchingOptions = {},
+): () => Promise<number> {
+  const { batch, ...options }: DeleteMatchingOptions = cacheOption.object('options', given, 'an object of options');
   const request = { match, batch: batchOf(batch) };
-  return scope.engine.matchingDeletions.delete(request, scope.settings(options).failOpen);
+  const { failOpen } = scope.settings('read', method, [], options);
+  return () => scope.engine.matchingDeletions.delete(request, failOpen);
 }
 
 /** Deletes before and after the write, and once more after `delay`. */
 export function deleteTwice<T>(
   scope: KeyScope,
+  method: string,
   target: DoubleDeletionTarget,
   write: () => Promise<T>,
   { delay, ...options }: DoubleDeleteOptions,
 ): Promise<T> {
   const wait = cacheOption.timerMilliseconds('delay', delay, 1);
-  return scope.engine.doubleDeletions.run(target, write, wait, scope.settings(options).failOpen);
+  const { failOpen } = scope.settings('read', method, [], options);
+  return scope.engine.doubleDeletions.run(target, write, wait, failOpen);
 }
 
 /** How often a value is sent if it reaches Redis too late, after a standstill of this process or of the network. */

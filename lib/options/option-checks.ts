@@ -1,4 +1,5 @@
 import { CacheConfigError } from '../errors/cache-errors.js';
+import { textOf } from '../errors/limited-log.js';
 import { LockConfigError } from '../errors/lock-errors.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/clock.js';
@@ -18,7 +19,7 @@ export class OptionChecks {
    * The error for an option that cannot take the value. `remedy` says what to give; the message puts "give" before it.
    */
   refused(option: string, value: unknown, remedy: string): Error {
-    const shown = typeof value === 'string' ? `"${value}"` : String(value);
+    const shown = typeof value === 'string' ? `"${value}"` : textOf(value);
     return new this.ConfigError(`Option "${option}" is ${withoutPassword(shown)}; give ${remedy}`);
   }
 
@@ -51,12 +52,17 @@ export class OptionChecks {
     return value;
   }
 
-  /** The option `backend` of a method that has no other option. */
-  backendOf(method: string, options: object): string | undefined {
+  /** Refuses an option that the method would ignore. */
+  only(method: string, options: object, known: readonly string[]): void {
     const given = Object.entries(this.object('options', options, `an object of options of ${method}(), or none`));
     for (const [name, value] of given) {
-      if (name !== 'backend' && value !== undefined) throw this.unknown(`option of ${method}()`, name, ['backend']);
+      if (!known.includes(name) && value !== undefined) throw this.unknown(`option of ${method}()`, name, known);
     }
+  }
+
+  /** The option `backend` of a method that has no other option. */
+  backendOf(method: string, options: object): string | undefined {
+    this.only(method, options, ['backend']);
     const { backend } = options as { readonly backend?: unknown };
     if (backend === undefined || typeof backend === 'string') return backend;
     throw this.refused('backend', backend, 'the name of a backend');

@@ -217,6 +217,12 @@ describe.each(Object.entries(PRIMITIVE_WORLDS))('rate limits on %s', (_name, sta
       expect((await hit(5)).totalHits).toBe(1);
     });
 
+    it.each([null, 5, 'local'])('refuses %p as its options', (options) => {
+      expect(() => limiter.throttlerStorage(options as never)).toThrow(
+        /Option "options" is .*; give an object such as/,
+      );
+    });
+
     it('counts the throttlers of one key apart', async () => {
       const storage = limiter.throttlerStorage();
       await storage.increment(key, 60_000, 5, 60_000, 'short');

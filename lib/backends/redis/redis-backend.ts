@@ -31,7 +31,7 @@ import type { RedisConnection } from '../../options/redis-connection.js';
 import { BatchedCall } from '../batch.js';
 import { RedisCacheStore } from './cache/redis-cache-store.js';
 import { RedisLink } from './connection/redis-link.js';
-import { leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
+import { integerOf, leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
 import { ScriptBatch } from './connection/script-batch.js';
 import type { ScriptRunner } from './connection/script-runner.js';
 import { checkServers, evictionHazards } from './connection/server-check.js';
@@ -128,7 +128,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const answer = await this.scripts.run(script, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
     if (Number(granted) === 1) {
-      const tokens = { first: Number(tokenOrIndex), count: 1 };
+      const tokens = tokenRange([tokenOrIndex, 1]);
       await this.replicas?.confirm(request, request.names);
       return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
     }
@@ -259,7 +259,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const answers = await Promise.all(
       names.map((name) => this.scripts.run(RENEW_ONE, [lockKey({ prefix, name })], [ticket, ttl])),
     );
-    const remaining = Math.min(...(answers as RedisInteger[]).map(Number));
+    const remaining = Math.min(...(answers as RedisInteger[]).map(integerOf));
     return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
   }
 
@@ -280,7 +280,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
       keys,
       args,
       (reply) => {
-        const all = reply as readonly RedisInteger[];
+        const fits = Array.isArray(reply) && reply.length === 2 * calls.length;
+        const all = fits ? (reply as unknown[]) : [];
         for (const [index, call] of calls.entries()) call.settle(all.slice(2 * index, 2 * index + 2));
       },
       (error) => {
@@ -316,7 +317,9 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
 /** Of the script of renewals, or of a request of its own. */
 function renewAnswer(reply: unknown): RenewAnswer {
   if (!Array.isArray(reply)) return reply as RenewAnswer;
-  const [remaining, waiting] = reply.map(Number) as [number, number];
+  const [remaining = Number.NaN, waiting = Number.NaN] = (reply as RedisInteger[]).map(Number);
+  if (!Number.isInteger(remaining) || !Number.isInteger(waiting))
+    throw new Error('Redis answered no lease to a renewal');
   return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining, waiting };
 }
 

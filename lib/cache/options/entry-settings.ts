@@ -153,6 +153,25 @@ const READ_OPTIONS = new OptionTable<ReadOptions, EntrySettings>(
   },
 );
 
+/** What a call by hand does, which decides what it takes: it would ignore other options, such as `tags` of `del`. */
+const BY_HAND = {
+  read: takes('onRedisError'),
+  deletion: takes('barrier', 'onRedisError'),
+  store: takes('ttl', 'jitter', 'nullTtl', 'staleTtl', 'tags', 'onRedisError'),
+};
+
+export type ByHand = keyof typeof BY_HAND;
+
+function takes(...names: readonly (keyof typeof RULES)[]) {
+  const rules = Object.fromEntries(names.map((name) => [name, RULES[name]])) as object;
+  return new OptionTable<object, EntrySettings>(cacheOption, 'option of this call', '', DEFAULT_ENTRY_SETTINGS, rules);
+}
+
+/** As `entrySettings`, for a call that takes some of the options only. */
+export function settingsByHand(call: ByHand, options: CacheEntryOptions, base: EntrySettings): EntrySettings {
+  return BY_HAND[call].settings(requireObject(options), base);
+}
+
 /** Options that are not given are as in `base`. @throws CacheConfigError with the option, the value and the remedy */
 export function entrySettings(options: CacheEntryOptions | undefined, base?: EntrySettings): EntrySettings {
   return options === undefined

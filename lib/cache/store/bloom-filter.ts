@@ -108,6 +108,7 @@ export class BloomFilter {
    */
   async rebuild(read: () => IdSource | Promise<IdSource>, options: BloomRebuildOptions = {}): Promise<boolean> {
     const { name, key, shape, ttl, calls } = this;
+    cacheOption.only('rebuild', options, ['settle']);
     const { settle = '10s' } = options;
     const settling = cacheOption.timerMilliseconds('settle', settle, 0);
     const { bits } = calls.store;
@@ -173,7 +174,7 @@ export class BloomShape {
   constructor(capacity: number, errorRate: number) {
     if (!Number.isInteger(capacity) || capacity < 1)
       throw cacheOption.refused('capacity', capacity, 'a whole number of ids, from 1');
-    if (!(errorRate >= 1e-9 && errorRate <= 0.5))
+    if (typeof errorRate !== 'number' || !(errorRate >= 1e-9 && errorRate <= 0.5))
       throw cacheOption.refused('errorRate', errorRate, 'a number from 1e-9 to 0.5');
     this.bits = Math.max(8, Math.ceil((-capacity * Math.log(errorRate)) / Math.LN2 ** 2));
     this.bitsPerId = Math.max(1, Math.round(-Math.log2(errorRate)));

@@ -52,7 +52,9 @@ export class ThrottlerCounts {
     options: ThrottlerCountsOptions,
     private readonly application: string | undefined,
   ) {
-    this.settings = OPTIONS.settings(options);
+    this.settings = OPTIONS.settings(
+      primitiveOption.object('options', options, "an object such as { onFailure: 'open' }"),
+    );
   }
 
   /**

@@ -1,5 +1,7 @@
+import { inspect } from 'node:util';
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
+import { repliesOf } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
 /**
@@ -66,7 +68,7 @@ export class ReadBatch {
       this.send(
         client.mgetBuffer([...keys]),
         reads,
-        (all) => all,
+        (all) => repliesOf(all, reads.length) as readonly (Buffer | null)[],
         (error) => {
           if (this.scripts.refusesKeys(error)) this.submitEach(keys, reads);
           else failing(reads)(error);
@@ -93,7 +95,12 @@ export class ReadBatch {
       command,
       (reply) => {
         this.underWay -= 1;
-        const data = dataOf(reply);
+        let data: readonly (Buffer | null)[];
+        try {
+          data = dataOf(reply);
+        } catch (error) {
+          return failing(reads)(error);
+        }
         for (let index = 0; index < reads.length; index++) reads[index]?.settle(data[index] ?? null);
       },
       (error) => {
@@ -111,5 +118,6 @@ function failing(reads: readonly PendingRead[]): (error: unknown) => void {
 }
 
 function asRead(reply: unknown): Buffer | null {
-  return reply as Buffer | null;
+  if (reply === null || Buffer.isBuffer(reply)) return reply;
+  throw new Error(`Redis answered ${inspect(reply)} where the bytes of a value were due`);
 }

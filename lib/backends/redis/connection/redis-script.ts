@@ -2,6 +2,7 @@
 // all scripts belong to.
 
 import { createHash } from 'node:crypto';
+import { inspect } from 'node:util';
 import type { TokenRange } from '../../../contracts/lock-requests.js';
 import type { ScriptArgument } from './encoded-call.js';
 
@@ -85,8 +86,21 @@ return answers
 /** A client of the application may have the option `stringNumbers` of ioredis on. */
 export type RedisInteger = number | string;
 
-export function integerOf(reply: RedisInteger): number {
-  return Number(reply);
+/** @throws Error for a reply that is no whole number: a proxy or a client may have mixed up its answers */
+export function integerOf(reply: RedisInteger | undefined): number {
+  const integer = Number(reply);
+  if (reply !== null && reply !== '' && Number.isInteger(integer)) return integer;
+  throw new Error(`Redis answered ${inspect(reply)} where a whole number was due`);
+}
+
+/**
+ * The reply to several calls: a list with as many parts for each. Anything else is the answer to none of them.
+ *
+ * @throws Error for any other reply
+ */
+export function repliesOf(reply: unknown, parts: number): readonly unknown[] {
+  if (Array.isArray(reply) && reply.length === parts) return reply as unknown[];
+  throw new Error(`Redis answered ${inspect(reply)} where a list of ${parts} was due`);
 }
 
 /** Whether Redis answered yes. */
@@ -97,11 +111,15 @@ export function isOne(reply: unknown): boolean {
 /** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
 export function leaseOf(pttl: RedisInteger | undefined): number {
   const remaining = Number(pttl);
+  if (Number.isNaN(remaining)) throw new Error(`Redis answered ${inspect(pttl)} where a time was due`);
   return remaining === -1 ? Infinity : Math.max(0, remaining);
 }
 
+/** @throws Error for what are no tokens */
 export function tokenRange([first, count]: readonly (RedisInteger | undefined)[]): TokenRange {
-  return { first: Number(first), count: Number(count) };
+  const range = { first: Number(first), count: Number(count) };
+  if (Number.isSafeInteger(range.first) && Number.isSafeInteger(range.count)) return range;
+  throw new Error(`Redis answered ${inspect([first, count])}, which are no fencing tokens`);
 }
 
 /**

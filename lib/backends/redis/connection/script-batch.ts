@@ -1,7 +1,7 @@
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
 import { EncodedCall, isText, type ScriptArgument, type ScriptCall } from './encoded-call.js';
-import type { RedisScript } from './redis-script.js';
+import { repliesOf, type RedisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
 /**
@@ -128,7 +128,13 @@ export class ScriptBatch {
       args,
       (reply) => {
         this.underWay -= 1;
-        const replies = calls.length === 1 ? [reply] : (reply as unknown[]);
+        let replies: readonly unknown[];
+        try {
+          replies = calls.length === 1 ? [reply] : repliesOf(reply, calls.length);
+        } catch (error) {
+          for (const call of calls) call.fail(error);
+          return;
+        }
         for (const [index, call] of calls.entries()) {
           const answer = replies[index];
           if (answer instanceof Error) this.scripts.refused(answer);

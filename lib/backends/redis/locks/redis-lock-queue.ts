@@ -197,6 +197,7 @@ function parseMessage(text: string): QueueMessage | 'hello' | undefined {
   if (kind === 'ends') return { kind, ticket, remaining: Number(rest[0]), name: rest.slice(1).join(' ') };
   if (kind !== 'grant') return undefined;
   const [first, count, claim, waiting, ...name] = rest;
+  if (!(Number(first) > 0 && Number(count) >= 0 && Number(claim) > 0)) return undefined;
   return {
     kind,
     ticket,

@@ -52,7 +52,11 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     return this.exchanges.run(this.publishing, this.keysOf(name), args, (reply) => {
       const [granted, ...numbers] = reply as RedisInteger[];
       if (Number(granted) === 0) return { status: 'busy', nextEnd: leaseOf(numbers[0]), lastToken: Number(numbers[1]) };
-      return { status: 'granted', fencingToken: Number(numbers[0]), tokens: TOKENS, remaining: Number(numbers[1]) };
+      const [fencingToken, remaining] = [Number(numbers[0]), Number(numbers[1])];
+      if (Number.isSafeInteger(fencingToken) && Number.isInteger(remaining)) {
+        return { status: 'granted', fencingToken, tokens: TOKENS, remaining };
+      }
+      throw new Error(`Redis answered ${numbers.join(' ')}, which is no fencing token and no lease`);
     });
   }
 

@@ -27,3 +27,103 @@ it.each(calls)('%s refuses %j by naming what is missing', async (method, args, r
   await expect(call()).rejects.toThrow(refusal);
   await expect(call()).rejects.toBeInstanceOf(CacheConfigError);
 });
+
+describe('an option that the call does not take', () => {
+  const others = { read: 'ttl', deletion: 'tags', store: 'barrier' };
+  const refusing: [method: keyof CacheService, args: unknown[], option: string, takes: string][] = [
+    ['get', ['k'], others.read, 'onRedisError'],
+    ['mget', [['k']], others.read, 'onRedisError'],
+    ['getDel', ['k'], others.read, 'onRedisError'],
+    ['deleteByTag', ['k'], others.read, 'onRedisError'],
+    ['expireByTag', ['k'], others.read, 'onRedisError'],
+    ['deleteByPrefix', ['k'], others.read, 'onRedisError'],
+    ['deleteByPattern', ['k*'], others.read, 'onRedisError'],
+    ['flush', ['k', write], others.read, 'onRedisError'],
+    ['invalidate', ['k'], others.deletion, 'barrier, onRedisError'],
+    ['del', ['k'], others.deletion, 'barrier, onRedisError'],
+    ['mutate', ['k', write], others.deletion, 'barrier, onRedisError'],
+    ['set', ['k', 1], others.store, 'ttl, jitter, nullTtl, staleTtl, tags, onRedisError'],
+    ['setIfAbsent', ['k', 1], others.store, 'ttl, jitter, nullTtl, staleTtl, tags, onRedisError'],
+    ['mset', [{ k: 1 }], others.store, 'ttl, jitter, nullTtl, staleTtl, tags, onRedisError'],
+  ];
+
+  it.each(refusing)('%s refuses it, and names the method and the remedy', async (method, args, option, takes) => {
+    const options = { ttl: '5m', tags: ['t'], barrier: '1s' };
+    const given = { [option]: options[option as keyof typeof options] };
+    const call = async () => (cache as unknown as Untyped)[method](...args, given);
+    const message = new RegExp(`^"${method}".*: Unknown option of this call "${option}"; give any of ${takes}$`);
+    await expect(call()).rejects.toMatchObject({ code: 'CACHE_CONFIG', message: expect.stringMatching(message) });
+  });
+
+  it.each([
+    ['doubleDelete', { delay: '1s' }],
+    ['doubleDeleteByPrefix', { delay: '1s' }],
+    ['expire', { soft: true }],
+  ] as [keyof CacheService, object][])('%s refuses it beside its own', async (method, own) => {
+    const args = method === 'expire' ? ['k', { ...own, tags: ['t'] }] : ['k', write, { ...own, tags: ['t'] }];
+    const call = async () => (cache as unknown as Untyped)[method](...args);
+    await expect(call()).rejects.toThrow(new RegExp(`^"${method}".*: Unknown option of this call "tags"; give any of`));
+  });
+
+  it.each([
+    ['incr', (options: object) => cache.incr('n', options as never)],
+    ['decr', (options: object) => cache.decr('n', 2, options as never)],
+    ['sets.add', (options: object) => cache.sets.add('s', 'm', options as never)],
+  ])('%s refuses it beside its ttl', async (method, call) => {
+    await expect(call({ ttl: '1h', jitter: 0 })).rejects.toThrow(
+      new RegExp(`^"${method}" of ".": Unknown option of ${method}\\(\\) "jitter"; give any of ttl$`),
+    );
+  });
+
+  it('a Bloom filter refuses it', async () => {
+    const open = (more: object) => cache.bloomFilter('ids', { capacity: 10, ...more });
+    expect(() => open({ errorrate: 0.1 })).toThrow(/"errorrate"; give any of capacity, errorRate, ttl/);
+    expect(() => open({ errorRate: Symbol('x') })).toThrow(/Option "errorRate" is Symbol\(x\); give a number/);
+    const rebuilding = open({}).rebuild(() => [], { ttl: '1h' } as object);
+    await expect(rebuilding).rejects.toThrow(/Unknown option of rebuild\(\) "ttl"; give any of settle/);
+  });
+
+  it('is refused again where a call before it took it', async () => {
+    await cache.set('k', 1, { ttl: '5m' });
+    const reading = cache.get('k', { ttl: '5m' } as object);
+    await expect(reading).rejects.toThrow(/Unknown option of this call "ttl"/);
+    const storing = cache.set('k', 1, { barrier: '1s' } as object);
+    await expect(storing).rejects.toThrow(/Unknown option of this call "barrier"/);
+  });
+});
+
+it.each([null, 5, true, 'k', []])('deletions of many refuse the options %p', async (options) => {
+  for (const args of [
+    ['deleteByPrefix', 'k'],
+    ['deleteByPattern', 'k*'],
+    ['flush', 'k', write],
+  ] as const) {
+    const [method, ...rest] = args;
+    const call = async () => (cache as unknown as Untyped)[method](...rest, options);
+    await expect(call()).rejects.toThrow(/Option "options" is .*; give an object of options/);
+  }
+});
+
+it.each([
+  ['prefix', [5, undefined]],
+  ['batch', ['k', { batch: 0 }]],
+  ['onRedisError', ['k', { onRedisError: 'ignore' }]],
+  ['ttl', ['k', { ttl: '5m' }]],
+])(
+  'flush refuses a bad "%s" before it writes: the write would go without its deletion',
+  async (option, [prefix, given]) => {
+    let writes = 0;
+    const count = async () => (writes += 1);
+    const flushing = (cache as unknown as Untyped).flush(prefix, count, given);
+    await expect(flushing).rejects.toMatchObject({
+      code: 'CACHE_CONFIG',
+      message: expect.stringContaining(`"${option}"`),
+    });
+    expect(writes).toBe(0);
+  },
+);
+
+it('refuses what has no text of its own, with the name of the option', async () => {
+  const bare = Object.create(null) as string;
+  await expect(cache.sets.has('s', bare)).rejects.toThrow(/^Option "members" is \[Object: null prototype\] \{\}; give/);
+});
