@@ -27,6 +27,7 @@ export interface Hold {
   readonly process: SimulatedProcess;
   readonly names: readonly string[];
   readonly reads: boolean;
+  readonly call: Call;
   /** What was asked for, in ms. */
   readonly ttl: number;
   readonly token: number;
@@ -51,6 +52,8 @@ export interface Call {
 interface Tokens {
   any: number;
   write: number;
+  /** When the last token was seen. */
+  at: number;
 }
 
 export class LockRules {
@@ -89,12 +92,13 @@ export class LockRules {
   }
 
   /** The application has entered with this lock. */
-  entered(process: SimulatedProcess, names: readonly string[], reads: boolean, ttl: number, lock: Lock): Hold {
+  entered(call: Call, reads: boolean, ttl: number, lock: Lock): Hold {
+    const { process, names } = call;
     const token = lock.fencingToken;
     this.givenBack.delete(`${process.name} ${lock.owner}`);
     const { owner } = lock;
     const state = { trusted: [], signalled: false, toldOfOwner: false, over: false };
-    const hold: Hold = { process, names, reads, ttl, token, owner, lock, ...state };
+    const hold: Hold = { process, names, call, reads, ttl, token, owner, lock, ...state };
     this.entries += 1;
     this.holds.add(hold);
     this.look(hold);
@@ -335,19 +339,30 @@ export class LockRules {
 
   /**
    * A process may stand still between the grant and its entry, and then enters with a lock that it does not trust: what
-   * counts is the order in which they trust it.
+   * counts is the order in which they trust it. Where the server loses the grant meanwhile, others come in between, and
+   * only the token tells the rows that this holder writes that it is late.
    */
   private checkToken(hold: Hold): void {
     for (const name of hold.names) {
       // A clock that goes back after the store lost its tokens repeats them, but none that the process has seen.
       const place = this.server.swarm.tokensFall > 0 ? `${name} at ${hold.process.name}` : name;
-      const seen = this.tokens.get(place) ?? { any: 0, write: 0 };
+      const seen = this.tokens.get(place) ?? { any: 0, write: 0, at: 0 };
       const floor = hold.reads ? seen.write : seen.any;
-      if (hold.token <= floor) this.verdict.violated('TOKEN', `${told(hold)} of ${name} comes after token ${floor}`);
+      if (hold.token <= floor && !this.wasLostBeforeEntry(name, hold, seen.at))
+        this.verdict.violated('TOKEN', `${told(hold)} of ${name} comes after token ${floor}`);
       seen.any = Math.max(seen.any, hold.token);
       if (!hold.reads) seen.write = Math.max(seen.write, hold.token);
+      seen.at = this.world.now;
       this.tokens.set(place, seen);
     }
+  }
+
+  /** Whether the process stood still after its call, and the server lost the name meanwhile, before `others` entered. */
+  private wasLostBeforeEntry(name: string, { call, process }: Hold, others: number): boolean {
+    const stoodStill = process.stoodStill > call.stoodStill;
+    const isLost = ({ time, key }: Server['losses'][number]) =>
+      time >= call.since && time <= others && (key === undefined || key === `lock:{${name}}`);
+    return stoodStill && this.server.losses.some(isLost);
   }
 }
 

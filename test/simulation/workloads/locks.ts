@@ -93,7 +93,7 @@ export class Locks implements Workload {
       return;
     }
     rules.ended(call, 'is granted');
-    const hold = rules.entered(process, names, reads, swarm.ttl, lock);
+    const hold = rules.entered(call, reads, swarm.ttl, lock);
     if (random.chance(0.7)) {
       const { signal } = lock;
       if (signal.aborted) rules.left(hold, 'had lost');
