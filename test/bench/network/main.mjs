@@ -30,7 +30,7 @@ const applications = [];
 let results;
 try {
   for (let count = 0; count < 2; count++) applications.push(await connectApplication(network.port));
-  results = await measure(await supported(rowsOf(client, ...applications)));
+  results = await measure(rowsOf(client, ...applications));
 } finally {
   await Promise.all(applications.map((application) => application.close()));
   client.disconnect();
@@ -39,21 +39,6 @@ try {
 }
 const figures = results.map((row) => figuresOf(row, results));
 console.log(json ? JSON.stringify(figures) : table(figures).toString());
-
-/** Without those whose options this version refuses. */
-async function supported(rows) {
-  const taken = [];
-  for (const row of rows) {
-    try {
-      await row.prepare?.('try');
-      await row.call('try');
-      taken.push(row);
-    } catch (error) {
-      if (!error?.code?.endsWith('_CONFIG')) throw error;
-    }
-  }
-  return taken;
-}
 
 /** Every operation has its turn in each round, right after a PING, so that a slow spell of the machine hits both. */
 async function measure(rows) {
