@@ -19,8 +19,6 @@ const SHORTEST_PACE = 5;
 const UNREACHED_PERIOD = 50;
 /** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
 const PATIENT = 200;
-/** What a hand-over is taken to cost (ms) before the first one was measured. */
-const UNKNOWN_HAND_OVER = 2;
 
 export type GrantMessage = Extract<QueueMessage, { kind: 'grant' }>;
 
@@ -55,8 +53,6 @@ export class Attempts {
   current: Attempt | undefined;
   /** The owner of the name in the last answer. */
   lastOwner: LastOwner | undefined;
-  /** What a hand-over to another process costs (ms): the time of the round trip, as the last ones took it. */
-  handOver = UNKNOWN_HAND_OVER;
   /** The ticket that was granted the name last. */
   private granted: Attempt | undefined;
   private pause: NodeJS.Timeout | undefined;
@@ -132,7 +128,6 @@ export class Attempts {
         names,
         () => contenders.queue.requeue(request),
         (answer) => {
-          this.handOver = (this.handOver + elapsedSince(attempt.base)) / 2;
           if (answer.status !== 'not-owner') {
             this.answered(attempt, attempt.base, answer);
             return ended('released');

@@ -12,13 +12,8 @@ import type { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
 import { HolderCheck, Preparation } from './preparation.js';
 
-/**
- * While another process waits, a turn ends after `MOST_HOLDERS`, or when it has lasted for `HAND_OVERS` of the last
- * hand-overs: they cost a thirtieth, and many processes with a few callers each wait no longer than they must.
- */
+/** While another process waits, a turn ends after this number of holders, or of ms. */
 const MOST_HOLDERS = 64;
-const HAND_OVERS = 30;
-/** The longest turn while another process waits (ms). */
 export const LONGEST_TURN = 50;
 /** Where waiters poll, the lock is free for some ms after a turn: as many holders as are served in that time. */
 const MOST_HOLDERS_WHERE_POLLED = 512;
@@ -116,7 +111,7 @@ export class Turn implements LeaseSource, GrantListener {
     if (grant.inMinHold) return this.releaseInMinHold(grant);
     this.holders += 1;
     const turnEnds =
-      this.wanted && (this.holders >= this.mostHolders || performance.now() - this.grantedAt >= this.longest);
+      this.wanted && (this.holders >= this.mostHolders || performance.now() - this.grantedAt >= LONGEST_TURN);
     const othersWait = this.wanted && this.informed;
     if (turnEnds && othersWait) this.giveWay();
     const next = this.contender.callers.first;
@@ -276,12 +271,6 @@ export class Turn implements LeaseSource, GrantListener {
 
   private get mostHolders(): number {
     return this.contender.contenders.queue.pace ? MOST_HOLDERS_WHERE_POLLED : MOST_HOLDERS;
-  }
-
-  /** Where waiters poll, the name is free for a while after a turn, however quickly it was released. */
-  private get longest(): number {
-    if (this.contender.contenders.queue.pace) return LONGEST_TURN;
-    return Math.min(LONGEST_TURN, HAND_OVERS * this.attempts.handOver);
   }
 
   /** Callers of this process that come now ask after those of others, where no queue puts them in order. */

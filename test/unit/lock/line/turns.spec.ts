@@ -10,7 +10,6 @@ import {
   NAME,
   openChannel,
   quiet,
-  requeueing,
   startContender,
   trustedUntil,
   until,
@@ -217,23 +216,6 @@ describe('a turn', () => {
       await released;
     },
   );
-
-  it.each([
-    [0, 'ends after 30 times as long'],
-    [10, 'lasts for 50 ms at most'],
-  ])('after a hand-over that took %d ms %s (R11)', async (took, what) => {
-    const { requeue, again, next, others } = await requeueing({ behind: 2 });
-    await clock.pass(took);
-    await requeue.answer(busy());
-    await backend.tell(grantMessage(again, NAME, { waiting: 1, count: 100 }));
-    const lock = await next.held();
-    await clock.pass(35);
-    void lock.release();
-    if (what.startsWith('lasts')) {
-      expect(await others[1]?.held()).toMatchObject({ owner: again });
-      expect(backend.all('requeue')).toEqual([requeue]);
-    } else expect((await backend.take('requeue')).ticket).toBe(again);
-  });
 
   it('goes on when another ticket is wanted (R12)', async () => {
     const { lock, others, ticket } = await holding({}, { behind: 1 });
