@@ -357,7 +357,7 @@ export class LockRules {
     }
   }
 
-  /** Whether the process stood still after its call, and the server lost the name meanwhile, before `others` entered. */
+  /** Whether the server lost the name, before `others` entered, while the process stood still after its call. */
   private wasLostBeforeEntry(name: string, { call, process }: Hold, others: number): boolean {
     const stoodStill = process.stoodStill > call.stoodStill;
     const isLost = ({ time, key }: Server['losses'][number]) =>
