@@ -79,7 +79,7 @@ export class Attempts {
     const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
     if (released && !calls.backend.traits.writesAtOnce) return this.startAfter(released);
     const queues = contenders.channel.tried && !caller.triesOnce;
-    const claim = queues ? claimOf(options.ttl) : undefined;
+    const claim = queues ? claimOf(this.contender, options.ttl) : undefined;
     const attempt = this.begin(queues, requestedTtl(options), claim, released);
     const { ticket, ttl } = attempt;
     const patient = caller.remaining() > PATIENT;
@@ -337,9 +337,9 @@ export class Attempts {
   }
 }
 
-/** The claim (ms) that a waiter is granted. */
-export function claimOf(ttl: number): number {
-  return Math.min(LONGEST_CLAIM, ttl);
+/** The claim (ms) that a waiter is granted: the whole lease where that is the session of its process. */
+export function claimOf({ backend }: Contender, ttl: number): number {
+  return backend.calls.backend.traits.lease === 'session' ? ttl : Math.min(LONGEST_CLAIM, ttl);
 }
 
 /**
@@ -353,7 +353,7 @@ function nextBeat(
   pace?: number,
 ): number {
   if (pace !== undefined) return Math.min(pace, remaining + 1);
-  const near = Math.max(claimOf(ttl) / 2, SHORTEST_PERIOD);
+  const near = Math.max(Math.min(LONGEST_CLAIM, ttl) / 2, SHORTEST_PERIOD);
   if (unreached) return Math.min(near, UNREACHED_PERIOD);
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   if (first && remaining < period) return remaining + 1;

@@ -282,7 +282,7 @@ export class Turn implements LeaseSource, GrantListener {
   /** The turn has ended: hands the name over to another process, and waits again. */
   private requeue(grant: Grant, next: Caller): Promise<ReleaseOutcome> {
     this.drop(grant);
-    return this.attempts.requeue(grant, claimOf(next.options.ttl));
+    return this.attempts.requeue(grant, claimOf(this.contender, next.options.ttl));
   }
 
   /**

@@ -92,7 +92,13 @@ function replaceEndpoint({ EtcdEndpoint, EtcdRefusal, EtcdSilence }: typeof Endp
         if (!link) return reject(new EtcdSilence(false, new Error('connect ECONNREFUSED')));
         const { member } = places.get(this.url) as Place;
         const silence = new EtcdSilence(true, new Error(`no answer within ${limit} ms`));
-        const timer = setTimeout(() => reject(silence), limit);
+        // As a request that is aborted: its connection is not used again.
+        const giveUp = () => {
+          reject(silence);
+          linksOf(this).delete(link);
+          link.end(silence);
+        };
+        const timer = setTimeout(giveUp, limit);
         link.request(
           () => {
             try {
