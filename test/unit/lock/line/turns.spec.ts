@@ -19,6 +19,21 @@ import { busy, type Command, granted, grantMessage } from '../../../support/scri
 
 startContender();
 
+describe('a grant after a wait, where the session of the process is the lease', () => {
+  it('lasts for what the caller asked for, and not for a claim: its body may block the event loop (R6)', async () => {
+    Object.assign(backend, { traits: { ...backend.traits, lease: 'session' } });
+    await openChannel();
+    const call = new Call({ ttl: 30_000 });
+    const enqueue = await backend.take('enqueue');
+    expect(enqueue.request.claim).toBe(30_000);
+    await enqueue.answer(busy());
+    await backend.tell(grantMessage(enqueue.ticket, NAME, { claim: 9_000 }));
+    const lock = await call.held();
+    expect(lock.remaining()).toBeGreaterThan(8_000);
+    await lock.release();
+  });
+});
+
 describe('a holder', () => {
   const RENEWED = { ttl: 1_000, renew: { interval: 30, timeout: 500 } };
 
