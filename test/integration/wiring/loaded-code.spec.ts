@@ -70,6 +70,8 @@ describe('the code that is loaded', () => {
   /** What each subpath loads at its start, of the packages that package.json names. */
   const LOADED: readonly (readonly [subpath: string, packages: readonly string[]])[] = [
     ['.', ['@nestjs/core', ...NEST]],
+    ['./backend', []],
+    ['./events', []],
     ['./memory', []],
     ['./redlock', NEST],
     ['./testing', ['@nestjs/core', ...NEST]],
