@@ -88,7 +88,7 @@ end`,
     '    sentAt = this.confirmedAt = currentInstant();',
   ),
   one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
-  one('R6 a claim is a whole lease', ATTEMPTS, 'return Math.min(LONGEST_CLAIM, ttl);', 'return 10 * ttl;'),
+  one('R6 a claim is a whole lease', ATTEMPTS, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '      if remaining < ttl then', '      if true then'),
   given(
     { lostAnswers: 0.1, slow: 0.4, slowness: 400, ttl: 300, commandTimeout: 3_000, maxRetriesPerRequest: null },
