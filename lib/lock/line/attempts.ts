@@ -358,7 +358,9 @@ function nextBeat(
   const period = far ? Math.min(2 * near, LONGEST_PERIOD) : near;
   if (first && remaining < period) return remaining + 1;
   const now = performance.now();
-  return nextHeartbeat(now + period, period) - now;
+  const delay = nextHeartbeat(now + period, period) - now;
+  // Not just before the owner's lease ends: a dead owner would cost a period more.
+  return remaining > delay && remaining < 1.1 * period ? remaining + 1 : delay;
 }
 
 /** When a waiter asks again where the queue sends no messages: before its wait ends, unless that is in 5 ms. */
