@@ -90,8 +90,20 @@ class EqualTimeouts {
         return;
       }
       place.leave();
-      place.value.expiring.expire();
+      const { expiring } = place.value;
+      apart(() => expiring.expire());
     }
+  }
+}
+
+/** Calls one of those that share a timer. What it throws is uncaught as ever, and keeps none of the others waiting. */
+function apart(run: () => void): void {
+  try {
+    run();
+  } catch (error) {
+    setImmediate(() => {
+      throw error;
+    });
   }
 }
 
@@ -230,7 +242,7 @@ class Tick {
     this.over();
     for (let place = this.due.firstPlace; place; place = this.due.firstPlace) {
       place.leave();
-      place.value();
+      apart(place.value);
     }
   }
 }

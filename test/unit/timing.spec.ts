@@ -188,6 +188,15 @@ describe('ticks', () => {
     now.mockRestore();
   });
 
+  it('call the others although one throws, which is uncaught', () => {
+    ticks.start(10, () => {
+      throw new Error('broken');
+    });
+    ticks.start(10, note('other'));
+    expect(() => jest.advanceTimersByTime(20)).toThrow('broken');
+    expect(called).toEqual(['other at 10']);
+  });
+
   it('call nothing once they are stopped', () => {
     ticks.start(10, note('first'));
     ticks.start(20, note('second'));

@@ -229,6 +229,14 @@ describe('a ticket that waits', () => {
     expect(performance.now() - answeredAt).toBeLessThan(400);
   });
 
+  it('beats when the lease of the owner ends, and not just before: that of a dead one would cost a heartbeat more', async () => {
+    const { enqueue } = await waiting({ ttl: 10_000 }, { remaining: 515 });
+    const beat = await backend.take('beat');
+    expect(beat.sentAt - enqueue.sentAt).toBeGreaterThanOrEqual(515);
+    await beat.answer(busy({ remaining: 1_000 }));
+    expect((await backend.take('beat')).sentAt - beat.sentAt).toBeLessThan(515);
+  });
+
   it('asks often if no message reaches it, and seldom if its turn is far', async () => {
     const { beat, ticket } = await beating({ ttl: 1_000 }, { first: true, remaining: 30_000 });
     await beat.answer(busy({ first: true, unreached: true, remaining: 30_000 }));
