@@ -112,7 +112,7 @@ export class ServerProcess {
   }
 
   /**
-   * Asks it to end, and kills it if it does not. Returns its exit code. Its children may stand still: they go on, since a
+   * Asks it to end, and kills it if it does not. Returns its exit code. Children that stand still go on, since a
    * PostgreSQL that is killed while it waits for one leaves that behind.
    */
   async stop(): Promise<number | null> {
