@@ -83,10 +83,10 @@ export interface LockBackend {
    * Makes a ticket that owns the names a reader of them, so that other readers come in. Its lease ends `ttl` ms from
    * now, whatever was left of that of the owner. Does nothing for a ticket that no longer owns them.
    *
-   * A backend with this method keeps read locks. A ticket whose number begins with 0 (`process:012`) asks to read: the
-   * name is granted to it beside others that read, never beside an owner, and every request about it is answered as for
-   * an owner. While a ticket that wants to own the name waits, tickets that ask to read wait behind it, and come in
-   * together after it. Without this method, `mode: 'read'` is refused.
+   * A backend with this method keeps read locks. To a ticket that asks with the mode `read` the name is granted beside
+   * others that read, never beside an owner, and every request about it is answered as for an owner. While a ticket
+   * that wants to own the name waits, tickets that ask to read wait behind it, and come in together after it. Without
+   * this method, `mode: 'read'` is refused.
    */
   downgrade?(request: RenewRequest): Pending<void>;
 

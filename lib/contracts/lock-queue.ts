@@ -79,6 +79,8 @@ export type QueueMessage =
 
 /** Asks for the name, now or later. */
 export interface EnqueueRequest extends WaiterRequest {
+  /** The same in every request of a ticket; `read` only for a backend with `downgrade`. Default `write`. */
+  readonly mode?: 'read' | 'write' | undefined;
   /** The lease when the name is granted at once: whole milliseconds. */
   readonly ttl: number;
   /** The lease when the name is granted later: whole milliseconds. Absent for a ticket that must not wait. */
@@ -92,6 +94,8 @@ export interface EnqueueRequest extends WaiterRequest {
 
 /** A waiter's heartbeat. */
 export interface BeatRequest extends WaiterRequest {
+  /** That with which the ticket asked first. Default `write`. */
+  readonly mode?: 'read' | 'write' | undefined;
   /**
    * The lease when the name is granted now: whole milliseconds. A queue that keeps the `claim` of the ticket grants
    * that.

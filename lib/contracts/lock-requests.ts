@@ -23,8 +23,7 @@ export interface TicketRequest {
   /** At least one, sorted, without duplicates. */
   readonly names: readonly string[];
   /**
-   * Identifies one attempt and is never used again. Other clients see it as the owner. One whose number begins with 0
-   * asks to read, or reads.
+   * Identifies one attempt and is never used again. Other clients see it as the owner.
    */
   readonly ticket: string;
 }
@@ -42,10 +41,12 @@ export interface MintRequest extends WaiterRequest {
 
 /** Asks for the names, all or none. */
 export interface AcquireRequest extends TicketRequest {
+  /** The same in every request of a ticket; `read` only for a backend with `downgrade`. Default `write`. */
+  readonly mode?: 'read' | 'write' | undefined;
   /** The lease: whole milliseconds from the moment of the grant. */
   readonly ttl: number;
   /** The fencing token must be at least this. */
-  readonly leastToken?: number;
+  readonly leastToken?: number | undefined;
   /** Whether the ticket asks again until it is granted or released: a store may note who waits, in which order. */
   readonly waits?: boolean;
 }
@@ -166,6 +167,8 @@ export const MOST_WAITERS = 100;
 /** A ticket in the queue of a name. */
 export interface WaitingTicket {
   readonly ticket: string;
+  /** Default `write`. */
+  readonly mode?: 'read' | 'write';
   /** The label of its process; absent if it stored none. */
   readonly label?: string;
 }

@@ -20,7 +20,6 @@ import type {
 } from '../../contracts/lock-backend.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import { redisGlob } from '../../keys/redis-glob.js';
-import { isReadTicket } from '../../keys/ticket.js';
 import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
 import { MemoryPrimitives } from './memory-primitives.js';
@@ -64,7 +63,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
       const busy = this.busyFor(key, request);
       if (busy) return { status: 'busy', name, ...busy };
     }
-    if (isReadTicket(ticket)) return this.read(request);
+    if (request.mode === 'read') return this.read(request);
     const tokens = this.reserve(1, request.leastToken);
     const grant = { owner: ticket, fencingToken: this.lastToken };
     for (const name of names) {
@@ -230,14 +229,14 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     const { ticket, waits } = request;
     const grant = this.grants.get(key);
     if (grant?.owner === ticket) return undefined;
-    const reads = isReadTicket(ticket);
+    const reads = request.mode === 'read';
     const readers = this.readers.get(key) ?? (reads && waits && grant ? this.readers.of(key) : undefined);
     if (readers?.remaining(ticket) !== undefined) return undefined;
-    if (waits) readers?.wait(ticket);
+    if (waits) readers?.wait(ticket, reads);
     if (grant) return { owner: grant.owner, remaining: this.grants.remaining(key) ?? 0 };
     if (!readers) return undefined;
     if (readers.reading && !reads) return { owner: READERS, remaining: readers.longest() };
-    if (!readers.comesLater(ticket)) return undefined;
+    if (!readers.comesLater(ticket, reads)) return undefined;
     return readers.reading ? { owner: READERS, remaining: readers.longest() } : { owner: '', remaining: Infinity };
   }
 

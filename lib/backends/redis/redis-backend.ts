@@ -23,7 +23,6 @@ import type {
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import type { StartRequest } from '../../contracts/store.js';
 import { LockConfigError, LockKeyError } from '../../errors/lock-errors.js';
-import { isReadTicket } from '../../keys/ticket.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
@@ -122,9 +121,9 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   }
 
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const { ticket, ttl, leastToken = 0 } = request;
+    const { ticket, ttl, leastToken = 0, mode } = request;
     const args = [this.publishing(request), ticket, ttl, leastToken];
-    const script = isReadTicket(ticket) ? this.fencing.readAll : this.fencing.acquireAll;
+    const script = mode === 'read' ? this.fencing.readAll : this.fencing.acquireAll;
     const answer = await this.scripts.run(script, this.keysOf(request), args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
     if (Number(granted) === 1) {

@@ -2,6 +2,7 @@ import { begun, BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
   AcquireAnswer,
+  AcquireRequest,
   Granted,
   KeepRequest,
   ListedNames,
@@ -11,6 +12,7 @@ import type {
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
+  TicketRequest,
   TokenRange,
 } from '../../contracts/lock-requests.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
@@ -20,6 +22,7 @@ import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
 import type { Instant } from '../../timing/clock.js';
 import { Ticks, Timeouts } from '../../timing/timeouts.js';
+import type { LockMode } from '../options/lock-options.js';
 import { exceedsLease, trustedLease, type Grant } from './grant.js';
 
 /** Names, and the ticket that owns them or may own them. */
@@ -72,16 +75,16 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /**
    * As much of a grant as is believed, of names that were asked for `asked` ms: no longer lease, and no token that this
    * process has seen. Where no token is left, others are to be minted before the names have a holder. Those that read
-   * (`reads`) share a token, which must not be below what was seen.
+   * share a token, which must not be below what was seen.
    */
   believed(
     names: readonly string[],
     { tokens, remaining, waiting }: GrantedLease,
     asked: number,
-    reads = false,
+    mode: LockMode = 'write',
   ): GrantedLease {
     if (exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
-    const fresh = this.floor.admit(names, tokens, reads);
+    const fresh = this.floor.admit(names, tokens, mode);
     if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
     return { tokens: fresh, remaining: trustedLease(remaining, asked), waiting };
   }
@@ -94,9 +97,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   /** Without a time limit: the caller that gives up must release what is granted later. */
-  acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
-    const least = leastToken === undefined ? {} : { leastToken };
-    const request = { prefix: this.prefix, names, ticket, ttl, ...least };
+  acquire({ names, ticket }: Ticketed, asked: Omit<AcquireRequest, keyof TicketRequest>): Promise<AcquireAnswer> {
+    const request = { prefix: this.prefix, names, ticket, ...asked };
     return this.explained(
       'acquire',
       names,
@@ -143,10 +145,10 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (tokens: Minted | null) => void,
     failed: (error: LockBackendError) => void,
     limit?: number,
-    reads = false,
+    mode: LockMode = 'write',
   ): void {
     const [name] = names;
-    const least = Math.max(leastToken, this.floor.of(name) + (reads ? 0 : 1));
+    const least = Math.max(leastToken, this.floor.of(name) + (mode === 'read' ? 0 : 1));
     let over = false;
     const fail = (error: LockBackendError) => {
       over = true;
@@ -154,7 +156,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     };
     const minted = (answer: Minted | null) => {
       if (!answer) return answered(null);
-      const tokens = this.floor.admit(names, from(least, answer), reads);
+      const tokens = this.floor.admit(names, from(least, answer), mode);
       if (tokens.count > 0) return answered({ ...answer, ...tokens });
       this.warnOfTokens(names, answer.first);
       const why = `it offered fencing token ${answer.first}, though ${least} or more was asked for`;
@@ -346,7 +348,8 @@ export class TokenFloor {
   }
 
   /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
-  admit(names: readonly string[], { first, count }: TokenRange, reads: boolean): TokenRange {
+  admit(names: readonly string[], { first, count }: TokenRange, mode: LockMode): TokenRange {
+    const reads = mode === 'read';
     let least = first;
     for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));
     const left = first + count - least;

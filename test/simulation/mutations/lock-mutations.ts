@@ -42,7 +42,12 @@ const RENEWALS: Mutation['edits'][number] = {
 };
 
 export const LOCK_MUTATIONS: readonly Mutation[] = [
-  one('R1 every attempt has the same ticket', LINES, "${reads ? '0' : ''}${this.tickets}`", "${reads ? '0' : ''}1`"),
+  one(
+    'R1 every attempt has the same ticket',
+    LINES,
+    '${this.backend.instance}:${this.tickets}`',
+    '${this.backend.instance}:1`',
+  ),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '    if value ~= ticket then', '    if not value then'),
   one(
@@ -141,7 +146,7 @@ end`,
     edits: [
       {
         file: ACQUIRE,
-        text: 'if owner and not (reads(me) and shared(owner)) then want(',
+        text: 'if owner and not (reads and shared(owner)) then want(',
         becomes: 'if false then want(',
       },
     ],

@@ -34,6 +34,7 @@ export class RandomCalls {
   private readonly quorumClient: Redis;
   private readonly tickets: string[] = [];
   private readonly permits: { ticket: string; count: number }[] = [];
+  private readonly readers = new Set<string>();
   private serial = 0;
 
   constructor(
@@ -108,10 +109,15 @@ export class RandomCalls {
   }
 
   private freshTicket(): string {
-    const reads = this.random.chance(0.3) ? '0' : '';
-    const ticket = `${this.random.pick(PROCESSES)}:${reads}${++this.serial}`;
+    const reads = this.random.chance(0.3);
+    const ticket = `${this.random.pick(PROCESSES)}:${++this.serial}`;
+    if (reads) this.readers.add(ticket);
     this.tickets.push(ticket);
     return ticket;
+  }
+
+  private askedBy(ticket: string) {
+    return { ticket, mode: this.readers.has(ticket) ? 'read' : 'write' } as const;
   }
 
   private ticket(): string {
@@ -131,9 +137,9 @@ export class RandomCalls {
     const claim = random.chance(0.8) ? this.ms() : undefined;
     const least = random.chance(0.7) ? 0 : this.compared.micros + random.below(5e6);
     return random.pick<Call>([
-      () => queue?.enqueue({ name, ticket, ttl, claim }),
-      () => queue?.enqueue({ name, ticket: this.freshTicket(), ttl, claim }),
-      () => queue?.enqueue({ name, ticket: this.freshTicket(), ttl, claim: 1_000 }),
+      () => queue?.enqueue({ name, ...this.askedBy(ticket), ttl, claim }),
+      () => queue?.enqueue({ name, ...this.askedBy(this.freshTicket()), ttl, claim }),
+      () => queue?.enqueue({ name, ...this.askedBy(this.freshTicket()), ttl, claim: 1_000 }),
       () => queue?.beat({ name, ticket, ttl }),
       () => queue?.beat({ name, ticket: random.pick(this.tickets.slice(-12)), ttl }),
       () => backend.release({ names, ticket }),
@@ -146,7 +152,7 @@ export class RandomCalls {
             { names: [name], ticket: this.ticket(), ttl: this.ms() },
           ]),
         ),
-      () => backend.acquire({ names, ticket, ttl, leastToken: least }),
+      () => backend.acquire({ names, ...this.askedBy(ticket), ttl, leastToken: least }),
       () => backend.mint({ name, ticket, leastToken: least }),
       () => backend.keep?.({ names, ticket, rest: this.ms() }),
       () => backend.downgrade?.({ names, ticket, ttl }),
@@ -267,7 +273,7 @@ export class RandomCalls {
     const { random, quorum } = this;
     const prefix = 'quorum';
     const [name, names, ttl] = [random.pick(NAMES), this.names(), this.ms()];
-    const ticket = this.ticket().replace(':0', ':');
+    const ticket = this.ticket();
     return random.pick<Call>([
       () => quorum.acquire({ prefix, names, ticket, ttl, waits: random.chance(0.7) }),
       () => quorum.acquire({ prefix, names, ticket, ttl, waits: true }),

@@ -64,5 +64,5 @@ it('a floor of tokens holds for names that it no longer remembers, and no name t
   expect(floor.of('hot')).toBe(25_999);
   expect(floor.of('other 24999')).toBeGreaterThanOrEqual(50);
   expect(floor.of('first')).toBe(100);
-  expect(floor.admit(['first'], { first: 100, count: 1 }, false).count).toBe(0);
+  expect(floor.admit(['first'], { first: 100, count: 1 }, 'write').count).toBe(0);
 });

@@ -10,7 +10,6 @@ import type {
   RequeueRequest,
   WaiterRequest,
 } from '../../../contracts/lock-backend.js';
-import { isReadTicket } from '../../../keys/ticket.js';
 import { LONGEST_DELAY } from '../../../timing/clock.js';
 import type { RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
@@ -55,9 +54,9 @@ export class RedisLockQueue implements LockQueue {
   }
 
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
-    const { ticket, ttl, claim, name } = request;
+    const { ticket, ttl, claim, name, mode } = request;
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
-    const batch = isReadTicket(ticket) ? this.reads : this.enqueues;
+    const batch = mode === 'read' ? this.reads : this.enqueues;
     return batch.run(this.publishing(request), keysOf(request), args, (reply) =>
       Array.isArray(reply) ? queueAnswer(reply as QueueReply) : grantedAtOnce(Number(reply), ttl),
     );
