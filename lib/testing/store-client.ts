@@ -50,18 +50,19 @@ export class StoreClient {
     ttl = this.long,
     leastToken?: number,
   ): Promise<AcquireAnswer> {
-    const { prefix } = this;
-    const mode = this.modeOf(ticket);
-    return promiseOf(this.backend.acquire({ prefix, names: namesOf(name), ticket, mode, ttl, leastToken }));
+    const { prefix, backend } = this;
+    const asked = { prefix, ticket, mode: this.modeOf(ticket), ttl, leastToken };
+    if (typeof name === 'string') return promiseOf(backend.acquire({ name, ...asked }));
+    return promiseOf(backend.acquireSeveral!({ names: name, ...asked }));
   }
 
-  renew(name: string | readonly string[], ticket: string, ttl = this.long): Promise<RenewAnswer> {
-    const [answer] = this.backend.renew([{ prefix: this.prefix, names: namesOf(name), ticket, ttl }]);
+  renew(name: string, ticket: string, ttl = this.long): Promise<RenewAnswer> {
+    const [answer] = this.backend.renew([{ prefix: this.prefix, name, ticket, ttl }]);
     return promiseOf(answer as Pending<RenewAnswer>);
   }
 
-  release(name: string | readonly string[], ticket: string): Promise<ReleaseAnswer> {
-    return promiseOf(this.backend.release({ prefix: this.prefix, names: namesOf(name), ticket }));
+  release(name: string, ticket: string): Promise<ReleaseAnswer> {
+    return promiseOf(this.backend.release({ prefix: this.prefix, name, ticket }));
   }
 
   mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
@@ -130,8 +131,4 @@ export function promiseOf<T>(pending: Pending<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     pending.then(resolve, reject);
   });
-}
-
-function namesOf(name: string | readonly string[]): readonly string[] {
-  return typeof name === 'string' ? [name] : name;
 }

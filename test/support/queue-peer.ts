@@ -83,11 +83,11 @@ export class QueuePeer {
   }
 
   async release(name: string, ticket: string): Promise<ReleaseAnswer> {
-    return this.backend.release({ prefix: this.prefix, names: [name], ticket });
+    return this.backend.release({ prefix: this.prefix, name, ticket });
   }
 
   async renew(name: string, ticket: string, ttl: number): Promise<RenewAnswer> {
-    const [answer] = this.backend.renew([{ prefix: this.prefix, names: [name], ticket, ttl }]);
+    const [answer] = this.backend.renew([{ prefix: this.prefix, name, ticket, ttl }]);
     return answer as Promise<RenewAnswer>;
   }
 

@@ -42,7 +42,7 @@ const FORCED_TRIES = 20;
 /** Keeps each lock in a row, whose lease ends by the clock of the server. */
 export class LeaseTableBackend implements LockBackend {
   readonly name = 'mysql';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', leastLease: 1 };
   private readonly table: LockTable<RowStatements>;
   private readonly takes: LeaseTakes;
   private readonly releases: LeaseReleases;
@@ -60,8 +60,7 @@ export class LeaseTableBackend implements LockBackend {
     this.renewals = new LeaseRenewals(link, this.table, statements, locked);
   }
 
-  acquire({ prefix, names, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
-    const [name] = names as readonly [string];
+  acquire({ prefix, name, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
     this.table.startSweeping();
     const shown = prefix === undefined ? name : `${prefix}:${name}`;
     return this.takes.take({ id: rowIdOf(prefix, name), ticket, name, shown, ttl, leastToken });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Stat } from 'node-zookeeper-client';
-import type { TokenRange, WaiterRequest, NameRequest } from '../../contracts/lock-backend.js';
+import type { TokenRange, TicketRequest, NameRequest } from '../../contracts/lock-backend.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { Children, ZooKeeperRequests } from './zookeeper-requests.js';
 import type { ZooKeeperSession } from './zookeeper-session.js';
@@ -29,7 +29,7 @@ export class LockNode {
   constructor(
     readonly session: ZooKeeperSession,
     root: string,
-    request: WaiterRequest,
+    request: TicketRequest,
   ) {
     this.prefix = request.prefix;
     this.name = request.name;

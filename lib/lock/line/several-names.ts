@@ -32,7 +32,7 @@ export class SeveralNames {
    * in which no two callers can wait for each other: so the caller is served although single names stay busy.
    */
   async take(): Promise<readonly Lease[]> {
-    if (!this.backend.calls.backend.traits.severalKeys) return this.oneByOne();
+    if (!this.backend.calls.backend.acquireSeveral) return this.oneByOne();
     let first: string | undefined;
     for (let refusals = 0; refusals < REFUSALS;) {
       try {

@@ -126,7 +126,7 @@ export class RandomCalls {
   }
 
   private names(): string[] {
-    return this.random.chance(0.8) ? [this.random.pick(NAMES)] : this.random.pick([NAMES, NAMES.toReversed()]);
+    return this.random.pick([NAMES, NAMES.toReversed()]);
   }
 
   private lockCall(): Call {
@@ -142,20 +142,21 @@ export class RandomCalls {
       () => queue?.enqueue({ name, ...this.askedBy(this.freshTicket()), ttl, claim: 1_000 }),
       () => queue?.beat({ name, ticket, ttl }),
       () => queue?.beat({ name, ticket: random.pick(this.tickets.slice(-12)), ttl }),
-      () => backend.release({ names, ticket }),
-      () => backend.release({ names, ticket: random.pick(this.tickets.slice(-3)) }),
+      () => backend.release({ name, ticket }),
+      () => backend.release({ name, ticket: random.pick(this.tickets.slice(-3)) }),
       () => queue?.requeue({ name, ticket, again: this.freshTicket(), claim: ttl }),
       () =>
         Promise.all(
           backend.renew([
-            { names, ticket, ttl },
-            { names: [name], ticket: this.ticket(), ttl: this.ms() },
+            { name, ticket, ttl },
+            { name: random.pick(NAMES), ticket: this.ticket(), ttl: this.ms() },
           ]),
         ),
-      () => backend.acquire({ names, ...this.askedBy(ticket), ttl, leastToken: least }),
+      () => backend.acquire({ name, ...this.askedBy(ticket), ttl, leastToken: least }),
+      () => backend.acquireSeveral?.({ names, ...this.askedBy(ticket), ttl, leastToken: least }),
       () => backend.mint({ name, ticket, leastToken: least }),
-      () => backend.keep?.({ names, ticket, rest: this.ms() }),
-      () => backend.downgrade?.({ names, ticket, ttl }),
+      () => backend.keep?.({ name, ticket, rest: this.ms() }),
+      () => backend.downgrade?.({ name, ticket, ttl }),
       () => backend.inspect({ name }),
       () => random.chance(0.3) && backend.forceRelease?.({ name }),
       () => backend.label?.({ process, label: 'ä label', ttl: random.chance(0.3) ? 0 : ttl }),
@@ -275,13 +276,13 @@ export class RandomCalls {
     const [name, names, ttl] = [random.pick(NAMES), this.names(), this.ms()];
     const ticket = this.ticket();
     return random.pick<Call>([
-      () => quorum.acquire({ prefix, names, ticket, ttl, waits: random.chance(0.7) }),
-      () => quorum.acquire({ prefix, names, ticket, ttl, waits: true }),
-      () => Promise.all(quorum.renew([{ prefix, names, ticket, ttl }])),
-      () => quorum.release({ prefix, names, ticket, again: this.freshTicket() }),
-      () => quorum.release({ prefix, names, ticket }),
+      () => quorum.acquire({ prefix, name, ticket, ttl, waits: random.chance(0.7) }),
+      () => quorum.acquireSeveral?.({ prefix, names, ticket, ttl }),
+      () => Promise.all(quorum.renew([{ prefix, name, ticket, ttl }])),
+      () => quorum.release({ prefix, name, ticket, again: this.freshTicket() }),
+      () => quorum.release({ prefix, name, ticket }),
       () => quorum.mint({ prefix, name, ticket, leastToken: 0 }),
-      () => quorum.keep?.({ prefix, names, ticket, rest: this.ms() }),
+      () => quorum.keep?.({ prefix, name, ticket, rest: this.ms() }),
       () => quorum.inspect({ prefix, name }),
       () => random.chance(0.3) && quorum.forceRelease?.({ prefix, name }),
     ]);

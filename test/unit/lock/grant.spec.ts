@@ -1,7 +1,7 @@
-import { Grant } from '../../../lib/lock/grant/grant.js';
+import { Grant, TokenFloor } from '../../../lib/lock/grant/grant.js';
 import { type ReleaseOutcome, worseOf } from '../../../lib/lock/grant/lease.js';
 import { Releaser } from '../../../lib/lock/grant/releaser.js';
-import { BackendCalls, TokenFloor } from '../../../lib/lock/grant/store.js';
+import { BackendCalls } from '../../../lib/lock/grant/store.js';
 import { Watchdog } from '../../../lib/lock/grant/watchdog.js';
 import { currentInstant } from '../../../lib/timing/clock.js';
 import { DrivenClock } from '../../support/driven-clock.js';

@@ -8,7 +8,7 @@ import type {
   QueueMessage,
   ReleaseAnswer,
   RequeueRequest,
-  WaiterRequest,
+  TicketRequest,
 } from '../../../contracts/lock-backend.js';
 import { LONGEST_DELAY } from '../../../timing/clock.js';
 import type { RedisSubscriber } from '../connection/redis-client.js';
@@ -82,7 +82,7 @@ export class RedisLockQueue implements LockQueue {
     this.channel?.close();
   }
 
-  private publishing(request: WaiterRequest): string {
+  private publishing(request: TicketRequest): string {
     return publishArgument(request, this.link.client);
   }
 

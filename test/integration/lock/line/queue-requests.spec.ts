@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import {
   expire,
   foreign,
@@ -271,7 +272,11 @@ describe('a message of a grant', () => {
 });
 
 describe('ACQUIRE', () => {
-  const acquire = (by: QueuePeer, names: string[], ticket: string) => by.backend.acquire({ names, ticket, ttl: TTL });
+  const acquire = async (by: QueuePeer, names: string[], ticket: string): Promise<AcquireAnswer> => {
+    const [only = '', ...others] = names;
+    if (others.length === 0) return by.backend.acquire({ name: only, ticket, ttl: TTL });
+    return by.backend.acquireSeveral!({ names, ticket, ttl: TTL });
+  };
 
   it('overtakes no waiter, and hands a free lock on (R17)', async () => {
     const { a, a1, b } = await ownerAndWaiter();
@@ -352,7 +357,7 @@ describe('readers', () => {
     expect((await one.release(name, first)).status).toBe('taken');
     expect((await one.renew(name, first, TTL)).status).toBe('not-owner');
     expect(await one.mint(name, first)).toBeNull();
-    await one.backend.downgrade?.({ names: [name], ticket: first, ttl: TTL });
+    await one.backend.downgrade?.({ name, ticket: first, ttl: TTL });
     expect(await owner()).toBe(waiting);
   });
 
@@ -474,7 +479,7 @@ describe('DOWNGRADE', () => {
     const [third, fourth] = [a.readTicket(), b.readTicket()];
     asBusy(await a.enqueue(name, third));
     const { tokens } = asGranted(await b.enqueue(name, b1));
-    await b.backend.downgrade?.({ names: [name], ticket: b1, ttl: TTL });
+    await b.backend.downgrade?.({ name, ticket: b1, ttl: TTL });
     expect((await a.granted(third)).tokens.first).toBeGreaterThanOrEqual(tokens.first + tokens.count);
     asBusy(await b.enqueue(name, fourth));
     expect(await queued()).toEqual([a1, fourth]);
