@@ -24,6 +24,12 @@ export interface TicketRequest extends NameRequest {
   readonly ticket: string;
 }
 
+/** What the tickets of a process begin with, before a `:` and a number; the whole of an owner that is no ticket. */
+export function processOf(ticket: string): string {
+  const end = ticket.lastIndexOf(':');
+  return end === -1 ? ticket : ticket.slice(0, end);
+}
+
 /** Reserves further tokens. */
 export interface MintRequest extends TicketRequest {
   /** The first token must be at least this. */

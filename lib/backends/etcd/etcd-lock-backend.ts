@@ -17,13 +17,13 @@ import type {
   TokenRange,
   Notice,
 } from '../../contracts/lock-backend.js';
-import { MOST_WAITERS } from '../../contracts/lock-requests.js';
+import { MOST_WAITERS, processOf } from '../../contracts/lock-requests.js';
 import { LockKeyError } from '../../errors/lock-errors.js';
 import type { LossListener } from '../sessions/session-locks.js';
 import { EtcdClient } from './etcd-client.js';
 import { leaseIsGone, type EtcdEndpoint } from './etcd-endpoint.js';
 import { EtcdLockQueue } from './etcd-lock-queue.js';
-import { EtcdKeys, processOf, EtcdNames } from './etcd-names.js';
+import { EtcdKeys, EtcdNames } from './etcd-names.js';
 import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
 import { EtcdReleases } from './etcd-releases.js';
 import { EtcdSessions } from './etcd-session.js';

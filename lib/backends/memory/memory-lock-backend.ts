@@ -19,6 +19,7 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import { redisGlob } from '../../keys/redis-glob.js';
 import { ExpiringMap } from './expiring-map.js';
@@ -143,7 +144,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     const grant = this.grants.get(key);
     if (!grant) return null;
     const { owner, fencingToken } = grant;
-    const label = this.labels.get(keyOf(prefix, owner.slice(0, owner.lastIndexOf(':'))));
+    const label = this.labels.get(keyOf(prefix, processOf(owner)));
     return {
       owner,
       ...(label !== undefined && { label }),

@@ -6,13 +6,14 @@ import type {
   RenewAnswer,
   RenewRequest,
 } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import { TurnBatch } from '../batch.js';
 import type { BatchStatements, EndedRow, HeldRow } from './batch-statements.js';
 import { type LockedRows, MOST_AT_ONCE, LANES } from './lease-takes.js';
 import { TOKENS, type LockTable, rowIdOf, type RowTicket, insertIdOf } from './lock-table.js';
 import { isOfOneRow } from './mysql-connection.js';
 import type { MysqlLink } from './mysql-link.js';
-import { type RowStatements, processOf } from './row-statements.js';
+import type { RowStatements } from './row-statements.js';
 
 type Status = ReleaseAnswer['status'];
 

@@ -15,6 +15,7 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import { lockOption } from '../../options/option-checks.js';
 import { BatchStatements } from './batch-statements.js';
 import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
@@ -23,7 +24,7 @@ import { LockTable, labelIdOf, rowIdOf, TRIAL, tryOut } from './lock-table.js';
 import type { MysqlConnection } from './mysql-connection.js';
 import { MysqlLink } from './mysql-link.js';
 import { type LockTableSettings, type LeaseTableOptions, LEASE_TABLE_OPTIONS } from './mysql-options.js';
-import { RowStatements, takenOf, type StateRow, processOf } from './row-statements.js';
+import { RowStatements, takenOf, type StateRow } from './row-statements.js';
 
 /**
  * Keeps locks in a table of MySQL or MariaDB: a row for each name, with a lease that ends by the clock of the server.

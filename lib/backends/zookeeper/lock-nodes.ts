@@ -9,16 +9,8 @@ import type {
   TokenRange,
   TicketRequest,
 } from '../../contracts/lock-backend.js';
-import {
-  type FencingTokens,
-  processOf,
-  LockNode,
-  parentPath,
-  isWorn,
-  nodeKey,
-  childPrefix,
-  inOrder,
-} from './lock-node.js';
+import { processOf } from '../../contracts/lock-requests.js';
+import { type FencingTokens, LockNode, parentPath, isWorn, nodeKey, childPrefix, inOrder } from './lock-node.js';
 import type { ParentNodes } from './parent-nodes.js';
 import type { ZooKeeperConnection } from './zookeeper-connection.js';
 import type { QueuePlaces } from './zookeeper-lock-queue.js';
