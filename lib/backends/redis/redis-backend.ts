@@ -140,13 +140,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   release(request: TicketRequest): Pending<ReleaseAnswer> {
     const { scripts } = this;
     const { disconnects } = scripts;
-    return this.releases.run(this.publishing(request), keysOf(request), [request.ticket], (reply) => {
+    return this.releases.run(publishArgument(request, this.link.client), keysOf(request), [request.ticket], (reply) => {
       return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
     });
   }
 
   async mint(request: MintRequest): Promise<TokenRange | null> {
-    const args = [this.publishing(request), request.ticket, request.leastToken];
+    const args = [publishArgument(request, this.link.client), request.ticket, request.leastToken];
     const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), args)) as RedisInteger[];
     return reply.length === 0 ? null : tokenRange(reply);
   }
@@ -154,13 +154,13 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   async keep(request: KeepRequest): Promise<ReleaseAnswer> {
     const { scripts } = this;
     const { disconnects } = scripts;
-    const args = [this.publishing(request), request.ticket, request.rest];
+    const args = [publishArgument(request, this.link.client), request.ticket, request.rest];
     const reply = await scripts.run(KEEP, keysOf(request), args);
     return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
   }
 
   async downgrade(request: RenewRequest): Promise<void> {
-    const args = [this.publishing(request), request.ticket, request.ttl];
+    const args = [publishArgument(request, this.link.client), request.ticket, request.ttl];
     await this.scripts.run(this.fencing.downgrade, keysOf(request), args);
   }
 
@@ -176,7 +176,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   }
 
   async forceRelease(request: NameRequest): Promise<string | readonly string[] | null> {
-    const args = [this.publishing(request)];
+    const args = [publishArgument(request, this.link.client)];
     return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | string[] | null>;
   }
 
@@ -242,7 +242,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     keys: readonly string[],
   ): Promise<AcquireAnswer> {
     const { ticket, ttl, leastToken = 0, mode } = request;
-    const args = [this.publishing(request), ticket, ttl, leastToken];
+    const args = [publishArgument(request, this.link.client), ticket, ttl, leastToken];
     const script = mode === 'read' ? this.fencing.readAll : this.fencing.acquireAll;
     const answer = await this.scripts.run(script, keys, args);
     const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
@@ -301,10 +301,6 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     } catch (error) {
       call.fail(error);
     }
-  }
-
-  private publishing(request: Pick<NameRequest, 'prefix'>): string {
-    return publishArgument(request, this.link.client);
   }
 }
 

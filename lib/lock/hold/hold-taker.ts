@@ -173,7 +173,7 @@ export class HoldTaker implements LossObserver {
         publishRefusal(caller, error, this.closing);
         reject(error);
       };
-      if (caller.cancelled) return refuse(caller.cancelReason);
+      if (caller.cancellation) return refuse(caller.cancellation.reason);
       backend.contenders.join(
         names[0] as string,
         options,

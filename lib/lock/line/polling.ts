@@ -34,7 +34,7 @@ export async function acquireLease(
   const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
   for (let attempt = 1; ; attempt++) {
     const outcome = await tryOnce(contenders, names, options, caller).catch((error: unknown) => {
-      if (caller.cancelled || !(error instanceof LockBackendError)) throw error;
+      if (caller.cancellation || !(error instanceof LockBackendError)) throw error;
       return error;
     });
     if (outcome instanceof Lease) return outcome;

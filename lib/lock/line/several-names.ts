@@ -43,7 +43,7 @@ export class SeveralNames {
       } catch (error) {
         const { refusal } = this.backend.calls;
         const fails = error instanceof LockBackendError && !refusal;
-        const again = fails && this.caller.remaining() > 0 && !this.caller.cancelled;
+        const again = fails && this.caller.remaining() > 0 && !this.caller.cancellation;
         if (!again) throw error;
         await this.caller.sleep(PAUSE_AFTER_ERROR);
         first = undefined;
