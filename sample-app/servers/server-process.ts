@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import getPort, { portNumbers } from 'get-port';
 import { findProgram } from './programs.js';
@@ -22,7 +23,7 @@ export interface ServerProcessOptions {
 }
 
 const LOG_SIZE = 64_000;
-/** Milliseconds. PostgreSQL kills those of its own processes that stand still after 5 s. */
+/** Milliseconds. */
 const STOP_GRACE = 10_000;
 /** How often a server is started on the port that it had, and milliseconds between two tries. */
 const [TRIES, PAUSE] = [10, 500];
@@ -110,12 +111,20 @@ export class ServerProcess {
     await this.exited;
   }
 
-  /** Asks it to end, and kills it if it does not. Returns its exit code. */
+  /**
+   * Asks it to end, and kills it if it does not. Returns its exit code. Children that stand still go on, since a
+   * PostgreSQL that is killed while it waits for one leaves that behind.
+   */
   async stop(): Promise<number | null> {
     if (!this.ended) {
+      const children = childrenOf(this.pid);
       this.resume();
+      signalAll(children, 'SIGCONT');
       this.child.kill(this.stopSignal);
-      const impatience = setTimeout(() => this.child.kill('SIGKILL'), STOP_GRACE);
+      const impatience = setTimeout(() => {
+        this.child.kill('SIGKILL');
+        signalAll(children, 'SIGKILL');
+      }, STOP_GRACE);
       await this.exited;
       clearTimeout(impatience);
     }
@@ -124,6 +133,25 @@ export class ServerProcess {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+}
+
+/** None where the system does not tell: only Linux does. */
+function childrenOf(pid: number): number[] {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').map(Number).filter(Boolean);
+  } catch {
+    return [];
+  }
+}
+
+function signalAll(pids: readonly number[], name: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, name);
+    } catch {
+      // It has ended.
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
-import type { Browser } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
+import sharp from 'sharp';
 import { PROGRAM } from '../support/cli.js';
 import { eventually } from '../support/eventually.js';
 import { startLockApp } from '../support/lock-app.js';
@@ -17,27 +18,79 @@ beforeAll(async () => {
 }, 240_000);
 afterAll(() => browser.close());
 
-/** Draws what a program sent to its terminal, with xterm.js, and answers the text on the screen. */
-async function picture(sent: string, columns: number, name: string): Promise<string> {
+/** The last frame of a film stands still for this long (ms), any other for at most so long. */
+const [LAST, LONGEST] = [8_000, 1_500];
+/** What comes within so short a time (ms) is one frame. */
+const SHORTEST = 150;
+
+interface Screen extends AsyncDisposable {
+  readonly page: Page;
+  /** Draws what a program sends next. */
+  write(text: string): Promise<void>;
+  /** What stands on it, cut below the last line. */
+  cut(): Promise<string>;
+}
+
+/** An xterm.js. */
+async function openScreen(columns: number): Promise<Screen> {
   const page = await browser.newPage({ deviceScaleFactor: 2, viewport: { width: 1_400, height: 1_400 } });
   await page.addStyleTag({ path: `${XTERM}css/xterm.css` });
   await page.addScriptTag({ path: `${XTERM}lib/xterm.js` });
-  const text = await page.evaluate<string>(`(async () => {
+  await page.evaluate(`(() => {
     const terminal = new Terminal({ cols: ${columns}, rows: 60, fontFamily: 'DejaVu Sans Mono, monospace', fontSize: 13, theme: { background: '#1b1f24' } });
     const frame = document.body.appendChild(document.createElement('div'));
     frame.id = 'frame';
     frame.style = 'display: inline-block; padding: 16px; background: #1b1f24';
     terminal.open(frame);
-    await new Promise((written) => terminal.write(${JSON.stringify(`${sent.trimEnd()}\u001b[?25l`)}, written));
-    const { active } = terminal.buffer;
-    const lines = Array.from({ length: active.cursorY + 1 }, (_, row) => active.getLine(row).translateToString(true));
-    terminal.resize(${columns}, lines.length);
-    await new Promise((drawn) => setTimeout(drawn, 200));
-    return lines.join('\\n');
+    window.terminal = terminal;
   })()`);
-  if (IMAGES) await page.locator('#frame').screenshot({ path: `${IMAGES}${name}.png` });
-  await page.close();
+  return {
+    page,
+    write: (text) => page.evaluate(`new Promise((written) => terminal.write(${JSON.stringify(text)}, written))`),
+    cut: () =>
+      page.evaluate(`(async () => {
+        const { active } = terminal.buffer;
+        const lines = Array.from({ length: active.cursorY + 1 }, (_, row) => active.getLine(row).translateToString(true));
+        terminal.resize(${columns}, lines.length);
+        await new Promise((drawn) => setTimeout(drawn, 200));
+        return lines.join('\\n');
+      })()`),
+    [Symbol.asyncDispose]: () => page.close(),
+  };
+}
+
+/** Draws what a program sent to its terminal, and answers the text on the screen. */
+async function picture(sent: string, columns: number, name: string): Promise<string> {
+  await using screen = await openScreen(columns);
+  await screen.write(`${sent.trimEnd()}\u001b[?25l`);
+  const text = await screen.cut();
+  if (IMAGES) await screen.page.locator('#frame').screenshot({ path: `${IMAGES}${name}.png` });
   return text;
+}
+
+/** Draws what came at the pace at which it came, as a picture that plays once and ends as `picture` draws it. */
+async function film(beginning: string, pieces: Terminal['pieces'], columns: number, name: string): Promise<void> {
+  await using screen = await openScreen(columns);
+  const all = [beginning, ...pieces.map(({ text }) => text)].join('').trimEnd();
+  await screen.write(`${all}\u001b[?25l`);
+  await screen.cut();
+  await screen.write('\u001bc\u001b[?25l');
+  const [frames, delays]: [Buffer[], number[]] = [[], []];
+  const shoot = async (delay: number) => {
+    frames.push(await screen.page.locator('#frame').screenshot({ scale: 'css' }));
+    delays.push(Math.min(delay, LONGEST));
+  };
+  await screen.write(beginning);
+  for (const [index, { at, text }] of pieces.entries()) {
+    const next = pieces[index + 1]?.at;
+    await screen.write(next === undefined ? text.trimEnd() : text);
+    if (next !== undefined && next - at >= SHORTEST) await shoot(next - at);
+  }
+  await shoot(LONGEST);
+  delays[delays.length - 1] = LAST;
+  await sharp(frames, { join: { animated: true } })
+    .gif({ loop: 1, delay: delays, colours: 32 })
+    .toFile(`${IMAGES}${name}.gif`);
 }
 
 it('shows the demo', async () => {
@@ -47,7 +100,9 @@ it('shows the demo', async () => {
     env: { REDIS_URL: '', DATABASE_URL: '' },
   });
   expect(await terminal.ended).toBe(0);
-  const text = await picture(`$ npm run demo\r\n\r\n${terminal.shown}`, 130, 'terminal-demo');
+  const beginning = '$ npm run demo\r\n\r\n';
+  const text = await picture(`${beginning}${terminal.shown}`, 130, 'terminal-demo');
+  if (IMAGES) await film(beginning, terminal.pieces, 130, 'terminal-demo');
   expect(text).toMatch(/none.*\b600\b/);
   expect(text).toMatch(/lock.*\b200\b/);
 }, 120_000);

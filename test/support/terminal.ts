@@ -3,12 +3,14 @@ import { eventually } from './eventually.js';
 
 /** A program on a terminal of its own (`script` makes it), with what it showed. */
 export class Terminal {
-  shown = '';
+  /** Each piece as it came, with the time (ms). */
+  readonly pieces: { readonly at: number; readonly text: string }[] = [];
   readonly ended: Promise<number | null>;
 
   private constructor(private readonly child: ChildProcess) {
-    child.stdout?.on('data', (data: Buffer) => (this.shown += data.toString()));
-    child.stderr?.on('data', (data: Buffer) => (this.shown += data.toString()));
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (data: Buffer) => this.pieces.push({ at: performance.now(), text: data.toString() }));
+    }
     this.ended = new Promise((resolve) => child.once('close', resolve));
   }
 
@@ -18,6 +20,10 @@ export class Terminal {
     return new Terminal(
       spawn('script', ['-qec', line, '/dev/null'], { stdio: 'pipe', env: { ...process.env, ...env } }),
     );
+  }
+
+  get shown(): string {
+    return this.pieces.map(({ text }) => text).join('');
   }
 
   type(text: string): void {

@@ -19,7 +19,7 @@ import { Turn } from './turn.js';
  * process waits, else for as long as callers come.
  *
  * It is idle, or has an attempt (a ticket that asks or waits), or a grant: with a holder, or without one while it
- * renews the lease or reserves tokens for the next caller. docs/protocol.md has the states and their rules.
+ * renews the lease or reserves tokens for the next caller. docs/protocol.md has the rules.
  *
  * `Attempts` has the ticket that asks, and `Turn` (for readers: `SharedTurn`) what was granted; both call back here.
  */

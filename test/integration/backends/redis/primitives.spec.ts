@@ -291,15 +291,15 @@ it('a request that is sent again does not shorten the claim that its first copy 
   const { semaphores } = stores;
   const told: string[] = [];
   semaphores.listen({ process: 'twice', onGrant: (ticket) => told.push(ticket), onConnected() {} });
-  const acquire = (ticket: string) =>
-    semaphores.acquire({ name: 'twice', ticket, count: 1, permits: 2, ttl: 200, queues: true });
+  const acquire = (ticket: string, ttl = 200) =>
+    semaphores.acquire({ name: 'twice', ticket, count: 1, permits: 2, ttl, queues: true });
   const admin = new Redis(server.url);
   const lease = async () => {
     const [, end] = await admin.zrange('semaphore:{twice}', '0', '-1', 'WITHSCORES');
     return Number(end) - Date.now();
   };
   try {
-    for (const holder of ['holder:1', 'holder:2']) await acquire(holder);
+    for (const holder of ['holder:1', 'holder:2']) await acquire(holder, 60_000);
     await eventually(async () => ((await admin.pubsub('CHANNELS')) as string[]).length > 0);
     expect(await acquire('twice:1')).toMatchObject({ status: 'busy' });
     for (const ticket of ['holder:1', 'holder:2']) await semaphores.release({ name: 'twice', ticket, count: 1 });

@@ -355,10 +355,17 @@ async function useEverything(locksRedis: RedisConnection, cacheRedis: RedisConne
   }
 
   const [semaphores, latches] = [app.app.get(SemaphoreService), app.app.get(CountDownLatch)];
-  const permit = await semaphores.acquire('{a}x', { permits: 1, ttl: 300 });
-  const queued = semaphores.acquire('{a}x', { permits: 1, wait: 10_000 });
+  const permit = await semaphores.acquire('{a}x', { permits: 1, ttl: 3_000 });
+  const queued = semaphores.acquire('{a}x', { permits: 1, wait: 60_000 });
   // Meanwhile, leases are renewed, and a heartbeat is sent.
-  await sleep(600);
+  for (let renewals = 0; renewals < 2; renewals++) {
+    let last = permit.remaining();
+    await eventually(() => {
+      const before = last;
+      last = permit.remaining();
+      return last > before;
+    });
+  }
   expect(await semaphores.available('{a}x')).toBe(0);
   await permit.release();
   await (await queued).release();
