@@ -1,9 +1,11 @@
-// What happens while a client has no connection (`ReadyQueue`), or has one that leads to a replica (`PrimarySeeker`).
+// What happens while a client has no connection (`ReadyQueue`), has one that leads to a replica (`PrimarySeeker`), or
+// one whose server refuses a command for now (`RefusedForNow`).
 
 import type { EventEmitter } from 'node:events';
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
 import { isCluster, type RedisClient, type RedisNode } from './redis-client.js';
+import type { ScriptRunner } from './script-runner.js';
 
 /**
  * Holds calls until the connection is ready. The offline queue of a client that retries for long would keep every call
@@ -136,3 +138,48 @@ export class PrimarySeeker {
 export function wouldReconnect({ options }: RedisNode): boolean {
   return typeof options.retryStrategy === 'function' && typeof options.retryStrategy(1) === 'number';
 }
+
+/** Repeats a command while the server refuses it for now. */
+export class RefusedForNow {
+  /** What the server answered last. */
+  last: Error | undefined;
+  private until = 0;
+
+  constructor(
+    private readonly scripts: Pick<ScriptRunner, 'client' | 'repeated'>,
+    private readonly send: (failed: (error: unknown) => void) => void,
+    private readonly failed: (error: unknown) => void,
+  ) {}
+
+  /** A node of a Cluster refuses for good, with MOVED and ASK, where its client does not follow these. */
+  static is(error: unknown, { isCluster }: Pick<RedisClient, 'isCluster'>): boolean {
+    if (!(error instanceof Error) || !FOR_NOW.test(error.message)) return false;
+    return isCluster || !ELSEWHERE.test(error.message);
+  }
+
+  readonly again = (error: unknown): void => {
+    const now = performance.now();
+    this.until ||= now + LONGEST;
+    const { repeated, client } = this.scripts;
+    if (now >= this.until || !RefusedForNow.is(error, client)) return this.failed(error);
+    this.last = error as Error;
+    repeated.add(this);
+    setTimeout(() => {
+      repeated.delete(this);
+      this.send(this.again);
+    }, PAUSE).unref();
+  };
+}
+
+/**
+ * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
+ * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
+ * last answer.
+ */
+const FOR_NOW =
+  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+const ELSEWHERE = /^(ASK|MOVED) /;
+/** Milliseconds between two sends. */
+const PAUSE = 50;
+/** How long (ms) a command is repeated: the default of `commandTimeout`. */
+const LONGEST = 1_000;

@@ -5,8 +5,8 @@ import { allowListeners, createRedisClient } from './own-client.js';
 import { adviceOn, SilenceGuard } from './silence-guard.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { Reporters } from '../../reporters.js';
-import { ScriptRunner, type ConnectionCare } from './script-runner.js';
-import { isRedisClient, requireRedisConnection } from './connection-options.js';
+import { MIXED_UP, ScriptRunner, type ConnectionCare } from './script-runner.js';
+import { isRedisClient, requireRedisConnection, serverOf } from './connection-options.js';
 import type { ConnectionOption } from './ioredis.js';
 import { ConnectionState, type RedisFailure } from './connection-state.js';
 import { PrimarySeeker, queuesForLong, ReadyQueue } from './ready-queue.js';
@@ -50,6 +50,7 @@ export class RedisLink {
       ...(this.queue && { queue: this.queue }),
       ...(persists !== undefined && { persists }),
       seeker: new PrimarySeeker(client, this.reporters.report),
+      onMixedUp: () => this.replaceMixedUp(),
     });
     this.guard = new SilenceGuard(this.scripts);
   }
@@ -66,6 +67,13 @@ export class RedisLink {
   /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): RedisFailure {
     return this.state.diagnose(error ?? this.scripts.refusedForNow);
+  }
+
+  private replaceMixedUp(): void {
+    const server = serverOf(this.client);
+    const replaced = this.guard.replaceAll(new Error(`${server} mixed up its replies`));
+    const then = replaced ? 'the connection is replaced' : 'its client does not reconnect: connect it anew';
+    this.reporters.report({ level: 'warn', message: `${server}: ${MIXED_UP}; ${then}` });
   }
 
   close(): void {
