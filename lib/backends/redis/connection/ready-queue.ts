@@ -18,7 +18,9 @@ export class ReadyQueue {
   private waiting: WaitingCall[] = [];
   private timer: NodeJS.Timeout | undefined;
   private over = false;
+  private hadConnection: boolean;
   private readonly onReady = () => {
+    this.hadConnection = true;
     this.over = false;
     for (const { send } of this.taken()) send();
   };
@@ -27,7 +29,10 @@ export class ReadyQueue {
   constructor(
     private readonly client: Pick<RedisClient, 'status'> & EventEmitter,
     private readonly whyNot: () => Error,
+    /** Whether calls wait for the first connection only: later ones leave it to the client. */
+    private readonly onlyFirst = false,
   ) {
+    this.hadConnection = onlyFirst && client.status === 'ready';
     client.on('ready', this.onReady);
     client.on('end', this.onEnd);
   }
@@ -37,7 +42,7 @@ export class ReadyQueue {
    * to wait here.
    */
   take(send: () => void, failed: (error: unknown) => void): boolean {
-    if (!ON_THE_WAY.has(this.client.status)) return false;
+    if (!ON_THE_WAY.has(this.client.status) || (this.onlyFirst && this.hadConnection)) return false;
     // The caller attaches its listeners after this function returns.
     if (this.over) queueMicrotask(() => failed(this.whyNot()));
     else {
@@ -78,6 +83,11 @@ interface WaitingCall {
 }
 
 const ON_THE_WAY = new Set(['connecting', 'connect', 'close', 'reconnecting', 'disconnecting']);
+
+/** Whether the client refuses a command at once while it has no connection, also before its first one. */
+export function refusesUnconnected({ options }: RedisClient): boolean {
+  return options.enableOfflineQueue === false;
+}
 
 /** Whether the client's own queue holds a command for longer than until the next failed connection attempt. */
 export function queuesForLong(client: RedisClient): boolean {

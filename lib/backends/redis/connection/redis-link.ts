@@ -9,7 +9,7 @@ import { MIXED_UP, ScriptRunner, type ConnectionCare } from './script-runner.js'
 import { isRedisClient, requireRedisConnection, serverOf } from './connection-options.js';
 import type { ConnectionOption } from './ioredis.js';
 import { ConnectionState, type RedisFailure } from './connection-state.js';
-import { PrimarySeeker, queuesForLong, ReadyQueue } from './ready-queue.js';
+import { PrimarySeeker, queuesForLong, ReadyQueue, refusesUnconnected } from './ready-queue.js';
 import { adapted } from './adapted-servers.js';
 import { isNodeRedis } from './node-redis-clients.js';
 
@@ -27,7 +27,7 @@ export class RedisLink {
   /** Whether the client is one that this link made: from options, or as an adapter. */
   private readonly ours: boolean;
   private readonly state: ConnectionState;
-  private readonly queue: ReadyQueue | undefined;
+  private readonly queue?: ReadyQueue;
   private readonly guard: SilenceGuard;
   private readonly lowerLimit: () => void;
   private advised = false;
@@ -45,7 +45,8 @@ export class RedisLink {
     this.client = client;
     this.ours = client !== connection;
     this.state = new ConnectionState(client, own !== undefined);
-    this.queue = queuesForLong(client) ? new ReadyQueue(client, () => this.diagnose()) : undefined;
+    const refuses = refusesUnconnected(client);
+    if (refuses || queuesForLong(client)) this.queue = new ReadyQueue(client, () => this.diagnose(), refuses);
     this.scripts = new ScriptRunner(client, {
       ...(this.queue && { queue: this.queue }),
       ...(persists !== undefined && { persists }),
