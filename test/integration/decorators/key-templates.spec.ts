@@ -115,6 +115,15 @@ describe('the name that a template makes', () => {
   });
 });
 
+it.each([undefined, null, 5, true, {}])('%s is no template', (given) => {
+  const key = given as unknown as string;
+  expect(() => DistributedLock(key)).toThrow(
+    new LockKeyError(`Key template is ${String(given)}; give a name or a template`),
+  );
+  expect(() => Cached(key)).toThrow(CacheKeyError);
+  expect(() => CacheEvict(key)).toThrow(CacheKeyError);
+});
+
 describe('a template in the manner of another library', () => {
   it.each([
     ['user:{0}', '{0}'],
