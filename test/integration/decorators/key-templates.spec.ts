@@ -115,11 +115,10 @@ describe('the name that a template makes', () => {
   });
 });
 
-it.each([undefined, null, 5, true, {}])('%s is no template', (given) => {
+it.each([undefined, null, 5, true, Symbol('key')])('%p is no template', (given) => {
   const key = given as unknown as string;
-  expect(() => DistributedLock(key)).toThrow(
-    new LockKeyError(`Key template is ${String(given)}; give a name or a template`),
-  );
+  const refusal = `Key template is ${String(given)}; give a name or a template`;
+  expect(() => DistributedLock(key)).toThrow(new LockKeyError(refusal));
   expect(() => Cached(key)).toThrow(CacheKeyError);
   expect(() => CacheEvict(key)).toThrow(CacheKeyError);
 });

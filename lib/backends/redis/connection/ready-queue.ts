@@ -162,9 +162,9 @@ export class RefusedForNow {
   ) {}
 
   /** A node of a Cluster refuses for good, with MOVED and ASK, where its client does not follow these. */
-  static is(error: unknown, { isCluster }: Pick<RedisClient, 'isCluster'>): boolean {
+  static is(error: unknown, client: Pick<RedisClient, 'isCluster'>): boolean {
     if (!(error instanceof Error) || !FOR_NOW.test(error.message)) return false;
-    return isCluster || !ELSEWHERE.test(error.message);
+    return client.isCluster || !ELSEWHERE.test(error.message);
   }
 
   readonly again = (error: unknown): void => {
