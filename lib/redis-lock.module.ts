@@ -129,9 +129,19 @@ export class RedisLockModule extends ConfigurableModuleClass {
    * Takes options from a factory, a class or a provider such as `ConfigService`; `isGlobal` stands beside `useFactory`.
    */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
-    lockOption.object('options', options, 'an object with useFactory, useClass or useExisting');
+    requireSource(lockOption.object('options', options, 'an object with useFactory, useClass or useExisting'));
     return notedAtBoot(super.forRootAsync(options));
   }
+}
+
+/** @throws LockConfigError unless exactly one thing makes the options */
+function requireSource({ useFactory, useClass, useExisting }: typeof ASYNC_OPTIONS_TYPE): void {
+  const given = Object.entries({ useFactory, useClass, useExisting }).filter(([, source]) => source !== undefined);
+  const names = given.map(([name]) => `"${name}"`).join(' and ') || 'none is';
+  if (given.length !== 1)
+    throw lockOption.conflict(`Options "useFactory", "useClass" and "useExisting": ${names} set; give exactly one`);
+  const [[name, source] = ['', undefined]] = given;
+  if (name !== 'useExisting') lockOption.require(typeof source === 'function', name, source, 'a function or a class');
 }
 
 /** Opens the store of a module's cache: where its options say, or else the store of the lock backend, if it has one. */

@@ -189,13 +189,18 @@ export function requireReaction(option: 'onBusy' | 'onLimit', given: unknown, ch
 /**
  * Runs a method that does its work before its promise settles.
  *
- * @throws ConfigError where it returned an Observable, which nobody would subscribe to
+ * @throws ConfigError where it returned an Observable, which nobody would subscribe to, or what runs while it is read
  */
 export async function proceedToEnd({ ConfigError }: InjectedService<unknown>, call: MethodCall): Promise<unknown> {
   const result = await call.proceed();
-  if (!isObservable(result)) return result;
+  if (isObservable(result)) {
+    throw new ConfigError(
+      `${call.name} returned an Observable, so that nothing of it has run; return a promise, as of firstValueFrom()`,
+    );
+  }
+  if (!isReadLater(result)) return result;
   throw new ConfigError(
-    `${call.name} returned an Observable, so that nothing of it has run; return a promise, as of firstValueFrom()`,
+    `${call.name} resolved to an iterable, which runs while its caller reads it; read it to its end and return its content`,
   );
 }
 

@@ -22,7 +22,7 @@ export function keyFunction(key: AnyKey, KeyError: KeyErrorClass): (call: Source
   if (Array.isArray(key) && key.length === 0) {
     throw new KeyError('The list of key templates is empty; give one or more');
   }
-  const templates = (typeof key === 'string' ? [key] : (key as readonly string[])).map((template) =>
+  const templates = (Array.isArray(key) ? (key as readonly string[]) : [key as string]).map((template) =>
     compileKeyTemplate(template, KeyError),
   );
   return (call) => templates.flatMap((names) => names(call));
@@ -70,6 +70,20 @@ export function compileSingleKeyTemplate(template: string, KeyError: KeyErrorCla
   }
   const names = compile(template, parts, KeyError);
   return (call) => names(call)[0] as string;
+}
+
+/**
+ * Checks a name in which nothing stands for an argument.
+ *
+ * @throws KeyError for what looks as if it did
+ */
+export function requireNoPlaceholder(name: string, byHand: string, KeyError: KeyErrorClass): void {
+  const found = foreignPlaceholder(name) ?? /<[^<>]*>?|>/.exec(name)?.[0];
+  if (found === undefined) return;
+  throw new KeyError(
+    `The name "${name}" has "${found}", which nothing replaces: all calls would share one name. Leave it out; for a name ` +
+      `of the arguments, call ${byHand}`,
+  );
 }
 
 /** What the checks at start-up look at in the key of a method. */

@@ -1,4 +1,4 @@
-import { PrimitiveConfigError, NotLeaderError } from '../errors/primitive-errors.js';
+import { NotLeaderError, PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { oneOf, text, timer } from '../options/checks.js';
 import { primitiveOption } from '../options/option-checks.js';
 import { OptionTable, settingOf } from '../options/option-table.js';
@@ -8,6 +8,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteLeadership } from '../wiring/start-checks.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
+import { requireNoPlaceholder } from './key-template.js';
 import { methodName, wrapMethod, type MethodDecoration } from './method-wrapping.js';
 
 const DECORATOR = { name: 'OnlyLeader', ConfigError: PrimitiveConfigError };
@@ -62,6 +63,7 @@ export function OnlyLeader<const Name extends string, const Options extends Only
 ): CheckedMethodDecorator<'OnlyLeader', Name, [], Options>;
 export function OnlyLeader(name: string, options: OnlyLeaderOptions = {}): MethodDecoration {
   leaderLockName(name);
+  requireNoPlaceholder(name, 'LeaderElection.join()', PrimitiveKeyError);
   const given = primitiveOption.object('options', options, 'an object of options');
   const { elsewhere, lease, backend } = ONLY_LEADER_OPTIONS.settings(given);
   const candidate = { ...(lease !== undefined && { lease }), ...(backend !== undefined && { backend }) };

@@ -6,7 +6,7 @@ import { injectProperty } from '../wiring/instance-adopter.js';
 import { noteMethod } from '../wiring/noted-methods.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { proceedToEnd } from './holding.js';
-import { compileSingleKeyTemplate, notedKey } from './key-template.js';
+import { compileSingleKeyTemplate, notedKey, requireNoPlaceholder } from './key-template.js';
 import { noteBackend, wrapMethod } from './method-wrapping.js';
 
 const DECORATOR = { name: 'ScheduledLock', ConfigError: PrimitiveConfigError };
@@ -30,6 +30,7 @@ export function ScheduledLock<const Name extends string>(
 ): CheckedMethodDecorator<'ScheduledLock', Name, [], ScheduleOptions> {
   const checked = typeof name === 'string' ? name.replaceAll(/<#?this\.[^<>]*>/g, '-') : name;
   scheduleOf(checked, options);
+  requireNoPlaceholder(checked, 'ScheduledJobs.run()', PrimitiveKeyError);
   const isFixed = checked === name;
   const nameOf = isFixed ? () => name : compileSingleKeyTemplate(name, PrimitiveKeyError);
   const interceptor = new ScheduledLockInterceptor(nameOf, withTemplate(options, name));

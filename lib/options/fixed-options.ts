@@ -87,9 +87,12 @@ export class OptionResolver<Options extends object, Settings extends object> {
   }
 }
 
-/** A caller without types may give `null`, which `resolve` refuses. */
-function isEqual(options: object | null, { prototype, names, values, template }: Resolution<unknown>): boolean {
-  if (options === null || Object.getPrototypeOf(options) !== prototype) return false;
+/** A caller without types may give none, which `resolve` refuses. */
+function isEqual(
+  options: object | null | undefined,
+  { prototype, names, values, template }: Resolution<unknown>,
+): boolean {
+  if (options == null || Object.getPrototypeOf(options) !== prototype) return false;
   if (templateOf(options) !== template) return false;
   let index = 0;
   for (const name in options) {

@@ -99,6 +99,7 @@ eachIdempotency(() => {
   describe('a result that cannot be kept', () => {
     it.each([
       ['a stream', () => Readable.from([])],
+      ['an iterator', () => new Map([['a', 1]]).keys()],
       ['a function', () => () => 1],
       ['a symbol inside', () => ({ symbol: Symbol('s') })],
       ['a promise inside', () => ({ promise: Promise.resolve() })],

@@ -111,6 +111,30 @@ export class FaultProxy {
     this.alter = alter;
   }
 
+  /** As `alterReplies`, with one reply at a time. */
+  alterEach(alter: (reply: Buffer) => Buffer): void {
+    this.alterReplies((replies) => {
+      const parts: Buffer[] = [];
+      for (let at = 0; at < replies.length;) {
+        const end = endOf(replies, at);
+        parts.push(alter(replies.subarray(at, end)));
+        at = end;
+      }
+      return Buffer.concat(parts);
+    });
+  }
+
+  /** Loses or doubles the next reply that includes `text`, and keeps the connection. Returns whether it has come. */
+  mixUp(how: 'lost' | 'doubled', text = ''): () => boolean {
+    let come = false;
+    this.alterEach((reply) => {
+      if (come || !reply.includes(text)) return reply;
+      come = true;
+      return how === 'lost' ? Buffer.alloc(0) : Buffer.concat([reply, reply]);
+    });
+    return () => come;
+  }
+
   /** Breaks all connections, and each new one until `accept`. */
   refuse(): void {
     this.refusing = true;
@@ -191,4 +215,15 @@ export class FaultProxy {
 function breakOff(socket: Socket): void {
   if (socket.writable) socket.resetAndDestroy();
   else socket.destroy();
+}
+
+/** Where the reply ends that begins at `at`. */
+export function endOf(replies: Buffer, at: number): number {
+  const end = replies.indexOf('\r\n', at) + 2;
+  const kind = String.fromCharCode(replies[at] ?? 0);
+  const length = Number(replies.toString('latin1', at + 1, end - 2));
+  if (kind === '$') return length < 0 ? end : end + length + 2;
+  let next = end;
+  if (kind === '*') for (let element = 0; element < length; element++) next = endOf(replies, next);
+  return next;
 }

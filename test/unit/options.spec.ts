@@ -286,6 +286,15 @@ it('resolves options that equal those of the call before only once', () => {
   }
 });
 
+it.each([undefined, null])('has %s refused, also after other options', (none) => {
+  const service = new OptionResolver((options: object) => {
+    if (options == null) throw new Error('no options');
+    return { ...options };
+  });
+  service.settingsOf({ ttl: 1 });
+  expect(() => service.settingsOf(none as unknown as object)).toThrow('no options');
+});
+
 it('resolves a list, an object and the accessors of a class with every call, as they may have changed', () => {
   const service = new OptionResolver((options: { tags?: readonly string[] }) => ({ tags: [...(options.tags ?? [])] }));
   const tags = ['one'];

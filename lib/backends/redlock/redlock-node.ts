@@ -5,7 +5,8 @@ import type { EncodedCall, ScriptArgument, ScriptCall } from '../redis/connectio
 import { RedisLink } from '../redis/connection/redis-link.js';
 import type { RedisScript } from '../redis/connection/redis-script.js';
 import { ScriptBatch } from '../redis/connection/script-batch.js';
-import { RefusedForNow, type ScriptRunner } from '../redis/connection/script-runner.js';
+import { RefusedForNow } from '../redis/connection/ready-queue.js';
+import type { ScriptRunner } from '../redis/connection/script-runner.js';
 import { FENCE_TTL, withFenceTtl } from '../redis/locks/queue.lua.js';
 import { ACQUIRE } from './acquire.lua.js';
 import { RELEASE, RENEW, MINT } from './owner.lua.js';

@@ -119,5 +119,6 @@ export function streamKindOf(result: unknown): string | undefined {
   if (isObservable(result)) return 'an Observable';
   if (result instanceof StreamableFile) return 'a StreamableFile';
   if (result instanceof Response) return 'a Response';
+  if (Symbol.iterator in result && 'next' in result) return 'an iterator';
   return result instanceof Stream || Symbol.asyncIterator in result ? 'a stream' : undefined;
 }

@@ -107,6 +107,7 @@ describe('@Cached', () => {
 
   it.each([
     ['an Observable', () => of('x')],
+    ['an iterator', () => ['x'].values()],
     ['a stream', () => Readable.from(['x'])],
     ['a stream', () => new Blob(['x']).stream()],
     ['a StreamableFile', () => new StreamableFile(Buffer.from('x'))],

@@ -115,6 +115,14 @@ describe('the name that a template makes', () => {
   });
 });
 
+it.each([undefined, null, 5, true, Symbol('key')])('%p is no template', (given) => {
+  const key = given as unknown as string;
+  const refusal = `Key template is ${String(given)}; give a name or a template`;
+  expect(() => DistributedLock(key)).toThrow(new LockKeyError(refusal));
+  expect(() => Cached(key)).toThrow(CacheKeyError);
+  expect(() => CacheEvict(key)).toThrow(CacheKeyError);
+});
+
 describe('a template in the manner of another library', () => {
   it.each([
     ['user:{0}', '{0}'],

@@ -27,6 +27,20 @@ import { RecordingLogger } from '../../support/recording-logger.js';
 import { startRedisServer } from '../../support/servers/redis-server.js';
 import { clearRuns, ran, start, Witness } from '../../support/transport-app.js';
 
+/** Names with what looks like a placeholder, and what that is. */
+const LIKE_PLACEHOLDERS = [
+  ['report:${tenant}', '${tenant}'],
+  ['report:{0}', '{0}'],
+  ['report:#id', '#id'],
+  ['report:<tenant>', '<tenant>'],
+  ['report:<0', '<0'],
+  ['report:0>', '>'],
+] as const;
+
+async function* read(): AsyncGenerator<number> {
+  yield 1;
+}
+
 describe('@ScheduledLock', () => {
   clearRuns();
 
@@ -191,6 +205,24 @@ describe('@ScheduledLock', () => {
     await services.close();
   });
 
+  it('fails where the method resolves to what runs while it is read', async () => {
+    class Jobs {
+      @ScheduledLock('iterable', { atMostFor: '1m', atLeastFor: 0 })
+      async report(): Promise<AsyncIterable<number> | undefined> {
+        return read();
+      }
+    }
+    const services = testServices();
+    await expect(wire(new Jobs(), services).report()).rejects.toThrow(
+      new PrimitiveConfigError(
+        'Jobs.report resolved to an iterable, which runs while its caller reads it; read it to its end and return its ' +
+          'content',
+      ),
+    );
+    expect(await services.jobs.lastRun('iterable')).toMatchObject({ outcome: 'failed' });
+    await services.close();
+  });
+
   it('refuses at decoration what it cannot take', () => {
     const decorate = (name: string, options: object) => () => {
       class Jobs {
@@ -202,6 +234,13 @@ describe('@ScheduledLock', () => {
     expect(decorate('report', { atMostFor: '1s', atLeastFor: '2s' })).toThrow(PrimitiveConfigError);
     expect(decorate('report', { atMostFor: '1s', atLeastFor: 0, ttl: 1 })).toThrow('Unknown option');
     expect(decorate('report:<0>', { atMostFor: '1s', atLeastFor: 0 })).toThrow(PrimitiveKeyError);
+    for (const [name, found] of LIKE_PLACEHOLDERS) {
+      const refusal = new PrimitiveKeyError(
+        `The name "${name}" has "${found}", which nothing replaces: all calls would share one name. Leave it out; for a ` +
+          'name of the arguments, call ScheduledJobs.run()',
+      );
+      expect(decorate(name, { atMostFor: '1s', atLeastFor: 0 })).toThrow(refusal);
+    }
     expect(() => {
       class Streams {
         // @ts-expect-error an Observable begins when it is subscribed to
@@ -418,6 +457,18 @@ describe('@OnlyLeader', () => {
     await services.close();
   });
 
+  it('fails where the method resolves to what runs while it is read', async () => {
+    class Restock {
+      @OnlyLeader('read')
+      async restock(): Promise<AsyncIterable<number> | undefined> {
+        return read();
+      }
+    }
+    const services = testServices();
+    await expect(wire(new Restock(), services).restock()).rejects.toThrow('Restock.restock resolved to an iterable');
+    await services.close();
+  });
+
   it('refuses at decoration what it cannot take', () => {
     const decorate = (name: string, options: object) => () => {
       class Jobs {
@@ -429,6 +480,10 @@ describe('@OnlyLeader', () => {
     expect(decorate('', {})).toThrow(PrimitiveKeyError);
     expect(decorate('report:<0>', {})).toThrow(PrimitiveKeyError);
     expect(decorate('report:<#0.id>', {})).toThrow('call LeaderElection.join()');
+    for (const [name, found] of LIKE_PLACEHOLDERS) {
+      expect(decorate(name, {})).toThrow(PrimitiveKeyError);
+      expect(decorate(name, {})).toThrow(`The name "${name}" has "${found}", which nothing replaces`);
+    }
     expect(decorate('report', { ttl: 1 })).toThrow('Unknown option of @OnlyLeader "ttl"');
     expect(decorate('report', { elsewhere: 'wait' })).toThrow(
       new PrimitiveConfigError(`Option "elsewhere" is "wait"; give 'skip' or 'throw'`),

@@ -82,6 +82,21 @@ describe('RedisLockModule', () => {
       await app.close();
     });
 
+    it.each([
+      ['none is', {}],
+      ['"useFactory" and "useClass"', { useFactory: () => ({ redis: server.url }), useClass: OptionsFactory }],
+    ])('refuses forRootAsync where %s set', (given, options) => {
+      expect(() => RedisLockModule.forRootAsync(options)).toThrow(
+        new LockConfigError(`Options "useFactory", "useClass" and "useExisting": ${given} set; give exactly one`),
+      );
+    });
+
+    it.each(['useFactory', 'useClass'])('refuses a %s that cannot be called', (name) => {
+      expect(() => RedisLockModule.forRootAsync({ [name]: { redis: server.url } })).toThrow(
+        new LockConfigError(`Option "${name}" is [object Object]; give a function or a class`),
+      );
+    });
+
     it('is global by default', async () => {
       @Injectable()
       class Elsewhere {

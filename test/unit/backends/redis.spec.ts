@@ -16,14 +16,19 @@ const SCRIPT = redisScript('return 1');
 const IGNORED = { settle: () => {}, fail: () => {} };
 
 it.each(['name', 'Straße', '名前', '🔒'])('encodes %s as the client does', (name) => {
-  const encoded = new EncodedCall(SCRIPT, [`{${name}}`, 'key'], [name, 1.5, 1_760_000_000_000_128]).command(IGNORED);
-  const usual = new Command('evalsha', [SCRIPT.sha1, 2, `{${name}}`, 'key', name, 1.5, 1_760_000_000_000_128]);
+  const encoded = new EncodedCall(SCRIPT, [`{${name}}`, 'key'], [name, 1.5, 1_760_000_000_000_128]).command(
+    IGNORED,
+    'one:7',
+  );
+  const parts = [SCRIPT.sha1, 2, `{${name}}`, 'key', name, 1.5, 1_760_000_000_000_128, 'one:7'];
+  const usual = new Command('evalsha', parts);
   expect(encoded.toWritable({})).toBe(usual.toWritable({}));
 });
 
 it('encodes the arguments for a call that is alone', () => {
-  const encoded = new EncodedCall(SCRIPT, ['key'], ['ticket', 1], ['ticket']).command(IGNORED);
-  expect(encoded.toWritable({})).toBe(new Command('evalsha', [SCRIPT.sha1, 1, 'key', 'ticket']).toWritable({}));
+  const encoded = new EncodedCall(SCRIPT, ['key'], ['ticket', 1], ['ticket']).command(IGNORED, 'one:7');
+  const usual = new Command('evalsha', [SCRIPT.sha1, 1, 'key', 'ticket', 'one:7']);
+  expect(encoded.toWritable({})).toBe(usual.toWritable({}));
 });
 
 it('keeps an error of those who wait for the reply out of the client that reads it', () => {
@@ -34,7 +39,7 @@ it('keeps an error of those who wait for the reply out of the client that reads 
       throw failure;
     };
     const call = new EncodedCall(SCRIPT, [], []);
-    const command = call.command({ settle, fail: () => {} });
+    const command = call.command({ settle, fail: () => {} }, 'one:7');
     expect(() => command.resolve(Buffer.from('reply'))).not.toThrow();
     expect(later.mock.calls).toHaveLength(1);
     expect(later.mock.calls[0]?.[0]).toThrow(failure);
@@ -47,11 +52,11 @@ it('keeps an error of those who wait for the reply out of the client that reads 
 function refusing(refusals: readonly string[], isCluster = false): { client: Redis; sent: () => number } {
   let sent = 0;
   const left = [...refusals];
-  const evalsha = async () => {
+  const evalsha = async (...args: readonly unknown[]) => {
     sent += 1;
     const refusal = left.shift();
     if (refusal !== undefined) throw new Error(refusal);
-    return 7;
+    return [args.at(-1), 7];
   };
   const client = { evalsha, status: 'ready', isCluster, on: () => client, off: () => client };
   return { client: client as unknown as Redis, sent: () => sent };

@@ -119,7 +119,7 @@ export abstract class AdaptedCommands extends EventEmitter {
       else args.push(typeof arg === 'number' ? String(arg) : arg);
     }
     const reply = await this.send(keys > 0 ? this.keyPrefix + String(rest[0]) : undefined, args, bytes);
-    if (Array.isArray(reply)) for (const part of reply) if (part instanceof Error) named(part);
+    if (Array.isArray(reply)) nameErrors(reply);
     return reply;
   }
 
@@ -142,6 +142,14 @@ const CODE = /^[A-Z][A-Z0-9_]* /;
 export function named(error: unknown): unknown {
   if (isReplyError(error)) error.name = 'ReplyError';
   return error;
+}
+
+/** Those of single calls in one run of a script, too. */
+function nameErrors(reply: readonly unknown[]): void {
+  for (const part of reply) {
+    if (part instanceof Error) named(part);
+    else if (Array.isArray(part)) nameErrors(part);
+  }
 }
 
 /**

@@ -27,19 +27,21 @@ export class EncodedCall {
     private readonly aloneArgs = args,
   ) {}
 
-  /** The command for one of the servers, which settles `call`. */
-  command(call: ScriptCall): Command {
+  /** The command for one of the servers, which settles `call`; `id` is ASCII. */
+  command(call: ScriptCall, id: string): Command {
     this.parts ??= this.encode();
     CommandClass ??= encodedCommandClass();
-    return new CommandClass(this.parts, this.text, call, this.script.bytes);
+    const text = `${this.text}$${id.length}\r\n${id}\r\n`;
+    return new CommandClass([...this.parts, id], text, call, this.script.bytes);
   }
 
+  /** All but the id. */
   private encode(): string[] {
     const { script, keys, aloneArgs } = this;
     const parts = [script.sha1, String(keys.length)];
     for (const key of keys) parts.push(key);
     for (const arg of aloneArgs) parts.push(String(arg));
-    const begin = `*${parts.length + 1}\r\n${script.encoded}`;
+    const begin = `*${parts.length + 2}\r\n${script.encoded}`;
     // Asking for the length in bytes is slow: once for the whole text is enough where it is ASCII.
     const text = begin + textOf(parts, { ascii: true });
     this.text = Buffer.byteLength(text) === text.length ? text : begin + textOf(parts, { ascii: false });

@@ -1,9 +1,11 @@
-// What happens while a client has no connection (`ReadyQueue`), or has one that leads to a replica (`PrimarySeeker`).
+// What happens while a client has no connection (`ReadyQueue`), has one that leads to a replica (`PrimarySeeker`), or
+// one whose server refuses a command for now (`RefusedForNow`).
 
 import type { EventEmitter } from 'node:events';
 import type { Notice } from '../../../contracts/store.js';
 import { serverOf } from './connection-options.js';
 import { isCluster, type RedisClient, type RedisNode } from './redis-client.js';
+import type { ScriptRunner } from './script-runner.js';
 
 /**
  * Holds calls until the connection is ready. The offline queue of a client that retries for long would keep every call
@@ -16,7 +18,9 @@ export class ReadyQueue {
   private waiting: WaitingCall[] = [];
   private timer: NodeJS.Timeout | undefined;
   private over = false;
+  private hadConnection: boolean;
   private readonly onReady = () => {
+    this.hadConnection = true;
     this.over = false;
     for (const { send } of this.taken()) send();
   };
@@ -25,7 +29,10 @@ export class ReadyQueue {
   constructor(
     private readonly client: Pick<RedisClient, 'status'> & EventEmitter,
     private readonly whyNot: () => Error,
+    /** Whether calls wait for the first connection only: later ones leave it to the client. */
+    private readonly onlyFirst = false,
   ) {
+    this.hadConnection = onlyFirst && client.status === 'ready';
     client.on('ready', this.onReady);
     client.on('end', this.onEnd);
   }
@@ -35,7 +42,7 @@ export class ReadyQueue {
    * to wait here.
    */
   take(send: () => void, failed: (error: unknown) => void): boolean {
-    if (!ON_THE_WAY.has(this.client.status)) return false;
+    if (!ON_THE_WAY.has(this.client.status) || (this.onlyFirst && this.hadConnection)) return false;
     // The caller attaches its listeners after this function returns.
     if (this.over) queueMicrotask(() => failed(this.whyNot()));
     else {
@@ -76,6 +83,11 @@ interface WaitingCall {
 }
 
 const ON_THE_WAY = new Set(['connecting', 'connect', 'close', 'reconnecting', 'disconnecting']);
+
+/** Whether the client refuses a command at once while it has no connection, also before its first one. */
+export function refusesUnconnected({ options }: RedisClient): boolean {
+  return options.enableOfflineQueue === false;
+}
 
 /** Whether the client's own queue holds a command for longer than until the next failed connection attempt. */
 export function queuesForLong(client: RedisClient): boolean {
@@ -136,3 +148,48 @@ export class PrimarySeeker {
 export function wouldReconnect({ options }: RedisNode): boolean {
   return typeof options.retryStrategy === 'function' && typeof options.retryStrategy(1) === 'number';
 }
+
+/** Repeats a command while the server refuses it for now. */
+export class RefusedForNow {
+  /** What the server answered last. */
+  last: Error | undefined;
+  private until = 0;
+
+  constructor(
+    private readonly scripts: Pick<ScriptRunner, 'client' | 'repeated'>,
+    private readonly send: (failed: (error: unknown) => void) => void,
+    private readonly failed: (error: unknown) => void,
+  ) {}
+
+  /** A node of a Cluster refuses for good, with MOVED and ASK, where its client does not follow these. */
+  static is(error: unknown, client: Pick<RedisClient, 'isCluster'>): boolean {
+    if (!(error instanceof Error) || !FOR_NOW.test(error.message)) return false;
+    return client.isCluster || !ELSEWHERE.test(error.message);
+  }
+
+  readonly again = (error: unknown): void => {
+    const now = performance.now();
+    this.until ||= now + LONGEST;
+    const { repeated, client } = this.scripts;
+    if (now >= this.until || !RefusedForNow.is(error, client)) return this.failed(error);
+    this.last = error as Error;
+    repeated.add(this);
+    setTimeout(() => {
+      repeated.delete(this);
+      this.send(this.again);
+    }, PAUSE).unref();
+  };
+}
+
+/**
+ * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
+ * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
+ * last answer.
+ */
+const FOR_NOW =
+  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
+const ELSEWHERE = /^(ASK|MOVED) /;
+/** Milliseconds between two sends. */
+const PAUSE = 50;
+/** How long (ms) a command is repeated: the default of `commandTimeout`. */
+const LONGEST = 1_000;

@@ -5,11 +5,11 @@ import { allowListeners, createRedisClient } from './own-client.js';
 import { adviceOn, SilenceGuard } from './silence-guard.js';
 import type { RedisConnection } from '../../../options/redis-connection.js';
 import { Reporters } from '../../reporters.js';
-import { ScriptRunner, type ConnectionCare } from './script-runner.js';
-import { isRedisClient, requireRedisConnection } from './connection-options.js';
+import { MIXED_UP, ScriptRunner, type ConnectionCare } from './script-runner.js';
+import { isRedisClient, requireRedisConnection, serverOf } from './connection-options.js';
 import type { ConnectionOption } from './ioredis.js';
 import { ConnectionState, type RedisFailure } from './connection-state.js';
-import { PrimarySeeker, queuesForLong, ReadyQueue } from './ready-queue.js';
+import { PrimarySeeker, queuesForLong, ReadyQueue, refusesUnconnected } from './ready-queue.js';
 import { adapted } from './adapted-servers.js';
 import { isNodeRedis } from './node-redis-clients.js';
 
@@ -27,7 +27,7 @@ export class RedisLink {
   /** Whether the client is one that this link made: from options, or as an adapter. */
   private readonly ours: boolean;
   private readonly state: ConnectionState;
-  private readonly queue: ReadyQueue | undefined;
+  private readonly queue?: ReadyQueue;
   private readonly guard: SilenceGuard;
   private readonly lowerLimit: () => void;
   private advised = false;
@@ -45,11 +45,13 @@ export class RedisLink {
     this.client = client;
     this.ours = client !== connection;
     this.state = new ConnectionState(client, own !== undefined);
-    this.queue = queuesForLong(client) ? new ReadyQueue(client, () => this.diagnose()) : undefined;
+    const refuses = refusesUnconnected(client);
+    if (refuses || queuesForLong(client)) this.queue = new ReadyQueue(client, () => this.diagnose(), refuses);
     this.scripts = new ScriptRunner(client, {
       ...(this.queue && { queue: this.queue }),
       ...(persists !== undefined && { persists }),
       seeker: new PrimarySeeker(client, this.reporters.report),
+      onMixedUp: () => this.replaceMixedUp(),
     });
     this.guard = new SilenceGuard(this.scripts);
   }
@@ -66,6 +68,13 @@ export class RedisLink {
   /** Says why a call failed with `error`, or got no answer. */
   diagnose(error?: unknown): RedisFailure {
     return this.state.diagnose(error ?? this.scripts.refusedForNow);
+  }
+
+  private replaceMixedUp(): void {
+    const server = serverOf(this.client);
+    const replaced = this.guard.replaceAll(new Error(`${server} mixed up its replies`));
+    const then = replaced ? 'the connection is replaced' : 'its client does not reconnect: connect it anew';
+    this.reporters.report({ level: 'warn', message: `${server}: ${MIXED_UP}; ${then}` });
   }
 
   close(): void {

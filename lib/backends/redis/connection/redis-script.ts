@@ -6,7 +6,10 @@ import { inspect } from 'node:util';
 import type { TokenRange } from '../../../contracts/lock-requests.js';
 import type { ScriptArgument } from './encoded-call.js';
 
-/** A Lua script with the digest that EVALSHA calls it by. */
+/**
+ * A Lua script with the digest that EVALSHA calls it by. Its last argument is the id of the call, and its reply the
+ * list of that id and the answer: see `ScriptRunner.replied`.
+ */
 export interface RedisScript {
   readonly lua: string;
   readonly sha1: string;
@@ -35,7 +38,19 @@ export type RunScript = (
  * `RedisScript`.
  */
 export function redisScript(text: string, { bytes = false }: { readonly bytes?: boolean } = {}): RedisScript {
-  const lua = `-- nest-redis-lock, protocol ${PROTOCOL_VERSION}\n${text}`;
+  return scriptOf(
+    `-- nest-redis-lock, protocol ${PROTOCOL_VERSION}
+local id = table.remove(ARGV)
+local answer = function()
+${text}
+end
+return {id, answer()}`,
+    bytes,
+  );
+}
+
+/** A script whose whole text is `lua`. */
+export function scriptOf(lua: string, bytes: boolean): RedisScript {
   const sha1 = createHash('sha1').update(lua).digest('hex');
   return { lua, sha1, bytes, encoded: `$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}\r\n` };
 }

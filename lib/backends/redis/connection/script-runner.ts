@@ -1,12 +1,16 @@
 import type { Cluster, Redis } from 'ioredis';
+import { randomUUID } from 'node:crypto';
 import { EncodedCall, isText, type ScriptArgument, type ScriptCall, sendsEncoded } from './encoded-call.js';
-import type { PrimarySeeker, ReadyQueue } from './ready-queue.js';
+import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript, RunScript } from './redis-script.js';
 
 const QUEUED =
   'the client queues commands for a MULTI that other code began with { pipeline: false }; ' +
   'give locks and cache a client of their own, such as client.duplicate()';
+
+/** What a reply shows that belongs to another call. */
+export const MIXED_UP = 'a proxy or a client has lost or doubled a reply, so that each counts for another command';
 
 const CONNECT_EVENTS = ['ready', '+node'] as const;
 const DISCONNECT_EVENTS = ['close', '-node', 'node error'] as const;
@@ -30,6 +34,8 @@ export class ScriptRunner {
   /** The client, where it takes commands that are encoded before. */
   private readonly encoding: Redis | undefined;
   private readonly persists: boolean;
+  /** How the ids of the calls begin: a connection may bring what belongs to another process. */
+  private readonly own = `${randomUUID().slice(0, 8)}:`;
   private readonly countDisconnect = () => {
     this.disconnects += 1;
     this.disconnectedAt = performance.now();
@@ -121,13 +127,15 @@ export class ScriptRunner {
       const call = { settle: answered, fail: failed };
       return this.askEncoded(encoding, new EncodedCall(script, keys, args), call, false);
     }
+    const id = this.own + this.sent;
     const sent = script.bytes
-      ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args)
-      : this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args);
-    this.ask(sent, answered, (error) => {
-      if (isUnknownScript(error)) this.ask(whole(this.scriptClient, script, keys, args), answered, failed);
+      ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args, id)
+      : this.scriptClient.evalsha(script.sha1, keys.length, ...keys, ...args, id);
+    const erred = (error: unknown) => {
+      if (isUnknownScript(error)) this.ask(whole(this.scriptClient, script, keys, args, id), answered, failed, id);
       else failed(error);
-    });
+    };
+    this.ask(sent, answered, erred, id);
   }
 
   /** As `send`, for a call that other servers may get, too. */
@@ -143,8 +151,9 @@ export class ScriptRunner {
   }
 
   private askEncoded(client: Redis, encoded: EncodedCall, call: ScriptCall, persists: boolean): void {
+    const id = this.own + this.sent;
     this.sent += 1;
-    void client.sendCommand(encoded.command(new EncodedAttempt(this, client, encoded, call, persists)));
+    void client.sendCommand(encoded.command(new EncodedAttempt(this, client, encoded, call, persists, id), id));
   }
 
   /**
@@ -169,11 +178,18 @@ export class ScriptRunner {
     return this.care.queue?.take(send, failed) ?? false;
   }
 
-  /** Waits for the answer to a command that was sent, and looks after the connection meanwhile. */
-  ask<T>(command: Promise<T>, answered: (reply: T) => void, failed: (error: unknown) => void): void {
+  /**
+   * Waits for the answer to a command that was sent, and looks after the connection meanwhile. `id`: of a script, which
+   * answers it.
+   */
+  ask<T>(command: Promise<T>, answered: (answer: T) => void, failed: (error: unknown) => void, id?: string): void {
     this.sent += 1;
     command.then(
-      (reply) => this.replied(reply, { settle: answered, fail: failed }),
+      (reply) => {
+        const answer = this.replied(reply, id);
+        if (answer instanceof Error) failed(answer);
+        else answered(answer as T);
+      },
       (error: unknown) => {
         this.erred(error);
         failed(error);
@@ -181,10 +197,22 @@ export class ScriptRunner {
     );
   }
 
-  replied(reply: unknown, call: ScriptCall): void {
+  /**
+   * Returns the answer in a reply, or why there is none. Only the order of the replies says which command each belongs
+   * to. Where one is lost or comes twice on the way, all later ones belong to other commands, until there is another
+   * connection. So the reply of a script says which call it answers.
+   */
+  replied(reply: unknown, id?: string): unknown {
     this.replies += 1;
-    if (reply === 'QUEUED') call.fail(new Error(QUEUED));
-    else call.settle(reply);
+    if (reply === 'QUEUED') return new Error(QUEUED);
+    if (id === undefined) return reply;
+    const [of, answer = null] = Array.isArray(reply) ? (reply as unknown[]) : [];
+    if (String(of) !== id) {
+      this.care.onMixedUp?.();
+      return new Error(`Redis answered another call: ${MIXED_UP}`);
+    }
+    if (answer instanceof Error) this.refused(answer);
+    return answer;
   }
 
   erred(error: unknown): void {
@@ -233,6 +261,8 @@ export interface ConnectionCare {
   readonly persists?: boolean;
   readonly queue?: ReadyQueue;
   readonly seeker?: PrimarySeeker;
+  /** A reply came for another call. */
+  readonly onMixedUp?: () => void;
 }
 
 type SendCommand = Cluster['sendCommand'];
@@ -281,21 +311,25 @@ class EncodedAttempt implements ScriptCall {
     private readonly call: ScriptCall,
     /** Whether to send it again while the server refuses it for now. */
     private readonly persists: boolean,
+    private readonly id: string,
   ) {}
 
   settle(reply: unknown): void {
-    this.scripts.replied(reply, this.call);
+    const answer = this.scripts.replied(reply, this.id);
+    if (answer instanceof Error) this.refused(answer);
+    else this.call.settle(answer);
   }
 
   fail(error: unknown): void {
-    const { scripts, encoded, call } = this;
+    const { scripts, encoded, call, id } = this;
     const { script, keys, args } = encoded;
     scripts.erred(error);
     if (!isUnknownScript(error)) return this.refused(error);
     scripts.ask(
-      whole(this.client, script, keys, args),
-      (reply) => call.settle(reply),
+      whole(this.client, script, keys, args, id),
+      (answer) => call.settle(answer),
       (reason) => this.refused(reason),
+      id,
     );
   }
 
@@ -312,57 +346,13 @@ function whole(
   { lua, bytes }: RedisScript,
   keys: readonly string[],
   args: readonly ScriptArgument[],
+  id: string,
 ): Promise<unknown> {
   return bytes
-    ? client.callBuffer('EVAL', lua, keys.length, ...keys, ...args)
-    : client.eval(lua, keys.length, ...keys, ...args);
+    ? client.callBuffer('EVAL', lua, keys.length, ...keys, ...args, id)
+    : client.eval(lua, keys.length, ...keys, ...args, id);
 }
 
 function isUnknownScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }
-
-/** Repeats a command while the server refuses it for now. */
-export class RefusedForNow {
-  /** What the server answered last. */
-  last: Error | undefined;
-  private until = 0;
-
-  constructor(
-    private readonly scripts: Pick<ScriptRunner, 'client' | 'repeated'>,
-    private readonly send: (failed: (error: unknown) => void) => void,
-    private readonly failed: (error: unknown) => void,
-  ) {}
-
-  /** A node of a Cluster refuses for good, with MOVED and ASK, where its client does not follow these. */
-  static is(error: unknown, { isCluster }: Pick<RedisClient, 'isCluster'>): boolean {
-    if (!(error instanceof Error) || !FOR_NOW.test(error.message)) return false;
-    return isCluster || !ELSEWHERE.test(error.message);
-  }
-
-  readonly again = (error: unknown): void => {
-    const now = performance.now();
-    this.until ||= now + LONGEST;
-    const { repeated, client } = this.scripts;
-    if (now >= this.until || !RefusedForNow.is(error, client)) return this.failed(error);
-    this.last = error as Error;
-    repeated.add(this);
-    setTimeout(() => {
-      repeated.delete(this);
-      this.send(this.again);
-    }, PAUSE).unref();
-  };
-}
-
-/**
- * What a server answers to a command that it can carry out soon: it is still loading its data, or a slot of a Cluster
- * is being migrated or has no master. A Cluster client repeats such commands a few times itself and then fails with the
- * last answer.
- */
-const FOR_NOW =
-  /^(Too many Cluster redirections\. Last error: \w+: )?(TRYAGAIN|ASK|MOVED|CLUSTERDOWN|MASTERDOWN|LOADING) /;
-const ELSEWHERE = /^(ASK|MOVED) /;
-/** Milliseconds between two sends. */
-const PAUSE = 50;
-/** How long (ms) a command is repeated: the default of `commandTimeout`. */
-const LONGEST = 1_000;

@@ -279,10 +279,10 @@ class MissingRights {
 
   private async tryScripts(keys: readonly string[]): Promise<void> {
     const { probes, messages } = this.rights;
-    const args = [JSON.stringify(probes), ...(messages ? [messages.channel] : [])];
+    const args = [JSON.stringify(probes), ...(messages ? [messages.channel] : []), 'check'];
     const byDigest = await this.tried('evalsha', () => this.node.evalsha(PROBE.sha1, keys.length, ...keys, ...args));
     const byText = await this.tried('eval', () => this.node.eval(PROBE.lua, keys.length, ...keys, ...args));
-    const failed = (byDigest ?? byText ?? []) as readonly string[];
+    const [, failed = []] = (byDigest ?? byText ?? []) as [id?: string, failed?: readonly string[]];
     for (let index = 0; index < failed.length; index += 2) this.note(failed[index] ?? '', failed[index + 1] ?? '');
   }
 

@@ -1,4 +1,5 @@
-// A connection that falls silent is replaced, for every client, and in every state: see docs/guide/redis.md.
+// A connection that falls silent, or mixes up its replies, is replaced, for every client, and in every state: see
+// docs/guide/redis.md.
 
 import { onceRead } from '../../../timing/clock.js';
 import { serverOf } from './connection-options.js';
@@ -24,6 +25,16 @@ export class SilenceGuard {
 
   close(): void {
     clearInterval(this.timer);
+  }
+
+  /** Closes every connection, so that the client makes new ones; `false` where that would close it for good. */
+  replaceAll(why: Error): boolean {
+    const { client } = this.scripts;
+    if (!replaceable(client)) return false;
+    for (const node of isCluster(client) ? client.nodes('all') : [client]) {
+      (node.traffic ?? this.trafficOf(node))?.replace(why);
+    }
+    return true;
   }
 
   private check(): void {

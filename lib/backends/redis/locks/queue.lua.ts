@@ -3,7 +3,7 @@
 // release.lua.ts have the others.
 
 import { lockOption } from '../../../options/option-checks.js';
-import { redisScript, type RedisScript } from '../connection/redis-script.js';
+import { redisScript, type RedisScript, scriptOf } from '../connection/redis-script.js';
 
 /**
  * How long (ms) the counter of the fencing tokens of a name is kept after the last grant. Tokens start from the time of
@@ -24,9 +24,8 @@ export function fencingScript(body: string): RedisScript {
 }
 
 /** The same script with another expiry of the counter. */
-export function withFenceTtl({ lua }: RedisScript, fenceTtl: number): RedisScript {
-  const usual = withTtl(FENCE_TTL);
-  return redisScript(withTtl(fenceTtl) + lua.slice(lua.indexOf(usual) + usual.length));
+export function withFenceTtl({ lua, bytes }: RedisScript, fenceTtl: number): RedisScript {
+  return scriptOf(lua.replace(withTtl(FENCE_TTL), withTtl(fenceTtl)), bytes);
 }
 
 function withTtl(fenceTtl: number): string {

@@ -74,7 +74,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   private prepareRenewals(): void {
     const { scripts, client } = this.link;
     if (client.isCluster) return;
-    scripts.command((each) => each.eval(RENEW_PERMITS.lua, 0, this.publishing)).catch(() => {});
+    scripts.command((each) => each.eval(RENEW_PERMITS.lua, 0, this.publishing, '')).catch(() => {});
   }
 
   /** Not at the end of this turn of the event loop: what the caller runs next may block it. */

@@ -97,7 +97,7 @@ const KINDS: [string, () => number, (address: Address) => RedisConnection | Prom
   ],
 ];
 
-describe('a connection that falls silent is replaced', () => {
+describe('a connection that falls silent, or out of step, is replaced', () => {
   it.each(KINDS)(
     'of %s',
     async (kind, target, make) => {
@@ -112,6 +112,22 @@ describe('a connection that falls silent is replaced', () => {
         proxy.silence();
         await servesAgain(app);
       }
+      await app.app.get(CacheService).set('key', 1);
+      expect(await app.app.get(CacheService).get('key')).toBe(1);
+    },
+    40_000,
+  );
+
+  it.each(KINDS)(
+    'where it loses a reply, of %s',
+    async (_kind, target, make) => {
+      const proxy = await proxyTo(target());
+      const connection = await make({ host: '127.0.0.1', port: proxy.port });
+      const app = await startLockApp({ redis: connection, cache: {}, commandTimeout: 500, failFast: true });
+      ends.push(() => app.close());
+      const lost = proxy.mixUp('lost');
+      await servesAgain(app);
+      expect(lost()).toBe(true);
       await app.app.get(CacheService).set('key', 1);
       expect(await app.app.get(CacheService).get('key')).toBe(1);
     },

@@ -365,3 +365,33 @@ describe('minReplicas', () => {
     cluster.disconnect();
   });
 });
+
+describe('a client that refuses commands while it has no connection', () => {
+  let server: RedisServer;
+  beforeAll(async () => void (server = await startRedisServer()));
+  afterAll(() => server.stop());
+
+  it('is waited for at the start', async () => {
+    const options = { host: '127.0.0.1', port: server.port, enableOfflineQueue: false };
+    const client = new Redis(options);
+    for (const connection of [options, client]) {
+      await using app = await startLockApp({ redis: connection, failFast: true });
+      expect(await app.locks.withLock('name', { wait: 0 }, async () => 'ran')).toBe('ran');
+      expect(app.logger.lines).toEqual([]);
+    }
+    client.disconnect();
+  });
+
+  it('fails a call at once after its connection was lost', async () => {
+    const lost = await startRedisServer();
+    const client = new Redis({ host: '127.0.0.1', port: lost.port, enableOfflineQueue: false }).on('error', () => {});
+    // What waits for the connection would wait for this long.
+    await using app = await startLockApp({ redis: client, cache: false, commandTimeout: '1h' });
+    await app.locks.withLock('name', async () => {});
+    const reconnecting = once(client, 'reconnecting');
+    await lost.stop();
+    await reconnecting;
+    await expect(app.locks.tryAcquire('name')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    client.disconnect();
+  });
+});

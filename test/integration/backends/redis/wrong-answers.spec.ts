@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import { CacheService, SemaphoreService } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
@@ -28,33 +29,17 @@ afterEach(async () => {
 
 /**
  * Answers `instead` of each list, or of replies of other kinds, as a proxy or a client that has mixed up the answers.
- * Returns how many there were.
+ * What a script answers keeps the id of its call. Returns how many there were.
  */
 function insteadOf(instead: string, kinds = '*'): () => number {
-  let lists = 0;
-  proxy.alterReplies((reply) => {
-    const parts: Buffer[] = [];
-    for (let at = 0; at < reply.length;) {
-      const end = endOf(reply, at);
-      const isList = kinds.includes(String.fromCharCode(reply[at] ?? 0));
-      if (isList) lists += 1;
-      parts.push(isList ? Buffer.from(instead) : reply.subarray(at, end));
-      at = end;
-    }
-    return Buffer.concat(parts);
+  let replaced = 0;
+  proxy.alterEach((reply) => {
+    const id = /^\*[12]\r\n\$\d+\r\n\w{8}:\d+\r\n/.exec(reply.toString('latin1'))?.[0] ?? '';
+    if (!kinds.includes(String.fromCharCode(reply[id.length] ?? 0))) return reply;
+    replaced += 1;
+    return Buffer.from(id.replace(/^\*1/, '*2') + instead);
   });
-  return () => lists;
-}
-
-/** Where the reply ends that begins at `at`. */
-function endOf(replies: Buffer, at: number): number {
-  const end = replies.indexOf('\r\n', at) + 2;
-  const kind = String.fromCharCode(replies[at] ?? 0);
-  const length = Number(replies.toString('latin1', at + 1, end - 2));
-  if (kind === '$') return length < 0 ? end : end + length + 2;
-  let next = end;
-  if (kind === '*') for (let element = 0; element < length; element++) next = endOf(replies, next);
-  return next;
+  return () => replaced;
 }
 
 it.each(['+OK\r\n', '*1\r\n:5000\r\n', '*0\r\n'])('a renewal that is answered %j is sent again', async (instead) => {
@@ -102,4 +87,38 @@ it('a number is no value: it is loaded', async () => {
   insteadOf(':1\r\n', '_$');
   const loading = cache.getOrSet('k', () => 'loaded', { lock: false });
   expect(await loading).toBe('loaded');
+});
+
+// The reply to the first of these names is lost or doubled, so that another one than its own comes for the second.
+it.each([
+  ['lost', 'lock', ['busy', 'free']],
+  ['lost', 'permit', ['busy', 'free']],
+  ['doubled', 'lock', ['free', 'busy']],
+  ['doubled', 'permit', ['free', 'busy']],
+] as const)('a reply that is %s on the way grants no %s', async (how, kind, names) => {
+  const take = ({ locks, app: context }: LockApp, name: string) =>
+    kind === 'lock' ? locks.tryAcquire(name) : context.get(SemaphoreService).tryAcquire(name, { permits: 1 });
+  const unlessFailed = (taking: ReturnType<typeof take>) => taking.catch(() => null);
+  await unlessFailed(take(app, 'the script is known')).then((taken) => taken?.release());
+  await using other = await startLockApp({ redis: server.url, cache: false });
+  const held = await take(other, 'busy');
+  const come = proxy.mixUp(how);
+  proxy.hold('reply');
+  const first = unlessFailed(take(app, names[0]));
+  await turn();
+  const second = unlessFailed(take(app, names[1]));
+  await turn();
+  await eventually(() => proxy.holds);
+  proxy.heal();
+  const taken = await Promise.all([first, second]);
+  expect(taken[names.indexOf('busy')]).toBeNull();
+  expect(come()).toBe(true);
+  expect(held?.held).toBe(true);
+  // On another connection.
+  await eventually(async () =>
+    unlessFailed(take(app, 'another')).then((another) => another?.release().then(() => true)),
+  );
+  // Nest has one logger, that of the last application.
+  expect(other.logger.matching(/has lost or doubled a reply.*the connection is replaced/)).not.toHaveLength(0);
+  for (const each of [...taken, held]) await each?.release();
 });
