@@ -1,5 +1,5 @@
 import { CacheConfigError } from '../errors/cache-errors.js';
-import { textOf } from '../errors/limited-log.js';
+import { messageOf, textOf } from '../errors/limited-log.js';
 import { LockConfigError } from '../errors/lock-errors.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/clock.js';
@@ -93,6 +93,21 @@ export class OptionChecks {
     refuseUnless(isPort, 'port', values['port'], 'a number from 1 to 65535');
     for (const name of ['connectionString', 'uri', 'user', 'database', 'socketPath']) {
       refuseUnless((value) => typeof value === 'string', name, typeof values[name], 'a text');
+    }
+  }
+
+  /**
+   * What the client library makes of a connection. Values may be secret.
+   *
+   * @throws the ConfigError for what it cannot read, where no call of the application would wait for the failure
+   */
+  readBy<T>(option: string, client: () => T): T {
+    try {
+      return client();
+    } catch (error) {
+      throw this.conflict(
+        `Option "${option}" cannot be read: ${messageOf(error)}; correct it (in a URL, write % and other special characters percent-encoded)`,
+      );
     }
   }
 

@@ -104,7 +104,11 @@ export function requireRedisConnection(
     return;
   }
   if (typeof connection === 'string') {
-    if (/^rediss?:\/\/./.test(connection) || connection.startsWith('/')) {
+    const isUrl = /^rediss?:\/\/./.test(connection);
+    if (isUrl && !isReadable(connection)) {
+      throw refuse('is a URL that cannot be read', 'correct it, and percent-encode special characters such as %');
+    }
+    if (isUrl || connection.startsWith('/')) {
       requireDatabase(databaseIn(connection), refuse);
       return;
     }
@@ -127,6 +131,18 @@ export function requireRedisConnection(
     if (!known.has(name)) throw refuse(`has the unknown property "${name}"`, remedyFor(name, known));
   requireAddress(connection, refuse);
   requireDatabase((connection as RedisOptions).db, refuse);
+}
+
+/** Whether ioredis can read the URL: else it would throw an error of its own, which shows no option. */
+function isReadable(text: string): boolean {
+  try {
+    const { username, password } = new URL(text);
+    decodeURIComponent(username);
+    decodeURIComponent(password);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 type Refuse = (received: string, remedy: string) => Error;

@@ -61,9 +61,7 @@ describe.each(NO_ANSWERS)('%j', (instead) => {
     }
     answer(instead);
     const request = { names: [name], ticket, ttl: 20_000 };
-    expect(await failureOf(backend.acquire(request))).toMatchObject({
-      message: expect.stringMatching('Redis answered'),
-    });
+    expect(await failureOf(backend.acquire(request))).toMatchObject({ name: 'NoQuorum' });
     answer(undefined);
     expect(await backend.acquire({ ...request, ticket: `${randomUUID()}:2` })).toMatchObject({ status: 'busy' });
   });
@@ -77,7 +75,7 @@ describe.each(NO_ANSWERS)('%j', (instead) => {
       () => backend.mint({ name, ticket, leastToken: 1 }),
     ];
     for (const call of calls) {
-      expect(await failureOf(call())).toMatchObject({ message: expect.stringMatching('Redis answered') });
+      expect(await failureOf(call())).toMatchObject({ name: 'NoQuorum' });
     }
     answer(undefined);
     const [renewal] = backend.renew([{ names: [name], ticket, ttl: 20_000 }]);
@@ -87,9 +85,7 @@ describe.each(NO_ANSWERS)('%j', (instead) => {
   it('is no answer to a release, which is sent again', async () => {
     await backend.acquire({ names: [name], ticket, ttl: 20_000 });
     answer(instead);
-    expect(await failureOf(backend.release({ names: [name], ticket }))).toMatchObject({
-      message: expect.stringMatching('Redis answered'),
-    });
+    expect(await failureOf(backend.release({ names: [name], ticket }))).toMatchObject({ name: 'NoQuorum' });
     answer(undefined);
     await backend.release({ names: [name], ticket });
     const next = await backend.acquire({ names: [name], ticket: `${randomUUID()}:2`, ttl: 20_000 });
