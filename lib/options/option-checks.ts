@@ -11,6 +11,9 @@ import { isPlain } from './option-table.js';
  */
 const LONGEST_DURATION = Number.MAX_SAFE_INTEGER;
 
+/** What an object of options is: plain, an instance of a class, or a namespace of a module. */
+const HOLDS_OPTIONS: ReadonlySet<string> = new Set(['[object Object]', '[object Module]']);
+
 /** Checks the values of options. Each error names the option, the value received and the remedy. */
 export class OptionChecks {
   constructor(private readonly ConfigError: new (message: string) => Error) {}
@@ -48,8 +51,9 @@ export class OptionChecks {
 
   object(option: string, value: unknown, remedy: string): object {
     if (Array.isArray(value)) throw this.conflict(`Option "${option}" is a list; give ${remedy}`);
-    if (typeof value !== 'object' || value === null || value instanceof Map) throw this.refused(option, value, remedy);
-    return value;
+    // A date, a promise, a signal or a collection has no options: its content would be passed over.
+    if (!HOLDS_OPTIONS.has(Object.prototype.toString.call(value))) throw this.refused(option, value, remedy);
+    return value as object;
   }
 
   /** Refuses an option that the method would ignore. */

@@ -3,6 +3,7 @@ import { isNodeRedis, isNodeRedisPool } from './node-redis-clients.js';
 import type { NodeRedisConnection, RedisConnection } from '../../../options/redis-connection.js';
 import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js';
 import { ioredis, type ConnectionOption } from './ioredis.js';
+import { textOf } from '../../../errors/limited-log.js';
 import { startUpNodes } from './own-client.js';
 
 const ACCEPTED =
@@ -224,7 +225,7 @@ function isPlain(value: object): boolean {
 }
 
 function shownValue(value: unknown): string {
-  return typeof value === 'string' ? `"${value}"` : String(value);
+  return typeof value === 'string' ? `"${value}"` : textOf(value);
 }
 
 /** The known name that is spelt most like the given one; `undefined` when none is close. */
