@@ -380,6 +380,16 @@ describe.each<[string, RedisLockModuleOptions]>([
     expect(app.logger.matching(/plain object/)).toEqual([]);
   });
 
+  it.each([{}, { cause: 7n }])('an AggregateError keeps its message, its errors, and its cause: %p', async (more) => {
+    await using app = await start();
+    const error = new AggregateError([new TypeError('one'), { two: 2n }], 'of both', more);
+    await app.cache.set('failure', { error });
+    const read = (await app.cache.get<{ error: AggregateError }>('failure'))?.error;
+    expect(read).toBeInstanceOf(AggregateError);
+    expect(read).toMatchObject({ message: 'of both', errors: [{ message: 'one' }, { two: 2n }], ...more });
+    expect(Object.hasOwn(read as object, 'cause')).toBe('cause' in more);
+  });
+
   it('a promise inside of a value is refused, and what was loaded with one is not stored', async () => {
     await using app = await start();
     const value = () => ({ rows: [{ total: Promise.resolve(1) }] });
