@@ -51,8 +51,8 @@ export interface CacheStore {
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
   /**
-   * As `invalidate`, and stores a value; `false` if `ifAbsent` found a value other than `over`, or if there is a barrier; 'late' if
-   * `within` had passed.
+   * As `invalidate`, and stores a value; `false` if `ifAbsent` found a value other than `over`, or if there is a
+   * barrier; 'late' if `within` had passed.
    */
   set(request: SetRequest): Pending<boolean | 'late'>;
   /** Adds to the number under the key. It begins at 0 and then expires after `ttl` ms; `Infinity`: never. */

@@ -13,8 +13,8 @@ type Class = abstract new (...args: never[]) => unknown;
 
 /**
  * Checks values before they are stored. Refuses promises, streams and functions, which cannot be stored, and warns of
- * instances of classes, which come back as plain objects: without their methods, and without decorators such as `@Exclude()`,
- * which keeps a password from being sent.
+ * instances of classes, which come back as plain objects: without their methods, and without decorators such as
+ * `@Exclude()`, which keeps a password from being sent.
  */
 export class UnkeptClasses {
   private readonly reported = new WeakSet<Class>();

@@ -12,9 +12,9 @@ it.each([
   [undefined, 'order:7', 'a5398888071b41a24d87c2753ed5c6c16dc28ba2cde11de9e9485408dc154519', '-6541046865962778206'],
   ['shop', 'order:7', 'b2be2a7e876a68446bb09839e3e9d6afbdc52d5c69ac21dbdb0c018043ff560c', '-5566965366457210812'],
   [undefined, 'a\0b', 'a85df8c592d5839c940bf6923815783e83da581662c6ae8fc6f71a433d58b8f4', '-6314617575047855204'],
-])('the keys of a name with the prefix %j stay: %j', (prefix, name, digest, advisory) => {
+])('the keys of a name with the prefix %j stay: %j', (prefix, name, digest, number) => {
   expect(lockKey({ prefix, name })).toBe(`\\x${digest}`);
-  expect(advisoryKey({ prefix, name })).toBe(advisory);
+  expect(advisoryKey({ prefix, name })).toBe(number);
 });
 
 it('orders keys as PostgreSQL orders their bytes', () => {

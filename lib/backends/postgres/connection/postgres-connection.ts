@@ -26,7 +26,7 @@ export function requirePostgresConnection(
   if (isObject && !isClient) lockOption.connection(option, connection, POOL_OPTIONS);
   if (isUrl || (isObject && !isClient)) {
     // A client that is never connected.
-    lockOption.readBy(option, () => new pg.Client(connection as PoolConfig | string));
+    lockOption.readBy(option, () => new pg.Client(connection));
     return;
   }
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';

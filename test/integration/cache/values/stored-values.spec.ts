@@ -13,7 +13,7 @@ import {
   type RedisLockModuleOptions,
   typedSerializer,
 } from 'nest-redis-lock';
-import { of } from 'rxjs';
+import { EMPTY } from 'rxjs';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { cacheApp } from '../../../support/cache-app.js';
 import { type CacheInstance, openCache } from '../../../support/cache-instance.js';
@@ -408,7 +408,7 @@ describe.each<[string, RedisLockModuleOptions]>([
     ['a stream', () => new ReadableStream()],
     ['a StreamableFile', () => new StreamableFile(Buffer.from('a'))],
     ['a Response', () => new Response('a')],
-    ['an Observable', () => of(1)],
+    ['an Observable', () => EMPTY],
   ])('%s, or a value that holds one, is refused, and what was loaded with it is not stored', async (what, make) => {
     await using app = await start();
     await expect(app.cache.set('file', make())).rejects.toThrow(`it is ${what}`);
