@@ -26,6 +26,7 @@ export type {
 export type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   BeatRequest,
   Busy,
   EnqueueRequest,
@@ -54,7 +55,6 @@ export type {
   StartRequest,
   TicketRequest,
   TokenRange,
-  WaiterRequest,
   WaitingTicket,
 } from './lock-backend.js';
 export { BackendRefusal } from './store.js';

@@ -2,6 +2,7 @@ import type { LockQueue } from './lock-queue.js';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   KeepRequest,
   LabelRequest,
   ListedNames,
@@ -39,11 +40,14 @@ export interface LockBackend {
   /** The waiting queue of the store. Without one, each process tries again and again for all of its callers. */
   readonly queue?: LockQueue;
 
-  /**
-   * Takes all names or none. A name that this very ticket owns already counts as free: the answer to an earlier send
-   * was lost.
-   */
+  /** Takes the name. One that this very ticket owns already counts as free: the answer to an earlier send was lost. */
   acquire(request: AcquireRequest): Pending<AcquireAnswer>;
+
+  /**
+   * Takes all of several names in one step, under one fencing token, or none. Each is then renewed and released by
+   * itself. Without this method they are taken one by one, in order.
+   */
+  acquireSeveral?(request: AcquireSeveralRequest): Pending<AcquireAnswer>;
 
   /**
    * Makes each lease last for at least `ttl` from now, or for as long as the store can; never shortens one. Returns one
@@ -52,15 +56,15 @@ export interface LockBackend {
    */
   renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[];
 
-  /** Frees those of the names that this ticket owns, and no others. */
+  /** Frees the name if this ticket owns it. */
   release(request: ReleaseRequest): Pending<ReleaseAnswer>;
 
   /** Reserves further tokens for the ticket that owns the name; `null` when it no longer owns it. */
   mint(request: MintRequest): Pending<Minted | null>;
 
   /**
-   * Makes the leases of those names that this ticket owns end `rest` ms from now; never lengthens one. The ticket owns
-   * them until then, and the answer is `released`. Without this method the backend cannot do `minHold`.
+   * Makes the lease of the name end `rest` ms from now if this ticket owns it; never lengthens one. The ticket owns the
+   * name until then, and the answer is `released`. Without this method the backend cannot do `minHold`.
    */
   keep?(request: KeepRequest): Pending<ReleaseAnswer>;
 
@@ -80,13 +84,13 @@ export interface LockBackend {
   forceRelease?(request: NameRequest): Pending<string | readonly string[] | null>;
 
   /**
-   * Makes a ticket that owns the names a reader of them, so that other readers come in. Its lease ends `ttl` ms from
-   * now, whatever was left of that of the owner. Does nothing for a ticket that no longer owns them.
+   * Makes a ticket that owns the name a reader of it, so that other readers come in. Its lease ends `ttl` ms from now,
+   * whatever was left of that of the owner. Does nothing for a ticket that no longer owns it.
    *
-   * A backend with this method keeps read locks. A ticket whose number begins with 0 (`process:012`) asks to read: the
-   * name is granted to it beside others that read, never beside an owner, and every request about it is answered as for
-   * an owner. While a ticket that wants to own the name waits, tickets that ask to read wait behind it, and come in
-   * together after it. Without this method, `mode: 'read'` is refused.
+   * A backend with this method keeps read locks. To a ticket that asks with the mode `read` the name is granted beside
+   * others that read, never beside an owner, and every request about it is answered as for an owner. While a ticket
+   * that wants to own the name waits, tickets that ask to read wait behind it, and come in together after it. Without
+   * this method, `mode: 'read'` is refused.
    */
   downgrade?(request: RenewRequest): Pending<void>;
 
@@ -154,8 +158,6 @@ export interface LockTraits {
    * keeps its data.
    */
   readonly fencing: 'strict' | 'quorum';
-  /** Whether `acquire` can take several names in one step; otherwise they are taken one by one, in order. */
-  readonly severalKeys: boolean;
   /** The shortest lease (ms) that the store can grant; a shorter `ttl` is refused. */
   readonly leastLease: number;
   /**

@@ -1,4 +1,4 @@
-import type { Busy, Granted, NameRequest, TokenRange, WaiterRequest } from './lock-requests.js';
+import type { Busy, Granted, NameRequest, TicketRequest, TokenRange } from './lock-requests.js';
 import type { Pending } from './store.js';
 
 /**
@@ -78,7 +78,9 @@ export type QueueMessage =
     };
 
 /** Asks for the name, now or later. */
-export interface EnqueueRequest extends WaiterRequest {
+export interface EnqueueRequest extends TicketRequest {
+  /** The same in every request of a ticket; `read` only for a backend with `downgrade`. Default `write`. */
+  readonly mode?: 'read' | 'write' | undefined;
   /** The lease when the name is granted at once: whole milliseconds. */
   readonly ttl: number;
   /** The lease when the name is granted later: whole milliseconds. Absent for a ticket that must not wait. */
@@ -91,7 +93,9 @@ export interface EnqueueRequest extends WaiterRequest {
 }
 
 /** A waiter's heartbeat. */
-export interface BeatRequest extends WaiterRequest {
+export interface BeatRequest extends TicketRequest {
+  /** That with which the ticket asked first. Default `write`. */
+  readonly mode?: 'read' | 'write' | undefined;
   /**
    * The lease when the name is granted now: whole milliseconds. A queue that keeps the `claim` of the ticket grants
    * that.
@@ -100,7 +104,7 @@ export interface BeatRequest extends WaiterRequest {
 }
 
 /** Passes the name on, and asks for it again. */
-export interface RequeueRequest extends WaiterRequest {
+export interface RequeueRequest extends TicketRequest {
   /** The ticket that asks again. */
   readonly again: string;
   /** The lease when the name is granted again: whole milliseconds. */

@@ -16,38 +16,42 @@ export interface LabelRequest {
   readonly ttl: number;
 }
 
-/** Names, and the ticket that owns them or asks for them. */
-export interface TicketRequest {
-  /** The module's `prefix`; absent when there is none. */
-  readonly prefix?: string | undefined;
-  /** At least one, sorted, without duplicates. */
-  readonly names: readonly string[];
+/** One name, and the ticket that owns it or asks for it. */
+export interface TicketRequest extends NameRequest {
   /**
-   * Identifies one attempt and is never used again. Other clients see it as the owner. One whose number begins with 0
-   * asks to read, or reads.
+   * Identifies one attempt and is never used again. Other clients see it as the owner.
    */
   readonly ticket: string;
 }
 
-/** One ticket at one name. */
-export interface WaiterRequest extends NameRequest {
-  readonly ticket: string;
+/** What the tickets of a process begin with, before a `:` and a number; the whole of an owner that is no ticket. */
+export function processOf(ticket: string): string {
+  const end = ticket.lastIndexOf(':');
+  return end === -1 ? ticket : ticket.slice(0, end);
 }
 
 /** Reserves further tokens. */
-export interface MintRequest extends WaiterRequest {
+export interface MintRequest extends TicketRequest {
   /** The first token must be at least this. */
   readonly leastToken: number;
 }
 
-/** Asks for the names, all or none. */
+/** Asks for the name. */
 export interface AcquireRequest extends TicketRequest {
+  /** The same in every request of a ticket; `read` only for a backend with `downgrade`. Default `write`. */
+  readonly mode?: 'read' | 'write' | undefined;
   /** The lease: whole milliseconds from the moment of the grant. */
   readonly ttl: number;
   /** The fencing token must be at least this. */
-  readonly leastToken?: number;
+  readonly leastToken?: number | undefined;
   /** Whether the ticket asks again until it is granted or released: a store may note who waits, in which order. */
   readonly waits?: boolean;
+}
+
+/** Asks for several names, all or none, and does not wait for them. */
+export interface AcquireSeveralRequest extends Omit<AcquireRequest, 'name' | 'waits'> {
+  /** Two or more, sorted, without duplicates. */
+  readonly names: readonly string[];
 }
 
 /** Asks for a longer lease. */
@@ -56,13 +60,13 @@ export interface RenewRequest extends TicketRequest {
   readonly ttl: number;
 }
 
-/** Releases the names. */
+/** Releases the name. */
 export interface ReleaseRequest extends TicketRequest {
-  /** A ticket that asks for the one name from now on: a store that notes who waits does so in the same step. */
+  /** A ticket that asks for the name from now on: a store that notes who waits does so in the same step. */
   readonly again?: string;
 }
 
-/** Releases names that stay taken until their minimum hold has ended. */
+/** Releases a name that stays taken until its minimum hold has ended. */
 export interface KeepRequest extends TicketRequest {
   /** Whole milliseconds from the moment of the request. */
   readonly rest: number;
@@ -80,13 +84,13 @@ export interface Minted extends TokenRange {
   readonly waiting?: number;
 }
 
-/** The ticket owns the names. */
+/** The ticket owns the name, or all of several. */
 export interface Granted {
   readonly status: 'granted';
   readonly tokens: TokenRange;
   /**
    * Milliseconds of lease that the store has granted, from the moment of the grant; what is left of it for a ticket
-   * that owned the names already. The store may grant less than the `ttl` of the request.
+   * that owned the name already. The store may grant less than the `ttl` of the request.
    */
   readonly remaining: number;
   /** How many tickets of other processes wait for the name; `undefined` where the store cannot know. */
@@ -124,9 +128,9 @@ export type RenewAnswer =
   | { readonly status: 'not-owner' };
 
 /**
- * - `released`: the ticket owned all names, and they are free now.
- * - `gone`: one or more had no owner.
- * - `taken`: one or more had another owner.
+ * - `released`: the ticket owned the name, which is free now.
+ * - `gone`: it had no owner.
+ * - `taken`: it had another owner.
  *
  * `resent`: the client library may have sent the request more than once, so that `gone` or `taken` may be the effect of
  * the first send.
@@ -166,6 +170,8 @@ export const MOST_WAITERS = 100;
 /** A ticket in the queue of a name. */
 export interface WaitingTicket {
   readonly ticket: string;
+  /** Default `write`. */
+  readonly mode?: 'read' | 'write';
   /** The label of its process; absent if it stored none. */
   readonly label?: string;
 }

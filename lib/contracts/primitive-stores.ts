@@ -1,5 +1,5 @@
 import type { EnqueueRequest, QueueAnswer } from './lock-queue.js';
-import type { KeepRequest, ReleaseAnswer, WaiterRequest } from './lock-requests.js';
+import type { KeepRequest, ReleaseAnswer, TicketRequest } from './lock-requests.js';
 import type { Pending } from './store.js';
 
 /**
@@ -285,7 +285,7 @@ export interface RunRecords {
   /** As `enqueue` of the lock and `begin` in one step. Only of a store that also keeps the lock, with `leave`. */
   enter?(request: EnterRunRequest): Pending<EnterRunAnswer>;
   /** The run that `enter` recorded for that ticket never began: the record is as it was before it. */
-  forget?(request: WaiterRequest): Pending<unknown>;
+  forget?(request: TicketRequest): Pending<unknown>;
   /**
    * `keep` or `release` of the lock, and in the same step `end`, unless the ticket no longer owned the name.
    */

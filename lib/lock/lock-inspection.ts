@@ -1,7 +1,6 @@
 import type { WaitingTicket } from '../contracts/lock-requests.js';
 import { isLasting } from '../contracts/store.js';
 import { messageOf } from '../errors/limited-log.js';
-import { isReadTicket } from '../keys/ticket.js';
 import type { HoldTaker } from './hold/hold-taker.js';
 import type { ListedLock, LockInfo, LockPage, LockWaiter } from './hold/lock.js';
 import type { LockBackends } from './line/lock-backends.js';
@@ -70,6 +69,6 @@ export class LockInspection {
   }
 }
 
-function waiterOf({ ticket, ...label }: WaitingTicket): LockWaiter {
-  return { owner: ticket, ...label, mode: isReadTicket(ticket) ? 'read' : 'write' };
+function waiterOf({ ticket, mode = 'write', ...label }: WaitingTicket): LockWaiter {
+  return { owner: ticket, ...label, mode };
 }

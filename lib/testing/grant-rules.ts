@@ -23,7 +23,7 @@ export const GRANT_RULES: readonly Rule[] = [
     const later = async () => {
       for (let each = 0; each < 3; each++) await client.ownerOf(stage.name);
     };
-    const request = { names: [stage.name], ticket };
+    const request = { name: stage.name, ticket };
     const acquired = backend.acquire({ ...request, ttl: client.long });
     await later();
     assert.equal((await promiseOf(acquired)).status, 'granted');
@@ -142,7 +142,7 @@ export const GRANT_RULES: readonly Rule[] = [
     await granted(client, names[0], own);
     await granted(client, names[1], foreign);
     await granted(client, names[2], own);
-    const requests = names.map((name) => ({ names: [name], ticket: own, ttl: client.long }));
+    const requests = names.map((name) => ({ name, ticket: own, ttl: client.long }));
     const answers = await Promise.all(client.backend.renew(requests).map(promiseOf));
     assert.deepEqual(
       answers.map(({ status }) => status),
@@ -172,9 +172,9 @@ export const GRANT_RULES: readonly Rule[] = [
     assert.equal(await two.ownerOf(stage.name), others);
   }),
 
-  rule('takes several names, all or none', async (stage) => {
+  rule('takes several names, all or none, each of which is then renewed and released by itself', async (stage) => {
     const [one, two] = [await stage.client(), await stage.client()];
-    if (!one.backend.traits.severalKeys) return;
+    if (!one.backend.acquireSeveral) return;
     const [a, b, c] = [`{${stage.name}}:a`, `{${stage.name}}:b`, `{${stage.name}}:c`];
     const [owner, other] = [one.ticket(), two.ticket()];
     await granted(one, [a, b], owner);
@@ -182,10 +182,16 @@ export const GRANT_RULES: readonly Rule[] = [
     assert(answer.status === 'busy');
     assert.equal(answer.name, b);
     assert.equal(await two.ownerOf(c), undefined);
-    assert.equal((await one.renew([a, b], owner)).status, 'renewed');
-    assert.equal((await one.release([a, b], owner)).status, 'released');
+    for (const name of [a, b]) assert.equal((await one.renew(name, owner)).status, 'renewed');
+    assert.equal((await one.release(a, owner)).status, 'released');
+    assert.equal((await one.release(a, owner)).status, 'gone');
+    assert.equal((await one.renew(a, owner)).status, 'not-owner');
+    assert.equal((await one.renew(b, owner)).status, 'renewed');
+    assert.equal(await one.ownerOf(b), owner);
+    assert.equal((await one.release(b, owner)).status, 'released');
     await granted(two, [b, c], other);
-    assert.equal((await two.release([a, b, c], other)).status, 'gone');
+    assert.equal((await two.release(a, other)).status, 'gone');
+    for (const name of [b, c]) assert.equal((await two.release(name, other)).status, 'released');
     assert.equal(await two.ownerOf(b), undefined);
   }),
 

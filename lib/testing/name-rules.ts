@@ -119,7 +119,7 @@ export const ROLE_RULES: readonly Rule[] = [
     await granted(one, stage.name, owner);
     const rest = 400;
     const sentAt = performance.now();
-    const kept = await promiseOf(backend.keep({ names: [stage.name], ticket: owner, rest }));
+    const kept = await promiseOf(backend.keep({ name: stage.name, ticket: owner, rest }));
     assert.equal(kept.status, 'released');
     for (;;) {
       const ticket = two.ticket();
@@ -129,7 +129,7 @@ export const ROLE_RULES: readonly Rule[] = [
       await sleep(10);
     }
     assert(performance.now() - sentAt >= rest - 2);
-    assert.notEqual((await promiseOf(backend.keep({ names: [stage.name], ticket: owner, rest }))).status, 'released');
+    assert.notEqual((await promiseOf(backend.keep({ name: stage.name, ticket: owner, rest }))).status, 'released');
   }),
 
   rule('shows the label of the process that owns a name, if it keeps labels', async (stage) => {

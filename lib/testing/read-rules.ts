@@ -83,7 +83,7 @@ export const READ_RULES: readonly Rule[] = [
   readRule('makes an owner a reader under its ticket and lease, and nobody else', async (stage, one, two) => {
     const owner = one.ticket();
     await granted(one, stage.name, owner);
-    const request = { names: [stage.name], ticket: owner, ttl: one.long };
+    const request = { name: stage.name, ticket: owner, ttl: one.long };
     const downgrade = (ticket = owner) => promiseOf(one.backend.downgrade!({ ...request, ticket }));
     await downgrade(two.ticket());
     assert.equal((await two.acquire(stage.name, two.readTicket())).status, 'busy');
@@ -105,7 +105,7 @@ export const READ_RULES: readonly Rule[] = [
   readRule('gives a reader that was the owner the lease that it asks for', async (stage, one) => {
     const owner = one.ticket();
     await granted(one, stage.name, owner);
-    await promiseOf(one.backend.downgrade!({ names: [stage.name], ticket: owner, ttl: one.short }));
+    await promiseOf(one.backend.downgrade!({ name: stage.name, ticket: owner, ttl: one.short }));
     const state = await promiseOf(one.backend.inspect({ name: stage.name }));
     assert.equal(state?.readers, 1);
     assert(state.ttl <= one.short, `${state.ttl}`);

@@ -21,6 +21,7 @@ export class StoreClient {
   readonly long: number;
   /** A lease (ms) that a case waits for, where the store ends leases by `ttl`. */
   readonly short: number;
+  private readonly readers = new Set<string>();
   private tickets = 0;
 
   constructor(
@@ -38,8 +39,9 @@ export class StoreClient {
 
   /** A ticket that asks to read. */
   readTicket(): string {
-    this.tickets += 1;
-    return `${this.process}:0${this.tickets}`;
+    const ticket = this.ticket();
+    this.readers.add(ticket);
+    return ticket;
   }
 
   acquire(
@@ -48,17 +50,19 @@ export class StoreClient {
     ttl = this.long,
     leastToken?: number,
   ): Promise<AcquireAnswer> {
-    const least = leastToken === undefined ? {} : { leastToken };
-    return promiseOf(this.backend.acquire({ prefix: this.prefix, names: namesOf(name), ticket, ttl, ...least }));
+    const { prefix, backend } = this;
+    const asked = { prefix, ticket, mode: this.modeOf(ticket), ttl, leastToken };
+    if (typeof name === 'string') return promiseOf(backend.acquire({ name, ...asked }));
+    return promiseOf(backend.acquireSeveral!({ names: name, ...asked }));
   }
 
-  renew(name: string | readonly string[], ticket: string, ttl = this.long): Promise<RenewAnswer> {
-    const [answer] = this.backend.renew([{ prefix: this.prefix, names: namesOf(name), ticket, ttl }]);
+  renew(name: string, ticket: string, ttl = this.long): Promise<RenewAnswer> {
+    const [answer] = this.backend.renew([{ prefix: this.prefix, name, ticket, ttl }]);
     return promiseOf(answer as Pending<RenewAnswer>);
   }
 
-  release(name: string | readonly string[], ticket: string): Promise<ReleaseAnswer> {
-    return promiseOf(this.backend.release({ prefix: this.prefix, names: namesOf(name), ticket }));
+  release(name: string, ticket: string): Promise<ReleaseAnswer> {
+    return promiseOf(this.backend.release({ prefix: this.prefix, name, ticket }));
   }
 
   mint(name: string, ticket: string, leastToken = 0): Promise<TokenRange | null> {
@@ -79,16 +83,19 @@ export class StoreClient {
   }
 
   enqueue(name: string, ticket: string, claim = this.long): Promise<QueueAnswer> {
-    return promiseOf(this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl: this.long, claim }));
+    const [mode, ttl] = [this.modeOf(ticket), this.long];
+    return promiseOf(this.queue.enqueue({ prefix: this.prefix, name, ticket, mode, ttl, claim }));
   }
 
   /** Asks for the name without waiting for it. */
   tryOnce(name: string, ticket: string): Promise<QueueAnswer> {
-    return promiseOf(this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl: this.long }));
+    return promiseOf(
+      this.queue.enqueue({ prefix: this.prefix, name, ticket, mode: this.modeOf(ticket), ttl: this.long }),
+    );
   }
 
   beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
-    return promiseOf(this.queue.beat({ prefix: this.prefix, name, ticket, ttl: this.long }));
+    return promiseOf(this.queue.beat({ prefix: this.prefix, name, ticket, mode: this.modeOf(ticket), ttl: this.long }));
   }
 
   requeue(
@@ -97,6 +104,10 @@ export class StoreClient {
     again: string,
   ): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     return promiseOf(this.queue.requeue({ prefix: this.prefix, name, ticket, again, claim: this.long }));
+  }
+
+  private modeOf(ticket: string): 'read' | 'write' {
+    return this.readers.has(ticket) ? 'read' : 'write';
   }
 
   private get queue(): LockQueue {
@@ -120,8 +131,4 @@ export function promiseOf<T>(pending: Pending<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     pending.then(resolve, reject);
   });
-}
-
-function namesOf(name: string | readonly string[]): readonly string[] {
-  return typeof name === 'string' ? [name] : name;
 }

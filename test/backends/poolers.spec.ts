@@ -91,7 +91,7 @@ describe('behind a pooler in transaction mode', () => {
     // Below the layer that asks nothing after a refusal: each call looks for the pooler again.
     const backends = [advisory(pooler.url), advisory(pooler.url)];
     for (let round = 0; round < 40; round++) {
-      const request = { names: [`lent:${round}`], ttl: 60_000 };
+      const request = { name: `lent:${round}`, ttl: 60_000 };
       const taken = backends.map((backend, index) => backend.acquire({ ...request, ticket: `${index}:${round}` }));
       const answers = await Promise.allSettled(taken.map(async (each) => (await each).status));
       const granted = answers.filter((each) => each.status === 'fulfilled' && each.value === 'granted');

@@ -18,7 +18,7 @@ beforeAll(async () => {
 }, 240_000);
 afterAll(() => browser.close());
 
-/** The last frame of a film stands still for this long (ms), any other for at most so long. */
+/** How long (ms) the last frame of a film stands still, and any other at most. */
 const [LAST, LONGEST] = [8_000, 1_500];
 /** What comes within so short a time (ms) is one frame. */
 const SHORTEST = 150;

@@ -21,6 +21,9 @@ export class FaultyBackend {
       traits: inner.traits,
       ...(queue && { queue }),
       acquire: (request) => this.call('acquire', () => inner.acquire(request)),
+      ...(inner.acquireSeveral && {
+        acquireSeveral: (request) => this.call('acquire', () => inner.acquireSeveral!(request)),
+      }),
       renew: (requests) => {
         const answers = inner.renew(requests);
         return answers.map((answer) => this.call('renew', () => answer));

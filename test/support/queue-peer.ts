@@ -27,6 +27,7 @@ export class QueuePeer {
   readonly messages: QueueMessage[] = [];
   readonly backend: LockBackend;
   private readonly queue: LockQueue;
+  private readonly readers = new Set<string>();
   private tickets = 0;
 
   constructor(
@@ -52,18 +53,25 @@ export class QueuePeer {
     return `${this.process}:${this.tickets}`;
   }
 
+  /** A ticket that asks to read. */
+  readTicket(): string {
+    const ticket = this.ticket();
+    this.readers.add(ticket);
+    return ticket;
+  }
+
   /** Asks for the name, and waits in the queue. */
   async enqueue(name: string, ticket: string, { ttl = TTL, claim = CLAIM } = {}): Promise<QueueAnswer> {
-    return this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl, claim });
+    return this.queue.enqueue({ ...this.asking(name, ticket), ttl, claim });
   }
 
   /** Asks once. */
   async tryOnce(name: string, ticket: string, ttl = TTL): Promise<QueueAnswer> {
-    return this.queue.enqueue({ prefix: this.prefix, name, ticket, ttl });
+    return this.queue.enqueue({ ...this.asking(name, ticket), ttl });
   }
 
   async beat(name: string, ticket: string): Promise<QueueAnswer | { status: 'gone' }> {
-    return this.queue.beat({ prefix: this.prefix, name, ticket, ttl: TTL });
+    return this.queue.beat({ ...this.asking(name, ticket), ttl: TTL });
   }
 
   async requeue(name: string, ticket: string, again: string, claim = CLAIM) {
@@ -75,11 +83,11 @@ export class QueuePeer {
   }
 
   async release(name: string, ticket: string): Promise<ReleaseAnswer> {
-    return this.backend.release({ prefix: this.prefix, names: [name], ticket });
+    return this.backend.release({ prefix: this.prefix, name, ticket });
   }
 
   async renew(name: string, ticket: string, ttl: number): Promise<RenewAnswer> {
-    const [answer] = this.backend.renew([{ prefix: this.prefix, names: [name], ticket, ttl }]);
+    const [answer] = this.backend.renew([{ prefix: this.prefix, name, ticket, ttl }]);
     return answer as Promise<RenewAnswer>;
   }
 
@@ -96,6 +104,10 @@ export class QueuePeer {
 
   wanted(ticket: string): QueueMessage[] {
     return this.messages.filter((message) => message.kind === 'wanted' && message.ticket === ticket);
+  }
+
+  private asking(name: string, ticket: string) {
+    return { prefix: this.prefix, name, ticket, mode: this.readers.has(ticket) ? 'read' : 'write' } as const;
   }
 
   /** Messages that were published before now have come when this resolves. */

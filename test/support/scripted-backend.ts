@@ -3,6 +3,8 @@ import type { LockBackend } from 'nest-redis-lock';
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
+  BeatRequest,
   Busy,
   EnqueueRequest,
   LockQueue,
@@ -17,17 +19,16 @@ import type {
   RenewRequest,
   RequeueRequest,
   TicketRequest,
-  WaiterRequest,
 } from 'nest-redis-lock/backend';
 import { eventually } from './eventually.js';
 
 interface Commands {
-  acquire: { request: AcquireRequest; answer: AcquireAnswer };
+  acquire: { request: AcquireRequest | AcquireSeveralRequest; answer: AcquireAnswer };
   renew: { request: RenewRequest; answer: RenewAnswer };
   release: { request: TicketRequest; answer: ReleaseAnswer };
   listen: { request: QueueListener; answer: void };
   enqueue: { request: EnqueueRequest; answer: QueueAnswer };
-  beat: { request: WaiterRequest; answer: QueueAnswer | { status: 'gone' } };
+  beat: { request: BeatRequest; answer: QueueAnswer | { status: 'gone' } };
   requeue: { request: RequeueRequest; answer: QueueAnswer | { status: 'not-owner'; resent: boolean } };
   mint: { request: MintRequest; answer: Minted | null };
   downgrade: { request: RenewRequest; answer: void };
@@ -76,7 +77,6 @@ export class ScriptedBackend implements LockBackend {
   readonly traits: LockTraits = {
     lease: 'ttl',
     fencing: 'strict',
-    severalKeys: true,
     leastLease: 1,
     writesAtOnce: true,
   };
@@ -107,6 +107,10 @@ export class ScriptedBackend implements LockBackend {
   };
 
   acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    return this.send('acquire', request);
+  }
+
+  acquireSeveral(request: AcquireSeveralRequest): Promise<AcquireAnswer> {
     return this.send('acquire', request);
   }
 

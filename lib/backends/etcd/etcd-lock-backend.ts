@@ -1,6 +1,7 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   LabelRequest,
   LockBackend,
   LockState,
@@ -16,13 +17,13 @@ import type {
   TokenRange,
   Notice,
 } from '../../contracts/lock-backend.js';
-import { MOST_WAITERS } from '../../contracts/lock-requests.js';
+import { MOST_WAITERS, processOf } from '../../contracts/lock-requests.js';
 import { LockKeyError } from '../../errors/lock-errors.js';
 import type { LossListener } from '../sessions/session-locks.js';
 import { EtcdClient } from './etcd-client.js';
 import { leaseIsGone, type EtcdEndpoint } from './etcd-endpoint.js';
 import { EtcdLockQueue } from './etcd-lock-queue.js';
-import { EtcdKeys, processOf, EtcdNames } from './etcd-names.js';
+import { EtcdKeys, EtcdNames } from './etcd-names.js';
 import { etcdSettings, type EtcdOptions, type EtcdSettings } from './etcd-options.js';
 import { EtcdReleases } from './etcd-releases.js';
 import { EtcdSessions } from './etcd-session.js';
@@ -64,7 +65,7 @@ interface Look {
 
 class EtcdLockBackend implements LockBackend {
   readonly name = 'etcd';
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', leastLease: 1 };
   readonly queue: EtcdLockQueue;
   private readonly client: EtcdClient;
   private readonly keys: EtcdKeys;
@@ -92,7 +93,11 @@ class EtcdLockBackend implements LockBackend {
     this.client.whenInDoubt(() => this.sweep.start());
   }
 
-  async acquire({ prefix, names, ticket, leastToken = 0 }: AcquireRequest): Promise<AcquireAnswer> {
+  acquire({ name, ...request }: AcquireRequest): Promise<AcquireAnswer> {
+    return this.acquireSeveral({ ...request, names: [name] });
+  }
+
+  async acquireSeveral({ prefix, names, ticket, leastToken = 0 }: AcquireSeveralRequest): Promise<AcquireAnswer> {
     if (names.length > MOST_NAMES) {
       throw new LockKeyError(
         `etcd takes at most ${MOST_NAMES} names in one step; give fewer than ${names.length}`,
@@ -136,21 +141,17 @@ class EtcdLockBackend implements LockBackend {
     const session = this.sessions.present;
     if (!session) return requests.map(() => Promise.resolve({ status: 'not-owner' }));
     const renewed = session.refresh();
-    const looks = requests.flatMap(({ prefix, names }) => names.map((name) => ({ prefix, name })));
     const chunks: Promise<readonly Look[]>[] = [];
-    for (let from = 0; from < looks.length; from += NAMES_AT_ONCE) {
-      chunks.push(this.look(looks.slice(from, from + NAMES_AT_ONCE)));
+    for (let from = 0; from < requests.length; from += NAMES_AT_ONCE) {
+      chunks.push(this.look(requests.slice(from, from + NAMES_AT_ONCE)));
     }
-    let next = 0;
-    return requests.map(async ({ names, ticket }): Promise<RenewAnswer> => {
-      const from = next;
-      next += names.length;
+    return requests.map(async ({ ticket }, index): Promise<RenewAnswer> => {
       const [found] = await Promise.all([Promise.all(chunks), renewed]);
-      const own = found.flat().slice(from, from + names.length);
+      const own = found.flat()[index] as Look;
       const remaining = session.remaining();
-      const owned = own.every((each) => each.ticket === ticket && each.lease === session.lease);
+      const owned = own.ticket === ticket && own.lease === session.lease;
       if (!owned || remaining === 0) return { status: 'not-owner' };
-      return { status: 'renewed', remaining, waiting: Math.max(...own.map(({ waiting }) => waiting)) };
+      return { status: 'renewed', remaining, waiting: own.waiting };
     });
   }
 

@@ -5,7 +5,7 @@ import type {
   QueueAnswer,
   QueueListener,
   RequeueRequest,
-  WaiterRequest,
+  TicketRequest,
   QueueMessage,
 } from '../../contracts/lock-backend.js';
 import type { EtcdClient } from './etcd-client.js';
@@ -153,7 +153,7 @@ export class EtcdLockQueue implements LockQueue {
 
   /** The answer for a ticket that has asked; `undefined` when it must ask again. Passes on a name without an owner. */
   private async answerIn(
-    request: WaiterRequest,
+    request: TicketRequest,
     state: NameState,
     { revision }: Outcome,
   ): Promise<QueueAnswer | undefined> {
@@ -167,7 +167,7 @@ export class EtcdLockQueue implements LockQueue {
   }
 
   private async passOn(
-    request: WaiterRequest,
+    request: TicketRequest,
     state: NameState & { readonly first: Waiter },
   ): Promise<QueueAnswer | undefined> {
     const { ticket, lease } = state.first;
@@ -180,7 +180,7 @@ export class EtcdLockQueue implements LockQueue {
     return this.busy(outcome.revision, ticket, false);
   }
 
-  private async grantAgain(request: WaiterRequest, lease: string): Promise<QueueAnswer | undefined> {
+  private async grantAgain(request: TicketRequest, lease: string): Promise<QueueAnswer | undefined> {
     const outcome = await this.names.mint(request, request.ticket);
     if (outcome.succeeded) return this.names.granted(outcome.revision, outcome.count(2), lease);
     this.names.stateIn(outcome);

@@ -1,4 +1,5 @@
 import type { Granted, NameRequest } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import type { Mail } from './etcd-lock-queue.js';
 import type { EtcdSessions } from './etcd-session.js';
 import {
@@ -261,11 +262,6 @@ export class EtcdKeys {
   private key(kind: string, prefix: string | undefined, name: string): string {
     return `${this.root}${kind}/${escaped(prefix ?? '')}/${escaped(name)}`;
   }
-}
-
-/** What the tickets of a process begin with. */
-export function processOf(ticket: string): string {
-  return ticket.slice(0, ticket.lastIndexOf(':'));
 }
 
 /** How many names it remembers. */

@@ -1,10 +1,4 @@
-import type {
-  NameRequest,
-  Pending,
-  ReleaseAnswer,
-  TicketRequest,
-  WaiterRequest,
-} from '../../contracts/lock-backend.js';
+import type { NameRequest, Pending, ReleaseAnswer, TicketRequest } from '../../contracts/lock-backend.js';
 import type { EtcdNames } from './etcd-names.js';
 import { remove } from './etcd-transactions.js';
 
@@ -12,16 +6,12 @@ import { remove } from './etcd-transactions.js';
 export class EtcdReleases {
   constructor(private readonly names: EtcdNames) {}
 
-  release({ prefix, names, ticket }: TicketRequest): Pending<ReleaseAnswer> {
-    return this.names.sessions.end(ticket, () => {
-      const [name = '', ...others] = names;
-      if (others.length === 0) return this.releaseOne({ prefix, name, ticket });
-      return this.releaseEach(names.map((each) => ({ prefix, name: each, ticket })));
-    });
+  release(request: TicketRequest): Pending<ReleaseAnswer> {
+    return this.names.sessions.end(request.ticket, () => this.releaseOne(request));
   }
 
   /** Frees the name of the ticket, or gives it to its first waiter; takes a ticket that waits out of the queue. */
-  async releaseOne(request: WaiterRequest): Promise<ReleaseAnswer> {
+  async releaseOne(request: TicketRequest): Promise<ReleaseAnswer> {
     const { names } = this;
     const { ticket } = request;
     const lock = names.keys.lock(request);
@@ -75,11 +65,5 @@ export class EtcdReleases {
           });
       if (outcome.succeeded) return owner.ticket;
     }
-  }
-
-  private async releaseEach(requests: readonly WaiterRequest[]): Promise<ReleaseAnswer> {
-    const answers = await Promise.all(requests.map((request) => this.releaseOne(request)));
-    const worst = (['taken', 'gone'] as const).find((status) => answers.some((answer) => answer.status === status));
-    return { status: worst ?? 'released', resent: answers.some(({ resent }) => resent) };
   }
 }

@@ -2,6 +2,7 @@ import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   Busy,
   KeepRequest,
   LabelRequest,
@@ -18,9 +19,9 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import { redisGlob } from '../../keys/redis-glob.js';
-import { isReadTicket } from '../../keys/ticket.js';
 import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
 import { MemoryPrimitives } from './memory-primitives.js';
@@ -46,7 +47,6 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   readonly traits: LockTraits = {
     lease: 'ttl',
     fencing: 'strict',
-    severalKeys: true,
     leastLease: 1,
     writesAtOnce: true,
   };
@@ -57,14 +57,18 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   private readonly lossListeners = new Set<LossListener>();
   private lastToken = 0;
 
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+  acquire({ name, ...request }: AcquireRequest): Promise<AcquireAnswer> {
+    return this.acquireSeveral({ ...request, names: [name] });
+  }
+
+  async acquireSeveral(request: SomeNames): Promise<AcquireAnswer> {
     const { names, ticket, ttl } = request;
     for (const name of names) {
       const key = keyOf(request.prefix, name);
       const busy = this.busyFor(key, request);
       if (busy) return { status: 'busy', name, ...busy };
     }
-    if (isReadTicket(ticket)) return this.read(request);
+    if (request.mode === 'read') return this.read(request);
     const tokens = this.reserve(1, request.leastToken);
     const grant = { owner: ticket, fencingToken: this.lastToken };
     for (const name of names) {
@@ -92,51 +96,42 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
     return requests.map(async (request): Promise<RenewAnswer> => {
-      const keys = this.owned(request);
-      if (keys.length < request.names.length) return { status: 'not-owner' };
-      const { ticket, ttl } = request;
-      for (const key of keys) if (!this.readers.get(key)?.prolong(ticket, ttl)) this.grants.prolong(key, ttl);
-      return { status: 'renewed', remaining: Math.min(...keys.map((key) => this.remaining(key, ticket))) };
-    });
-  }
-
-  async release(request: TicketRequest): Promise<ReleaseAnswer> {
-    let status: ReleaseAnswer['status'] = 'released';
-    for (const name of request.names) {
-      const key = keyOf(request.prefix, name);
-      const grant = this.grants.get(key);
-      const readers = this.readers.get(key);
-      readers?.leave(request.ticket);
-      const read = readers?.remove(request.ticket);
-      this.readers.forgetIfIdle(key);
-      if (read) continue;
-      if (grant?.owner === request.ticket) this.grants.delete(key);
-      else if (grant || readers?.reading) status = 'taken';
-      else if (status === 'released') status = 'gone';
-    }
-    return { status, resent: false };
-  }
-
-  async keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
-    const keys = this.owned(request);
-    for (const key of keys) this.grants.shorten(key, rest);
-    if (keys.length === request.names.length) return { status: 'released', resent: false };
-    const taken = request.names.some((name) => {
-      const grant = this.grants.get(keyOf(request.prefix, name));
-      return grant && grant.owner !== request.ticket;
-    });
-    return { status: taken ? 'taken' : 'gone', resent: false };
-  }
-
-  async downgrade({ prefix, names, ticket, ttl }: RenewRequest): Promise<void> {
-    for (const name of names) {
+      const { prefix, name, ticket, ttl } = request;
       const key = keyOf(prefix, name);
-      if (this.grants.get(key)?.owner !== ticket) continue;
-      const readers = this.readers.of(key);
-      readers.add(ticket, ttl);
-      readers.token = this.reserve(1).first;
-      this.grants.delete(key);
+      if (!this.owns(key, ticket)) return { status: 'not-owner' };
+      if (!this.readers.get(key)?.prolong(ticket, ttl)) this.grants.prolong(key, ttl);
+      return { status: 'renewed', remaining: this.remaining(key, ticket) };
+    });
+  }
+
+  async release({ prefix, name, ticket }: TicketRequest): Promise<ReleaseAnswer> {
+    const key = keyOf(prefix, name);
+    const grant = this.grants.get(key);
+    const readers = this.readers.get(key);
+    readers?.leave(ticket);
+    const read = readers?.remove(ticket);
+    this.readers.forgetIfIdle(key);
+    if (read) return { status: 'released', resent: false };
+    if (grant?.owner === ticket) this.grants.delete(key);
+    return { status: this.statusOf(key, grant, ticket), resent: false };
+  }
+
+  async keep({ prefix, name, ticket, rest }: KeepRequest): Promise<ReleaseAnswer> {
+    const key = keyOf(prefix, name);
+    if (this.owns(key, ticket)) {
+      this.grants.shorten(key, rest);
+      return { status: 'released', resent: false };
     }
+    return { status: this.statusOf(key, this.grants.get(key), ticket), resent: false };
+  }
+
+  async downgrade({ prefix, name, ticket, ttl }: RenewRequest): Promise<void> {
+    const key = keyOf(prefix, name);
+    if (this.grants.get(key)?.owner !== ticket) return;
+    const readers = this.readers.of(key);
+    readers.add(ticket, ttl);
+    readers.token = this.reserve(1).first;
+    this.grants.delete(key);
   }
 
   async inspect({ prefix, name }: NameRequest): Promise<LockState | null> {
@@ -149,7 +144,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     const grant = this.grants.get(key);
     if (!grant) return null;
     const { owner, fencingToken } = grant;
-    const label = this.labels.get(keyOf(prefix, owner.slice(0, owner.lastIndexOf(':'))));
+    const label = this.labels.get(keyOf(prefix, processOf(owner)));
     return {
       owner,
       ...(label !== undefined && { label }),
@@ -213,7 +208,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   }
 
   /** Lets a reader in at names that are not busy for it. */
-  private read({ prefix, names, ticket, ttl, leastToken = 0 }: AcquireRequest): AcquireAnswer {
+  private read({ prefix, names, ticket, ttl, leastToken = 0 }: SomeNames): AcquireAnswer {
     const all = names.map((name) => this.readers.of(keyOf(prefix, name)));
     const present = all.length === 1 && all[0]?.reading ? all[0].token : 0;
     const token = present > 0 && present >= leastToken ? present : this.reserve(1, leastToken).first;
@@ -226,18 +221,18 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   }
 
   /** Who keeps the ticket from the name, and for how long at most. Notes that it waits. */
-  private busyFor(key: string, request: AcquireRequest): Pick<Busy, 'owner' | 'remaining'> | undefined {
+  private busyFor(key: string, request: SomeNames): Pick<Busy, 'owner' | 'remaining'> | undefined {
     const { ticket, waits } = request;
     const grant = this.grants.get(key);
     if (grant?.owner === ticket) return undefined;
-    const reads = isReadTicket(ticket);
+    const reads = request.mode === 'read';
     const readers = this.readers.get(key) ?? (reads && waits && grant ? this.readers.of(key) : undefined);
     if (readers?.remaining(ticket) !== undefined) return undefined;
-    if (waits) readers?.wait(ticket);
+    if (waits) readers?.wait(ticket, reads);
     if (grant) return { owner: grant.owner, remaining: this.grants.remaining(key) ?? 0 };
     if (!readers) return undefined;
     if (readers.reading && !reads) return { owner: READERS, remaining: readers.longest() };
-    if (!readers.comesLater(ticket)) return undefined;
+    if (!readers.comesLater(ticket, reads)) return undefined;
     return readers.reading ? { owner: READERS, remaining: readers.longest() } : { owner: '', remaining: Infinity };
   }
 
@@ -246,12 +241,20 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return this.readers.get(key)?.remaining(ticket) ?? this.grants.remaining(key) ?? 0;
   }
 
-  /** The keys that the ticket owns or reads. */
-  private owned({ prefix, names, ticket }: TicketRequest): string[] {
-    const has = (key: string) => this.grants.get(key)?.owner === ticket || this.readers.reads(key, ticket);
-    return names.map((name) => keyOf(prefix, name)).filter(has);
+  /** Whether the ticket owns or reads what the key stands for. */
+  private owns(key: string, ticket: string): boolean {
+    return this.grants.get(key)?.owner === ticket || this.readers.reads(key, ticket);
+  }
+
+  /** What a release by the ticket is answered where the key had this grant. */
+  private statusOf(key: string, grant: Grant | undefined, ticket: string): ReleaseAnswer['status'] {
+    if (grant?.owner === ticket) return 'released';
+    return grant || this.readers.get(key)?.reading ? 'taken' : 'gone';
   }
 }
+
+/** One name or more. */
+type SomeNames = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
 
 type LossListener = Parameters<NonNullable<LockBackend['onLost']>>[0];
 

@@ -13,6 +13,7 @@ import type {
   SemaphoreUse,
   WaiterState,
 } from '../../contracts/primitive-stores.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import { ExpiringMap } from './expiring-map.js';
 
 // As at Redis:
@@ -94,7 +95,7 @@ export class MemorySemaphores {
     return semaphore.handOut(({ ticket }) => {
       const grant = semaphore.grantOf(ticket);
       if (!grant || asking.includes(ticket)) return;
-      const process = ticket.slice(0, ticket.lastIndexOf(':'));
+      const process = processOf(ticket);
       setImmediate(() => this.listeners.get(process)?.onGrant(ticket, grant));
     });
   }

@@ -1,4 +1,3 @@
-import { isReadTicket } from '../../keys/ticket.js';
 import { ExpiringMap } from './expiring-map.js';
 
 /** The readers of the names that somebody reads, or has waited to read. */
@@ -98,28 +97,26 @@ class NameReaders {
     this.waiting = this.waiting.filter((waiter) => waiter.ticket !== ticket);
   }
 
-  /** Notes that the ticket waits, and was heard of now. */
-  wait(ticket: string): void {
+  /** Notes that the ticket waits, to read or to write, and was heard of now. */
+  wait(ticket: string, reads: boolean): void {
     const waiting = this.live();
     const present = waiting.find((waiter) => waiter.ticket === ticket);
     if (present) present.seenAt = performance.now();
-    else waiting.splice(this.placeOf(ticket, waiting), 0, { ticket, seenAt: performance.now() });
+    else waiting.splice(this.placeOf(reads, waiting), 0, { ticket, reads, seenAt: performance.now() });
   }
 
   /** Whether the ticket must let another one that waits go first. */
-  comesLater(ticket: string): boolean {
+  comesLater(ticket: string, reads: boolean): boolean {
     const waiting = this.live();
     const place = waiting.findIndex((waiter) => waiter.ticket === ticket);
     const before = place === -1 ? waiting : waiting.slice(0, place);
-    return isReadTicket(ticket) ? before.some((waiter) => !isReadTicket(waiter.ticket)) : before.length > 0;
+    return reads ? before.some((waiter) => !waiter.reads) : before.length > 0;
   }
 
-  private placeOf(ticket: string, waiting: readonly Waiter[]): number {
-    if (!isReadTicket(ticket)) return waiting.length;
-    const first = waiting.findIndex((waiter) => !isReadTicket(waiter.ticket));
-    const pivot = this.reading
-      ? waiting.findIndex((waiter, place) => place > first && !isReadTicket(waiter.ticket))
-      : first;
+  private placeOf(reads: boolean, waiting: readonly Waiter[]): number {
+    if (!reads) return waiting.length;
+    const first = waiting.findIndex((waiter) => !waiter.reads);
+    const pivot = this.reading ? waiting.findIndex((waiter, place) => place > first && !waiter.reads) : first;
     return pivot === -1 ? waiting.length : pivot;
   }
 
@@ -134,5 +131,6 @@ const SILENCE = 1_500;
 
 interface Waiter {
   readonly ticket: string;
+  readonly reads: boolean;
   seenAt: number;
 }

@@ -6,13 +6,14 @@ import type {
   RenewAnswer,
   RenewRequest,
 } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import { TurnBatch } from '../batch.js';
 import type { BatchStatements, EndedRow, HeldRow } from './batch-statements.js';
 import { type LockedRows, MOST_AT_ONCE, LANES } from './lease-takes.js';
 import { TOKENS, type LockTable, rowIdOf, type RowTicket, insertIdOf } from './lock-table.js';
 import { isOfOneRow } from './mysql-connection.js';
 import type { MysqlLink } from './mysql-link.js';
-import { type RowStatements, processOf } from './row-statements.js';
+import type { RowStatements } from './row-statements.js';
 
 type Status = ReleaseAnswer['status'];
 
@@ -31,18 +32,16 @@ export class LeaseReleases {
     this.batches = new TurnBatch((...batch) => this.send(...batch), MOST_AT_ONCE, LANES);
   }
 
-  release(request: TicketRequest): Promise<ReleaseAnswer> {
-    return endEach(request, async (row) => {
-      const together = this.locked.has(row.id) ? undefined : await this.batches.add(row);
-      return together ?? this.releaseAlone(row);
-    });
+  async release(request: TicketRequest): Promise<ReleaseAnswer> {
+    const row = rowOf(request);
+    const together = this.locked.has(row.id) ? undefined : await this.batches.add(row);
+    return together ?? this.releaseAlone(row);
   }
 
-  keep({ rest, ...request }: KeepRequest): Promise<ReleaseAnswer> {
-    return endEach(request, async (row) => {
-      const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, rest))) > 0;
-      return { status: shortened ? 'released' : await this.notOwned(row), resent: false };
-    });
+  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    const row = rowOf(request);
+    const shortened = insertIdOf(await this.table.change(this.table.statements.shorten(row, request.rest))) > 0;
+    return { status: shortened ? 'released' : await this.notOwned(row), resent: false };
   }
 
   private send(
@@ -90,7 +89,9 @@ export class LeaseReleases {
   }
 }
 
-type Rows = readonly RowTicket[];
+function rowOf({ prefix, name, ticket }: TicketRequest): RowTicket {
+  return { id: rowIdOf(prefix, name), ticket };
+}
 
 /** What a statement found: by key, the rows of its names whose lease runs. */
 type Held = ReadonlyMap<string, HeldRow>;
@@ -114,37 +115,35 @@ export class LeaseRenewals {
   ) {}
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    const rowsOf = requests.map(({ prefix, names, ticket }) =>
-      names.map((name) => ({ id: rowIdOf(prefix, name), ticket })),
-    );
-    const apart = rowsOf.map((rows) => rows.some(({ id }) => this.locked.has(id)));
+    const rows = requests.map(rowOf);
+    const apart = rows.map(({ id }) => this.locked.has(id));
     const together = new Map<number, Shared>();
     for (const ttl of new Set(requests.map((request) => request.ttl))) {
-      const rows = rowsOf.filter((_rows, index) => requests[index]?.ttl === ttl && !apart[index]).flat();
-      if (rows.length > 0) together.set(ttl, { held: this.prolong(rows, ttl), size: rows.length });
+      const alike = rows.filter((_row, index) => requests[index]?.ttl === ttl && !apart[index]);
+      if (alike.length > 0) together.set(ttl, { held: this.prolong(alike, ttl), size: alike.length });
     }
     return requests.map(async ({ ttl }, index) => {
-      const rows = rowsOf[index] as Rows;
+      const row = rows[index] as RowTicket;
       const shared = apart[index] ? undefined : together.get(ttl);
-      return answerOf(rows, await (shared ? this.sharedOrAlone(shared, rows, ttl) : this.prolong(rows, ttl)), ttl);
+      return answerOf(row, await (shared ? this.sharedOrAlone(shared, row, ttl) : this.prolong([row], ttl)), ttl);
     });
   }
 
-  /** Where the server refused the statement for what may be the fault of one row, these are renewed alone. */
-  private async sharedOrAlone({ held, size }: Shared, rows: Rows, ttl: number): Promise<Held> {
+  /** Where the server refused the statement for what may be the fault of one row, each is renewed alone. */
+  private async sharedOrAlone({ held, size }: Shared, row: RowTicket, ttl: number): Promise<Held> {
     try {
       return await held;
     } catch (error) {
-      if (isOfOneRow(error) && size > rows.length) return this.prolong(rows, ttl);
+      if (isOfOneRow(error) && size > 1) return this.prolong([row], ttl);
       throw error;
     }
   }
 
-  private prolong(rows: Rows, ttl: number): Promise<Held> {
+  private prolong(rows: readonly RowTicket[], ttl: number): Promise<Held> {
     return this.locked.watchAtOnce(rows, () => this.prolongAndRead(rows, ttl));
   }
 
-  private async prolongAndRead(rows: Rows, ttl: number): Promise<Held> {
+  private async prolongAndRead(rows: readonly RowTicket[], ttl: number): Promise<Held> {
     const { statements } = this;
     await this.table.change(statements.prolong(rows, ttl));
     const held = await this.link.rows<HeldRow>(statements.held(rows));
@@ -169,30 +168,11 @@ function outcomeOf(ticket: string, row: EndedRow | undefined, at: number | undef
   return { status, resent: since >= at };
 }
 
-/** Ends the ticket's ownership of each name. */
-async function endEach(
-  { prefix, names, ticket }: TicketRequest,
-  end: (row: RowTicket) => Promise<ReleaseAnswer>,
-): Promise<ReleaseAnswer> {
-  const each = await Promise.all(names.map((name) => end({ id: rowIdOf(prefix, name), ticket })));
-  const statuses = each.map(({ status }) => status);
-  return {
-    status: (['taken', 'gone'] as const).find((outcome) => statuses.includes(outcome)) ?? 'released',
-    resent: each.some(({ resent }) => resent),
-  };
-}
-
-function answerOf(rows: Rows, held: ReadonlyMap<string, HeldRow>, ttl: number): RenewAnswer {
-  let remaining = Infinity;
-  let waiting = 0;
-  for (const { id, ticket } of rows) {
-    const process = processOf(ticket);
-    const row = held.get(id);
-    if (row?.owner.toString() !== ticket) return { status: 'not-owner' };
-    // Some of the lease has passed since the renewal, from which the answer counts.
-    remaining = Math.min(remaining, Math.max(ttl, row.remaining));
-    const others = [row.waiter1, row.waiter2].filter((waiter) => waiter.length > 0 && waiter.toString() !== process);
-    waiting += others.length;
-  }
-  return { status: 'renewed', remaining, waiting };
+function answerOf({ id, ticket }: RowTicket, held: Held, ttl: number): RenewAnswer {
+  const row = held.get(id);
+  if (row?.owner.toString() !== ticket) return { status: 'not-owner' };
+  const process = processOf(ticket);
+  const others = [row.waiter1, row.waiter2].filter((waiter) => waiter.length > 0 && waiter.toString() !== process);
+  // Some of the lease has passed since the renewal, from which the answer counts.
+  return { status: 'renewed', remaining: Math.max(ttl, row.remaining), waiting: others.length };
 }

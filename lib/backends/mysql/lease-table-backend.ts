@@ -15,6 +15,7 @@ import type {
   TicketRequest,
   TokenRange,
 } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import { lockOption } from '../../options/option-checks.js';
 import { BatchStatements } from './batch-statements.js';
 import { LeaseReleases, LeaseRenewals } from './lease-releases.js';
@@ -23,7 +24,7 @@ import { LockTable, labelIdOf, rowIdOf, TRIAL, tryOut } from './lock-table.js';
 import type { MysqlConnection } from './mysql-connection.js';
 import { MysqlLink } from './mysql-link.js';
 import { type LockTableSettings, type LeaseTableOptions, LEASE_TABLE_OPTIONS } from './mysql-options.js';
-import { RowStatements, takenOf, type StateRow, processOf } from './row-statements.js';
+import { RowStatements, takenOf, type StateRow } from './row-statements.js';
 
 /**
  * Keeps locks in a table of MySQL or MariaDB: a row for each name, with a lease that ends by the clock of the server.
@@ -42,7 +43,7 @@ const FORCED_TRIES = 20;
 /** Keeps each lock in a row, whose lease ends by the clock of the server. */
 export class LeaseTableBackend implements LockBackend {
   readonly name = 'mysql';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', leastLease: 1 };
   private readonly table: LockTable<RowStatements>;
   private readonly takes: LeaseTakes;
   private readonly releases: LeaseReleases;
@@ -60,8 +61,7 @@ export class LeaseTableBackend implements LockBackend {
     this.renewals = new LeaseRenewals(link, this.table, statements, locked);
   }
 
-  acquire({ prefix, names, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
-    const [name] = names as readonly [string];
+  acquire({ prefix, name, ticket, ttl, leastToken }: AcquireRequest): Promise<AcquireAnswer> {
     this.table.startSweeping();
     const shown = prefix === undefined ? name : `${prefix}:${name}`;
     return this.takes.take({ id: rowIdOf(prefix, name), ticket, name, shown, ttl, leastToken });

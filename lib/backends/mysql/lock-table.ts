@@ -119,7 +119,7 @@ export const TRIAL = 'nest-redis-lock:start';
 
 /** Takes the trial name, and frees it again. */
 export async function tryOut(backend: Pick<LockBackend, 'acquire' | 'release'>): Promise<void> {
-  const trial = { names: [TRIAL], ticket: `${TRIAL}:${process.pid}` };
+  const trial = { name: TRIAL, ticket: `${TRIAL}:${process.pid}` };
   const { status } = await backend.acquire({ ...trial, ttl: 1_000 });
   if (status === 'granted') await backend.release(trial);
 }

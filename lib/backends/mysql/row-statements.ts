@@ -1,5 +1,6 @@
 import type { ResultSetHeader } from 'mysql2';
 import type { TokenRange } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import {
   after,
   bytes,
@@ -136,12 +137,6 @@ export function takenOf(header: ResultSetHeader): { tokens: TokenRange; waiting:
   if (answer < LEAST_TOKEN) return { remaining: answer };
   const waiting = answer % 2;
   return { tokens: { first: answer - waiting, count: TOKENS }, waiting };
-}
-
-/** What the tickets of a process begin with. */
-export function processOf(ticket: string): string {
-  const end = ticket.lastIndexOf(':');
-  return end < 0 ? ticket : ticket.slice(0, end);
 }
 
 /** A statement with values of one call. */

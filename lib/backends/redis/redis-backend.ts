@@ -3,6 +3,7 @@ import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   KeepRequest,
   LabelRequest,
   ListedNames,
@@ -23,7 +24,6 @@ import type {
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import type { StartRequest } from '../../contracts/store.js';
 import { LockConfigError, LockKeyError } from '../../errors/lock-errors.js';
-import { isReadTicket } from '../../keys/ticket.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
@@ -89,7 +89,6 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   readonly traits: LockTraits = {
     lease: 'ttl',
     fencing: 'strict',
-    severalKeys: true,
     leastLease: 1,
     writesAtOnce: true,
   };
@@ -121,33 +120,33 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
       : this.tickets;
   }
 
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const { ticket, ttl, leastToken = 0 } = request;
-    const args = [this.publishing(request), ticket, ttl, leastToken];
-    const script = isReadTicket(ticket) ? this.fencing.readAll : this.fencing.acquireAll;
-    const answer = await this.scripts.run(script, this.keysOf(request), args);
-    const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
-    if (Number(granted) === 1) {
-      const tokens = tokenRange([tokenOrIndex, 1]);
-      await this.replicas?.confirm(request, request.names);
-      return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
-    }
-    const name = request.names[Number(tokenOrIndex) - 1] as string;
-    return { status: 'busy', name, owner, remaining: leaseOf(pttl) };
+  acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    return this.take(request, [request.name], keysOf(request));
+  }
+
+  async acquireSeveral(request: AcquireSeveralRequest): Promise<AcquireAnswer> {
+    const { prefix, names } = request;
+    const { isCluster, options } = this.scripts.client;
+    if (isCluster) requireOneSlot(options.keyPrefix, prefix, names);
+    const keys = names.flatMap((name) => keysOf({ prefix, name }));
+    return this.take(request, names, keys);
   }
 
   renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
-    if (this.scripts.takesOneSlot) return requests.map((request) => this.renewEach(request));
+    if (this.scripts.takesOneSlot) return requests.map((request) => this.renewOne(request));
     return this.renewInOneScript(requests);
   }
 
   release(request: TicketRequest): Pending<ReleaseAnswer> {
-    const [name = '', ...others] = request.names;
-    return others.length === 0 ? this.releaseOne(request, name) : this.releaseEach(request);
+    const { scripts } = this;
+    const { disconnects } = scripts;
+    return this.releases.run(publishArgument(request, this.link.client), keysOf(request), [request.ticket], (reply) => {
+      return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
+    });
   }
 
   async mint(request: MintRequest): Promise<TokenRange | null> {
-    const args = [this.publishing(request), request.ticket, request.leastToken];
+    const args = [publishArgument(request, this.link.client), request.ticket, request.leastToken];
     const reply = (await this.scripts.run(this.fencing.mint, keysOf(request), args)) as RedisInteger[];
     return reply.length === 0 ? null : tokenRange(reply);
   }
@@ -155,15 +154,14 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   async keep(request: KeepRequest): Promise<ReleaseAnswer> {
     const { scripts } = this;
     const { disconnects } = scripts;
-    const args = [this.publishing(request), request.ticket, request.rest];
-    const reply = await scripts.run(KEEP, this.keysOf(request), args);
+    const args = [publishArgument(request, this.link.client), request.ticket, request.rest];
+    const reply = await scripts.run(KEEP, keysOf(request), args);
     return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
   }
 
-  async downgrade({ prefix, names, ticket, ttl }: RenewRequest): Promise<void> {
-    const args = [this.publishing({ prefix }), ticket, ttl];
-    const runs = names.map((name) => this.scripts.run(this.fencing.downgrade, keysOf({ prefix, name }), args));
-    await Promise.all(runs);
+  async downgrade(request: RenewRequest): Promise<void> {
+    const args = [publishArgument(request, this.link.client), request.ticket, request.ttl];
+    await this.scripts.run(this.fencing.downgrade, keysOf(request), args);
   }
 
   inspect(request: NameRequest): Promise<LockState | null> {
@@ -178,7 +176,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   }
 
   async forceRelease(request: NameRequest): Promise<string | readonly string[] | null> {
-    const args = [this.publishing(request)];
+    const args = [publishArgument(request, this.link.client)];
     return this.scripts.run(this.fencing.forceRelease, keysOf(request), args) as Promise<string | string[] | null>;
   }
 
@@ -237,29 +235,33 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     this.link.close();
   }
 
-  private async releaseEach(request: TicketRequest): Promise<ReleaseAnswer> {
-    const answers = await Promise.all(request.names.map((name) => this.releaseOne(request, name)));
-    const worst = (['taken', 'gone'] as const).find((status) => answers.some((answer) => answer.status === status));
-    return { status: worst ?? 'released', resent: answers.some(({ resent }) => resent) };
-  }
-
-  private releaseOne({ prefix, ticket }: TicketRequest, name: string): Pending<ReleaseAnswer> {
-    const { scripts } = this;
-    const { disconnects } = scripts;
-    return this.releases.run(this.publishing({ prefix }), keysOf({ prefix, name }), [ticket], (reply) => {
-      return { status: releaseStatus(reply), resent: scripts.disconnects !== disconnects };
-    });
+  /** Takes all of the names, whose keys these are, or none. */
+  private async take(
+    request: Omit<AcquireSeveralRequest, 'names'>,
+    names: readonly string[],
+    keys: readonly string[],
+  ): Promise<AcquireAnswer> {
+    const { ticket, ttl, leastToken = 0, mode } = request;
+    const args = [publishArgument(request, this.link.client), ticket, ttl, leastToken];
+    const script = mode === 'read' ? this.fencing.readAll : this.fencing.acquireAll;
+    const answer = await this.scripts.run(script, keys, args);
+    const [granted, tokenOrIndex, owner, pttl] = answer as [RedisInteger, RedisInteger, string, RedisInteger];
+    if (Number(granted) === 1) {
+      const tokens = tokenRange([tokenOrIndex, 1]);
+      await this.replicas?.confirm(request, names);
+      return { status: 'granted', tokens, remaining: ttl, waiting: undefined };
+    }
+    const name = names[Number(tokenOrIndex) - 1] as string;
+    return { status: 'busy', name, owner, remaining: leaseOf(pttl) };
   }
 
   /**
-   * Renews each name alone: during a migration, the keys of several locks may lie at two nodes. The answers lack the
-   * number of waiters.
+   * Renews one name in a script of its own: during a migration, the keys of several locks may lie at two nodes. The
+   * answer lacks the number of waiters.
    */
-  private async renewEach({ prefix, names, ticket, ttl }: RenewRequest): Promise<RenewAnswer> {
-    const answers = await Promise.all(
-      names.map((name) => this.scripts.run(RENEW_ONE, [lockKey({ prefix, name })], [ticket, ttl])),
-    );
-    const remaining = Math.min(...(answers as RedisInteger[]).map(integerOf));
+  private async renewOne(request: RenewRequest): Promise<RenewAnswer> {
+    const reply = await this.scripts.run(RENEW_ONE, [lockKey(request)], [request.ticket, request.ttl]);
+    const remaining = integerOf(reply as RedisInteger);
     return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
   }
 
@@ -267,12 +269,10 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const { scripts } = this;
     const keys: string[] = [];
     const args: (string | number)[] = [];
-    for (const { prefix, names, ticket, ttl } of requests) {
-      args.push(ticket, ttl, names.length);
-      for (const name of names) {
-        const [lock, , queue] = keysOf({ prefix, name });
-        keys.push(lock, queue);
-      }
+    for (const request of requests) {
+      const [lock, , queue] = keysOf(request);
+      keys.push(lock, queue);
+      args.push(request.ticket, request.ttl);
     }
     const calls = requests.map(() => new BatchedCall(renewAnswer));
     scripts.send(
@@ -297,20 +297,10 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
 
   private async renewAlone(request: RenewRequest, call: BatchedCall<RenewAnswer>): Promise<void> {
     try {
-      call.settle(await this.renewEach(request));
+      call.settle(await this.renewOne(request));
     } catch (error) {
       call.fail(error);
     }
-  }
-
-  private publishing(request: Pick<NameRequest, 'prefix'>): string {
-    return publishArgument(request, this.link.client);
-  }
-
-  private keysOf({ prefix, names }: TicketRequest): readonly string[] {
-    if (names.length === 1) return keysOf({ prefix, name: names[0] as string });
-    if (this.scripts.client.isCluster) requireOneSlot(this.scripts.client.options.keyPrefix, prefix, names);
-    return names.flatMap((name) => keysOf({ prefix, name }));
   }
 }
 

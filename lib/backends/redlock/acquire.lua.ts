@@ -11,7 +11,7 @@ interface CallLayout {
 /**
  * The end of a script that serves several calls, each for one or more names: calls the Lua function `each(first key,
  * last key, first argument)` for each of them and returns the list of results. An error fails only its own call. A
- * single call gets its result without a list around it.
+ * single call gets its result without a list around it. `batchOf` does the same for calls that are for one name each.
  */
 export function callsOf(each: string, { keys, args }: CallLayout): string {
   return `

@@ -1,4 +1,10 @@
-import type { AcquireRequest, Busy, AcquireAnswer, TokenRange } from '../../contracts/lock-backend.js';
+import type {
+  AcquireRequest,
+  AcquireSeveralRequest,
+  Busy,
+  AcquireAnswer,
+  TokenRange,
+} from '../../contracts/lock-backend.js';
 import type { BriefMap } from '../../timing/brief-map.js';
 import { BatchedCall } from '../batch.js';
 import type { ScriptCall } from '../redis/connection/encoded-call.js';
@@ -37,6 +43,9 @@ function acquireReply(reply: unknown, names: readonly string[]): AcquireReply {
   if (granted !== 0 || name === undefined || typeof owner !== 'string') throw unexpected(reply, 'the owner of a name');
   return { granted: false, time: integerOf(time), name, owner, remaining: leaseOf(pttl as RedisInteger) };
 }
+
+/** A request for one name or more. */
+export type NamesRequest = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
 
 /** Granted by a majority; the proposed tokens are reserved there, unless `raise` names the least that can be. */
 interface MajorityGrant {
@@ -79,7 +88,7 @@ export class Acquisition implements Tally<MajorityGrant | Busy> {
 
   constructor(
     private readonly quorum: Quorum,
-    private readonly request: AcquireRequest,
+    private readonly request: NamesRequest,
     private readonly acquisitions: Acquisitions,
   ) {
     const { ticket } = request;
@@ -109,8 +118,14 @@ export class Acquisition implements Tally<MajorityGrant | Busy> {
     (this.overtaken ??= []).push(node);
   }
 
-  private get keys(): ReleaseKeys {
-    return releaseKeys(this.request);
+  /** Does it for each of the names: by its keys, as a release takes them. */
+  private forEachName(what: (ticket: string, keys: ReleaseKeys) => void): void {
+    const { prefix, names, ticket } = this.request;
+    for (const name of names) what(ticket, releaseKeys({ prefix, name }));
+  }
+
+  private undoAt(node: RedlockNode): void {
+    this.forEachName((ticket, keys) => node.undo(ticket, keys));
   }
 
   add(reply: unknown, node: RedlockNode): void {
@@ -131,7 +146,7 @@ export class Acquisition implements Tally<MajorityGrant | Busy> {
   }
 
   failed(node: RedlockNode): void {
-    if (this.givenUp) node.undo(this.request.ticket, this.keys);
+    if (this.givenUp) this.undoAt(node);
     else (this.doubtful ??= []).push(node);
   }
 
@@ -150,22 +165,21 @@ export class Acquisition implements Tally<MajorityGrant | Busy> {
     this.undecided = false;
     if (answer?.status === 'granted') return;
     this.giveUp();
-    for (const node of round.unanswered()) node.doubt(this.request.ticket, this.keys);
+    for (const node of round.unanswered()) this.forEachName((ticket, keys) => node.doubt(ticket, keys));
   }
 
   /** Frees what the nodes have granted: it is no majority, or came too late. */
   giveUp(): void {
     this.givenUp = true;
-    const { ticket } = this.request;
-    for (const node of this.granted) node.undo(ticket, this.keys);
-    for (const node of this.doubtful ?? []) node.undo(ticket, this.keys);
+    for (const node of this.granted) this.undoAt(node);
+    for (const node of this.doubtful ?? []) this.undoAt(node);
   }
 
   late(reply: unknown, node: RedlockNode): void {
     if (!this.givenUp && !this.overtaken?.includes(node)) return;
     const refused = Array.isArray(reply) && Number(reply[0]) === 0;
     if (refused) node.settle(this.request.ticket);
-    else node.undo(this.request.ticket, this.keys);
+    else this.undoAt(node);
   }
 
   ended(): void {
@@ -193,7 +207,7 @@ export class Acquisition implements Tally<MajorityGrant | Busy> {
 const GIVEN_UP = 'the request was given up before it was granted';
 
 /** Reserves fencing tokens from `least` on for the ticket of a request; `null` when it owns the names no more. */
-export type ReserveTokens = (request: AcquireRequest, least: number) => Promise<TokenRange | null>;
+export type ReserveTokens = (request: NamesRequest, least: number) => Promise<TokenRange | null>;
 
 /**
  * What becomes of a request for names. What a majority grants counts once its fencing tokens are reserved, while the
@@ -206,7 +220,7 @@ export class PendingGrant implements ScriptCall {
   private first = 0;
 
   constructor(
-    private readonly request: AcquireRequest,
+    private readonly request: NamesRequest,
     private readonly acquisition: Acquisition,
     private readonly clock: TokenClock,
     private readonly reserve: ReserveTokens,

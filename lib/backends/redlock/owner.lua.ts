@@ -1,4 +1,4 @@
-import { redisScript } from '../redis/connection/redis-script.js';
+import { batchOf, redisScript } from '../redis/connection/redis-script.js';
 import { fencingScript } from '../redis/locks/queue.lua.js';
 import { callsOf, WAIT_FOR } from './acquire.lua.js';
 
@@ -16,28 +16,18 @@ return {
 `);
 
 /**
- * Cuts the lease of those of the names that hold the ticket to `rest` ms; never lengthens one.
+ * Cuts the lease of a name that holds the ticket to `rest` ms; never lengthens one.
  *
- * KEYS: lock of each name. ARGV: ticket, rest in ms, number of names.
- * Returns 1 when all names held the ticket, 0 when one was free, -1 when one holds another ticket.
+ * KEYS: lock. ARGV: ticket, rest in ms.
+ * Returns 1 when the name held the ticket, 0 when it was free, -1 when it holds another ticket.
  */
 export const KEEP = redisScript(`
-local keep = function(first, last, arg)
-  local me, rest, answer = ARGV[arg], tonumber(ARGV[arg + 1]), 1
-  for i = first, last do
-    local owner = redis.pcall('GET', KEYS[i])
-    if owner == me then
-      local left = redis.call('PTTL', KEYS[i])
-      if left < 0 or left > rest then redis.call('PEXPIRE', KEYS[i], rest) end
-    elseif owner then
-      answer = -1
-    elseif answer == 1 then
-      answer = 0
-    end
-  end
-  return answer
-end
-${callsOf('keep', { keys: 1, args: 2 })}`);
+local owner, rest = redis.pcall('GET', KEYS[1]), tonumber(ARGV[2])
+if owner ~= ARGV[1] then return owner and -1 or 0 end
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 or left > rest then redis.call('PEXPIRE', KEYS[1], rest) end
+return 1
+`);
 
 /**
  * Reserves the proposed fencing tokens at this node, if the ticket owns all names here.
@@ -65,10 +55,10 @@ end
 ${callsOf('mint', { keys: 3, args: 3 })}`);
 
 /**
- * Frees those of the names that hold the ticket. A ticket that waits for a name leaves the waiters.
+ * Frees a name that holds the ticket. A ticket that waits for it leaves the waiters.
  *
- * KEYS, for each name: lock, wanted. ARGV, for each call: ticket, number of names.
- * Returns for each call 1 when all names held the ticket, 0 when one was free, -1 when one holds another ticket.
+ * KEYS, for each call: lock, wanted. ARGV, for each call: ticket.
+ * Returns for each call 1 when the name held the ticket, 0 when it was free, -1 when it holds another ticket.
  */
 export const RELEASE = redisScript(`
 -- The usual path; where the owner is still among the waiters, its mark ends within moments.
@@ -76,58 +66,42 @@ if #KEYS == 2 and redis.pcall('GET', KEYS[1]) == ARGV[1] then
   redis.call('DEL', KEYS[1])
   return 1
 end
-local release = function(first, last, arg)
-  local me, answer = ARGV[arg], 1
-  for i = first, last, 2 do
-    -- pcall: a key of a foreign type must not fail the release of the other names.
-    local owner = redis.pcall('GET', KEYS[i])
-    if owner == me then
-      redis.call('DEL', KEYS[i])
-    elseif owner then
-      answer = -1
-    elseif answer == 1 then
-      answer = 0
-    end
-    redis.pcall('HDEL', KEYS[i + 1], me)
+local release = function(key, arg)
+  local owner, me, answer = redis.pcall('GET', KEYS[key]), ARGV[arg], 1
+  if owner == me then
+    redis.call('DEL', KEYS[key])
+  else
+    answer = owner and -1 or 0
   end
+  redis.pcall('HDEL', KEYS[key + 1], me)
   return answer
 end
-${callsOf('release', { keys: 2, args: 1 })}`);
+${batchOf('release', { keys: 2, args: 1, shared: 0 })}`);
 
 /**
- * Renews leases, each for at least its ttl from now, if all its names hold its ticket at this node. A name that is gone
+ * Renews leases, each for at least its ttl from now, if its name holds its ticket at this node. A name that is gone
  * stays gone.
  *
- * KEYS, for each name: lock, wanted. ARGV, for each call: ticket, ttl in ms, number of names.
- * Returns for each call {ms left, number of other tickets that wait}; {-1} when another ticket has one of the names;
- * {0} when one is free and none has another ticket.
+ * KEYS, for each call: lock, wanted. ARGV, for each call: ticket, ttl in ms.
+ * Returns for each call {ms left, number of other tickets that wait}; {-1} when another ticket has the name; {0} when
+ * it is free.
  */
 export const RENEW = redisScript(`
-local renew = function(first, last, arg)
-  local me, ttl, free = ARGV[arg], tonumber(ARGV[arg + 1]), false
-  for i = first, last, 2 do
-    local owner = redis.pcall('GET', KEYS[i])
-    if owner and owner ~= me then return {-1} end
-    free = free or not owner
+local renew = function(key, arg)
+  local owner, me, ttl = redis.pcall('GET', KEYS[key]), ARGV[arg], tonumber(ARGV[arg + 1])
+  if owner ~= me then return {owner and -1 or 0} end
+  local left = redis.call('PTTL', KEYS[key])
+  if left >= 0 and left < ttl then
+    redis.call('PEXPIRE', KEYS[key], ttl)
+    left = ttl
   end
-  if free then return {0} end
-  local least, waiting = math.huge, 0
-  for i = first, last, 2 do
-    local left = redis.call('PTTL', KEYS[i])
-    if left >= 0 and left < ttl then
-      redis.call('PEXPIRE', KEYS[i], ttl)
-      left = ttl
-    end
-    -- A key without an expiry (somebody called PERSIST) is ours until the next renewal.
-    least = math.min(least, left < 0 and ttl or left)
-    -- A node that refused the ticket, and had the name free later, has the owner among the waiters.
-    redis.pcall('HDEL', KEYS[i + 1], me)
-    local length = redis.pcall('HLEN', KEYS[i + 1])
-    if type(length) == 'number' then waiting = waiting + length end
-  end
-  return {least, waiting}
+  -- A node that refused the ticket, and had the name free later, has the owner among the waiters.
+  redis.pcall('HDEL', KEYS[key + 1], me)
+  local length = redis.pcall('HLEN', KEYS[key + 1])
+  -- A key without an expiry (somebody called PERSIST) is ours until the next renewal.
+  return {left < 0 and ttl or left, type(length) == 'number' and length or 0}
 end
-${callsOf('renew', { keys: 2, args: 2 })}`);
+${batchOf('renew', { keys: 2, args: 2, shared: 0 })}`);
 
 /**
  * Frees a name that holds the ticket, and notes another ticket as waiting for it: the next owner learns with its grant

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { NameRequest, TicketRequest } from '../../contracts/lock-backend.js';
+import type { AcquireSeveralRequest, NameRequest } from '../../contracts/lock-backend.js';
 import type { Probe, Rights } from '../redis/connection/server-check.js';
 import { lockKey } from '../redis/locks/redis-lock-keys.js';
 
@@ -16,7 +16,7 @@ export function redlockKeys(request: NameRequest): RedlockKeys {
 }
 
 /** The keys of several names, one after the other, as ACQUIRE and MINT take them. */
-export function acquireKeys({ prefix, names }: TicketRequest): readonly string[] {
+export function acquireKeys({ prefix, names }: Pick<AcquireSeveralRequest, 'prefix' | 'names'>): readonly string[] {
   const keys: string[] = [];
   for (const name of names) {
     const { lock, fence, wanted } = redlockKeys({ prefix, name });
@@ -25,17 +25,12 @@ export function acquireKeys({ prefix, names }: TicketRequest): readonly string[]
   return keys;
 }
 
-/** The keys of one ticket, as RELEASE takes them: lock and wanted of each name. */
-export type ReleaseKeys = readonly string[];
+/** The keys of a name, as RELEASE and RENEW take them. */
+export type ReleaseKeys = readonly [lock: string, wanted: string];
 
-/** Those of RELEASE and RENEW: lock and wanted of each name. */
-export function releaseKeys({ prefix, names }: TicketRequest): ReleaseKeys {
-  const keys: string[] = [];
-  for (const name of names) {
-    const { lock, wanted } = redlockKeys({ prefix, name });
-    keys.push(lock, wanted);
-  }
-  return keys;
+export function releaseKeys(request: NameRequest): ReleaseKeys {
+  const { lock, wanted } = redlockKeys(request);
+  return [lock, wanted];
 }
 
 /** `clientPrefix` is what the client prepends to every key (`keyPrefix` of ioredis). */

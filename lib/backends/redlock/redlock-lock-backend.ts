@@ -1,6 +1,7 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   KeepRequest,
   LabelRequest,
   LockBackend,
@@ -15,6 +16,7 @@ import type {
   RenewAnswer,
   RenewRequest,
   StartRequest,
+  TicketRequest,
 } from '../../contracts/lock-backend.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { BriefMap } from '../../timing/brief-map.js';
@@ -23,7 +25,7 @@ import type { RedisScript } from '../redis/connection/redis-script.js';
 import { checkServers } from '../redis/connection/server-check.js';
 import { labelKey } from '../redis/locks/redis-lock-keys.js';
 import { GRANT_TOKENS } from './acquire.lua.js';
-import { Acquisition, type Acquisitions, PendingGrant, type ReserveTokens } from './acquisition.js';
+import { Acquisition, type Acquisitions, type NamesRequest, PendingGrant, type ReserveTokens } from './acquisition.js';
 import { INSPECT, KEEP, RELEASE, RENEW, REQUEUE } from './owner.lua.js';
 import { acquireKeys, redlockKeys, releaseKeys, redlockRights } from './redlock-keys.js';
 import type { RedlockNode } from './redlock-node.js';
@@ -53,11 +55,12 @@ const MORE_TOKENS = 1_024;
 
 class RedlockLockBackend implements LockBackend {
   readonly name = 'redlock';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'quorum', severalKeys: true, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'quorum', leastLease: 1 };
   private readonly quorum: Quorum;
   private readonly clock = new TokenClock();
   /** By ticket: the last request of each that not all nodes have answered. */
   private readonly acquisitions: Acquisitions = new BriefMap();
+  /** By ticket and name. */
   private readonly renewals = new Map<string, RenewTally>();
   private readonly reserve: ReserveTokens = (request, least) =>
     reserveTokens(this.quorum, this.clock, request, least, GRANT_TOKENS);
@@ -66,20 +69,12 @@ class RedlockLockBackend implements LockBackend {
     this.quorum = new Quorum(connections, settings);
   }
 
-  acquire(request: AcquireRequest): Pending<AcquireAnswer> {
-    const { quorum } = this;
-    quorum.restarts.note(request.ttl);
-    const acquisition = new Acquisition(quorum, request, this.acquisitions);
-    const grant = new PendingGrant(request, acquisition, this.clock, this.reserve);
-    if (quorum.met) this.askToGrant(request, acquisition, grant);
-    else {
-      void quorum.meeting.then(() => {
-        if (!acquisition.cancelled) return this.askToGrant(request, acquisition, grant);
-        acquisition.ended();
-        grant.cancel();
-      });
-    }
-    return grant.answer;
+  acquire({ name, ...request }: AcquireRequest): Pending<AcquireAnswer> {
+    return this.take({ ...request, names: [name] });
+  }
+
+  acquireSeveral(request: AcquireSeveralRequest): Pending<AcquireAnswer> {
+    return this.take(request);
   }
 
   renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
@@ -88,12 +83,12 @@ class RedlockLockBackend implements LockBackend {
 
   release(request: ReleaseRequest): Pending<ReleaseAnswer> {
     const { quorum } = this;
-    const { ticket, names, again } = request;
+    const { ticket, again } = request;
     const keys = releaseKeys(request);
-    const acquisition = this.cancel(ticket);
+    const acquisition = this.cancel(request);
     const tally = new ReleaseTally(quorum, ticket, keys, acquisition);
     const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
-    const encoded = new EncodedCall(RELEASE, keys, [ticket, names.length], names.length === 1 ? [ticket] : undefined);
+    const encoded = new EncodedCall(RELEASE, keys, [ticket]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) {
         node.owes(ticket, keys);
@@ -107,10 +102,9 @@ class RedlockLockBackend implements LockBackend {
   }
 
   keep(request: KeepRequest): Pending<ReleaseAnswer> {
-    const { ticket, names, rest, prefix } = request;
-    const keys = names.map((name) => redlockKeys({ prefix, name }).lock);
-    const tally = new ReleaseTally(this.quorum, ticket, undefined, this.cancel(ticket));
-    return this.askAll(tally, KEEP, keys, [ticket, rest, names.length]);
+    const { ticket, rest } = request;
+    const tally = new ReleaseTally(this.quorum, ticket, undefined, this.cancel(request));
+    return this.askAll(tally, KEEP, [redlockKeys(request).lock], [ticket, rest]);
   }
 
   mint({ prefix, name, ticket, leastToken }: MintRequest): Promise<Minted | null> {
@@ -139,7 +133,7 @@ class RedlockLockBackend implements LockBackend {
     const state = await this.inspect(request);
     if (!state) return null;
     const { prefix, name } = request;
-    await this.release({ prefix, names: [name], ticket: state.owner });
+    await this.release({ prefix, name, ticket: state.owner });
     return state.owner;
   }
 
@@ -175,7 +169,23 @@ class RedlockLockBackend implements LockBackend {
     return this.quorum.close();
   }
 
-  private askToGrant(request: AcquireRequest, acquisition: Acquisition, grant: PendingGrant): void {
+  private take(request: NamesRequest): Pending<AcquireAnswer> {
+    const { quorum } = this;
+    quorum.restarts.note(request.ttl);
+    const acquisition = new Acquisition(quorum, request, this.acquisitions);
+    const grant = new PendingGrant(request, acquisition, this.clock, this.reserve);
+    if (quorum.met) this.askToGrant(request, acquisition, grant);
+    else {
+      void quorum.meeting.then(() => {
+        if (!acquisition.cancelled) return this.askToGrant(request, acquisition, grant);
+        acquisition.ended();
+        grant.cancel();
+      });
+    }
+    return grant.answer;
+  }
+
+  private askToGrant(request: NamesRequest, acquisition: Acquisition, grant: PendingGrant): void {
     const { quorum } = this;
     const { names, ticket, ttl, waits } = request;
     const args = [ticket, ttl, grant.propose(), waits ? 1 : 0, names.length];
@@ -205,18 +215,19 @@ class RedlockLockBackend implements LockBackend {
 
   private renewOne(request: RenewRequest): Pending<RenewAnswer> {
     const { quorum } = this;
-    const { ticket, ttl, names, prefix } = request;
+    const { ticket, ttl } = request;
     quorum.restarts.note(ttl);
-    const locks = names.map((name) => redlockKeys({ prefix, name }).lock);
+    const keys = releaseKeys(request);
+    const id = renewalOf(request);
     const topUp = ({ scripts }: RedlockNode) => {
-      // Plain commands, which never overtake or follow a release on the same connection out of order.
-      for (const lock of locks) scripts.command((client) => client.set(lock, ticket, 'PX', ttl, 'NX')).catch(() => {});
+      // A plain command, which never overtakes or follows a release on the same connection out of order.
+      scripts.command((client) => client.set(keys[0], ticket, 'PX', ttl, 'NX')).catch(() => {});
     };
     const tally: RenewTally = new RenewTally(quorum, topUp, () => {
-      if (this.renewals.get(ticket) === tally) this.renewals.delete(ticket);
+      if (this.renewals.get(id) === tally) this.renewals.delete(id);
     });
-    this.renewals.set(ticket, tally);
-    const encoded = new EncodedCall(RENEW, releaseKeys(request), [ticket, ttl, names.length]);
+    this.renewals.set(id, tally);
+    const encoded = new EncodedCall(RENEW, keys, [ticket, ttl]);
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
@@ -226,12 +237,16 @@ class RedlockLockBackend implements LockBackend {
   }
 
   /** The ticket is released: no node without it is given it from now on. */
-  private cancel(ticket: string): Acquisition | undefined {
-    const acquisition = this.acquisitions.get(ticket);
+  private cancel(request: TicketRequest): Acquisition | undefined {
+    const acquisition = this.acquisitions.get(request.ticket);
     acquisition?.release();
-    this.renewals.get(ticket)?.cancel();
+    this.renewals.get(renewalOf(request))?.cancel();
     return acquisition;
   }
+}
+
+function renewalOf({ ticket, name }: TicketRequest): string {
+  return `${ticket} ${name}`;
 }
 
 /**

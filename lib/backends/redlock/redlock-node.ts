@@ -188,14 +188,14 @@ export class RedlockNode {
   }
 
   private async freeAll(): Promise<void> {
-    await Promise.all(this.unsettled.entries().map(([ticket, keys]) => this.free(ticket, keys)));
+    await Promise.all(this.unsettled.all().map(({ ticket, keys }) => this.free(ticket, keys)));
   }
 
   private free(ticket: string, keys: ReleaseKeys): Promise<void> {
     return new Promise((resolve) => {
-      this.releases.run(undefined, keys, [ticket, keys.length / 2], integerOf).then(
+      this.releases.run(undefined, keys, [ticket], integerOf).then(
         () => {
-          this.unsettled.delete(ticket);
+          this.unsettled.delete(ticket, keys);
           resolve();
         },
         // It stays to be freed at the next connection.
@@ -310,7 +310,8 @@ const MOST_UNSETTLED = 10_000;
  * leave when there are too many; their leases end them.
  */
 class UnsettledTickets {
-  private readonly keysOf = new Map<string, ReleaseKeys>();
+  /** By ticket: the keys of each name. */
+  private readonly keysOf = new Map<string, readonly ReleaseKeys[]>();
 
   has(ticket: string): boolean {
     return this.keysOf.has(ticket);
@@ -318,7 +319,7 @@ class UnsettledTickets {
 
   /** A request for this ticket may come again: remembers it in any case. */
   add(ticket: string, keys: ReleaseKeys): void {
-    this.keysOf.set(ticket, keys);
+    this.keysOf.set(ticket, [...this.without(ticket, keys), keys]);
     if (this.keysOf.size <= MOST_UNSETTLED) return;
     for (const [oldest] of this.keysOf) {
       this.keysOf.delete(oldest);
@@ -328,14 +329,21 @@ class UnsettledTickets {
 
   /** No request for this ticket comes again: remembers it while there is room. */
   addIfRoom(ticket: string, keys: ReleaseKeys): void {
-    if (this.keysOf.size < MOST_UNSETTLED) this.keysOf.set(ticket, keys);
+    if (this.keysOf.size < MOST_UNSETTLED || this.has(ticket)) this.add(ticket, keys);
   }
 
-  delete(ticket: string): void {
-    this.keysOf.delete(ticket);
+  /** The name with these keys is free; without `keys`: the ticket holds nothing. */
+  delete(ticket: string, keys?: ReleaseKeys): void {
+    const left = keys ? this.without(ticket, keys) : [];
+    if (left.length === 0) this.keysOf.delete(ticket);
+    else this.keysOf.set(ticket, left);
   }
 
-  entries(): readonly (readonly [ticket: string, keys: ReleaseKeys])[] {
-    return [...this.keysOf];
+  all(): readonly { readonly ticket: string; readonly keys: ReleaseKeys }[] {
+    return [...this.keysOf].flatMap(([ticket, names]) => names.map((keys) => ({ ticket, keys })));
+  }
+
+  private without(ticket: string, [lock]: ReleaseKeys): readonly ReleaseKeys[] {
+    return (this.keysOf.get(ticket) ?? []).filter(([other]) => other !== lock);
   }
 }

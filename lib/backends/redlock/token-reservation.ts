@@ -1,4 +1,4 @@
-import type { Minted, TicketRequest } from '../../contracts/lock-backend.js';
+import type { AcquireSeveralRequest, Minted } from '../../contracts/lock-backend.js';
 import { unexpected } from '../redis/connection/redis-script.js';
 import { acquireKeys } from './redlock-keys.js';
 import { type Quorum, ask, type Ask, type Tally } from './round.js';
@@ -17,7 +17,7 @@ const MOST_TRIES = 5;
 export async function reserveTokens(
   quorum: Quorum,
   clock: TokenClock,
-  request: TicketRequest,
+  request: Pick<AcquireSeveralRequest, 'prefix' | 'names' | 'ticket'>,
   least: number,
   count: number,
 ): Promise<Minted | null> {

@@ -19,7 +19,7 @@ export type LossListener = (tickets: readonly string[], why: Error) => void;
 
 /** A lock backend whose locks end with the session that took them, and whose store tells who holds one by `inspect`. */
 export abstract class SessionLockBackend {
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', leastLease: 1 };
   protected abstract readonly locks: SessionLocks;
 
   abstract inspect(request: NameRequest): Promise<LockState | null>;
@@ -27,8 +27,7 @@ export abstract class SessionLockBackend {
   async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
     const answer = await this.locks.acquire(request);
     if (answer.status === 'granted' || answer.owner !== '') return answer;
-    const { prefix, names } = request;
-    const state = await this.inspect({ prefix, name: answer.name ?? (names[0] as string) });
+    const state = await this.inspect(request);
     return { ...answer, owner: state?.owner ?? '' };
   }
 
@@ -39,9 +38,7 @@ export abstract class SessionLockBackend {
   async release(request: TicketRequest): Promise<ReleaseAnswer> {
     const answer = await this.locks.release(request);
     if (answer.status !== 'gone') return answer;
-    const { prefix, names } = request;
-    const states = await Promise.all(names.map((name) => this.inspect({ prefix, name })));
-    return states.every((state) => state === null) ? answer : { ...answer, status: 'taken' };
+    return (await this.inspect(request)) === null ? answer : { ...answer, status: 'taken' };
   }
 
   mint(request: MintRequest): Promise<TokenRange | null> {
@@ -75,35 +72,40 @@ export class SessionLocks {
     this.slots = Array.from({ length: sessions }, () => new SessionSlot(store, lost));
   }
 
-  /** Takes the names one after the other, and gives them back when one is taken. */
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const { prefix, names, ticket, ttl, leastToken = 0 } = request;
-    let tokens: TokenRange = { first: 0, count: 0 };
-    for (const [index, name] of names.entries()) {
-      const taken = await this.take({ prefix, name }, ticket, Math.max(leastToken, tokens.first));
-      if ('status' in taken) {
-        if (index > 0) await this.release({ prefix, names: names.slice(0, index), ticket });
-        return taken;
-      }
-      tokens = taken;
-    }
-    return { status: 'granted', tokens, remaining: Math.min(ttl, LEASE), waiting: undefined };
+  acquire(request: AcquireRequest): Promise<AcquireAnswer> {
+    const { ticket, ttl, leastToken: least = 0 } = request;
+    const key = this.keyOf(request);
+    return this.slotOf(key).run(async (session, holds): Promise<AcquireAnswer> => {
+      const hold = holds.get(key);
+      if (hold && hold.ticket !== ticket) return busy(hold.ticket);
+      let tokens = hold ? await session.mint(least, key) : await session.take(key, ticket);
+      if (!tokens) return busy('');
+      holds.set(key, { ticket });
+      if (tokens.first < least) tokens = await session.mint(least, key);
+      return { status: 'granted', tokens, remaining: Math.min(ttl, LEASE), waiting: undefined };
+    });
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
     return requests.map(async (request): Promise<RenewAnswer> => {
-      const { prefix, names, ticket } = request;
-      const keys = names.map((name) => this.keyOf({ prefix, name }));
-      await Promise.all([...new Set(keys.map((key) => this.slotOf(key)))].map((slot) => slot.check()));
-      const owned = keys.every((key) => this.slotOf(key).holds.get(key)?.ticket === ticket);
+      const key = this.keyOf(request);
+      const slot = this.slotOf(key);
+      await slot.check();
+      const owned = slot.holds.get(key)?.ticket === request.ticket;
       return owned ? { status: 'renewed', remaining: LEASE } : { status: 'not-owner' };
     });
   }
 
-  async release({ prefix, names, ticket }: TicketRequest): Promise<ReleaseAnswer> {
-    const statuses = await Promise.all(names.map((name) => this.releaseOne(this.keyOf({ prefix, name }), ticket)));
-    const worst = (['taken', 'gone'] as const).find((status) => statuses.includes(status));
-    return { status: worst ?? 'released', resent: false };
+  release(request: TicketRequest): Promise<ReleaseAnswer> {
+    const { ticket } = request;
+    const key = this.keyOf(request);
+    return this.slotOf(key).run(async (session, holds): Promise<ReleaseAnswer> => {
+      const hold = holds.get(key);
+      if (hold?.ticket !== ticket) return { status: hold ? 'taken' : 'gone', resent: false };
+      await session.free(key);
+      holds.delete(key);
+      return { status: 'released', resent: false };
+    });
   }
 
   async mint(request: MintRequest): Promise<TokenRange | null> {
@@ -129,29 +131,6 @@ export class SessionLocks {
     await Promise.all(this.slots.map((slot) => slot.close()));
   }
 
-  private take(request: NameRequest, ticket: string, least: number): Promise<TokenRange | Busy> {
-    const key = this.keyOf(request);
-    return this.slotOf(key).run(async (session, holds) => {
-      const hold = holds.get(key);
-      if (hold && hold.ticket !== ticket) return busy(request.name, hold.ticket);
-      if (hold) return session.mint(least, key);
-      const tokens = await session.take(key, ticket);
-      if (!tokens) return busy(request.name, '');
-      holds.set(key, { ticket });
-      return tokens.first < least ? session.mint(least, key) : tokens;
-    });
-  }
-
-  private async releaseOne(key: string, ticket: string): Promise<ReleaseAnswer['status']> {
-    return this.slotOf(key).run(async (session, holds) => {
-      const hold = holds.get(key);
-      if (hold?.ticket !== ticket) return hold ? 'taken' : 'gone';
-      await session.free(key);
-      holds.delete(key);
-      return 'released';
-    });
-  }
-
   private slotOf(key: string): SessionSlot {
     let hash = 0;
     for (let index = 0; index < key.length; index++) hash = (hash * 31 + key.charCodeAt(index)) >>> 0;
@@ -160,6 +139,6 @@ export class SessionLocks {
 }
 
 /** The lease of another session has no end that the store could tell. */
-function busy(name: string, owner: string): Busy {
-  return { status: 'busy', name, owner, remaining: Infinity };
+function busy(owner: string): Busy {
+  return { status: 'busy', owner, remaining: Infinity };
 }

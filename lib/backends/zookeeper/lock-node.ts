@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Stat } from 'node-zookeeper-client';
-import type { TokenRange, WaiterRequest, NameRequest } from '../../contracts/lock-backend.js';
+import type { TokenRange, TicketRequest, NameRequest } from '../../contracts/lock-backend.js';
+import { processOf } from '../../contracts/lock-requests.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { Children, ZooKeeperRequests } from './zookeeper-requests.js';
 import type { ZooKeeperSession } from './zookeeper-session.js';
@@ -29,7 +30,7 @@ export class LockNode {
   constructor(
     readonly session: ZooKeeperSession,
     root: string,
-    request: WaiterRequest,
+    request: TicketRequest,
   ) {
     this.prefix = request.prefix;
     this.name = request.name;
@@ -64,12 +65,6 @@ export class LockNode {
 
 export function nodeKey(parent: string, ticket: string): string {
   return `${parent}/${childPrefix(ticket)}`;
-}
-
-/** What a ticket begins with, before a `:` and a number. */
-export function processOf(ticket: string): string {
-  const end = ticket.lastIndexOf(':');
-  return end === -1 ? ticket : ticket.slice(0, end);
 }
 
 /** The longest name (in characters of its encoded form) that stands in a path; a longer one is hashed. */

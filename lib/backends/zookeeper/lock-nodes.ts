@@ -7,18 +7,10 @@ import type {
   RenewAnswer,
   RequeueRequest,
   TokenRange,
-  WaiterRequest,
+  TicketRequest,
 } from '../../contracts/lock-backend.js';
-import {
-  type FencingTokens,
-  processOf,
-  LockNode,
-  parentPath,
-  isWorn,
-  nodeKey,
-  childPrefix,
-  inOrder,
-} from './lock-node.js';
+import { processOf } from '../../contracts/lock-requests.js';
+import { type FencingTokens, LockNode, parentPath, isWorn, nodeKey, childPrefix, inOrder } from './lock-node.js';
 import type { ParentNodes } from './parent-nodes.js';
 import type { ZooKeeperConnection } from './zookeeper-connection.js';
 import type { QueuePlaces } from './zookeeper-lock-queue.js';
@@ -49,7 +41,7 @@ export class LockNodes {
   ) {}
 
   /** Takes the name if it is free; else waits for it, or removes the node again. */
-  async enter(request: WaiterRequest, waits: boolean): Promise<QueueAnswer> {
+  async enter(request: TicketRequest, waits: boolean): Promise<QueueAnswer> {
     const session = this.connection.current ?? (await this.connection.opened());
     const known = this.registry.find(request);
     if (known) return this.enterAgain(known, request, waits);
@@ -62,13 +54,13 @@ export class LockNodes {
   }
 
   /** `undefined`: the ticket neither owns the name nor waits for it. */
-  async beat(request: WaiterRequest): Promise<QueueAnswer | undefined> {
+  async beat(request: TicketRequest): Promise<QueueAnswer | undefined> {
     const node = this.registry.find(request);
     await node?.entered;
     return node && (await this.connects(node)) ? this.places.look(node) : undefined;
   }
 
-  async leave(request: WaiterRequest): Promise<ReleaseAnswer['status']> {
+  async leave(request: TicketRequest): Promise<ReleaseAnswer['status']> {
     const { root, parents } = this.registry;
     const node = this.registry.find(request);
     if (node && node.path === undefined) await node.entered.catch(ignored);
@@ -135,7 +127,7 @@ export class LockNodes {
     }
   }
 
-  async renew(request: WaiterRequest): Promise<RenewAnswer> {
+  async renew(request: TicketRequest): Promise<RenewAnswer> {
     const node = this.registry.find(request);
     if (!node?.tokens || !(await this.connects(node))) return { status: 'not-owner' };
     node.session.refresh();
@@ -185,7 +177,7 @@ export class LockNodes {
     await Promise.allSettled(paths.map((path) => current.requests.remove(path)));
   }
 
-  private async enterAgain(node: LockNode, request: WaiterRequest, waits: boolean): Promise<QueueAnswer> {
+  private async enterAgain(node: LockNode, request: TicketRequest, waits: boolean): Promise<QueueAnswer> {
     await node.entered;
     const there = (await this.connects(node)) && this.registry.has(node);
     return (there && (await this.places.look(node, waits))) || this.enter(request, waits);
@@ -285,7 +277,7 @@ export class LockNodes {
 }
 
 interface DoomedNode {
-  readonly request: WaiterRequest;
+  readonly request: TicketRequest;
   readonly session: ZooKeeperSession;
   /** Settles with the request to remove it, if that is under way. */
   removing?: Promise<void>;
@@ -305,11 +297,11 @@ export class NodeRegistry {
     readonly parents: ParentNodes,
   ) {}
 
-  find(request: WaiterRequest): LockNode | undefined {
+  find(request: TicketRequest): LockNode | undefined {
     return this.nodes.get(nodeKey(parentPath(this.root, request), request.ticket));
   }
 
-  add(session: ZooKeeperSession, request: WaiterRequest): LockNode {
+  add(session: ZooKeeperSession, request: TicketRequest): LockNode {
     const node = new LockNode(session, this.root, request);
     this.nodes.set(node.key, node);
     return node;

@@ -42,7 +42,7 @@ export function zookeeper(connection: string | ZooKeeperOptions): LockBackend {
 
 class ZooKeeperLockBackend implements LockBackend {
   readonly name = 'zookeeper';
-  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', severalKeys: false, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'session', fencing: 'strict', leastLease: 1 };
   readonly queue = new ZooKeeperLockQueue(() => this.nodes);
   private readonly connection: ZooKeeperConnection;
   private readonly parents: ParentNodes;
@@ -64,35 +64,20 @@ class ZooKeeperLockBackend implements LockBackend {
     this.inspection = new LockInspection(root, tokens);
   }
 
-  async acquire({ prefix, names, ticket, leastToken = 0 }: AcquireRequest): Promise<AcquireAnswer> {
-    const taken: string[] = [];
-    let granted: AcquireAnswer | undefined;
-    for (const name of names) {
-      const answer = await this.acquireOne({ prefix, name, ticket, leastToken });
-      if (answer.status === 'busy') {
-        await Promise.all(taken.map((each) => this.nodes.leave({ prefix, name: each, ticket })));
-        return { ...answer, name };
-      }
-      taken.push(name);
-      if (!granted || granted.status === 'busy' || answer.tokens.first > granted.tokens.first) granted = answer;
-    }
-    return granted as AcquireAnswer;
+  async acquire({ prefix, name, ticket, leastToken = 0 }: AcquireRequest): Promise<AcquireAnswer> {
+    const request = { prefix, name, ticket, leastToken };
+    const answer = await this.nodes.enter(request, false);
+    if (answer.status === 'busy' || answer.tokens.first >= leastToken) return answer;
+    const tokens = await this.nodes.mint(request);
+    return tokens ? { ...answer, tokens } : { status: 'busy', owner: '', remaining: answer.remaining };
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return requests.map(async ({ prefix, names, ticket }): Promise<RenewAnswer> => {
-      const answers = await Promise.all(names.map((name) => this.nodes.renew({ prefix, name, ticket })));
-      const renewed = answers.filter((answer) => answer.status === 'renewed');
-      if (renewed.length < names.length) return { status: 'not-owner' };
-      const remaining = Math.min(...renewed.map((answer) => answer.remaining));
-      return { status: 'renewed', remaining, waiting: Math.max(...renewed.map(({ waiting = 0 }) => waiting)) };
-    });
+    return requests.map((request) => this.nodes.renew(request));
   }
 
-  async release({ prefix, names, ticket }: TicketRequest): Promise<ReleaseAnswer> {
-    const answers = await Promise.all(names.map((name) => this.nodes.leave({ prefix, name, ticket })));
-    const worst = (['taken', 'gone'] as const).find((status) => answers.includes(status));
-    return { status: worst ?? 'released', resent: false };
+  async release(request: TicketRequest): Promise<ReleaseAnswer> {
+    return { status: await this.nodes.leave(request), resent: false };
   }
 
   mint(request: MintRequest): Promise<TokenRange | null> {
@@ -158,13 +143,6 @@ class ZooKeeperLockBackend implements LockBackend {
       await this.parents.close();
     }
     await this.connection.close();
-  }
-
-  private async acquireOne(request: MintRequest): Promise<AcquireAnswer> {
-    const answer = await this.nodes.enter(request, false);
-    if (answer.status === 'busy' || answer.tokens.first >= request.leastToken) return answer;
-    const tokens = await this.nodes.mint(request);
-    return tokens ? { ...answer, tokens } : { status: 'busy', owner: '', remaining: answer.remaining };
   }
 
   private connected(): void {

@@ -1,10 +1,11 @@
+import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { TokenRange } from '../../contracts/lock-requests.js';
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
 import { currentInstant, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
-import type { ResolvedLockOptions } from '../options/lock-options.js';
+import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 
 /** The holder of a grant, as the grant and the watchdog see it. */
 export interface GrantHolder {
@@ -281,4 +282,62 @@ export function ceilingOf({ renewal, ttl }: ResolvedLockOptions): number {
 /** The `ttl` (ms) to request: the lease at the backend must outlast `minHold` without a renewal. */
 export function requestedTtl({ ttl, minHold }: { readonly ttl: number; readonly minHold: number }): number {
   return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
+}
+
+/** How many names a floor remembers one by one, at least: those that were granted last. At most twice as many. */
+const MOST_NAMES = 5_000;
+
+/**
+ * The largest fencing token of each name that this process has seen. A store that lost its data may count from below:
+ * such tokens have no holder. Names that no longer fit raise the floor of all that are not remembered, so that memory
+ * is bounded and no token falls.
+ */
+export class TokenFloor {
+  private recent = new Map<string, number>();
+  /** Those before. */
+  private earlier = new Map<string, number>();
+  private forgotten = 0;
+
+  of(name: string): number {
+    return this.recent.get(name) ?? this.earlier.get(name) ?? this.forgotten;
+  }
+
+  /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
+  admit(names: readonly string[], { first, count }: TokenRange, mode: LockMode): TokenRange {
+    const reads = mode === 'read';
+    let least = first;
+    for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));
+    const left = first + count - least;
+    // Not a number counts as none, too.
+    if (!(left > 0)) return { first: least, count: 0 };
+    const last = reads ? least : least + left - 1;
+    for (const name of names) this.note(name, last);
+    return { first: least, count: left };
+  }
+
+  /** A token of the name was handed on; another may have been issued after it, and have arrived before. */
+  saw(name: string, token: number): void {
+    if (token > this.of(name)) this.note(name, token);
+  }
+
+  private note(name: string, token: number): void {
+    this.recent.set(name, token);
+    if (this.recent.size <= MOST_NAMES) return;
+    for (const [each, last] of this.earlier) {
+      if (!this.recent.has(each)) this.forgotten = Math.max(this.forgotten, last);
+    }
+    this.earlier = this.recent;
+    this.recent = new Map();
+  }
+}
+
+/** By backend and prefix: the modules of a process that share a backend share what was seen. */
+const floors = new WeakMap<LockBackend, Map<string | undefined, TokenFloor>>();
+
+export function floorOf(backend: LockBackend, prefix: string | undefined): TokenFloor {
+  let ofBackend = floors.get(backend);
+  if (!ofBackend) floors.set(backend, (ofBackend = new Map<string | undefined, TokenFloor>()));
+  let floor = ofBackend.get(prefix);
+  if (!floor) ofBackend.set(prefix, (floor = new TokenFloor()));
+  return floor;
 }

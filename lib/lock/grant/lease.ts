@@ -60,7 +60,6 @@ export class Lease implements GrantHolder {
   askedAt = 0;
   /** The call whose hold ended last, if somebody listens. */
   endedBy: LockCall | undefined;
-  private token: number;
   private released = false;
   private lostError: LockLostError | undefined;
   private lossSignal: LossSignal | undefined;
@@ -75,17 +74,12 @@ export class Lease implements GrantHolder {
     public source: LeaseSource,
     public options: ResolvedLockOptions,
     startedAt?: Instant,
-    token = grant.takeToken(),
+    public fencingToken = grant.takeToken(),
   ) {
-    this.token = token;
     this.ceiling = ceilingOf(options);
     this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
     grant.holder = this;
     if (options.ttl > grant.longest) grant.longest = options.ttl;
-  }
-
-  get fencingToken(): number {
-    return this.token;
   }
 
   get call(): LockCall | undefined {
@@ -94,7 +88,7 @@ export class Lease implements GrantHolder {
 
   /** Raises the fencing token that later holds of this lease get to at least `token`. */
   raiseToken(token: number): void {
-    this.token = Math.max(this.token, token);
+    this.fencingToken = Math.max(this.fencingToken, token);
   }
 
   /** Starts the limits of the hold; before, the lease only waited for the leases of other names. */

@@ -2,6 +2,7 @@ import { begun, BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
   AcquireAnswer,
+  AcquireRequest,
   Granted,
   KeepRequest,
   ListedNames,
@@ -11,6 +12,7 @@ import type {
   ReleaseAnswer,
   RenewAnswer,
   RenewRequest,
+  TicketRequest,
   TokenRange,
 } from '../../contracts/lock-requests.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
@@ -20,7 +22,8 @@ import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
 import type { Instant } from '../../timing/clock.js';
 import { Ticks, Timeouts } from '../../timing/timeouts.js';
-import { exceedsLease, trustedLease, type Grant } from './grant.js';
+import type { LockMode } from '../options/lock-options.js';
+import { exceedsLease, floorOf, trustedLease, type Grant, type TokenFloor } from './grant.js';
 
 /** Names, and the ticket that owns them or may own them. */
 export interface Ticketed {
@@ -31,7 +34,7 @@ export interface Ticketed {
 }
 
 /**
- * Frees the names of a ticket, or has their lease end with the rest of a minimum hold (0: none), in the same step as it
+ * Frees the name of a ticket, or has its lease end with the rest of a minimum hold (0: none), in the same step as it
  * does something else at the store.
  */
 export type LastRequest = (request: KeepRequest) => Pending<ReleaseAnswer>;
@@ -46,7 +49,8 @@ const START_CALLS = 5;
  * The door to one backend: all calls to it, and all that it answers, pass here, so that what no backend may have to
  * remember stands once. Each call fails with a `LockBackendError` after its time limit, whatever the client library
  * does; the backend may still carry it out. A lease counts for no longer than was asked for (`believed`, `renewed`), no
- * fencing token falls (`TokenFloor`), and what the backend refuses for good is not asked again (`begin`).
+ * fencing token falls (`TokenFloor`), and what the backend refuses for good is not asked again (`begin`). A backend is
+ * asked about one name at a time: of several, the answers are made into one here.
  */
 export class BackendCalls extends BoundedCalls<readonly string[], LockBackendError> {
   readonly timeouts = new Timeouts();
@@ -72,16 +76,16 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /**
    * As much of a grant as is believed, of names that were asked for `asked` ms: no longer lease, and no token that this
    * process has seen. Where no token is left, others are to be minted before the names have a holder. Those that read
-   * (`reads`) share a token, which must not be below what was seen.
+   * share a token, which must not be below what was seen.
    */
   believed(
     names: readonly string[],
     { tokens, remaining, waiting }: GrantedLease,
     asked: number,
-    reads = false,
+    mode: LockMode = 'write',
   ): GrantedLease {
     if (exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
-    const fresh = this.floor.admit(names, tokens, reads);
+    const fresh = this.floor.admit(names, tokens, mode);
     if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
     return { tokens: fresh, remaining: trustedLease(remaining, asked), waiting };
   }
@@ -93,15 +97,18 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     grant.renewed(sentAt, remaining, asked);
   }
 
-  /** Without a time limit: the caller that gives up must release what is granted later. */
-  acquire({ names, ticket }: Ticketed, ttl: number, leastToken?: number): Promise<AcquireAnswer> {
-    const least = leastToken === undefined ? {} : { leastToken };
-    const request = { prefix: this.prefix, names, ticket, ttl, ...least };
-    return this.explained(
-      'acquire',
-      names,
-      this.begin(() => this.backend.acquire(request)),
-    );
+  /**
+   * Without a time limit: the caller that gives up must release what is granted later. Several names only where the
+   * backend has `acquireSeveral`.
+   */
+  acquire({ names, ticket }: Ticketed, asked: Omit<AcquireRequest, keyof TicketRequest>): Promise<AcquireAnswer> {
+    const { backend, prefix } = this;
+    const [name = '', ...others] = names;
+    const call = () =>
+      others.length === 0
+        ? backend.acquire({ prefix, name, ticket, ...asked })
+        : backend.acquireSeveral!({ prefix, names, ticket, ...asked });
+    return this.explained('acquire', names, this.begin(call));
   }
 
   /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
@@ -110,25 +117,23 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (answer: RenewAnswer, index: number) => void,
     failed: (error: LockBackendError, index: number) => void,
   ): void {
-    const { prefix } = this;
-    const prefixed = requests.map(({ names, ticket, ttl }) => ({ prefix, names, ticket, ttl }));
-    for (const [index, sent] of this.sentRenewals(prefixed).entries()) {
+    for (const [index, sent] of this.sentRenewals(requests).entries()) {
       sent.then(
         (answer) => answered(answer, index),
-        (error: unknown) => failed(this.explain('renew', prefixed[index]?.names ?? [], error), index),
+        (error: unknown) => failed(this.explain('renew', requests[index]?.names ?? [], error), index),
       );
     }
   }
 
   /** Sends one renewal, with the time limit of a command. */
   sendRenewal(
-    { names, ticket, ttl }: Ticketed & { readonly ttl: number },
+    request: Ticketed & { readonly ttl: number },
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
   ): void {
-    const [call] = this.sentRenewals([{ prefix: this.prefix, names, ticket, ttl }]) as [Pending<RenewAnswer>];
+    const [call] = this.sentRenewals([request]) as [Pending<RenewAnswer>];
     // Not by `send`, which drops the call of a backend that refuses by now, and nobody would handle its rejection.
-    const pending = new BoundedCall(this, 'renew', names, this.commandTimeout, answered, failed, answered);
+    const pending = new BoundedCall(this, 'renew', request.names, this.commandTimeout, answered, failed, answered);
     call.then(pending.onAnswer, pending.onError);
   }
 
@@ -143,10 +148,10 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     answered: (tokens: Minted | null) => void,
     failed: (error: LockBackendError) => void,
     limit?: number,
-    reads = false,
+    mode: LockMode = 'write',
   ): void {
     const [name] = names;
-    const least = Math.max(leastToken, this.floor.of(name) + (reads ? 0 : 1));
+    const least = Math.max(leastToken, this.floor.of(name) + (mode === 'read' ? 0 : 1));
     let over = false;
     const fail = (error: LockBackendError) => {
       over = true;
@@ -154,7 +159,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     };
     const minted = (answer: Minted | null) => {
       if (!answer) return answered(null);
-      const tokens = this.floor.admit(names, from(least, answer), reads);
+      const tokens = this.floor.admit(names, from(least, answer), mode);
       if (tokens.count > 0) return answered({ ...answer, ...tokens });
       this.warnOfTokens(names, answer.first);
       const why = `it offered fencing token ${answer.first}, though ${least} or more was asked for`;
@@ -182,11 +187,12 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const { backend, prefix } = this;
     const rest = minHoldUntil === 0 ? 0 : Math.ceil(minHoldUntil - performance.now());
     // Also to a backend that refuses by now: what it granted before is given back.
-    const call = begun(() => {
-      if (by) return by({ prefix, names, ticket, rest: Math.max(0, rest) });
-      if (rest > 0 && backend.keep) return backend.keep({ prefix, names, ticket, rest });
-      return backend.release({ prefix, names, ticket });
-    });
+    const give = (name: string) => {
+      if (by) return by({ prefix, name, ticket, rest: Math.max(0, rest) });
+      if (rest > 0 && backend.keep) return backend.keep({ prefix, name, ticket, rest });
+      return backend.release({ prefix, name, ticket });
+    };
+    const call = begun(() => (names.length === 1 ? give(names[0] as string) : worstOf(names.map(give))));
     const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
     call.then(pending.onAnswer, pending.onError);
   }
@@ -194,8 +200,11 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** Unless it is answered, the lock stays that of its owner until the readers of this process have ended. */
   downgrade({ names, ticket }: Ticketed, ttl: number): void {
     const { backend, prefix } = this;
-    const call = () => backend.downgrade?.({ prefix, names, ticket, ttl }) ?? Promise.resolve();
-    if (backend.downgrade) this.bounded('downgrade', names, call).catch(() => {});
+    if (!backend.downgrade) return;
+    for (const name of names) {
+      const call = () => backend.downgrade!({ prefix, name, ticket, ttl });
+      this.bounded('downgrade', [name], call).catch(() => {});
+    }
   }
 
   inspect(name: string, limit?: number): Promise<LockState | null> {
@@ -310,76 +319,44 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     );
   }
 
-  /** A backend that throws instead of rejecting must not stop the watchdog. */
-  private sentRenewals(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
-    const { refusal } = this;
+  /** One answer for each request. A backend that throws instead of rejecting must not stop the watchdog. */
+  private sentRenewals(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Pending<RenewAnswer>[] {
+    const { prefix, refusal } = this;
     if (refusal) return requests.map(() => Promise.reject(refusal));
+    const each: RenewRequest[] = [];
+    for (const { names, ticket, ttl } of requests) for (const name of names) each.push({ prefix, name, ticket, ttl });
     try {
-      return this.backend.renew(requests);
+      const sent = this.backend.renew(each);
+      let next = 0;
+      return requests.map(({ names: { length } }) => {
+        const own = sent.slice(next, (next += length));
+        return length === 1 ? (own[0] as Pending<RenewAnswer>) : leastOf(own);
+      });
     } catch (error) {
       return requests.map(() => Promise.reject(error));
     }
   }
 }
 
+/** The answer for all names of a ticket, which owns them together or not at all. */
+async function leastOf(calls: readonly Pending<RenewAnswer>[]): Promise<RenewAnswer> {
+  let [remaining, waiting] = [Infinity, 0];
+  for (const answer of await Promise.all(calls)) {
+    if (answer.status !== 'renewed') return answer;
+    remaining = Math.min(remaining, answer.remaining);
+    waiting += answer.waiting ?? 0;
+  }
+  return { status: 'renewed', remaining, waiting };
+}
+
+/** The answer for names that are released each by itself: `released` only if all were. */
+async function worstOf(calls: readonly Pending<ReleaseAnswer>[]): Promise<ReleaseAnswer> {
+  const answers = await Promise.all(calls);
+  const worst = (['taken', 'gone'] as const).find((status) => answers.some((answer) => answer.status === status));
+  return { status: worst ?? 'released', resent: answers.some(({ resent }) => resent) };
+}
+
 /** Those of the tokens that are not below `least`. */
 function from(least: number, { first, count }: TokenRange): TokenRange {
   return first >= least ? { first, count } : { first: least, count: first + count - least };
-}
-
-/** How many names a floor remembers one by one, at least: those that were granted last. At most twice as many. */
-const MOST_NAMES = 5_000;
-
-/**
- * The largest fencing token of each name that this process has seen. A store that lost its data may count from below:
- * such tokens have no holder. Names that no longer fit raise the floor of all that are not remembered, so that memory
- * is bounded and no token falls.
- */
-export class TokenFloor {
-  private recent = new Map<string, number>();
-  /** Those before. */
-  private earlier = new Map<string, number>();
-  private forgotten = 0;
-
-  of(name: string): number {
-    return this.recent.get(name) ?? this.earlier.get(name) ?? this.forgotten;
-  }
-
-  /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
-  admit(names: readonly string[], { first, count }: TokenRange, reads: boolean): TokenRange {
-    let least = first;
-    for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));
-    const left = first + count - least;
-    // Not a number counts as none, too.
-    if (!(left > 0)) return { first: least, count: 0 };
-    const last = reads ? least : least + left - 1;
-    for (const name of names) this.note(name, last);
-    return { first: least, count: left };
-  }
-
-  /** A token of the name was handed on; another may have been issued after it, and have arrived before. */
-  saw(name: string, token: number): void {
-    if (token > this.of(name)) this.note(name, token);
-  }
-
-  private note(name: string, token: number): void {
-    this.recent.set(name, token);
-    if (this.recent.size <= MOST_NAMES) return;
-    for (const [each, last] of this.earlier) {
-      if (!this.recent.has(each)) this.forgotten = Math.max(this.forgotten, last);
-    }
-    this.earlier = this.recent;
-    this.recent = new Map();
-  }
-}
-
-/** By backend and prefix: the modules of a process that share a backend share what was seen. */
-const floors = new WeakMap<LockBackend, Map<string | undefined, TokenFloor>>();
-
-export function floorOf(backend: LockBackend, prefix: string | undefined): TokenFloor {
-  let ofBackend = floors.get(backend);
-  if (!ofBackend) floors.set(backend, (ofBackend = new Map<string | undefined, TokenFloor>()));
-  let floor = ofBackend.get(prefix);
-  if (!floor) ofBackend.set(prefix, (floor = new TokenFloor()));
-  return floor;
 }

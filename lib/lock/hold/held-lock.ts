@@ -59,11 +59,14 @@ export class HeldLock implements Lock, LeaseHolder {
   ) {
     this.startedAt = options.mode === 'read' ? currentInstant() : undefined;
     const [first] = parts as readonly [HeldPart, ...HeldPart[]];
-    const own = parts.find((part) => !part.endTurn) ?? first;
-    this.owner = own.lease.grant.ticket;
-    this.token =
-      parts.length === 1 ? first.lease.fencingToken : Math.max(...parts.map((part) => part.lease.fencingToken));
-    for (const part of parts) part.lease.share(this);
+    let own: HeldPart | undefined;
+    this.token = first.lease.fencingToken;
+    for (const part of parts) {
+      if (!part.endTurn) own ??= part;
+      this.token = Math.max(this.token, part.lease.fencingToken);
+      part.lease.share(this);
+    }
+    this.owner = (own ?? first).lease.grant.ticket;
   }
 
   /** The call in its events. */
@@ -119,7 +122,8 @@ export class HeldLock implements Lock, LeaseHolder {
 
   /** The same without reading the clock: does not notice a deadline that has just passed. */
   get isLost(): boolean {
-    return this.taken !== undefined || this.parts.some(({ lease }) => lease.isLost);
+    for (const { lease } of this.parts) if (lease.isLost) return true;
+    return this.taken !== undefined;
   }
 
   /** As `lost`, after reading the answers that arrived while the event loop was blocked: one may renew the lease. */

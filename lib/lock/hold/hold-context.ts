@@ -40,7 +40,7 @@ export class HoldContext {
 
   /** The innermost open scope around the running code. */
   get scope(): HoldScope | undefined {
-    return scopeIn(this.store);
+    return scopeIn(this.storeIn(currentFrame()));
   }
 
   /** The holds of all open scopes around the running code. */
@@ -61,7 +61,7 @@ export class HoldContext {
    * them decides, even if it failed: the hold of an earlier one is then not meant.
    */
   holdOf(names: readonly string[]): HeldLock | undefined {
-    const { store } = this;
+    const store = this.storeIn(currentFrame());
     let scope = scopeIn(store);
     let acquisition = acquisitionIn(store);
     for (;;) {
@@ -74,11 +74,7 @@ export class HoldContext {
     }
   }
 
-  /** The scope around the running code, or its last acquisition, unless the run of that acquisition is over. */
-  private get store(): HoldScope | BareAcquisition | undefined {
-    return this.storeIn(currentFrame());
-  }
-
+  /** Of the running code: the scope around it, or its last acquisition. */
   private storeIn(frame: Frame | undefined): HoldScope | BareAcquisition | undefined {
     for (let each = frame; each; each = each.others) if (each.of === this) return each.store;
     return undefined;
@@ -274,9 +270,10 @@ interface Frame {
   readonly others: Frame | undefined;
 }
 
+/** Of the running code; without an acquisition whose run is over. */
 function currentFrame(): Frame | undefined {
   const frame = storage.getStore();
-  return frame?.store instanceof BareAcquisition ? storage.lasting(frame) : frame;
+  return RESOURCES_KEEP_STORES && frame?.store instanceof BareAcquisition ? storage.lasting(frame) : frame;
 }
 
 /** The frames of all module instances but this one. Drops those that are over, or they would pile up in a loop. */
@@ -328,12 +325,14 @@ interface Entry<T> {
  * that run calls.
  */
 class RunStorage<T extends object> extends AsyncLocalStorage<T> {
-  /** By async resource; used only before Node.js 24. */
+  /** By async resource; used only where `RESOURCES_KEEP_STORES`. */
   private readonly entries = new WeakMap<object, Entry<T>>();
 
-  /** `entered` is what `getStore` returned. If its run is over, returns the value outside of that run instead. */
+  /**
+   * `entered` is what `getStore` returned. If its run is over, returns the value outside of that run instead. Only for
+   * `RESOURCES_KEEP_STORES`.
+   */
   lasting(entered: T): T | undefined {
-    if (!RESOURCES_KEEP_STORES) return entered;
     const resource = executionAsyncResource();
     const entry = this.entries.get(resource);
     if (!entry?.over || entry.value !== entered) return entered;
@@ -344,10 +343,11 @@ class RunStorage<T extends object> extends AsyncLocalStorage<T> {
 
   /** Sets the value for the rest of this run and what it calls. */
   enter(value: T): void {
+    if (!RESOURCES_KEEP_STORES) return this.enterWith(value);
     const store = this.getStore();
     const outside = store && this.lasting(store);
     this.enterWith(value);
-    if (RESOURCES_KEEP_STORES) this.remember(value, outside);
+    this.remember(value, outside);
   }
 
   private remember(value: T, outside: T | undefined): void {

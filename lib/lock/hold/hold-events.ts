@@ -33,7 +33,7 @@ export function publishRefusal(caller: Caller, error: unknown, closing: boolean)
     return timedOut.publish({ call: caller.call, waited: caller.waited(), remaining: error.remaining });
   }
   if (!failed.hasSubscribers) return;
-  const reason = closing ? 'shutdown' : caller.cancelled ? 'aborted' : 'backend';
+  const reason = closing ? 'shutdown' : caller.cancellation ? 'aborted' : 'backend';
   failed.publish({ call: caller.call, waited: caller.waited(), reason, error });
 }
 

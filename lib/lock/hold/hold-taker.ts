@@ -173,7 +173,7 @@ export class HoldTaker implements LossObserver {
         publishRefusal(caller, error, this.closing);
         reject(error);
       };
-      if (caller.cancelled) return refuse(caller.cancelReason);
+      if (caller.cancellation) return refuse(caller.cancellation.reason);
       backend.contenders.join(
         names[0] as string,
         options,
@@ -292,8 +292,7 @@ export class HoldTaker implements LossObserver {
   ): Promise<readonly Lease[]> {
     caller.throwIfCancelled();
     const { contenders } = backend;
-    const { severalKeys } = backend.calls.backend.traits;
-    if (options.retry && (severalKeys || names.length === 1)) {
+    if (options.retry && (names.length === 1 || backend.calls.backend.acquireSeveral)) {
       return [await acquireLease(contenders, names, options, caller)];
     }
     if (names.length > 1) return new SeveralNames(contenders, names, options, caller).take();

@@ -88,7 +88,7 @@ export class Attempts {
     calls.send(
       'acquire',
       names,
-      () => queue.enqueue({ prefix: calls.prefix, name, ticket, ttl, claim, patient }),
+      () => queue.enqueue({ prefix: calls.prefix, name, ticket, mode: options.mode, ttl, claim, patient }),
       (answer) => {
         if (answer.status === 'answered') return this.needless(attempt, caller);
         if (first && caller.waits && caller.first) caller.asksForName();
@@ -271,7 +271,7 @@ export class Attempts {
     this.current = undefined;
     this.granted = attempt;
     const { calls } = contender.backend;
-    const { tokens, remaining, waiting } = calls.believed(contender.names, answer, asked, contender.reads);
+    const { tokens, remaining, waiting } = calls.believed(contender.names, answer, asked, contender.mode);
     const grant = new Grant(contender.names, attempt.ticket, base, remaining, tokens, asked);
     contender.granted(grant, waiting, startedAt);
   }
@@ -309,7 +309,7 @@ export class Attempts {
 
   private beat(attempt: Attempt): void {
     const { contender } = this;
-    const { backend, contenders, name, names, callers } = contender;
+    const { backend, contenders, name, names, mode, callers } = contender;
     const { calls } = backend;
     const { ticket, ttl } = attempt;
     attempt.heartbeat?.leave();
@@ -318,7 +318,7 @@ export class Attempts {
     calls.send(
       'acquire',
       names,
-      () => contenders.queue.beat({ prefix: calls.prefix, name, ticket, ttl }),
+      () => contenders.queue.beat({ prefix: calls.prefix, name, ticket, mode, ttl }),
       (answer) => {
         if (answer.status !== 'gone') this.answered(attempt, sentAt, answer);
         else if (this.current === attempt) {

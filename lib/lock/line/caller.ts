@@ -38,7 +38,8 @@ export class Caller implements Expiring {
   /** When (monotonic, ms) the call was made. */
   readonly startedAt = performance.now();
   private readonly wait: number;
-  private cancellation: { reason: unknown } | undefined;
+  /** Why the wait was cancelled; `undefined` while it was not. */
+  cancellation: { readonly reason: unknown } | undefined;
   private wakes: Set<() => void> | undefined;
   private abortListener: { leave(): void } | undefined;
   /** Whose queue it waits in. */
@@ -161,15 +162,6 @@ export class Caller implements Expiring {
     this.cancellation ??= { reason };
     for (const wake of this.wakes ?? []) wake();
     this.contender?.leave(this, this.cancellation);
-  }
-
-  get cancelled(): boolean {
-    return this.cancellation !== undefined;
-  }
-
-  /** Why the wait was cancelled. */
-  get cancelReason(): unknown {
-    return this.cancellation?.reason;
   }
 
   throwIfCancelled(): void {

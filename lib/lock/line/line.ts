@@ -7,6 +7,7 @@ import type { Grant } from '../grant/grant.js';
 import type { Lease } from '../grant/lease.js';
 import { Attempts, type GrantMessage } from './attempts.js';
 import type { Caller } from './caller.js';
+import type { LockMode } from '../options/lock-options.js';
 import type { Contenders } from './lines.js';
 import type { QueueingBackend } from './named-backend.js';
 import { SharedTurn } from './shared-turn.js';
@@ -18,7 +19,7 @@ import { Turn } from './turn.js';
  * process waits, else for as long as callers come.
  *
  * It is idle, or has an attempt (a ticket that asks or waits), or a grant: with a holder, or without one while it
- * renews the lease or reserves tokens for the next caller. docs/protocol.md has the states and their rules.
+ * renews the lease or reserves tokens for the next caller. docs/protocol.md has the rules.
  *
  * `Attempts` has the ticket that asks, and `Turn` (for readers: `SharedTurn`) what was granted; both call back here.
  */
@@ -43,13 +44,13 @@ export class Contender {
     readonly name: string,
     /** Whether it serves one caller only, and so has no next caller to wait for. */
     readonly single: boolean,
-    /** Whether its callers read, and so share what it is granted. */
-    readonly reads = false,
+    /** Callers that read share what it is granted. */
+    readonly mode: LockMode,
   ) {
     this.names = [name];
     this.backend = contenders.backend;
     this.attempts = new Attempts(this);
-    this.turn = reads ? new SharedTurn(this) : new Turn(this, this.attempts);
+    this.turn = mode === 'read' ? new SharedTurn(this) : new Turn(this, this.attempts);
   }
 
   join(caller: Caller): void {
@@ -154,7 +155,7 @@ export class Contender {
 
   /** A ticket for its next attempt. */
   nextTicket(): string {
-    const ticket = this.contenders.nextTicket(this.reads);
+    const ticket = this.contenders.nextTicket();
     if (this.single) this.contenders.addTicket(ticket, this);
     return ticket;
   }

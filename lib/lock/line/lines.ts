@@ -72,7 +72,7 @@ export class Contenders {
     if (!contender) {
       if (reads) contender = this.readersOf(name);
       else {
-        contender = new Contender(this, name, single);
+        contender = new Contender(this, name, single, 'write');
         if (!single) this.byName.add(name, contender);
       }
     }
@@ -114,14 +114,11 @@ export class Contenders {
     this.backend.watchdog.watch(lease.grant);
   }
 
-  /**
-   * A new ticket for one attempt, which asks to read where `reads`. No ticket is used twice, so that each answer and
-   * message names its attempt.
-   */
-  nextTicket(reads = false): string {
+  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
+  nextTicket(): string {
     this.tickets += 1;
     if (this.tickets === 1) this.backend.label.announce();
-    return `${this.backend.instance}:${reads ? '0' : ''}${this.tickets}`;
+    return `${this.backend.instance}:${this.tickets}`;
   }
 
   addTicket(ticket: string, contender: Contender): void {
@@ -141,7 +138,7 @@ export class Contenders {
   private readersOf(name: string): Contender {
     const present = this.readers.get(name);
     if (present) return present;
-    const contender = new Contender(this, name, false, true);
+    const contender = new Contender(this, name, false, 'read');
     this.readers.add(name, contender);
     return contender;
   }

@@ -29,17 +29,17 @@ export class PolledQueue implements LockQueue {
   /** There are no messages. */
   async listen(): Promise<void> {}
 
-  enqueue({ prefix, name, ticket, ttl, claim, patient }: EnqueueRequest): Pending<QueueAnswer> {
+  enqueue({ prefix, name, ticket, mode, ttl, claim, patient }: EnqueueRequest): Pending<QueueAnswer> {
     const waits = claim !== undefined;
     if (waits && patient && this.turns.givesWay(prefix, name)) {
       return Promise.resolve<QueueAnswer>({ status: 'busy', owner: '', remaining: Infinity });
     }
-    return this.backend.acquire({ prefix, names: [name], ticket, ttl, waits });
+    return this.backend.acquire({ prefix, name, ticket, mode, ttl, waits });
   }
 
   /** The ticket of a waiter takes the name if it is free now. */
-  beat({ prefix, name, ticket, ttl }: BeatRequest): Pending<QueueAnswer> {
-    return this.backend.acquire({ prefix, names: [name], ticket, ttl, waits: true });
+  beat({ prefix, name, ticket, mode, ttl }: BeatRequest): Pending<QueueAnswer> {
+    return this.backend.acquire({ prefix, name, ticket, mode, ttl, waits: true });
   }
 
   /** Releases the name; the other ticket tries with its first heartbeat, so that other processes come before it. */
@@ -49,7 +49,7 @@ export class PolledQueue implements LockQueue {
     ticket,
     again,
   }: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const { status, resent } = await this.backend.release({ prefix, names: [name], ticket, again });
+    const { status, resent } = await this.backend.release({ prefix, name, ticket, again });
     if (status !== 'released') return { status: 'not-owner', resent };
     return { status: 'busy', owner: '', remaining: Infinity };
   }

@@ -4,7 +4,7 @@ import { currentInstant } from '../../timing/clock.js';
 import { Grant, requestedTtl } from '../grant/grant.js';
 import { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
-import type { ResolvedLockOptions } from '../options/lock-options.js';
+import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
 import type { Caller } from './caller.js';
 import type { Contenders } from './lines.js';
@@ -34,7 +34,7 @@ export async function acquireLease(
   const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
   for (let attempt = 1; ; attempt++) {
     const outcome = await tryOnce(contenders, names, options, caller).catch((error: unknown) => {
-      if (caller.cancelled || !(error instanceof LockBackendError)) throw error;
+      if (caller.cancellation || !(error instanceof LockBackendError)) throw error;
       return error;
     });
     if (outcome instanceof Lease) return outcome;
@@ -82,13 +82,14 @@ async function askOnce(
   leastToken?: number,
 ): Promise<Lease | Busy> {
   caller.throwIfCancelled();
-  const attempt = { names, ticket: contenders.nextTicket(options.mode === 'read') };
+  const attempt = { names, ticket: contenders.nextTicket() };
   const { backend } = contenders;
   const { calls, releaser } = backend;
   const limit = caller.limitOf(options.commandTimeout ?? calls.commandTimeout);
   const ttl = requestedTtl(options);
   const sentAt = currentInstant();
-  const sent = calls.acquire(attempt, ttl, leastToken);
+  const { mode } = options;
+  const sent = calls.acquire(attempt, { mode, ttl, leastToken });
   let answer: AcquireAnswer | undefined;
   try {
     answer = await caller.until(sent, limit);
@@ -104,10 +105,9 @@ async function askOnce(
     caller.meetContention(answer.owner);
     return answer;
   }
-  const reads = options.mode === 'read';
-  const { tokens, remaining } = calls.believed(names, answer, ttl, reads);
+  const { tokens, remaining } = calls.believed(names, answer, ttl, mode);
   const grant = new Grant(names, attempt.ticket, sentAt, remaining, tokens, ttl);
-  if (grant.tokens === 0) await mintTokens(calls, grant, reads, limit).catch(refuse);
+  if (grant.tokens === 0) await mintTokens(calls, grant, mode, limit).catch(refuse);
   const granted = new Lease(grant, backend, options, sentAt);
   if (granted.held) {
     backend.watchdog.watch(granted.grant);
@@ -137,7 +137,7 @@ async function askOnce(
  *
  * @throws LockBackendError when the backend does not confirm it
  */
-async function mintTokens(calls: BackendCalls, grant: Grant, reads: boolean, limit: number): Promise<void> {
+async function mintTokens(calls: BackendCalls, grant: Grant, mode: LockMode, limit: number): Promise<void> {
   const { names, ticket } = grant;
   const mint = (name: string, least: number) =>
     new Promise<TokenRange>((resolve, reject) => {
@@ -145,12 +145,12 @@ async function mintTokens(calls: BackendCalls, grant: Grant, reads: boolean, lim
         if (tokens) resolve(tokens);
         else reject(calls.failure('acquire', names, 'the names were lost before they had a fencing token'));
       };
-      calls.mint([name], ticket, least, answered, reject, limit, reads);
+      calls.mint([name], ticket, least, answered, reject, limit, mode);
     });
   const minted = await Promise.all(names.map((name) => mint(name, 0)));
   const first = Math.max(...minted.map((tokens) => tokens.first));
   const behind = names.filter((_, index) => (minted[index] as TokenRange).first < first);
-  await Promise.all(behind.map((name) => mint(name, first + (reads ? 0 : 1))));
+  await Promise.all(behind.map((name) => mint(name, first + (mode === 'read' ? 0 : 1))));
   grant.addTokens({ first, count: 1 });
 }
 

@@ -28,7 +28,7 @@ export class Preparation {
       (tokens) => this.minted(grant, tokens),
       (error) => this.failed(grant, error),
       undefined,
-      this.contender.reads,
+      this.contender.mode,
     );
   }
 

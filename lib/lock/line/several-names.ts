@@ -32,7 +32,7 @@ export class SeveralNames {
    * in which no two callers can wait for each other: so the caller is served although single names stay busy.
    */
   async take(): Promise<readonly Lease[]> {
-    if (!this.backend.calls.backend.traits.severalKeys) return this.oneByOne();
+    if (!this.backend.calls.backend.acquireSeveral) return this.oneByOne();
     let first: string | undefined;
     for (let refusals = 0; refusals < REFUSALS;) {
       try {
@@ -43,7 +43,7 @@ export class SeveralNames {
       } catch (error) {
         const { refusal } = this.backend.calls;
         const fails = error instanceof LockBackendError && !refusal;
-        const again = fails && this.caller.remaining() > 0 && !this.caller.cancelled;
+        const again = fails && this.caller.remaining() > 0 && !this.caller.cancellation;
         if (!again) throw error;
         await this.caller.sleep(PAUSE_AFTER_ERROR);
         first = undefined;

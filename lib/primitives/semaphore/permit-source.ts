@@ -11,7 +11,7 @@ import type { PermitLostError, PrimitiveBackendError } from '../../errors/primit
 import type { LockSource } from '../../events/lock-channels.js';
 import { exceedsLease, trustedLease } from '../../lock/grant/grant.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
-import { floorOf, type TokenFloor } from '../../lock/grant/store.js';
+import { floorOf, type TokenFloor } from '../../lock/grant/grant.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';

@@ -314,13 +314,12 @@ describe('a server that is being stopped', () => {
     return instead ?? { status: answered.status, body };
   }
 
-  const take = async (name: string, ticket: string) =>
-    (await backend.acquire({ names: [name], ticket, ttl: 60_000 })).status;
+  const take = async (name: string, ticket: string) => (await backend.acquire({ name, ticket, ttl: 60_000 })).status;
 
   it('a request that it did not begin is sent again', async () => {
     expect(await take('not begun', 'p:1')).toBe('granted');
     treatments = [{ ...CLOSED, carriedOut: false }];
-    const released = await backend.release({ names: ['not begun'], ticket: 'p:1' });
+    const released = await backend.release({ name: 'not begun', ticket: 'p:1' });
     expect(released).toMatchObject({ status: 'released' });
     expect(await take('not begun', 'p:2')).toBe('granted');
   });
@@ -328,7 +327,7 @@ describe('a server that is being stopped', () => {
   it('a proxy that finds no server has the request sent again', async () => {
     expect(await take('proxy', 'p:1')).toBe('granted');
     treatments = [{ status: 502, body: '<html>Bad gateway</html>', carriedOut: false }];
-    expect(await backend.release({ names: ['proxy'], ticket: 'p:1' })).toMatchObject({ status: 'released' });
+    expect(await backend.release({ name: 'proxy', ticket: 'p:1' })).toMatchObject({ status: 'released' });
   });
 
   it('a release that it carried out is not taken for the loss of the lock, though a later send was refused', async () => {
@@ -339,7 +338,7 @@ describe('a server that is being stopped', () => {
       { ...CLOSING, carriedOut: true },
       { ...INVALID, carriedOut: false },
     ];
-    const [, ...together] = holds.map(({ name, ticket }) => backend.release({ names: [name], ticket }));
+    const [, ...together] = holds.map(({ name, ticket }) => backend.release({ name, ticket }));
     for (const release of together) expect(await release).toEqual({ status: 'gone', resent: true });
     expect(treatments).toEqual([]);
   });

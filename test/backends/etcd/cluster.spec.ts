@@ -264,7 +264,7 @@ describe('a loss of data', () => {
     ['far above the time', 3_000_000_000_000_000],
   ])('lets no token of a process fall, with tokens %s', async (_, firstToken) => {
     const backend = etcd({ endpoints: member.url, ttl: 2_000, firstToken });
-    const request = { names: ['fenced'], ttl: 2_000 };
+    const request = { name: 'fenced', ttl: 2_000 };
     try {
       let [last, tickets] = [0, 0];
       for (let turn = 0; turn < 40; turn += 1) {

@@ -92,7 +92,7 @@ describe('keys', () => {
     try {
       await backend.queue?.listen({ process: 'two-sessions', onMessage, onReconnect: () => {} });
       const ticket = 'two-sessions:1';
-      await backend.acquire({ names: ['of this session'], ticket, ttl: 10_000 });
+      await backend.acquire({ name: 'of this session', ticket, ttl: 10_000 });
       const earlier = await askEtcd<{ ID: string }>(server.url, '/v3/lease/grant', { TTL: 10 });
       const present = (await keysOf(server.url)).find(({ key }) => key.endsWith('/of this session/owner'))!;
       const grant = { kind: 'grant', ticket, name: 'name', waiting: 0, offset: 0 };
@@ -161,7 +161,7 @@ describe('keys', () => {
     await new Promise<void>((resolve) => never.listen(0, '127.0.0.1', () => resolve()));
     const backend = etcd({ endpoints: `http://127.0.0.1:${(never.address() as AddressInfo).port}` });
     try {
-      const acquired = backend.acquire({ names: ['refused'], ticket: 'process:1', ttl: 60_000 });
+      const acquired = backend.acquire({ name: 'refused', ticket: 'process:1', ttl: 60_000 });
       await expect(acquired).rejects.toThrow('gave up after 100 tries');
     } finally {
       await backend.close();
@@ -283,7 +283,7 @@ describe('the sweep', () => {
     askEtcd(server.url, '/v3/kv/put', { key: btoa(keyOf(name)), value: btoa(ticket), lease });
 
   it('keeps the ticket of a requeue that was sent twice', async () => {
-    await backend.acquire({ names: ['requeued'], ticket: 'process:1', ttl: 10_000 });
+    await backend.acquire({ name: 'requeued', ticket: 'process:1', ttl: 10_000 });
     loseReply = '/v3/kv/txn';
     const again = await backend.queue?.requeue({
       name: 'requeued',
@@ -300,7 +300,7 @@ describe('the sweep', () => {
   });
 
   it('frees no name that has passed to another process since its key was listed', async () => {
-    await backend.acquire({ names: ['own'], ticket: 'process:1', ttl: 10_000 });
+    await backend.acquire({ name: 'own', ticket: 'process:1', ttl: 10_000 });
     const lease = (await ownerOf('own'))?.lease;
     const other = await askEtcd<{ ID: string }>(server.url, '/v3/lease/grant', { TTL: 60 });
     await own('passed on', 'process:2', lease);
@@ -314,7 +314,7 @@ describe('the sweep', () => {
   });
 
   it('leaves a name alone that is being released', async () => {
-    await backend.acquire({ names: ['own'], ticket: 'process:1', ttl: 10_000 });
+    await backend.acquire({ name: 'own', ticket: 'process:1', ttl: 10_000 });
     const lease = (await ownerOf('own'))?.lease;
     // A later key in the list: the sweep looks at it last.
     await own('unknown', 'process:2', lease);
@@ -327,7 +327,7 @@ describe('the sweep', () => {
           listed();
           await eventually(async () => !(await ownerOf('unknown')));
         };
-        release = Promise.resolve(backend.release({ names: ['own'], ticket: 'process:1' }));
+        release = Promise.resolve(backend.release({ name: 'own', ticket: 'process:1' }));
       });
     loseReply = '/v3/kv/txn';
     await backend.ping();
@@ -338,9 +338,9 @@ describe('the sweep', () => {
   describe('a request that queues a ticket and is carried out a second time', () => {
     /** Its ticket has been granted the name in the meantime. */
     async function queuedAgain(name: string): Promise<string | undefined> {
-      await backend.acquire({ names: [name], ticket: 'process:1', ttl: 10_000 });
+      await backend.acquire({ name, ticket: 'process:1', ttl: 10_000 });
       await backend.queue?.enqueue({ name, ticket: 'process:2', ttl: 10_000, claim: 1_000 });
-      await backend.release({ names: [name], ticket: 'process:1' });
+      await backend.release({ name, ticket: 'process:1' });
       const owner = await ownerOf(name);
       expect(owner?.value).toBe('process:2');
       await askEtcd(server.url, '/v3/kv/txn', JSON.parse(queued as string) as object);
@@ -352,14 +352,14 @@ describe('the sweep', () => {
     it('leaves nothing behind when the ticket is released', async () => {
       await queuedAgain('twice');
       expect(await keysAbout('twice')).toHaveLength(2);
-      const released = await backend.release({ names: ['twice'], ticket: 'process:2' });
+      const released = await backend.release({ name: 'twice', ticket: 'process:2' });
       expect(released).toEqual({ status: 'released', resent: false });
       expect(await keysAbout('twice')).toEqual([]);
     });
 
     it('has queued nobody for good when its process knows the ticket no more', async () => {
       const lease = await queuedAgain('late');
-      await backend.release({ names: ['late'], ticket: 'process:2' });
+      await backend.release({ name: 'late', ticket: 'process:2' });
       await askEtcd(server.url, '/v3/kv/put', { key: btoa(keyOf('late')), value: btoa('other:1') });
       await askEtcd(server.url, '/v3/kv/txn', JSON.parse(queued as string) as object);
       expect(await keysAbout('late')).toMatchObject([{ value: 'other:1' }, { lease }]);
@@ -374,7 +374,7 @@ describe('the sweep', () => {
 it('opens one session where those who learn of the end of the last one ask at once', async () => {
   await using server = await startEtcdServer();
   const backend = etcd({ endpoints: server.url, ttl: '2s' });
-  const acquire = (name: string) => backend.acquire({ names: [name], ticket: `process:${name}`, ttl: 10_000 });
+  const acquire = (name: string) => backend.acquire({ name, ticket: `process:${name}`, ttl: 10_000 });
   let again: ReturnType<typeof acquire> | undefined;
   try {
     await acquire('lost');

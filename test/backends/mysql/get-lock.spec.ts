@@ -109,7 +109,7 @@ describe('sessions', () => {
   }
 
   const acquire = (backend: LockBackend, name: string, ticket = `${randomUUID()}:1`) =>
-    backend.acquire({ names: [name], ticket, ttl: 60_000 });
+    backend.acquire({ name, ticket, ttl: 60_000 });
 
   async function newUser(limits = ''): Promise<{ url: string; sessions: () => Promise<readonly number[]> }> {
     const user = `u${randomUUID().slice(0, 8)}`;
@@ -181,7 +181,7 @@ describe('sessions', () => {
     proxy.flush(farewell());
     await refused;
     expect(await acquire(backend, 'ended', ticket)).toMatchObject({ status: 'busy', owner: 'other:1' });
-    expect(await backend.renew([{ names: ['ended'], ticket, ttl: 60_000 }])[0]).toEqual({ status: 'not-owner' });
+    expect(await backend.renew([{ name: 'ended', ticket, ttl: 60_000 }])[0]).toEqual({ status: 'not-owner' });
     proxy.stop();
   });
 
@@ -209,12 +209,12 @@ describe('sessions', () => {
     const ticket = `${randomUUID()}:1`;
     const answer = await acquire(backend, 'long', ticket);
     await acquire(backend, 'short', ticket);
-    await backend.release({ names: ['short'], ticket });
+    await backend.release({ name: 'short', ticket });
     const rows = async () => ((await admin.query('SELECT id FROM swept_tokens'))[0] as unknown[]).length;
     await eventually(async () => (await rows()) === 1);
     const tokens = answer.status === 'granted' ? answer.tokens : undefined;
     expect((await backend.inspect({ name: 'long' }))?.fencingToken).toBeGreaterThanOrEqual(tokens?.first ?? Infinity);
-    await backend.release({ names: ['long'], ticket });
+    await backend.release({ name: 'long', ticket });
     await eventually(async () => (await rows()) === 0);
   });
 

@@ -32,10 +32,10 @@ const newNames = (count: number) => Array.from({ length: count }, () => `name-${
 const newHolds = (count: number): Held[] => newNames(count).map((name) => ({ name, ticket: newTicket() }));
 
 const take = ({ name, ticket }: Held, { ttl = 60_000, on = backend } = {}): Promise<AcquireAnswer> =>
-  Promise.resolve(on.acquire({ names: [name], ticket, ttl }));
+  Promise.resolve(on.acquire({ name, ticket, ttl }));
 const takeAll = (holds: readonly Held[], settings = {}) => Promise.all(holds.map((hold) => take(hold, settings)));
 const releaseAll = (holds: readonly Held[], on = backend) =>
-  Promise.all(holds.map(({ name, ticket }) => on.release({ names: [name], ticket })));
+  Promise.all(holds.map(({ name, ticket }) => on.release({ name, ticket })));
 const statusesOf = (answers: readonly { status: string }[]) => answers.map(({ status }) => status);
 const everyOne = (status: string, count: number) => Array.from({ length: count }, () => status);
 const firstOf = (answer: AcquireAnswer | undefined) => (answer?.status === 'granted' ? answer.tokens.first : NaN);
@@ -292,7 +292,7 @@ describe('a transaction of somebody else', () => {
     await releaseAll(holds, on);
     await locked('small', other.name, async () => {
       expect(statusesOf(await takeAll(holds, { on }))).toEqual(everyOne('granted', 29));
-      const renewed = on.renew(holds.map(({ name, ticket }) => ({ names: [name], ticket, ttl: 60_000 })));
+      const renewed = on.renew(holds.map(({ name, ticket }) => ({ name, ticket, ttl: 60_000 })));
       expect(statusesOf(await Promise.all(renewed))).toEqual(everyOne('renewed', 29));
       expect(statusesOf(await releaseAll(holds, on))).toEqual(everyOne('released', 29));
     });

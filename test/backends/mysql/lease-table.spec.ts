@@ -27,7 +27,7 @@ describe('the lease table', () => {
 
   /** Takes the name, and answers the ticket, the first token and whether others wait. */
   async function take(name: string, { ttl = 10_000, ticket = newTicket(), leastToken = 0, on = backend } = {}) {
-    const answer = await on.acquire({ names: [name], ticket, ttl, leastToken });
+    const answer = await on.acquire({ name, ticket, ttl, leastToken });
     return { ticket, answer, first: answer.status === 'granted' ? answer.tokens.first : 0 };
   }
 
@@ -37,9 +37,9 @@ describe('the lease table', () => {
       const { ticket } = await take(name);
       const refused = await take(name);
       expect(refused.answer).toMatchObject({ status: 'busy', owner: ticket, name });
-      expect(await backend.release({ names: [name], ticket: refused.ticket })).toMatchObject({ status: 'taken' });
-      expect(await backend.release({ names: [name], ticket })).toEqual({ status: 'released', resent: false });
-      expect(await backend.release({ names: [name], ticket })).toMatchObject({ status: 'gone' });
+      expect(await backend.release({ name, ticket: refused.ticket })).toMatchObject({ status: 'taken' });
+      expect(await backend.release({ name, ticket })).toEqual({ status: 'released', resent: false });
+      expect(await backend.release({ name, ticket })).toMatchObject({ status: 'gone' });
       expect((await take(name)).answer.status).toBe('granted');
     });
 
@@ -56,9 +56,9 @@ describe('the lease table', () => {
       const { ticket, answer } = await take(name, { ttl: 100 });
       expect(answer).toMatchObject({ remaining: 100, waiting: undefined });
       await eventually(async () => (await backend.inspect({ name })) === null);
-      expect(await backend.renew([{ names: [name], ticket, ttl: 1_000 }])[0]).toEqual({ status: 'not-owner' });
+      expect(await backend.renew([{ name, ticket, ttl: 1_000 }])[0]).toEqual({ status: 'not-owner' });
       expect(await backend.mint({ name, ticket, leastToken: 0 })).toBeNull();
-      expect(await backend.release({ names: [name], ticket })).toMatchObject({ status: 'gone' });
+      expect(await backend.release({ name, ticket })).toMatchObject({ status: 'gone' });
       expect((await take(name)).answer.status).toBe('granted');
     });
 
@@ -69,9 +69,9 @@ describe('the lease table', () => {
       );
       const answers = await Promise.all(
         backend.renew([
-          { names: [names[0]], ticket: long?.ticket ?? '', ttl: 1 },
-          { names: [names[1]], ticket: short?.ticket ?? '', ttl: 30_000 },
-          { names: [names[2]], ticket: newTicket(), ttl: 30_000 },
+          { name: names[0], ticket: long?.ticket ?? '', ttl: 1 },
+          { name: names[1], ticket: short?.ticket ?? '', ttl: 30_000 },
+          { name: names[2], ticket: newTicket(), ttl: 30_000 },
         ]),
       );
       expect(answers).toEqual([
@@ -88,10 +88,10 @@ describe('the lease table', () => {
       const name = newName();
       const { ticket } = await take(name, { ttl: 60_000 });
       const other = newTicket();
-      expect(await backend.keep?.({ names: [name], ticket: other, rest: 1 })).toMatchObject({ status: 'taken' });
-      expect(await backend.keep?.({ names: [name], ticket, rest: 90_000 })).toMatchObject({ status: 'released' });
+      expect(await backend.keep?.({ name, ticket: other, rest: 1 })).toMatchObject({ status: 'taken' });
+      expect(await backend.keep?.({ name, ticket, rest: 90_000 })).toMatchObject({ status: 'released' });
       expect((await backend.inspect({ name }))?.ttl).toBeLessThanOrEqual(60_000);
-      expect(await backend.keep?.({ names: [name], ticket, rest: 200 })).toMatchObject({ status: 'released' });
+      expect(await backend.keep?.({ name, ticket, rest: 200 })).toMatchObject({ status: 'released' });
       expect((await take(name)).answer.status).toBe('busy');
       await eventually(async () => (await take(name)).answer.status === 'granted');
     });
@@ -101,7 +101,7 @@ describe('the lease table', () => {
       const { ticket } = await take(name);
       expect(await backend.forceRelease?.({ name })).toBe(ticket);
       expect(await backend.forceRelease?.({ name })).toBeNull();
-      expect(await backend.renew([{ names: [name], ticket, ttl: 1_000 }])[0]).toEqual({ status: 'not-owner' });
+      expect(await backend.renew([{ name, ticket, ttl: 1_000 }])[0]).toEqual({ status: 'not-owner' });
     });
 
     it('tells the label of its owner', async () => {
@@ -122,7 +122,7 @@ describe('the lease table', () => {
       const minted = await backend.mint({ name, ticket, leastToken: first + 1_000_000_000 });
       expect(minted?.first).toBeGreaterThanOrEqual(first + 1_000_000_000);
       expect((await backend.inspect({ name }))?.fencingToken).toBeGreaterThanOrEqual((minted?.first ?? 0) + 127);
-      await backend.release({ names: [name], ticket });
+      await backend.release({ name, ticket });
       const next = await take(name);
       expect(next.first).toBeGreaterThan((minted?.first ?? 0) + 127);
       expect((await take(newName(), { leastToken: 2 ** 52 })).first).toBeGreaterThanOrEqual(2 ** 52);
@@ -131,7 +131,7 @@ describe('the lease table', () => {
     it('rise after the row was deleted', async () => {
       const name = newName();
       const before = await take(name);
-      await backend.release({ names: [name], ticket: before.ticket });
+      await backend.release({ name, ticket: before.ticket });
       await pool.query('DELETE FROM nest_redis_lock');
       expect((await take(name)).first).toBeGreaterThan(before.first + 127);
     });
@@ -156,7 +156,7 @@ describe('the lease table', () => {
   });
 
   it('the names of one prefix are not those of another', async () => {
-    const request = { names: ['same'], ttl: 10_000 };
+    const request = { name: 'same', ttl: 10_000 };
     const [none, shop, blog] = [newTicket(), newTicket(), newTicket()];
     expect((await backend.acquire({ ...request, ticket: none })).status).toBe('granted');
     expect((await backend.acquire({ ...request, ticket: shop, prefix: 'shop' })).status).toBe('granted');
@@ -170,14 +170,14 @@ describe('the lease table', () => {
       const owner = await take(name);
       const [first, second] = [newTicket(), newTicket()];
       const waiting = async (ticket: string) => {
-        const [renewed] = await Promise.all(backend.renew([{ names: [name], ticket, ttl: 1 }]));
+        const [renewed] = await Promise.all(backend.renew([{ name, ticket, ttl: 1 }]));
         return renewed?.status === 'renewed' ? renewed.waiting : undefined;
       };
       await eventually(async () => {
         await Promise.all([take(name, { ticket: first }), take(name, { ticket: second })]);
         return (await waiting(owner.ticket)) === 2;
       });
-      await backend.release({ names: [name], ticket: owner.ticket });
+      await backend.release({ name, ticket: owner.ticket });
       expect((await take(name, { ticket: first })).answer).toMatchObject({ status: 'granted', waiting: 1 });
       await eventually(async () => (await waiting(first)) === 0);
     });
@@ -187,8 +187,8 @@ describe('the lease table', () => {
       const owner = await take(name);
       const waiter = newTicket();
       for (let tries = 0; tries < 3; tries += 1) await take(name, { ticket: waiter });
-      expect(await backend.renew([{ names: [name], ticket: owner.ticket, ttl: 1 }])[0]).toMatchObject({ waiting: 1 });
-      await backend.release({ names: [name], ticket: owner.ticket });
+      expect(await backend.renew([{ name, ticket: owner.ticket, ttl: 1 }])[0]).toMatchObject({ waiting: 1 });
+      await backend.release({ name, ticket: owner.ticket });
       expect((await take(name, { ticket: waiter })).answer).toMatchObject({ status: 'granted', waiting: undefined });
     });
   });
@@ -249,9 +249,9 @@ describe('a row that a transaction of somebody else keeps locked', () => {
   const takeAndRelease = async (on: LockBackend, name: string) => {
     const ticket = newTicket();
     // A release that is refused while many wait for the row is not repeated here.
-    const { status } = await on.acquire({ names: [name], ticket, ttl: 3_000 });
+    const { status } = await on.acquire({ name, ticket, ttl: 3_000 });
     expect(status).toBe('granted');
-    await on.release({ names: [name], ticket });
+    await on.release({ name, ticket });
   };
 
   it.each([
@@ -272,12 +272,12 @@ describe('a row that a transaction of somebody else keeps locked', () => {
     const want = async () => {
       while (!over.signal.aborted) {
         const ticket = newTicket();
-        on.acquire({ names: [stuck], ticket, ttl: 500 }).then(
+        on.acquire({ name: stuck, ticket, ttl: 500 }).then(
           () => {},
           () => {},
         );
         await sleep(300);
-        Promise.resolve(on.release({ names: [stuck], ticket })).catch(() => {});
+        Promise.resolve(on.release({ name: stuck, ticket })).catch(() => {});
       }
     };
     await whileLocked(table, id, async () => {
@@ -341,8 +341,8 @@ describe('a row that a transaction of somebody else keeps locked', () => {
     const { pool, sent } = spied(1);
     const on = leaseTable(pool);
     const holds = Array.from({ length: 10 }, () => ({ name: `name-${randomUUID()}`, ticket: newTicket() }));
-    await Promise.all(holds.map(({ name, ticket }) => on.acquire({ names: [name], ticket, ttl: 5_000 })));
-    const requests = holds.map(({ name, ticket }) => ({ names: [name], ticket, ttl: TTL }));
+    await Promise.all(holds.map(({ name, ticket }) => on.acquire({ name, ticket, ttl: 5_000 })));
+    const requests = holds.map(({ name, ticket }) => ({ name, ticket, ttl: TTL }));
     const renewAll = () => Promise.allSettled(on.renew(requests).map((pending) => Promise.resolve(pending)));
     const expected = holds.map((_hold, index) => (index === 3 ? 'ER_LOCK_WAIT_TIMEOUT' : 'renewed'));
     const outcomesOf = (answers: Awaited<ReturnType<typeof renewAll>>) =>
@@ -368,13 +368,13 @@ describe('a row that a transaction of somebody else keeps locked', () => {
     await takeAndRelease(on, stuck);
     const [rows] = await admin.query('SELECT id FROM nest_redis_lock_tokens');
     const ticket = newTicket();
-    expect(await on.acquire({ names: [held], ticket, ttl: TTL })).toMatchObject({ status: 'granted' });
+    expect(await on.acquire({ name: held, ticket, ttl: TTL })).toMatchObject({ status: 'granted' });
     await whileLocked('nest_redis_lock_tokens', (rows as { id: Buffer }[])[0]?.id as Buffer, async () => {
-      await expect(on.acquire({ names: [stuck], ticket: newTicket(), ttl: TTL })).rejects.toMatchObject({
+      await expect(on.acquire({ name: stuck, ticket: newTicket(), ttl: TTL })).rejects.toMatchObject({
         code: 'ER_LOCK_WAIT_TIMEOUT',
       });
     });
-    expect(await on.renew([{ names: [held], ticket, ttl: TTL }])[0]).toMatchObject({ status: 'renewed' });
+    expect(await on.renew([{ name: held, ticket, ttl: TTL }])[0]).toMatchObject({ status: 'renewed' });
     await on.close();
   });
 });

@@ -22,7 +22,7 @@ describe('a pool of the application', () => {
 
   const newTicket = () => `${randomUUID()}:1`;
   const take = (backend: LockBackend, name: string, ticket = newTicket()) =>
-    backend.acquire({ names: [name], ticket, ttl: 60_000 });
+    backend.acquire({ name, ticket, ttl: 60_000 });
 
   /** Runs `use` while the application has the only connection of the pool. */
   async function starved(options: PoolOptions, use: (pool: Pool) => Promise<void>): Promise<void> {
@@ -45,11 +45,11 @@ describe('a pool of the application', () => {
         const waiting = 'queueLimit' in options ? pool.query('SELECT 1') : undefined;
         const [name, ticket] = [randomUUID(), newTicket()];
         expect(await take(backend, name, ticket)).toMatchObject({ status: 'granted' });
-        const request = { names: [name], ticket, ttl: 60_000 };
+        const request = { name, ticket, ttl: 60_000 };
         for (const renewal of Array.from({ length: 20 }, () => backend.renew([request])[0])) {
           expect(await renewal).toMatchObject({ status: 'renewed' });
         }
-        expect(await backend.release({ names: [name], ticket })).toMatchObject({ status: 'released' });
+        expect(await backend.release({ name, ticket })).toMatchObject({ status: 'released' });
         await backend.close();
         void waiting?.catch(() => {});
       });
@@ -82,7 +82,7 @@ describe('a pool of the application', () => {
       await starved({}, async (pool) => {
         const backend = getLock(pool);
         expect(await take(backend, name)).toMatchObject({ status: 'busy', owner: ticket });
-        expect(await backend.release({ names: [name], ticket: newTicket() })).toMatchObject({ status: 'taken' });
+        expect(await backend.release({ name, ticket: newTicket() })).toMatchObject({ status: 'taken' });
         await backend.close();
       });
       await holder.close();

@@ -29,13 +29,13 @@ describe('prepared statements', () => {
 
   /** Takes a name, meets itself as another ticket, and releases it; answers the first token. */
   async function cycle(backend: LockBackend, name: string = randomUUID(), ticket = newTicket()): Promise<number> {
-    const taken = await backend.acquire({ names: [name], ticket, ttl: 60_000 });
+    const taken = await backend.acquire({ name, ticket, ttl: 60_000 });
     if (taken.status !== 'granted') throw new Error(`"${name}" is ${taken.status}`);
-    const other = await backend.acquire({ names: [name], ticket: newTicket(), ttl: 60_000 });
+    const other = await backend.acquire({ name, ticket: newTicket(), ttl: 60_000 });
     expect(other).toMatchObject({ status: 'busy', owner: ticket });
     expect(other.status === 'busy' && other.remaining).toBeGreaterThan(55_000);
-    expect(await backend.release({ names: [name], ticket })).toEqual({ status: 'released', resent: false });
-    expect(await backend.release({ names: [name], ticket })).toMatchObject({ status: 'gone' });
+    expect(await backend.release({ name, ticket })).toEqual({ status: 'released', resent: false });
+    expect(await backend.release({ name, ticket })).toMatchObject({ status: 'gone' });
     return taken.tokens.first;
   }
 
@@ -79,8 +79,8 @@ describe('prepared statements', () => {
     const [prepared, executed] = [await status('Com_stmt_prepare'), await status('Com_stmt_execute')];
     for (let index = 0; index < 30; index += 1) {
       const ticket = newTicket();
-      await backend.acquire({ names: [`n${index}`], ticket, ttl: 10_000 + index });
-      await backend.release({ names: [`n${index}`], ticket });
+      await backend.acquire({ name: `n${index}`, ticket, ttl: 10_000 + index });
+      await backend.release({ name: `n${index}`, ticket });
     }
     expect((await status('Com_stmt_prepare')) - prepared).toBe(0);
     expect((await status('Com_stmt_execute')) - executed).toBe(60);
@@ -210,7 +210,7 @@ describe('modes of the server', () => {
 
   const newTicket = () => `${randomUUID()}:1`;
   const take = (backend: LockBackend, name: string, ticket = newTicket(), ttl = 10_000) =>
-    backend.acquire({ names: [name], ticket, ttl });
+    backend.acquire({ name, ticket, ttl });
 
   /** A name is taken by one ticket at a time, also after a lease has ended, and tokens rise. */
   async function excludes(backend: LockBackend): Promise<void> {
@@ -287,7 +287,7 @@ describe('modes of the server', () => {
       const name = randomUUID();
       const ticket = newTicket();
       const before = await take(backend, name, ticket);
-      await backend.release({ names: [name], ticket });
+      await backend.release({ name, ticket });
       const held = randomUUID();
       await take(backend, held, newTicket(), 600_000);
       await eventually(async () => {

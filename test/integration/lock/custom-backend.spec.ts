@@ -29,7 +29,7 @@ it('frees what is granted after its caller gave up, even if the release overtook
   const released: string[] = [];
   const backend = backendWith((inner) => ({
     acquire: async (request): Promise<AcquireAnswer> => {
-      if (request.names[0] === 'late') await arrive.opened;
+      if (request.name === 'late') await arrive.opened;
       return inner.acquire(request);
     },
     release: (request) => {
@@ -101,17 +101,16 @@ it('explains the errors of a backend, with their cause', async () => {
 });
 
 it('is asked for one name after the other, in order, if it cannot take several in one step', async () => {
-  const asked: (readonly string[])[] = [];
+  const asked: string[] = [];
   const backend = backendWith((inner) => ({
-    traits: { ...inner.traits, severalKeys: false },
     acquire: (request) => {
-      asked.push(request.names);
+      asked.push(request.name);
       return inner.acquire(request);
     },
   }));
   await using app = await startLockServices({ backend });
   const both = await app.locks.acquire(['b', 'a']);
-  expect(asked).toEqual([['a'], ['b']]);
+  expect(asked).toEqual(['a', 'b']);
   expect(await app.locks.tryAcquire(['b', 'c'])).toBeNull();
   expect(await app.locks.isLocked('c')).toBe(false);
   await expect(app.locks.acquire(['b', 'c'], { wait: 50 })).rejects.toMatchObject({ code: 'LOCK_TIMEOUT' });
@@ -122,10 +121,8 @@ it('is asked for one name after the other, in order, if it cannot take several i
 });
 
 describe('that cannot take several names in one step', () => {
-  const oneByOne = (inner: LockBackend): Partial<LockBackend> => ({ traits: { ...inner.traits, severalKeys: false } });
-
   it('has one wait for all of them, and gives back those it had got', async () => {
-    const backend = backendWith(oneByOne);
+    const backend = backendWith(() => ({}));
     await using app = await startLockServices({ backend });
     await using other = await startLockServices({ backend });
     const [a, b] = [await other.locks.acquire('a'), await other.locks.acquire('b')];
@@ -142,9 +139,8 @@ describe('that cannot take several names in one step', () => {
   it('has all of them freed although the release of one fails', async () => {
     let failures = 0;
     const backend = backendWith((inner) => ({
-      ...oneByOne(inner),
       release: (request) => {
-        if (request.names[0] !== 'a' || failures === 2) return inner.release(request);
+        if (request.name !== 'a' || failures === 2) return inner.release(request);
         failures += 1;
         return Promise.reject(new Error('not now'));
       },

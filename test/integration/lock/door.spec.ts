@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { jest } from '@jest/globals';
 import { BackendRefusal, memory, SemaphoreService, type LockBackend } from 'nest-redis-lock';
-import type { RenewAnswer } from 'nest-redis-lock/backend';
+import type { AcquireAnswer, AcquireRequest, AcquireSeveralRequest, RenewAnswer } from 'nest-redis-lock/backend';
 import type {
   PrimitiveStoreProvider,
   PrimitiveStores,
@@ -47,15 +47,23 @@ function lyingSemaphores(replace: (honest: SemaphoreStore) => Partial<SemaphoreS
   }));
 }
 
+/** The calls by which names are taken, of whose answers `lie` makes others. */
+function answering(honest: LockBackend, lie: (answer: Promise<AcquireAnswer>) => Promise<AcquireAnswer>) {
+  return {
+    acquire: (request: AcquireRequest) => lie(Promise.resolve(honest.acquire(request))),
+    acquireSeveral: (request: AcquireSeveralRequest) => lie(Promise.resolve(honest.acquireSeveral!(request))),
+  };
+}
+
 const REMAINING = [3_600_000, Infinity];
 
 describe('a lease', () => {
   const saying = (remaining: number) =>
     lying((honest) => ({
-      acquire: async (request) => {
-        const answer = await honest.acquire(request);
+      ...answering(honest, async (answered) => {
+        const answer = await answered;
         return answer.status === 'granted' ? { ...answer, remaining } : answer;
-      },
+      }),
       renew: (requests) =>
         honest.renew(requests).map(async (pending) => {
           const answer = await pending;
@@ -115,10 +123,10 @@ describe('a fencing token', () => {
   function forgetful(obeys: boolean): { backend: LockBackend; lose(): void } {
     let lost = 0;
     const backend = lying((honest) => ({
-      acquire: async (request) => {
-        const answer = await honest.acquire(request);
+      ...answering(honest, async (answered) => {
+        const answer = await answered;
         return answer.status === 'granted' && lost > 0 ? { ...answer, tokens: { first: lost++, count: 1 } } : answer;
-      },
+      }),
       mint: async (request) => {
         const minted = await honest.mint(request);
         return minted && lost > 0 ? { first: Math.max(lost++, obeys ? request.leastToken : 0), count: 1 } : minted;
@@ -276,16 +284,15 @@ describe('a standstill', () => {
   ] as const)('between the grant and its holder is no loss: %s', async (_what, names, options) => {
     let ticks = 0;
     const jump = jumpingClock();
-    const backend = lying((honest) => ({
-      acquire: (request) => {
-        const answer = Promise.resolve(honest.acquire(request));
+    const backend = lying((honest) =>
+      answering(honest, (answer) => {
         void answer.then(async () => {
           for (let tick = 0; tick < ticks; tick++) await Promise.resolve();
           if (ticks < 24) jump(110);
         });
         return answer;
-      },
-    }));
+      }),
+    );
     await using app = await startLockApp({ backend });
     const got = new Set<string>();
     for (; ticks < 24; ticks++) {

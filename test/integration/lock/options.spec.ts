@@ -173,7 +173,7 @@ describe('commandTimeout of a call', () => {
   function silent(backend: LockBackend): LockBackend {
     const never = () => new Promise<never>(() => {});
     if (backend.queue) Object.assign(backend.queue, { enqueue: never });
-    return Object.assign(backend, { acquire: never });
+    return Object.assign(backend, { acquire: never, acquireSeveral: never });
   }
   const silentRedis = () => silent(redis(server.url));
   const silentMemory = () => silent(memory());

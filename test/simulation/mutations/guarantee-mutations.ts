@@ -27,7 +27,7 @@ const OF_LOCKS = of('locks', [
     { clockBack: 3, emptied: 2, tokensFall: 1 },
     one(
       'tokens: a process gets one that it has seen',
-      'lock/grant/store.ts',
+      'lock/grant/grant.ts',
       '    for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));\n',
       '',
     ),

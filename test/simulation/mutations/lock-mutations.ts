@@ -37,14 +37,19 @@ const GRANTS: Mutation['edits'][number] = {
 };
 const RENEWALS: Mutation['edits'][number] = {
   file: RELEASE,
-  text: "      if type(length) == 'number' then waiting = waiting + length end\n",
+  text: "    if type(length) == 'number' then waiting = length end\n",
   becomes: '',
 };
 
 export const LOCK_MUTATIONS: readonly Mutation[] = [
-  one('R1 every attempt has the same ticket', LINES, "${reads ? '0' : ''}${this.tickets}`", "${reads ? '0' : ''}1`"),
+  one(
+    'R1 every attempt has the same ticket',
+    LINES,
+    '${this.backend.instance}:${this.tickets}`',
+    '${this.backend.instance}:1`',
+  ),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
-  one('R1 renewal without compare', RELEASE, '    if value ~= ticket then', '    if not value then'),
+  one('R1 renewal without compare', RELEASE, '  if value == ticket then', '  if value then'),
   one(
     'R2 a heartbeat queues a ticket',
     ACQUIRE,
@@ -89,7 +94,7 @@ end`,
   ),
   one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
   one('R6 a claim is a whole lease', ATTEMPTS, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
-  one('R7 a renewal shortens a lease', RELEASE, '      if remaining < ttl then', '      if true then'),
+  one('R7 a renewal shortens a lease', RELEASE, '    if remaining < ttl then', '    if true then'),
   given(
     { lostAnswers: 0.1, slow: 0.4, slowness: 400, ttl: 300, commandTimeout: 3_000, maxRetriesPerRequest: null },
     one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
@@ -141,7 +146,7 @@ end`,
     edits: [
       {
         file: ACQUIRE,
-        text: 'if owner and not (reads(me) and shared(owner)) then want(',
+        text: 'if owner and not (reads and shared(owner)) then want(',
         becomes: 'if false then want(',
       },
     ],

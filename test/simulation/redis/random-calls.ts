@@ -34,6 +34,7 @@ export class RandomCalls {
   private readonly quorumClient: Redis;
   private readonly tickets: string[] = [];
   private readonly permits: { ticket: string; count: number }[] = [];
+  private readonly readers = new Set<string>();
   private serial = 0;
 
   constructor(
@@ -108,10 +109,15 @@ export class RandomCalls {
   }
 
   private freshTicket(): string {
-    const reads = this.random.chance(0.3) ? '0' : '';
-    const ticket = `${this.random.pick(PROCESSES)}:${reads}${++this.serial}`;
+    const reads = this.random.chance(0.3);
+    const ticket = `${this.random.pick(PROCESSES)}:${++this.serial}`;
+    if (reads) this.readers.add(ticket);
     this.tickets.push(ticket);
     return ticket;
+  }
+
+  private askedBy(ticket: string) {
+    return { ticket, mode: this.readers.has(ticket) ? 'read' : 'write' } as const;
   }
 
   private ticket(): string {
@@ -120,7 +126,7 @@ export class RandomCalls {
   }
 
   private names(): string[] {
-    return this.random.chance(0.8) ? [this.random.pick(NAMES)] : this.random.pick([NAMES, NAMES.toReversed()]);
+    return this.random.pick([NAMES, NAMES.toReversed()]);
   }
 
   private lockCall(): Call {
@@ -131,25 +137,26 @@ export class RandomCalls {
     const claim = random.chance(0.8) ? this.ms() : undefined;
     const least = random.chance(0.7) ? 0 : this.compared.micros + random.below(5e6);
     return random.pick<Call>([
-      () => queue?.enqueue({ name, ticket, ttl, claim }),
-      () => queue?.enqueue({ name, ticket: this.freshTicket(), ttl, claim }),
-      () => queue?.enqueue({ name, ticket: this.freshTicket(), ttl, claim: 1_000 }),
+      () => queue?.enqueue({ name, ...this.askedBy(ticket), ttl, claim }),
+      () => queue?.enqueue({ name, ...this.askedBy(this.freshTicket()), ttl, claim }),
+      () => queue?.enqueue({ name, ...this.askedBy(this.freshTicket()), ttl, claim: 1_000 }),
       () => queue?.beat({ name, ticket, ttl }),
       () => queue?.beat({ name, ticket: random.pick(this.tickets.slice(-12)), ttl }),
-      () => backend.release({ names, ticket }),
-      () => backend.release({ names, ticket: random.pick(this.tickets.slice(-3)) }),
+      () => backend.release({ name, ticket }),
+      () => backend.release({ name, ticket: random.pick(this.tickets.slice(-3)) }),
       () => queue?.requeue({ name, ticket, again: this.freshTicket(), claim: ttl }),
       () =>
         Promise.all(
           backend.renew([
-            { names, ticket, ttl },
-            { names: [name], ticket: this.ticket(), ttl: this.ms() },
+            { name, ticket, ttl },
+            { name: random.pick(NAMES), ticket: this.ticket(), ttl: this.ms() },
           ]),
         ),
-      () => backend.acquire({ names, ticket, ttl, leastToken: least }),
+      () => backend.acquire({ name, ...this.askedBy(ticket), ttl, leastToken: least }),
+      () => backend.acquireSeveral?.({ names, ...this.askedBy(ticket), ttl, leastToken: least }),
       () => backend.mint({ name, ticket, leastToken: least }),
-      () => backend.keep?.({ names, ticket, rest: this.ms() }),
-      () => backend.downgrade?.({ names, ticket, ttl }),
+      () => backend.keep?.({ name, ticket, rest: this.ms() }),
+      () => backend.downgrade?.({ name, ticket, ttl }),
       () => backend.inspect({ name }),
       () => random.chance(0.3) && backend.forceRelease?.({ name }),
       () => backend.label?.({ process, label: 'ä label', ttl: random.chance(0.3) ? 0 : ttl }),
@@ -267,15 +274,15 @@ export class RandomCalls {
     const { random, quorum } = this;
     const prefix = 'quorum';
     const [name, names, ttl] = [random.pick(NAMES), this.names(), this.ms()];
-    const ticket = this.ticket().replace(':0', ':');
+    const ticket = this.ticket();
     return random.pick<Call>([
-      () => quorum.acquire({ prefix, names, ticket, ttl, waits: random.chance(0.7) }),
-      () => quorum.acquire({ prefix, names, ticket, ttl, waits: true }),
-      () => Promise.all(quorum.renew([{ prefix, names, ticket, ttl }])),
-      () => quorum.release({ prefix, names, ticket, again: this.freshTicket() }),
-      () => quorum.release({ prefix, names, ticket }),
+      () => quorum.acquire({ prefix, name, ticket, ttl, waits: random.chance(0.7) }),
+      () => quorum.acquireSeveral?.({ prefix, names, ticket, ttl }),
+      () => Promise.all(quorum.renew([{ prefix, name, ticket, ttl }])),
+      () => quorum.release({ prefix, name, ticket, again: this.freshTicket() }),
+      () => quorum.release({ prefix, name, ticket }),
       () => quorum.mint({ prefix, name, ticket, leastToken: 0 }),
-      () => quorum.keep?.({ prefix, names, ticket, rest: this.ms() }),
+      () => quorum.keep?.({ prefix, name, ticket, rest: this.ms() }),
       () => quorum.inspect({ prefix, name }),
       () => random.chance(0.3) && quorum.forceRelease?.({ prefix, name }),
     ]);

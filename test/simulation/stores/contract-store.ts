@@ -66,8 +66,10 @@ export function contractBackend(
   const client = new ContractClient(process, server, shared, refusal);
   return {
     name: 'contract',
-    traits: { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 },
+    traits: { lease: 'ttl', fencing: 'strict', leastLease: 1 },
     acquire: (request) => client.call((backend) => backend.acquire(request)),
+    acquireSeveral: (request) =>
+      client.call((backend) => backend.acquireSeveral?.(request) ?? Promise.reject(new Error())),
     renew: (requests) =>
       requests.map((request) => client.call((backend) => backend.renew([request])[0] ?? Promise.reject(new Error()))),
     release: (request) => client.release((backend) => backend.release(request)),

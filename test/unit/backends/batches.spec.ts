@@ -219,8 +219,8 @@ function locksOn(replace: (session: number, end: () => void) => Partial<StoreSes
     };
   };
   const locks = new SessionLocks({ open }, ({ name }) => name, 1);
-  const renew = (name: string, ticket: string) => locks.renew([{ names: [name], ticket, ...LEASE }])[0];
-  const acquire = (name: string, ticket: string) => locks.acquire({ names: [name], ticket, ...LEASE });
+  const renew = (name: string, ticket: string) => locks.renew([{ name, ticket, ...LEASE }])[0];
+  const acquire = (name: string, ticket: string) => locks.acquire({ name, ticket, ...LEASE });
   return { locks, calls, renew, acquire };
 }
 

@@ -178,7 +178,12 @@ class CountingScripts {
   readonly read: string[] = [];
 
   async run(): Promise<unknown> {
-    return ['one:1', 30_000, '8', 2, 0, ['two:1', 'one:2', 'foreign']];
+    const waiters = [
+      ['two:1', ''],
+      ['one:2', '0'],
+      ['foreign', ''],
+    ];
+    return ['one:1', 30_000, '8', 2, 0, waiters];
   }
 
   async command(send: (client: { get(key: string): Promise<string> }) => Promise<string>): Promise<string> {
@@ -198,7 +203,11 @@ it('reads the label of each process once for the locks of a page', async () => {
   for (const state of await Promise.all(page)) {
     expect(state).toMatchObject({
       label: 'web-1',
-      waiters: [{ ticket: 'two:1', label: 'web-2' }, { ticket: 'one:2', label: 'web-1' }, { ticket: 'foreign' }],
+      waiters: [
+        { ticket: 'two:1', label: 'web-2', mode: 'write' },
+        { ticket: 'one:2', label: 'web-1', mode: 'read' },
+        { ticket: 'foreign', mode: 'write' },
+      ],
     });
   }
   expect(scripts.read).toEqual(['lock:{one}:label', 'lock:{two}:label']);

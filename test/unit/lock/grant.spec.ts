@@ -1,7 +1,7 @@
-import { Grant } from '../../../lib/lock/grant/grant.js';
+import { Grant, TokenFloor } from '../../../lib/lock/grant/grant.js';
 import { type ReleaseOutcome, worseOf } from '../../../lib/lock/grant/lease.js';
 import { Releaser } from '../../../lib/lock/grant/releaser.js';
-import { BackendCalls, TokenFloor } from '../../../lib/lock/grant/store.js';
+import { BackendCalls } from '../../../lib/lock/grant/store.js';
 import { Watchdog } from '../../../lib/lock/grant/watchdog.js';
 import { currentInstant } from '../../../lib/timing/clock.js';
 import { DrivenClock } from '../../support/driven-clock.js';
@@ -64,5 +64,5 @@ it('a floor of tokens holds for names that it no longer remembers, and no name t
   expect(floor.of('hot')).toBe(25_999);
   expect(floor.of('other 24999')).toBeGreaterThanOrEqual(50);
   expect(floor.of('first')).toBe(100);
-  expect(floor.admit(['first'], { first: 100, count: 1 }, false).count).toBe(0);
+  expect(floor.admit(['first'], { first: 100, count: 1 }, 'write').count).toBe(0);
 });

@@ -144,7 +144,7 @@ describe('what recurs in one process', () => {
     backend.renew = (requests) => {
       for (const request of requests) {
         note(sent.renewals);
-        names.push(...request.names);
+        names.push(request.name);
       }
       return renew.call(backend, requests);
     };
@@ -158,8 +158,7 @@ describe('what recurs in one process', () => {
     const queue: LockQueue = {
       listen: async () => {},
       unlisten: () => {},
-      enqueue: async (request) =>
-        request.name.startsWith('taken') ? busy : backend.acquire({ ...request, names: [request.name] }),
+      enqueue: async (request) => (request.name.startsWith('taken') ? busy : backend.acquire(request)),
       beat: async () => {
         note(sent.heartbeats);
         return busy;

@@ -1,6 +1,7 @@
 import type {
   AcquireAnswer,
   AcquireRequest,
+  AcquireSeveralRequest,
   KeepRequest,
   LabelRequest,
   LockBackend,
@@ -50,7 +51,7 @@ export function leaseTable(connection: PostgresConnection, options: LeaseTableOp
 
 class LeaseTableBackend implements LockBackend {
   readonly name = 'postgres';
-  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', severalKeys: true, leastLease: 1 };
+  readonly traits: LockTraits = { lease: 'ttl', fencing: 'strict', leastLease: 1 };
   readonly queue: LeaseTableQueue;
   private readonly link: PostgresLink;
   private readonly table: LeaseTable;
@@ -74,9 +75,13 @@ class LeaseTableBackend implements LockBackend {
     this.sweeper = new LeaseSweeper(this.table, settings.fenceTtl);
   }
 
-  async acquire(request: AcquireRequest): Promise<AcquireAnswer> {
-    const { ticket, ttl, leastToken = 0 } = request;
-    const keyed = this.keyed(request);
+  acquire({ name, ...request }: AcquireRequest): Promise<AcquireAnswer> {
+    return this.acquireSeveral({ ...request, names: [name] });
+  }
+
+  async acquireSeveral({ prefix, names, ticket, ttl, leastToken = 0 }: AcquireSeveralRequest): Promise<AcquireAnswer> {
+    // In the order in which every statement locks them.
+    const keyed = inOrder(names.map((name) => ({ key: lockKey({ prefix, name }), name })));
     const keys = keyed.map(({ key }) => key);
     const row = await this.table.row(this.table.statements.acquire, [keys, ticket, ttl, leastToken]);
     const [status, token, remaining, busyAt, owner] = row;
@@ -85,30 +90,16 @@ class LeaseTableBackend implements LockBackend {
     return { status: 'busy', name, owner: String(owner), remaining: Math.max(0, Number(remaining)) };
   }
 
-  renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
-    return requests.map(async (request): Promise<RenewAnswer> => {
-      const { ticket, ttl } = request;
-      const each = this.keyed(request).map(({ key, name }) => settled(this.renewals.renew({ key, name, ticket, ttl })));
-      const answers = await Promise.all(each);
-      let [remaining, waiting] = [Infinity, 0];
-      for (const answer of answers) {
-        if (answer.status !== 'renewed') return answer;
-        remaining = Math.min(remaining, answer.remaining);
-        waiting += answer.waiting ?? 0;
-      }
-      return { status: 'renewed', remaining, waiting };
+  renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
+    return requests.map((request) => {
+      const { name, ticket, ttl } = request;
+      return this.renewals.renew({ key: lockKey(request), name, ticket, ttl });
     });
   }
 
   release(request: TicketRequest): Pending<ReleaseAnswer> {
-    const { prefix, names, ticket } = request;
-    const [name = '', ...others] = names;
-    if (others.length === 0) return this.releases.release({ key: lockKey({ prefix, name }), name, ticket });
-    const each = this.keyed(request).map((call) => settled(this.releases.release({ ...call, ticket })));
-    return Promise.all(each).then((answers) => ({
-      status: worstOf(answers.map(({ status }) => status)),
-      resent: answers.some(({ resent }) => resent),
-    }));
+    const { name, ticket } = request;
+    return this.releases.release({ key: lockKey(request), name, ticket });
   }
 
   async mint(request: MintRequest): Promise<TokenRange | null> {
@@ -118,9 +109,9 @@ class LeaseTableBackend implements LockBackend {
   }
 
   async keep(request: KeepRequest): Promise<ReleaseAnswer> {
-    const keys = this.keyed(request).map(({ key }) => key);
-    const { rows } = await this.table.query(this.table.statements.keep, [keys, request.ticket, request.rest]);
-    return { status: worstOf(rows.map(([answer]) => releaseStatus(answer))), resent: false };
+    const { ticket, rest } = request;
+    const [answer] = await this.table.row(this.table.statements.keep, [[lockKey(request)], ticket, rest]);
+    return { status: releaseStatus(answer), resent: false };
   }
 
   async inspect(request: NameRequest): Promise<LockState | null> {
@@ -176,11 +167,6 @@ class LeaseTableBackend implements LockBackend {
     this.sweeper.stop();
     this.channel.close();
     await this.link.close();
-  }
-
-  /** The names with their keys, in the order in which every statement locks them. */
-  private keyed({ prefix, names }: Pick<TicketRequest, 'prefix' | 'names'>): readonly { key: string; name: string }[] {
-    return inOrder(names.map((name) => ({ key: lockKey({ prefix, name }), name })));
   }
 }
 
@@ -279,15 +265,4 @@ SELECT (CASE WHEN has_schema_privilege('${schema}', 'USAGE') THEN (
 /** Whether `beat` or `requeue` answered -1: the ticket is gone, or not the owner. */
 function isGone([status]: Row): boolean {
   return Number(status) === -1;
-}
-
-/** The answer for several names: `released` only if all were. */
-function worstOf(statuses: readonly ReleaseAnswer['status'][]): ReleaseAnswer['status'] {
-  return (['taken', 'gone'] as const).find((status) => statuses.includes(status)) ?? 'released';
-}
-
-function settled<T>(pending: Pending<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    pending.then(resolve, reject);
-  });
 }

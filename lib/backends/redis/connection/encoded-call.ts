@@ -40,8 +40,9 @@ export class EncodedCall {
     for (const key of keys) parts.push(key);
     for (const arg of aloneArgs) parts.push(String(arg));
     const begin = `*${parts.length + 1}\r\n${script.encoded}`;
-    const text = begin + textOf(parts, lengthOfAscii);
-    this.text = Buffer.byteLength(text) === text.length ? text : begin + textOf(parts, lengthInBytes);
+    // Asking for the length in bytes is slow: once for the whole text is enough where it is ASCII.
+    const text = begin + textOf(parts, { ascii: true });
+    this.text = Buffer.byteLength(text) === text.length ? text : begin + textOf(parts, { ascii: false });
     return parts;
   }
 }
@@ -53,22 +54,13 @@ export function isText(args: readonly ScriptArgument[]): args is readonly (strin
 }
 
 /** The parts after the digest. */
-function textOf(parts: readonly string[], lengthOf: (part: string) => number): string {
+function textOf(parts: readonly string[], { ascii }: { readonly ascii: boolean }): string {
   let text = '';
   for (let i = 1; i < parts.length; i++) {
     const part = parts[i] as string;
-    text += `$${lengthOf(part)}\r\n${part}\r\n`;
+    text += `$${ascii ? part.length : Buffer.byteLength(part)}\r\n${part}\r\n`;
   }
   return text;
-}
-
-function lengthInBytes(part: string): number {
-  return Buffer.byteLength(part);
-}
-
-/** Asking for the length in bytes is slow: once for the whole text is enough where it is ASCII. */
-function lengthOfAscii(part: string): number {
-  return part.length;
 }
 
 /** Whether the client sends commands as they are, so that it can send one that is encoded already. */

@@ -19,8 +19,10 @@ export class ScriptRunner {
   replies = 0;
   /** Whether a command may have keys of one slot only. */
   takesOneSlot: boolean;
-  private disconnectCount = 0;
-  private disconnectTime = 0;
+  /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
+  disconnects = 0;
+  /** When a connection was last lost, or could not be made (ms of the monotonic clock). */
+  disconnectedAt = 0;
   private readonly connectListeners = new Set<() => void>();
   /** The commands that are being sent again. */
   readonly repeated = new Set<RefusedForNow>();
@@ -29,8 +31,8 @@ export class ScriptRunner {
   private readonly encoding: Redis | undefined;
   private readonly persists: boolean;
   private readonly countDisconnect = () => {
-    this.disconnectCount += 1;
-    this.disconnectTime = performance.now();
+    this.disconnects += 1;
+    this.disconnectedAt = performance.now();
   };
 
   constructor(
@@ -42,16 +44,6 @@ export class ScriptRunner {
     this.scriptClient = scriptClient(client);
     this.encoding = sendsEncoded(client) ? client : undefined;
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
-  }
-
-  /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
-  get disconnects(): number {
-    return this.disconnectCount;
-  }
-
-  /** When a connection was last lost, or could not be made (ms of the monotonic clock). */
-  get disconnectedAt(): number {
-    return this.disconnectTime;
   }
 
   /** Calls `listener` for each new connection, in a Cluster to each node. Returns a function that removes it. */

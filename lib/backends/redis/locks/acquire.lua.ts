@@ -58,7 +58,7 @@ local contend = function()
         redis.call('SET', lock.key, me, 'PX', ttl)
         return granted(lock, mint(lock))
       end
-      owner = reads(ticket) and redis.call('GET', lock.key) or ticket
+      owner = redis.call('GET', lock.key)
     end
     if purpose ~= '' then
       join(lock, me, purpose)
@@ -109,20 +109,20 @@ local ask_again = function(key, arg)
   if owner == me then return granted(lock, mint(lock)) end
   local mine = share_of(lock, owner, me)
   if mine then return mine end
-  local alive, deaf, purpose = waiter(lock, me)
+  local alive, deaf, purpose, reads = waiter(lock, me)
   if not alive then return {-1} end
   if redis.call('HLEN', lock.waiters) > redis.call('LLEN', lock.queue) and not redis.call('LPOS', lock.queue, me) then
     leave(lock, me)
     return {-1}
   end
-  deaf = beat(lock, me, deaf, purpose)
+  deaf = beat(lock, me, deaf, purpose, reads)
   if not owner or shared(owner) then
     local ticket, token, count = hand_on(lock, me, owner)
-    if ticket == me and reads(me) then return share_of(lock, redis.call('GET', lock.key), me) end
+    if ticket == me and reads then return share_of(lock, redis.call('GET', lock.key), me) end
     if ticket == me then return granted(lock, token, count) end
   end
   -- Of those that wait for readers, only a writer may ask them to end.
-  if owner and not (reads(me) and shared(owner)) then want(lock, owner, me, select(2, parts(purpose))) end
+  if owner and not (reads and shared(owner)) then want(lock, owner, me, select(2, parts(purpose))) end
   return busy(lock, me, deaf)
 end
 

@@ -30,7 +30,7 @@ export class LockInspection {
     if (owner === undefined) return null;
     const [label, ...waiters] = await Promise.all([
       Number(readers) > 0 ? null : this.labelOf(request, owner),
-      ...tickets.map((ticket) => this.waiterOf(request, ticket)),
+      ...tickets.map(([ticket, mark]) => this.waiterOf(request, ticket, mark === '0' ? 'read' : 'write')),
     ]);
     return {
       owner,
@@ -43,9 +43,9 @@ export class LockInspection {
     };
   }
 
-  private async waiterOf(request: NameRequest, ticket: string): Promise<WaitingTicket> {
+  private async waiterOf(request: NameRequest, ticket: string, mode: 'read' | 'write'): Promise<WaitingTicket> {
     const label = await this.labelOf(request, ticket);
-    return label === null ? { ticket } : { ticket, label };
+    return { ticket, mode, ...(label !== null && { label }) };
   }
 
   private async labelOf(request: NameRequest, ticket: string): Promise<string | null> {
@@ -75,17 +75,17 @@ type Reply = [
   unissued?: string,
   waiting?: RedisInteger,
   readers?: RedisInteger,
-  waiters?: string[],
+  waiters?: [ticket: string, mark: string][],
 ];
 
 /**
  * Reads the state of a lock.
  *
  * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters.
- * Returns {owner, PTTL, first token not yet issued or an empty string, length of the queue, readers, {ticket, ...}}, or
- * an empty list for a free lock. The owner is `readers` where they hold it. The tickets are those at the head of the
- * queue, in their order, without the waiters that the queue drops when their turn comes. LINDEX, because scripts of the
- * queue need it as well: a user whose rights allow those can inspect.
+ * Returns {owner, PTTL, first token not yet issued or an empty string, length of the queue, readers, waiters}, or an
+ * empty list for a free lock. The owner is `readers` where they hold it. The waiters are those at the head of the
+ * queue, in their order, each with its ticket and a `0` if it asks to read, without those that the queue drops when
+ * their turn comes. LINDEX, because scripts of the queue need it as well: a user whose rights allow those can inspect.
  */
 const INSPECT = redisScript(`
 local owner = redis.call('GET', KEYS[1])
@@ -100,8 +100,8 @@ local waiters = {}
 for place = 0, ${MOST_WAITERS - 1} do
   local ticket = redis.call('LINDEX', KEYS[3], place)
   if not ticket then break end
-  local alive = string.match(redis.call('HGET', KEYS[4], ticket) or '', '^%d+')
-  if alive and tonumber(alive) > now then waiters[#waiters + 1] = ticket end
+  local mark, alive = string.match(redis.call('HGET', KEYS[4], ticket) or '', '^(0?)(%d+)')
+  if alive and tonumber(alive) > now then waiters[#waiters + 1] = {ticket, mark} end
 end
 local waiting = redis.call('LLEN', KEYS[3])
 return {owner, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', waiting, count, waiters}

@@ -49,7 +49,6 @@ export const READERS_VALUE = 'readers ';
  * script, and a reader must be able to renew and to leave.
  */
 const READERS = `
-local reads = function(ticket) return string.find(ticket, ':0%d+$') ~= nil end
 local shared = function(value)
   return type(value) == 'string' and string.find(value, '^${READERS_VALUE}%d+') ~= nil
 end
@@ -127,6 +126,8 @@ end
  *   messages miss it, but its heartbeats arrive);
  * - its purpose, `claim:name`: the lease in ms for its grant, and the name of the lock.
  *
+ * The entry of one that asks to read begins with a 0, which is no part of its time.
+ *
  * A fence holds the first token not yet issued. Every grant writes the state first and sends the message second,
  * because a server that is out of memory refuses the write but not the message.
  *
@@ -148,19 +149,19 @@ end
 local waiter = function(lock, ticket)
   local entry = redis.call('HGET', lock.waiters, ticket)
   if not entry then return nil end
-  local alive, deaf, purpose = string.match(entry, '^(%d+):(%d+):(.*)$')
-  return tonumber(alive), tonumber(deaf), purpose
+  local mark, alive, deaf, purpose = string.match(entry, '^(0?)(%d+):(%d+):(.*)$')
+  return tonumber(alive), tonumber(deaf), purpose, mark == '0'
 end
 local parts = function(purpose) return string.match(purpose, '^(%d+):(.*)$') end
-local write = function(lock, ticket, alive, deaf, purpose)
-  redis.call('HSET', lock.waiters, ticket, whole(alive) .. ':' .. deaf .. ':' .. purpose)
+local write = function(lock, ticket, alive, deaf, purpose, reads)
+  redis.call('HSET', lock.waiters, ticket, (reads and '0' or '') .. whole(alive) .. ':' .. deaf .. ':' .. purpose)
   redis.call('PEXPIRE', lock.waiters, ${QUEUE_EXPIRY})
   redis.call('PEXPIRE', lock.queue, ${QUEUE_EXPIRY})
 end
 -- Notes a heartbeat. Sends an empty message to a waiter that a message missed, to see whether messages reach it again.
-local beat = function(lock, ticket, deaf, purpose)
+local beat = function(lock, ticket, deaf, purpose, reads)
   if deaf > 0 then deaf = tell('hello', ticket, '') > 0 and 0 or 2 end
-  write(lock, ticket, now + ${WAITER_TTL}, deaf, purpose)
+  write(lock, ticket, now + ${WAITER_TTL}, deaf, purpose, reads)
   return deaf
 end
 local join = function(lock, ticket, purpose)
@@ -181,8 +182,8 @@ local want = function(lock, owner, ticket, name)
 end
 -- Whether the ticket is that of a writer that sends heartbeats.
 local writes = function(lock, ticket)
-  local alive = not reads(ticket) and waiter(lock, ticket)
-  return alive and now - (alive - ${WAITER_TTL}) <= ${SILENCE}
+  local alive, _, _, reads = waiter(lock, ticket)
+  return alive and not reads and now - (alive - ${WAITER_TTL}) <= ${SILENCE}
 end
 -- Queues a reader behind the readers that come after the first live writers of the queue: one where readers hold the
 -- lock.
@@ -203,7 +204,7 @@ local join_reader = function(lock, ticket, purpose, writers)
     end
     place = place + 1
   end
-  beat(lock, ticket, 0, purpose)
+  beat(lock, ticket, 0, purpose, true)
 end
 -- Whether a writer waits that sends heartbeats: readers that come now wait behind it.
 local writer_waits = function(lock)
@@ -248,7 +249,7 @@ local admit = function(lock, run, caller, value, unreached)
       if reader.ticket == caller or not admitted then admitted = reader.ticket end
     else
       missed[reader.ticket], unreached[reader.process] = true, true
-      if reader.deaf == 0 then write(lock, reader.ticket, reader.alive, 1, reader.purpose) end
+      if reader.deaf == 0 then write(lock, reader.ticket, reader.alive, 1, reader.purpose, true) end
     end
   end
   if next(missed) then
@@ -267,8 +268,8 @@ local hand_on = function(lock, caller, value)
   local place, unreached, run = 0, {}, {}
   while true do
     local ticket = redis.call('LINDEX', lock.queue, place)
-    local alive, deaf, purpose
-    if ticket then alive, deaf, purpose = waiter(lock, ticket) end
+    local alive, deaf, purpose, reads
+    if ticket then alive, deaf, purpose, reads = waiter(lock, ticket) end
     if not ticket then
       if run[1] then return admit(lock, run, caller, value, unreached) end
       return nil
@@ -279,7 +280,7 @@ local hand_on = function(lock, caller, value)
       local known = ticket == caller and 'caller' or deaf == 2 and quiet <= ${FRESH} and 'alive'
       local token, count
       if known or quiet <= ${SILENCE} and not unreached[process] then
-        if reads(ticket) then
+        if reads then
           run[#run + 1] = {
             ticket = ticket, known = known, process = process, alive = alive, deaf = deaf, purpose = purpose,
           }
@@ -298,7 +299,7 @@ local hand_on = function(lock, caller, value)
           unreached[process] = true
         end
       end
-      if deaf == 0 and unreached[process] then write(lock, ticket, alive, 1, purpose) end
+      if deaf == 0 and unreached[process] then write(lock, ticket, alive, 1, purpose, reads) end
       place = place + 1
     end
   end

@@ -27,7 +27,7 @@ local read = function(key, arg)
   local queued = redis.call('EXISTS', lock.queue) == 1
   if queued and (not owner or shared(owner)) then
     local alive, deaf, waits = waiter(lock, me)
-    if alive then beat(lock, me, deaf, waits) end
+    if alive then beat(lock, me, deaf, waits, true) end
     local ticket = hand_on(lock, me, owner)
     if ticket then owner = redis.call('GET', lock.key) end
     if ticket == me then return share_of(lock, owner, me) end

@@ -8,9 +8,7 @@ import type {
   QueueMessage,
   ReleaseAnswer,
   RequeueRequest,
-  WaiterRequest,
 } from '../../../contracts/lock-backend.js';
-import { isReadTicket } from '../../../keys/ticket.js';
 import { LONGEST_DELAY } from '../../../timing/clock.js';
 import type { RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
@@ -55,16 +53,16 @@ export class RedisLockQueue implements LockQueue {
   }
 
   enqueue(request: EnqueueRequest): Pending<QueueAnswer> {
-    const { ticket, ttl, claim, name } = request;
+    const { ticket, ttl, claim, name, mode } = request;
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
-    const batch = isReadTicket(ticket) ? this.reads : this.enqueues;
-    return batch.run(this.publishing(request), keysOf(request), args, (reply) =>
+    const batch = mode === 'read' ? this.reads : this.enqueues;
+    return batch.run(publishArgument(request, this.link.client), keysOf(request), args, (reply) =>
       Array.isArray(reply) ? queueAnswer(reply as QueueReply) : grantedAtOnce(Number(reply), ttl),
     );
   }
 
   beat(request: BeatRequest): Pending<QueueAnswer | { status: 'gone' }> {
-    return this.beats.run(this.publishing(request), keysOf(request), [request.ticket], (reply) =>
+    return this.beats.run(publishArgument(request, this.link.client), keysOf(request), [request.ticket], (reply) =>
       Number((reply as QueueReply)[0]) === -1 ? { status: 'gone' } : queueAnswer(reply as QueueReply),
     );
   }
@@ -72,7 +70,7 @@ export class RedisLockQueue implements LockQueue {
   async requeue(request: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
     const disconnects = this.scripts.disconnects;
     const { ticket, again, claim, name } = request;
-    const args = [this.publishing(request), ticket, again, `${claim}:${name}`];
+    const args = [publishArgument(request, this.link.client), ticket, again, `${claim}:${name}`];
     const reply = (await this.scripts.run(this.fencing.requeue, keysOf(request), args)) as QueueReply;
     if (Number(reply[0]) !== -1) return queueAnswer(reply);
     return { status: 'not-owner', resent: this.scripts.disconnects !== disconnects };
@@ -81,10 +79,6 @@ export class RedisLockQueue implements LockQueue {
   close(): void {
     this.closed = true;
     this.channel?.close();
-  }
-
-  private publishing(request: WaiterRequest): string {
-    return publishArgument(request, this.link.client);
   }
 
   /** Loads the script for renewals early: a process that is handed a claim must renew it soon. */

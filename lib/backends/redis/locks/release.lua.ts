@@ -163,22 +163,17 @@ end
 }
 
 /**
- * Cuts the lease of the locks that hold the ticket to `rest` ms: their holder has ended, and they stay taken for that
+ * Cuts the lease of the lock to `rest` ms if it holds the ticket: its holder has ended, and it stays taken for that
  * time (`minHold`). Never lengthens a lease, so a late copy of this request does no harm. Sends a message to the first
  * waiter that can be reached.
  *
- * KEYS: lock, fence, queue and waiters of each name. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
- * Returns 1 when all locks held the ticket, 0 when one was free, -1 when one holds another ticket.
+ * KEYS: 1 lock, 2 fence, 3 queue, 4 waiters. ARGV: 1 how to publish (see QUEUE), 2 ticket, 3 rest in ms.
+ * Returns 1 when the lock held the ticket, 0 when it was free, -1 when it holds another ticket.
  */
 export const KEEP = redisScript(`
 ${QUEUE}
 ${keeping()}
-local answer = 1
-for i = 1, #KEYS, 4 do
-  local kept = keep(i, ARGV[2], tonumber(ARGV[3]))
-  if kept < 0 then answer = -1 elseif kept == 0 and answer == 1 then answer = 0 end
-end
-return answer
+return keep(1, ARGV[2], tonumber(ARGV[3]))
 `);
 
 /** Makes the function that lets the lease of a reader last for `ttl`; returns the ms left, or nil for no reader. */
@@ -201,45 +196,36 @@ end
 `;
 
 /**
- * Renews several leases, each for at least its ttl from now, if all its locks still hold its ticket.
+ * Renews several leases, each for at least its ttl from now, if its lock still holds its ticket.
  *
- * KEYS: lock and queue of each name, of all leases, one lease after the other.
- * ARGV: for each lease its ticket, its ttl in ms, and its number of names.
- * Returns for each lease two numbers: the ms left of it, or -1 when a lock no longer holds the ticket; and how many
- * tickets wait for its names.
+ * KEYS, for each lease: lock, queue. ARGV, for each lease: ticket, ttl in ms.
+ * Returns for each lease two numbers: the ms left of it, or -1 when the lock no longer holds the ticket; and how many
+ * tickets wait for the name.
  *
  * PEXPIRE rather than SET, so that a lock that is gone stays gone. Never shortens a lease. A lock of a foreign type
  * fails only its own lease, a queue of a foreign type none (pcall).
  */
 export const RENEW = redisScript(`
-local answers, first, renew_reader = {}, 1, nil
+local answers, renew_reader = {}, nil
 ${RENEW_READER}
-for a = 1, #ARGV, 3 do
-  local ticket, ttl, last = ARGV[a], tonumber(ARGV[a + 1]), first + 2 * ARGV[a + 2] - 1
-  local least, waiting, read = false, 0, {}
-  for i = first, last, 2 do
-    local value = redis.pcall('GET', KEYS[i])
-    if value ~= ticket then
-      renew_reader = renew_reader or readers()
-      read[i] = renew_reader(KEYS[i], value, ticket, ttl)
-      if not read[i] then least = -1 end
+for i = 1, #KEYS, 2 do
+  local ticket, ttl, waiting = ARGV[i], tonumber(ARGV[i + 1]), 0
+  local value, remaining = redis.pcall('GET', KEYS[i]), nil
+  if value == ticket then
+    remaining = redis.call('PTTL', KEYS[i])
+    if remaining < ttl then
+      redis.call('PEXPIRE', KEYS[i], ttl)
+      remaining = ttl
     end
+  else
+    renew_reader = renew_reader or readers()
+    remaining = renew_reader(KEYS[i], value, ticket, ttl)
   end
-  if not least then
-    for i = first, last, 2 do
-      local remaining = read[i] or redis.call('PTTL', KEYS[i])
-      if remaining < ttl then
-        redis.call('PEXPIRE', KEYS[i], ttl)
-        remaining = ttl
-      end
-      least = math.min(least or remaining, remaining)
-      local length = redis.pcall('LLEN', KEYS[i + 1])
-      if type(length) == 'number' then waiting = waiting + length end
-    end
+  if remaining then
+    local length = redis.pcall('LLEN', KEYS[i + 1])
+    if type(length) == 'number' then waiting = length end
   end
-  answers[#answers + 1] = least
-  answers[#answers + 1] = waiting
-  first = last + 1
+  answers[i], answers[i + 1] = remaining or -1, waiting
 end
 return answers
 `);

@@ -9,7 +9,6 @@ import type {
   QueueMessage,
   RequeueRequest,
   TicketRequest,
-  WaiterRequest,
 } from '../../../contracts/lock-backend.js';
 import type { NameRequest } from '../../../contracts/lock-requests.js';
 import { LockReplicationError } from '../../../errors/lock-errors.js';
@@ -167,7 +166,7 @@ export class ReplicatedQueue implements LockQueue {
   }
 
   /** A grant that was not confirmed rejects: the caller of the backend then releases the ticket. */
-  private async confirmed<A extends { readonly status: string }>(request: WaiterRequest, answer: A): Promise<A> {
+  private async confirmed<A extends { readonly status: string }>(request: TicketRequest, answer: A): Promise<A> {
     if (answer.status === 'granted') await this.replicas.confirm(request, [request.name]);
     return answer;
   }
@@ -180,7 +179,7 @@ export class ReplicatedQueue implements LockQueue {
       await this.replicas.confirm({ prefix }, [name]);
     } catch {
       // Without an answer the claim ends it.
-      this.release({ prefix, names: [name], ticket }).then(
+      this.release({ prefix, name, ticket }).then(
         () => {},
         () => {},
       );

@@ -55,7 +55,7 @@ export class RedisIdempotencyStore implements IdempotencyStore {
       const { scripts } = link;
       const { disconnects } = scripts;
       const args = [lock.ticket, record.token, ttl, evenIfForgotten ? 1 : '', dataOf(record)];
-      const [name = ''] = lock.names;
+      const { name } = lock;
       const keys = [...keysOf({ prefix: lock.prefix, name }), this.keyOf(key)];
       return leaves.run(publishArgument(lock, link.client), keys, args, (reply) => {
         const [kept, released] = reply as RedisInteger[];

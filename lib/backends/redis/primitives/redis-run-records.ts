@@ -1,4 +1,4 @@
-import type { WaiterRequest } from '../../../contracts/lock-requests.js';
+import type { TicketRequest } from '../../../contracts/lock-requests.js';
 import {
   type EndRunRequest,
   type EnterRunAnswer,
@@ -23,7 +23,7 @@ import { keeping, releasing } from '../locks/release.lua.js';
 /** One hash for each job, beside the key of its lock: `lock:{<name>}:run`. */
 export class RedisRunRecords implements RunRecords {
   readonly enter?: (request: EnterRunRequest) => Promise<EnterRunAnswer>;
-  readonly forget?: (request: WaiterRequest) => Promise<void>;
+  readonly forget?: (request: TicketRequest) => Promise<void>;
   readonly leave?: (request: LeaveRunRequest) => Promise<LeaveRunAnswer>;
   private readonly scripts: ScriptRunner;
 

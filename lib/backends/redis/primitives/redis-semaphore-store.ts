@@ -12,6 +12,7 @@ import type {
   WaiterState,
 } from '../../../contracts/primitive-stores.js';
 import type { Pending } from '../../../contracts/store.js';
+import { processOf } from '../../../contracts/lock-requests.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { leaseOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
@@ -143,7 +144,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
     tokens: RedisInteger,
   ): void {
     const ticket = ticketOf(member);
-    const listener = this.listeners.get(ticket.slice(0, ticket.lastIndexOf(':')));
+    const listener = this.listeners.get(processOf(ticket));
     listener?.onGrant(ticket, { fencingToken: Number(token), tokens: Number(tokens), remaining: Number(claim) });
   }
 

@@ -41,9 +41,9 @@ describe('a session', () => {
   }
 
   const take = async (backend: LockBackend, name: string, ticket: string) =>
-    (await backend.acquire({ names: [name], ticket, ttl: 60_000 })).status;
+    (await backend.acquire({ name, ticket, ttl: 60_000 })).status;
   const free = async (backend: LockBackend, name: string, ticket: string) =>
-    (await backend.release({ names: [name], ticket })).status;
+    (await backend.release({ name, ticket })).status;
 
   /** A database of its own. */
   async function database(name: string, setting?: string): Promise<string> {
@@ -179,8 +179,8 @@ CREATE TRIGGER refuse BEFORE DELETE ON nest_redis_lock.holders FOR EACH ROW EXEC
     const url = await database('set_back');
     const backend = await open('before', { url, sessions: 3 });
     const first = async (used: LockBackend, ticket: string) => {
-      const answer = await used.acquire({ names: ['set back'], ticket, ttl: 60_000 });
-      await used.release({ names: ['set back'], ticket });
+      const answer = await used.acquire({ name: 'set back', ticket, ttl: 60_000 });
+      await used.release({ name: 'set back', ticket });
       return answer.status === 'granted' ? answer.tokens : { first: NaN, count: NaN };
     };
     for (let round = 0; round < 3; round++) {
@@ -267,7 +267,7 @@ ALTER TABLE nest_redis_lock.holders ADD COLUMN durability text DEFAULT current_s
       expect(grants).toContain('GRANT');
       await asRoot(grants);
       const backend = await open('shop', { url: asShop() });
-      const answer = await backend.acquire({ names: ['x'], ticket: 'p:1', ttl: 60_000 });
+      const answer = await backend.acquire({ name: 'x', ticket: 'p:1', ttl: 60_000 });
       const leastToken = (answer.status === 'granted' ? answer.tokens.first : 0) + 3_600_000_000;
       expect((await backend.mint?.({ name: 'x', ticket: 'p:1', leastToken }))?.first).toBeGreaterThanOrEqual(
         leastToken,

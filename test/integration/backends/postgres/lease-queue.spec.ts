@@ -283,7 +283,7 @@ describe('renew, keep, mint and forceRelease', () => {
 
   it('keep cuts the lease, never lengthens it, and tells the first who waits', async () => {
     const { a, a1, b, b1 } = await ownerAndWaiter();
-    const keep = (rest: number, ticket = b1) => b.backend.keep?.({ names: [name], ticket, rest });
+    const keep = (rest: number, ticket = b1) => b.backend.keep?.({ name, ticket, rest });
     expect(await keep(2_000)).toMatchObject({ status: 'released' });
     expect(await keep(9_000)).toMatchObject({ status: 'released' });
     expect(await leaseLeft()).toBeLessThanOrEqual(2_000);
@@ -320,7 +320,7 @@ describe('several names', () => {
     const { a1, b, b1 } = await ownerAndWaiter();
     const other = `${name}:other`;
     const c1 = b.ticket();
-    const acquire = () => b.backend.acquire({ names: [name, other].toSorted(), ticket: c1, ttl: TTL });
+    const acquire = () => b.backend.acquireSeveral?.({ names: [name, other].toSorted(), ticket: c1, ttl: TTL });
     expect(await acquire()).toMatchObject({ status: 'busy', name, owner: b1 });
     expect(await owner(other)).toBeNull();
     await expire();
@@ -336,8 +336,7 @@ describe('several names', () => {
     expect(granted).toMatchObject({ status: 'granted', tokens: { first: (range?.first ?? 0) + 1, count: 1 } });
     expect(await acquire()).toMatchObject({ status: 'granted' });
     expect([await owner(), await owner(other)]).toEqual([c1, c1]);
-    const released = await b.backend.release({ names: [name, other].toSorted(), ticket: c1 });
-    expect(released).toMatchObject({ status: 'released' });
+    for (const each of [name, other]) expect(await b.release(each, c1)).toMatchObject({ status: 'released' });
     expect([await owner(), await owner(other)]).toEqual([null, null]);
   });
 });

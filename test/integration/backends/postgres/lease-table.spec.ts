@@ -275,7 +275,7 @@ describe('limits', () => {
         for (const payload of ['wanted t', 'grant', 'grant t 1 1 1 1 {', 'ends t 5 "', '', 'x'.repeat(7_000)]) {
           await database.query('SELECT pg_notify($1, $2)', [`nest_redis_lock:${waiter.process}`, payload]);
         }
-        await holder.backend.release({ names: ['odd message'], ticket: h1 });
+        await holder.backend.release({ name: 'odd message', ticket: h1 });
         expect(await waiter.granted(w1)).toMatchObject({ name: 'odd message' });
       });
     });
@@ -328,7 +328,7 @@ describe('limits', () => {
 
     it('keeps a row whose tokens are ahead of the clock, so that the next token is higher', async () => {
       const backend = leaseTable(postgres.url);
-      const request = { names: ['ahead'], ticket: 'p:1', ttl: TTL } as const;
+      const request = { name: 'ahead', ticket: 'p:1', ttl: TTL } as const;
       const answer = await backend.acquire(request);
       if (answer.status !== 'granted') throw new Error('not granted');
       const ahead = answer.tokens.first + 3_600_000_000;

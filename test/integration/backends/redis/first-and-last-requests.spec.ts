@@ -50,7 +50,7 @@ describe('the requests of an idempotent call', () => {
   };
   const leave = async (ticket: string, token: number, payload = 'made') => {
     const record = { state: 'value', token, attempt: 1, fingerprint: '', payload } as const;
-    const lock = { names: [`idempotency:${key}`], ticket, rest: 0 };
+    const lock = { name: `idempotency:${key}`, ticket, rest: 0 };
     const request: LeaveRequest = { key, record, ttl: 60_000, evenIfForgotten: true, lock };
     return results.leave(request);
   };
@@ -164,7 +164,7 @@ describe('the requests of a scheduled job', () => {
     return answer.tokens.first;
   };
   const leave = async (ticket: string, token: number, rest = 0, succeeded = true) => {
-    const lock = { names: [key], ticket, rest };
+    const lock = { name: key, ticket, rest };
     const request: LeaveRunRequest = { ...run, name: key, token, took: 5, succeeded, lock };
     return runs.leave(request);
   };

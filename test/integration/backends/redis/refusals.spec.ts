@@ -66,7 +66,7 @@ describe('a node of a Cluster that is given by itself', () => {
   it('serves the calls of one turn one by one, where the start was not checked', async () => {
     const backend = redis(only.url);
     const names = Array.from({ length: 8 }, (_, index) => `alone:${index}`);
-    const ticketOf = (name: string) => ({ prefix: undefined, names: [name], ticket: `p:${name}`, ttl: 60_000 });
+    const ticketOf = (name: string) => ({ prefix: undefined, name, ticket: `p:${name}`, ttl: 60_000 });
     const taking = names.map((name) => backend.acquire({ ...ticketOf(name), waits: false }));
     expect(await Promise.all(taking)).toEqual(names.map(() => expect.objectContaining({ status: 'granted' })));
     const renewed = await Promise.all(backend.renew(names.map(ticketOf)));

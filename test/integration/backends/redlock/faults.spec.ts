@@ -42,7 +42,7 @@ describe('nodes that are away', () => {
   }
 
   const ticketOf = () => `${randomUUID()}:1`;
-  const request = (name: string, ticket = ticketOf(), ttl = 20_000) => ({ names: [name], ticket, ttl });
+  const request = (name: string, ticket = ticketOf(), ttl = 20_000) => ({ name, ticket, ttl });
 
   async function acquire(backend: LockBackend, ...args: Parameters<typeof request>) {
     return new Promise<Awaited<ReturnType<LockBackend['acquire']>>>((resolve, reject) => {
@@ -189,7 +189,7 @@ describe('nodes that are away', () => {
       const ticket = ticketOf();
       expect(await acquire(backend, 'released', ticket, 120_000)).toMatchObject({ status: 'granted' });
       await new Promise((resolve, reject) => {
-        backend.release({ names: ['released'], ticket }).then(resolve, reject);
+        backend.release({ name: 'released', ticket }).then(resolve, reject);
       });
       nodes.servers[0]?.process.resume();
       await eventually(async () => (await ownersOf('released')).every((owner) => owner === null));

@@ -286,11 +286,11 @@ describe('the end of an application', () => {
     const ticketOf = () => `${randomUUID()}:1`;
     const acquire = (name: string, ticket = ticketOf()) =>
       new Promise((resolve, reject) => {
-        backend.acquire({ names: [name], ticket, ttl: 60_000, waits: true }).then(resolve, reject);
+        backend.acquire({ name, ticket, ttl: 60_000, waits: true }).then(resolve, reject);
       });
     const release = (name: string, ticket: string) =>
       new Promise((resolve, reject) => {
-        backend.release({ names: [name], ticket }).then(resolve, reject);
+        backend.release({ name, ticket }).then(resolve, reject);
       });
     const ticket = ticketOf();
     // The nodes know the scripts.

@@ -53,18 +53,18 @@ describe('turns', () => {
   /** The ticket asks, and waits where it is refused. */
   async function asks(backend: LockBackend, ticket: string) {
     return new Promise<Awaited<ReturnType<LockBackend['acquire']>>>((resolve, reject) => {
-      backend.acquire({ names: [NAME], ticket, ttl: TTL, waits: true }).then(resolve, reject);
+      backend.acquire({ name: NAME, ticket, ttl: TTL, waits: true }).then(resolve, reject);
     });
   }
 
   async function passesOn(backend: LockBackend, ticket: string, again?: string) {
     return new Promise<Awaited<ReturnType<LockBackend['release']>>>((resolve, reject) => {
-      backend.release({ names: [NAME], ticket, ...(again && { again }) }).then(resolve, reject);
+      backend.release({ name: NAME, ticket, ...(again && { again }) }).then(resolve, reject);
     });
   }
 
   async function renews(backend: LockBackend, ticket: string) {
-    const [renewal] = backend.renew([{ names: [NAME], ticket, ttl: TTL }]);
+    const [renewal] = backend.renew([{ name: NAME, ticket, ttl: TTL }]);
     return new Promise<RenewAnswer>((resolve, reject) => {
       renewal?.then(resolve, reject);
     });

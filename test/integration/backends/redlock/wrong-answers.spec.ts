@@ -21,8 +21,8 @@ beforeEach(async () => {
   name = randomUUID();
   ticket = `${randomUUID()}:1`;
   // What is sent at the start is answered by now.
-  await backend.acquire({ names: ['start'], ticket, ttl: 20_000 });
-  await backend.release({ names: ['start'], ticket });
+  await backend.acquire({ name: 'start', ticket, ttl: 20_000 });
+  await backend.release({ name: 'start', ticket });
 });
 afterEach(async () => {
   answer(undefined);
@@ -60,17 +60,17 @@ describe.each(NO_ANSWERS)('%j', (instead) => {
       client.disconnect();
     }
     answer(instead);
-    const request = { names: [name], ticket, ttl: 20_000 };
+    const request = { name, ticket, ttl: 20_000 };
     expect(await failureOf(backend.acquire(request))).toMatchObject({ name: 'NoQuorum' });
     answer(undefined);
     expect(await backend.acquire({ ...request, ticket: `${randomUUID()}:2` })).toMatchObject({ status: 'busy' });
   });
 
   it('tells nothing of a lock that is held', async () => {
-    await backend.acquire({ names: [name], ticket, ttl: 20_000 });
+    await backend.acquire({ name, ticket, ttl: 20_000 });
     answer(instead);
     const calls: (() => Pending<unknown>)[] = [
-      () => backend.renew([{ names: [name], ticket, ttl: 20_000 }])[0] as Pending<unknown>,
+      () => backend.renew([{ name, ticket, ttl: 20_000 }])[0] as Pending<unknown>,
       () => backend.inspect({ name }),
       () => backend.mint({ name, ticket, leastToken: 1 }),
     ];
@@ -78,17 +78,17 @@ describe.each(NO_ANSWERS)('%j', (instead) => {
       expect(await failureOf(call())).toMatchObject({ name: 'NoQuorum' });
     }
     answer(undefined);
-    const [renewal] = backend.renew([{ names: [name], ticket, ttl: 20_000 }]);
+    const [renewal] = backend.renew([{ name, ticket, ttl: 20_000 }]);
     expect(await renewal).toMatchObject({ status: 'renewed' });
   });
 
   it('is no answer to a release, which is sent again', async () => {
-    await backend.acquire({ names: [name], ticket, ttl: 20_000 });
+    await backend.acquire({ name, ticket, ttl: 20_000 });
     answer(instead);
-    expect(await failureOf(backend.release({ names: [name], ticket }))).toMatchObject({ name: 'NoQuorum' });
+    expect(await failureOf(backend.release({ name, ticket }))).toMatchObject({ name: 'NoQuorum' });
     answer(undefined);
-    await backend.release({ names: [name], ticket });
-    const next = await backend.acquire({ names: [name], ticket: `${randomUUID()}:2`, ttl: 20_000 });
+    await backend.release({ name, ticket });
+    const next = await backend.acquire({ name, ticket: `${randomUUID()}:2`, ttl: 20_000 });
     expect(next).toMatchObject({ status: 'granted' });
   });
 });

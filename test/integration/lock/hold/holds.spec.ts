@@ -14,6 +14,7 @@ import {
   memory,
   RedisLockModule,
 } from 'nest-redis-lock';
+import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import { firstValueFrom, NEVER, Observable, take, toArray } from 'rxjs';
 import { collectGarbage } from '../../../support/collect-garbage.js';
 import { eventually } from '../../../support/eventually.js';
@@ -32,17 +33,19 @@ afterAll(() => server.stop());
 function separateTokens(): LockBackend {
   const store = memory();
   const next = new Map<string, number>();
+  const withToken = (answer: AcquireAnswer, names: readonly string[], leastToken = 1): AcquireAnswer => {
+    if (answer.status === 'busy') return answer;
+    const fencingToken = Math.max(leastToken, ...names.map((name) => next.get(name) ?? 1));
+    for (const name of names) next.set(name, fencingToken + 1);
+    return { ...answer, tokens: { first: fencingToken, count: 1 } };
+  };
   return {
     ...store,
     name: 'separate',
     traits: store.traits,
-    acquire: async (request) => {
-      const answer = await store.acquire(request);
-      if (answer.status === 'busy') return answer;
-      const fencingToken = Math.max(request.leastToken ?? 1, ...request.names.map((name) => next.get(name) ?? 1));
-      for (const name of request.names) next.set(name, fencingToken + 1);
-      return { ...answer, tokens: { first: fencingToken, count: 1 } };
-    },
+    acquire: async (request) => withToken(await store.acquire(request), [request.name], request.leastToken),
+    acquireSeveral: async (request) =>
+      withToken(await store.acquireSeveral!(request), request.names, request.leastToken),
     mint: async ({ name, leastToken }) => {
       const first = Math.max(leastToken, next.get(name) ?? 1);
       next.set(name, first + 1);

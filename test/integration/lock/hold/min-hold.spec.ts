@@ -230,13 +230,13 @@ it('is not ended by messages and answers of its ticket that come late', async ()
 
 it('is never lengthened by a copy of the request that comes late', async () => {
   const backend = redis(client);
-  const request = { names: ['x'], ticket: 'process:1' };
+  const request = { name: 'x', ticket: 'process:1' };
   await backend.acquire({ ...request, ttl: LONG });
   expect(await backend.keep?.({ ...request, rest: 1_000 })).toMatchObject({ status: 'released' });
   expect(await backend.keep?.({ ...request, rest: 30_000 })).toMatchObject({ status: 'released' });
   expect(await plain.pttl('lock:{x}')).toBeLessThanOrEqual(1_000);
-  expect(await backend.keep?.({ names: ['x'], ticket: 'process:2', rest: 10 })).toMatchObject({ status: 'taken' });
-  expect(await backend.keep?.({ names: ['y'], ticket: 'process:1', rest: 10 })).toMatchObject({ status: 'gone' });
+  expect(await backend.keep?.({ name: 'x', ticket: 'process:2', rest: 10 })).toMatchObject({ status: 'taken' });
+  expect(await backend.keep?.({ name: 'y', ticket: 'process:1', rest: 10 })).toMatchObject({ status: 'gone' });
 });
 
 it.each([-1, Number.NaN, Infinity, '30', '-1s', {}])('refuses %p', async (minHold) => {

@@ -312,7 +312,7 @@ describe('a server out of memory', () => {
     const b2 = b.ticket();
     await memory('1', async () => {
       for (const ask of [
-        () => a.backend.acquire({ names: [name], ticket: b2, ttl: TTL }),
+        () => a.backend.acquire({ name, ticket: b2, ttl: TTL }),
         () => a.beat(name, a1),
         () => b.enqueue(name, b2),
         () => b.tryOnce(name, b2),

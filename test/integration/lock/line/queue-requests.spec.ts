@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import {
   expire,
   foreign,
@@ -271,7 +272,11 @@ describe('a message of a grant', () => {
 });
 
 describe('ACQUIRE', () => {
-  const acquire = (by: QueuePeer, names: string[], ticket: string) => by.backend.acquire({ names, ticket, ttl: TTL });
+  const acquire = async (by: QueuePeer, names: string[], ticket: string): Promise<AcquireAnswer> => {
+    const [only = '', ...others] = names;
+    if (others.length === 0) return by.backend.acquire({ name: only, ticket, ttl: TTL });
+    return by.backend.acquireSeveral!({ names, ticket, ttl: TTL });
+  };
 
   it('overtakes no waiter, and hands a free lock on (R17)', async () => {
     const { a, a1, b } = await ownerAndWaiter();
@@ -308,12 +313,9 @@ describe('ACQUIRE', () => {
   });
 });
 
-/** A ticket that asks to read. */
-const reading = (of: QueuePeer) => of.ticket().replace(/:(\d+)$/, ':0$1');
-
 async function readersAndWriter() {
   const [one, two, writer] = [await peer(), await peer(), await peer()];
-  const [first, second, waiting] = [reading(one), reading(two), writer.ticket()];
+  const [first, second, waiting] = [one.readTicket(), two.readTicket(), writer.ticket()];
   asGranted(await one.enqueue(name, first));
   asGranted(await two.enqueue(name, second));
   asBusy(await writer.enqueue(name, waiting));
@@ -323,7 +325,7 @@ async function readersAndWriter() {
 describe('readers', () => {
   it('are the value of the lock, which lasts as long as the longest of them', async () => {
     const [one, two] = [await peer(), await peer()];
-    const [first, second] = [reading(one), reading(two)];
+    const [first, second] = [one.readTicket(), two.readTicket()];
     const { tokens } = asGranted(await one.enqueue(name, first, { ttl: 10_000 }));
     expect(asGranted(await two.enqueue(name, second)).tokens).toEqual(tokens);
     expect(await owner()).toMatch(new RegExp(`^readers ${tokens.first} ${first}=\\d+ ${second}=\\d+$`));
@@ -337,7 +339,7 @@ describe('readers', () => {
 
   it('are granted what is left when their request is sent twice', async () => {
     const one = await peer();
-    const first = reading(one);
+    const first = one.readTicket();
     asGranted(await one.enqueue(name, first, { ttl: 10_000 }));
     const again = asGranted(await one.enqueue(name, first));
     expect(again.remaining).toBeLessThanOrEqual(10_000);
@@ -355,7 +357,7 @@ describe('readers', () => {
     expect((await one.release(name, first)).status).toBe('taken');
     expect((await one.renew(name, first, TTL)).status).toBe('not-owner');
     expect(await one.mint(name, first)).toBeNull();
-    await one.backend.downgrade?.({ names: [name], ticket: first, ttl: TTL });
+    await one.backend.downgrade?.({ name, ticket: first, ttl: TTL });
     expect(await owner()).toBe(waiting);
   });
 
@@ -383,14 +385,14 @@ describe('readers', () => {
     const { one, first, two, second, writer, waiting } = await readersAndWriter();
     const next = writer.ticket();
     asBusy(await writer.enqueue(name, next));
-    const [third, fourth] = [reading(one), reading(two)];
+    const [third, fourth] = [one.readTicket(), two.readTicket()];
     asBusy(await one.enqueue(name, third));
     asBusy(await two.enqueue(name, fourth));
     expect(await queued()).toEqual([waiting, third, fourth, next]);
     await one.release(name, first);
     await two.release(name, second);
     const { tokens } = await writer.granted(waiting);
-    const fifth = reading(one);
+    const fifth = one.readTicket();
     asBusy(await one.enqueue(name, fifth));
     await writer.release(name, waiting);
     for (const [of, ticket] of [
@@ -413,8 +415,8 @@ describe('readers', () => {
   it('come in past a writer that is dead, or has given up', async () => {
     const { one, first, writer, waiting } = await readersAndWriter();
     await outlive(waiting);
-    asGranted(await one.enqueue(name, reading(one)));
-    const [again, third] = [writer.ticket(), reading(one)];
+    asGranted(await one.enqueue(name, one.readTicket()));
+    const [again, third] = [writer.ticket(), one.readTicket()];
     asBusy(await writer.enqueue(name, again));
     asBusy(await one.enqueue(name, third));
     await writer.release(name, again);
@@ -427,7 +429,7 @@ describe('readers', () => {
     const dead = (await peer()).ticket();
     await plain.lpush(`lock:{${name}}:queue`, dead);
     await plain.hset(`lock:{${name}}:waiters`, dead, `${Date.now() + 2_000}:0:${CLAIM}:${name}`);
-    const third = reading(one);
+    const third = one.readTicket();
     asBusy(await one.enqueue(name, third));
     expect(await queued()).toEqual([dead, waiting, third]);
     await writer.beat(name, waiting);
@@ -439,7 +441,7 @@ describe('readers', () => {
     const { a, a1, b, b1 } = await ownerAndWaiter();
     await a.release(name, a1);
     const mute = unreachable();
-    const [third, fourth] = [reading(mute), reading(a)];
+    const [third, fourth] = [mute.readTicket(), a.readTicket()];
     asBusy(await mute.enqueue(name, third));
     asBusy(await a.enqueue(name, fourth));
     await b.release(name, b1);
@@ -452,7 +454,7 @@ describe('readers', () => {
 
   it('learn by a heartbeat of a grant whose message was lost', async () => {
     const { a, b, b1 } = await ownerAndWaiter();
-    const third = reading(a);
+    const third = a.readTicket();
     asBusy(await a.enqueue(name, third));
     await a.release(name, (await queued())[1] as string);
     await b.release(name, b1);
@@ -466,7 +468,7 @@ describe('readers', () => {
     const one = await peer();
     foreign.push(`lock:{${name}}`);
     await plain.set(`lock:{${name}}`, 'readers of the news', 'PX', TTL);
-    asBusy(await one.enqueue(name, reading(one)));
+    asBusy(await one.enqueue(name, one.readTicket()));
     expect((await one.backend.inspect({ name }))?.owner).toBe('readers of the news');
   });
 });
@@ -474,10 +476,10 @@ describe('readers', () => {
 describe('DOWNGRADE', () => {
   it('lets in the readers that wait before the next writer', async () => {
     const { a, a1, b, b1 } = await ownerAndWaiter();
-    const [third, fourth] = [reading(a), reading(b)];
+    const [third, fourth] = [a.readTicket(), b.readTicket()];
     asBusy(await a.enqueue(name, third));
     const { tokens } = asGranted(await b.enqueue(name, b1));
-    await b.backend.downgrade?.({ names: [name], ticket: b1, ttl: TTL });
+    await b.backend.downgrade?.({ name, ticket: b1, ttl: TTL });
     expect((await a.granted(third)).tokens.first).toBeGreaterThanOrEqual(tokens.first + tokens.count);
     asBusy(await b.enqueue(name, fourth));
     expect(await queued()).toEqual([a1, fourth]);

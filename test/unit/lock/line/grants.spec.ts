@@ -31,7 +31,7 @@ describe('a grant of a ticket that is not current', () => {
     expect(backend.releases).toEqual([stranger]);
     expect(call.lock).toBeUndefined();
     await backend.tell(grantMessage(stranger, 'another'));
-    expect(backend.all('release')[1]?.request).toMatchObject({ names: ['another'], ticket: stranger });
+    expect(backend.all('release')[1]?.request).toMatchObject({ name: 'another', ticket: stranger });
   });
 
   it('that was released already is passed on again (R13)', async () => {

@@ -19,8 +19,8 @@ describe('a queue of a store that is polled', () => {
   beforeEach(() => {
     [asked, answers, now] = [[], [], 1_000];
     performance.now = () => now;
-    const acquire = async ({ names }: { names: readonly string[] }) => {
-      asked.push(names[0] as string);
+    const acquire = async ({ name }: { name: string }) => {
+      asked.push(name);
       return answers.shift() ?? GRANTED;
     };
     queue = new PolledQueue({ acquire } as unknown as LockBackend);
