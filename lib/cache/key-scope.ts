@@ -1,4 +1,5 @@
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
+import { textOf } from '../errors/limited-log.js';
 import { encodeKeyPart, quoted, whyNotAKeyPart, whyNotAName } from '../keys/key-part.js';
 import { OptionResolver } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
@@ -72,7 +73,7 @@ export class KeyScope {
 /** One key, or several without duplicates. @throws CacheKeyError */
 export function cacheKeys(keys: string | readonly string[]): readonly string[] {
   if (typeof keys === 'string') return [cacheKey(keys)];
-  if (!Array.isArray(keys)) throw new CacheKeyError(`Cache keys are ${String(keys)}; give a key or a list of keys`);
+  if (!Array.isArray(keys)) throw new CacheKeyError(`Cache keys are ${textOf(keys)}; give a key or a list of keys`);
   return [...new Set((keys as readonly string[]).map(cacheKey))];
 }
 

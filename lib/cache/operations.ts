@@ -108,8 +108,8 @@ export interface CacheWrites extends CacheReads {
   set(key: string, value: unknown, options?: SetOptions): Promise<void>;
 
   /**
-   * Stores the value if there is none. `false` if there is one, or while a `mutate` runs on the key or a barrier
-   * stands.
+   * Stores the value if `get` would find none. `false` if it would find one, or while a `mutate` runs on the key or a
+   * barrier stands.
    */
   setIfAbsent(key: string, value: unknown, options?: SetOptions): Promise<boolean>;
 

@@ -172,7 +172,9 @@ class ValueWrite {
       return await stepOrder.run(accesses, async () => {
         if (go) await go;
         if (ifAbsent && engine.unconfirmed.size > 0) await engine.unconfirmed.settle(key);
-        return this.send(ifAbsent);
+        if (await this.send(ifAbsent)) return true;
+        const over = ifAbsent ? await this.outdated() : undefined;
+        return over !== undefined && this.send(true, over);
       });
     } catch (error) {
       if (error instanceof CacheBackendError && !ifAbsent) invalidations.deleteLater(key);
@@ -182,13 +184,20 @@ class ValueWrite {
     }
   }
 
-  private async send(ifAbsent: boolean): Promise<boolean> {
+  /** What is stored, if it counts as none: stale, deleted by a tag, or not to be read. */
+  private async outdated(): Promise<Buffer | undefined> {
+    const { engine, key } = this;
+    const data = await engine.calls.run('read', key, () => engine.calls.store.read(key));
+    return data && (await freshValue(engine, key, data)) === undefined ? data : undefined;
+  }
+
+  private async send(ifAbsent: boolean, over?: Buffer): Promise<boolean> {
     const { engine, key } = this;
     const { calls, invalidations } = engine;
     const ttl = this.ttl + this.staleTtl;
     const data = await this.sealed();
     const within = calls.options.commandTimeout;
-    const request = { key, data, ttl, ifAbsent, within };
+    const request = { key, data, ttl, ifAbsent, within, ...(over && { over }) };
     // A value whose reply came too late may have been stored, and may be older than a later change.
     const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
     const before = invalidations.neededUntilStored(key);

@@ -46,13 +46,15 @@ export async function loadValues<T>(
   loader: BatchLoader<T>,
   settings: EntrySettings,
 ): Promise<T[]> {
-  const unique = cacheKeys(keys);
+  // The caller may use its list again meanwhile.
+  const asked = [...keys];
+  const unique = cacheKeys(asked);
   const batch = new BatchLoad(unique, loader, engine.loadScopes, engine.refresher, keyPrefix);
   const readOrLoad: Parameters<BatchLoad['run']>[0] = (key, loading, participant) =>
     engine.reads.read(keyPrefix + key, loading, settings, participant);
   const values = valuesOf(await batch.run(readOrLoad));
   const byKey = new Map(unique.map((key, index) => [key, values[index]]));
-  return keys.map((key) => byKey.get(key) as T);
+  return asked.map((key) => byKey.get(key) as T);
 }
 
 /** Milliseconds until the value is removed; `null` when there is none. */

@@ -51,8 +51,8 @@ export interface CacheStore {
   renewBarrier(request: KeyRequest & { readonly token: string; readonly ttl: number }): Pending<boolean>;
 
   /**
-   * As `invalidate`, and stores a value; `false` if `ifAbsent` found a value, or if there is a barrier; 'late' if
-   * `within` had passed.
+   * As `invalidate`, and stores a value; `false` if `ifAbsent` found a value other than `over`, or if there is a
+   * barrier; 'late' if `within` had passed.
    */
   set(request: SetRequest): Pending<boolean | 'late'>;
   /** Adds to the number under the key. It begins at 0 and then expires after `ttl` ms; `Infinity`: never. */
@@ -155,6 +155,8 @@ export interface SetRequest extends KeyRequest {
   readonly ttl: number;
   /** Stores only if there is no value. */
   readonly ifAbsent?: boolean;
+  /** With `ifAbsent`: a value that counts as none, so that it is replaced; no other value is. */
+  readonly over?: Buffer;
   /** Milliseconds after the call, from which on the store must refuse it: a newer value may have been stored since. */
   readonly within?: number;
 }

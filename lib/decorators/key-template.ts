@@ -1,3 +1,4 @@
+import { textOf } from '../errors/limited-log.js';
 import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
 import type { MethodCall } from '../wiring/injected-services.js';
@@ -37,7 +38,7 @@ export function singleKeyFunction(
   return ({ instance, args }) => {
     const made: unknown = key.call(instance, ...(args as never[]));
     if (typeof made === 'string' && made !== '') return made;
-    throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : String(made)}; return one key`);
+    throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : textOf(made)}; return one key`);
   };
 }
 

@@ -1,3 +1,5 @@
+import { inspect } from 'node:util';
+
 /** The characters that separate the parts of a key, mark an escape, or enclose the hash tag of a Redis Cluster. */
 const STRUCTURE: readonly string[] = ['%', ':', '{', '}'];
 
@@ -44,7 +46,9 @@ export function whyNotAKeyPart(value: unknown): string | undefined {
 /** Why the value cannot be a whole key; `undefined` when it can. */
 export function whyNotAName(value: unknown): string | undefined {
   if (typeof value === 'string' && value !== '') return whyNotText(value);
-  return value === '' ? 'an empty string' : `${String(value)} (${typeof value})`;
+  if (value === '') return 'an empty string';
+  // An object may have no text, or one whose making throws.
+  return `${typeof value === 'object' ? inspect(value, { depth: 0, customInspect: false }) : String(value)} (${typeof value})`;
 }
 
 /**

@@ -1,4 +1,5 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
+import { textOf } from '../errors/limited-log.js';
 import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { quoted, whyNotAName } from '../keys/key-part.js';
 import { OptionResolver } from '../options/fixed-options.js';
@@ -262,7 +263,7 @@ const MOST_NAMES = 1_000;
 function lockNames(key: string | readonly string[]): readonly string[] {
   const names = typeof key === 'string' ? [key] : key;
   if (!Array.isArray(names) || names.length === 0) {
-    throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : String(key)}; give one name or more`);
+    throw new LockKeyError(`Lock key is ${Array.isArray(key) ? 'an empty list' : textOf(key)}; give one name or more`);
   }
   for (const name of names as readonly unknown[]) {
     const why = whyNotAName(name);

@@ -1,5 +1,5 @@
 import { CacheConfigError } from '../errors/cache-errors.js';
-import { textOf } from '../errors/limited-log.js';
+import { messageOf, textOf } from '../errors/limited-log.js';
 import { LockConfigError } from '../errors/lock-errors.js';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { LONGEST_DELAY } from '../timing/clock.js';
@@ -10,6 +10,9 @@ import { isPlain } from './option-table.js';
  * The longest duration (ms) of an option that starts no timer: about 285,000 years, within what `PX` of Redis takes.
  */
 const LONGEST_DURATION = Number.MAX_SAFE_INTEGER;
+
+/** What an object of options is: plain, an instance of a class, or a namespace of a module. */
+const HOLDS_OPTIONS: ReadonlySet<string> = new Set(['[object Object]', '[object Module]']);
 
 /** Checks the values of options. Each error names the option, the value received and the remedy. */
 export class OptionChecks {
@@ -48,8 +51,9 @@ export class OptionChecks {
 
   object(option: string, value: unknown, remedy: string): object {
     if (Array.isArray(value)) throw this.conflict(`Option "${option}" is a list; give ${remedy}`);
-    if (typeof value !== 'object' || value === null || value instanceof Map) throw this.refused(option, value, remedy);
-    return value;
+    // A date, a promise, a signal or a collection has no options: its content would be passed over.
+    if (!HOLDS_OPTIONS.has(Object.prototype.toString.call(value))) throw this.refused(option, value, remedy);
+    return value as object;
   }
 
   /** Refuses an option that the method would ignore. */
@@ -93,6 +97,21 @@ export class OptionChecks {
     refuseUnless(isPort, 'port', values['port'], 'a number from 1 to 65535');
     for (const name of ['connectionString', 'uri', 'user', 'database', 'socketPath']) {
       refuseUnless((value) => typeof value === 'string', name, typeof values[name], 'a text');
+    }
+  }
+
+  /**
+   * What the client library makes of a connection. Values may be secret.
+   *
+   * @throws the ConfigError for what it cannot read, where no call of the application would wait for the failure
+   */
+  readBy<T>(option: string, client: () => T): T {
+    try {
+      return client();
+    } catch (error) {
+      throw this.conflict(
+        `Option "${option}" cannot be read: ${messageOf(error)}; correct it (in a URL, write % and other special characters percent-encoded)`,
+      );
     }
   }
 

@@ -161,6 +161,17 @@ eachCacheStore(() => {
       expect(await read()).toBe('fourth');
     });
 
+    it('are set in place of the one value that counts as none', async () => {
+      await set('outdated');
+      const over = Buffer.from('outdated');
+      const request = { key, data: 'new', ttl: LONG, ifAbsent: true };
+      expect(await store.set({ ...request, over: Buffer.from('other') })).toBe(false);
+      expect(await read()).toBe('outdated');
+      expect(await other.set({ ...request, over })).toBe(true);
+      expect(await store.set({ ...request, over })).toBe(false);
+      expect(await read()).toBe('new');
+    });
+
     it('do not end a load when setIfAbsent finds one', async () => {
       await set('there');
       const token = await begin({ refresh: true });

@@ -125,9 +125,10 @@ class MemoryCacheStore implements CacheStore {
   }
 
   /** Ignores `within`, because it stores at once. */
-  set({ key, data, ttl, ifAbsent }: SetRequest): Promise<boolean> {
+  set({ key, data, ttl, ifAbsent, over }: SetRequest): Promise<boolean> {
     return this.connection.run(() => {
-      if ((ifAbsent && this.values.get(key)) || this.barriers.size(key) > 0) return false;
+      const kept = ifAbsent ? this.values.get(key) : undefined;
+      if ((kept && !over?.equals(kept)) || this.barriers.size(key) > 0) return false;
       this.values.set(key, copyOf(data), ttl);
       this.changed(key);
       return true;

@@ -1,6 +1,6 @@
 import { refusalIn, type BackendRefusal } from '../../contracts/store.js';
 import { textOf } from '../../errors/limited-log.js';
-import { createConnection, type Connection, type Pool, type PoolOptions } from 'mysql2';
+import { createConnection, createPool, type Connection, type Pool, type PoolOptions } from 'mysql2';
 import type { Pool as PromisePool } from 'mysql2/promise';
 import { LockConfigError } from '../../errors/lock-errors.js';
 import { lockOption } from '../../options/option-checks.js';
@@ -29,7 +29,7 @@ export function readConnection(connection: unknown): GivenConnection {
     // mysql2 takes any URL, and would greet the server of another store.
     const { protocol } = new URL(connection);
     if (!PROTOCOLS.includes(protocol)) throw refused(`a ${protocol}// URL`);
-    return { pool: undefined, options: { uri: connection } };
+    return { pool: undefined, options: readable({ uri: connection }) };
   }
   if (typeof connection !== 'object' || connection === null) throw refused(String(connection));
   if (Array.isArray(connection)) throw refused('a list');
@@ -40,7 +40,13 @@ export function readConnection(connection: unknown): GivenConnection {
   const notOfMysql = ['url', 'connectionString', 'connection'].find((name) => name in connection);
   if (notOfMysql) throw refused(`options with "${notOfMysql}", which mysql2 calls "uri"`);
   lockOption.connection('connection', connection, KNOWN_OPTIONS);
-  return { pool: undefined, options: connection };
+  return { pool: undefined, options: readable(connection) };
+}
+
+/** mysql2 reads its options where it makes a pool, which opens no connection yet. */
+function readable(options: PoolOptions): PoolOptions {
+  lockOption.readBy('connection', () => createPool(options)).end();
+  return options;
 }
 
 /** Opens one connection, outside of every pool. */

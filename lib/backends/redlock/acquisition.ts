@@ -8,7 +8,7 @@ import type {
 import type { BriefMap } from '../../timing/brief-map.js';
 import { BatchedCall } from '../batch.js';
 import type { ScriptCall } from '../redis/connection/encoded-call.js';
-import { leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
+import { integerOf, leaseOf, type RedisInteger, repliesOf, unexpected } from '../redis/connection/redis-script.js';
 import { WAITER_TTL, GRANT_TOKENS } from './acquire.lua.js';
 import { releaseKeys, type ReleaseKeys } from './redlock-keys.js';
 import type { RedlockNode } from './redlock-node.js';
@@ -17,9 +17,32 @@ import type { TokenClock } from './token-reservation.js';
 
 /** What ACQUIRE returns for one call. */
 type AcquireReply =
-  | RedisInteger
-  | readonly [granted: RedisInteger, time: RedisInteger, unissued: RedisInteger, waiting: RedisInteger]
-  | readonly [granted: RedisInteger, name: RedisInteger, owner: string, pttl: RedisInteger, time: RedisInteger];
+  | { readonly granted: true; readonly time: number; readonly unissued: number; readonly waiting: number }
+  | {
+      readonly granted: false;
+      readonly time: number;
+      readonly name: string;
+      readonly owner: string;
+      readonly remaining: number;
+    };
+
+/** @throws Error for what ACQUIRE does not return */
+function acquireReply(reply: unknown, names: readonly string[]): AcquireReply {
+  if (!Array.isArray(reply)) {
+    const time = integerOf(reply);
+    if (time < 1) throw unexpected(reply, 'a time');
+    return { granted: true, time, unissued: 0, waiting: 0 };
+  }
+  const granted = integerOf(reply[0]);
+  if (granted === 1) {
+    const [, time, unissued, waiting] = repliesOf(reply, 4).map(integerOf) as [number, number, number, number];
+    return { granted: true, time, unissued, waiting };
+  }
+  const [, index, owner, pttl, time] = repliesOf(reply, 5);
+  const name = names[integerOf(index) - 1];
+  if (granted !== 0 || name === undefined || typeof owner !== 'string') throw unexpected(reply, 'the owner of a name');
+  return { granted: false, time: integerOf(time), name, owner, remaining: leaseOf(pttl as RedisInteger) };
+}
 
 /** A request for one name or more. */
 export type NamesRequest = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
@@ -45,7 +68,7 @@ interface Refusal {
  * The votes for one request of a ticket, and what becomes of the granted ones: those of a ticket that gets no majority,
  * or was released before they came, are undone.
  */
-export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
+export class Acquisition implements Tally<MajorityGrant | Busy> {
   readonly bound = true;
   private readonly granted: RedlockNode[] = [];
   private doubtful: RedlockNode[] | undefined;
@@ -105,32 +128,17 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     this.forEachName((ticket, keys) => node.undo(ticket, keys));
   }
 
-  add(reply: AcquireReply, node: RedlockNode): void {
-    if (!Array.isArray(reply)) {
-      const time = Number(reply);
-      if (time !== 1) this.stated(time);
-      return this.grantedBy(node, 0, 0);
-    }
-    const [granted, second, third, fourth, fifth] = reply as readonly [
-      RedisInteger,
-      RedisInteger,
-      string,
-      RedisInteger,
-      RedisInteger,
-    ];
-    if (Number(granted) === 1) {
-      this.stated(Number(second));
-      return this.grantedBy(node, Number(third), Number(fourth));
-    }
+  add(reply: unknown, node: RedlockNode): void {
+    const answer = acquireReply(reply, this.request.names);
+    // 1 stands for a grant whose time was not read.
+    if (answer.time !== 1) (this.times ??= []).push(answer.time);
+    if (answer.granted) return this.grantedBy(node, answer.unissued, answer.waiting);
     this.refused += 1;
-    this.stated(Number(fifth));
     const refusals = (this.refusals ??= new Map());
-    const refusal = refusals.get(third);
+    const { owner, name, remaining } = answer;
+    const refusal = refusals.get(owner);
     if (refusal) refusal.votes += 1;
-    else {
-      const name = this.request.names[Number(second) - 1] as string;
-      refusals.set(third, { name, remaining: leaseOf(fourth), votes: 1 });
-    }
+    else refusals.set(owner, { name, remaining, votes: 1 });
   }
 
   postponed(): void {
@@ -153,7 +161,7 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     return decidable && failed <= spare ? this.busy() : undefined;
   }
 
-  decided(answer: MajorityGrant | Busy | undefined, round: Round<AcquireReply, MajorityGrant | Busy>): void {
+  decided(answer: MajorityGrant | Busy | undefined, round: Round<MajorityGrant | Busy>): void {
     this.undecided = false;
     if (answer?.status === 'granted') return;
     this.giveUp();
@@ -167,7 +175,7 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     for (const node of this.doubtful ?? []) this.undoAt(node);
   }
 
-  late(reply: AcquireReply, node: RedlockNode): void {
+  late(reply: unknown, node: RedlockNode): void {
     if (!this.givenUp && !this.overtaken?.includes(node)) return;
     const refused = Array.isArray(reply) && Number(reply[0]) === 0;
     if (refused) node.settle(this.request.ticket);
@@ -178,10 +186,6 @@ export class Acquisition implements Tally<AcquireReply, MajorityGrant | Busy> {
     const { acquisitions } = this;
     const { ticket } = this.request;
     if (acquisitions.get(ticket) === this) acquisitions.delete(ticket);
-  }
-
-  private stated(time: number): void {
-    (this.times ??= []).push(time);
   }
 
   private grantedBy(node: RedlockNode, unissued: number, waiting: number): void {

@@ -200,8 +200,8 @@ class RedlockLockBackend implements LockBackend {
   }
 
   /** Runs a script at all nodes that may be asked. */
-  private askAll<Reply, Answer>(
-    tally: Tally<Reply, Answer>,
+  private askAll<Answer>(
+    tally: Tally<Answer>,
     script: RedisScript,
     keys: readonly string[],
     args: readonly ScriptArgument[],

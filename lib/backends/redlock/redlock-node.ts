@@ -3,7 +3,7 @@ import type { RedisConnection } from '../../options/redis-connection.js';
 import { serverOf } from '../redis/connection/connection-options.js';
 import type { EncodedCall, ScriptArgument, ScriptCall } from '../redis/connection/encoded-call.js';
 import { RedisLink } from '../redis/connection/redis-link.js';
-import type { RedisScript } from '../redis/connection/redis-script.js';
+import { integerOf, type RedisScript } from '../redis/connection/redis-script.js';
 import { ScriptBatch } from '../redis/connection/script-batch.js';
 import { RefusedForNow } from '../redis/connection/ready-queue.js';
 import type { ScriptRunner } from '../redis/connection/script-runner.js';
@@ -194,7 +194,7 @@ export class RedlockNode {
 
   private free(ticket: string, keys: ReleaseKeys): Promise<void> {
     return new Promise((resolve) => {
-      this.releases.run(undefined, keys, [ticket], Number).then(
+      this.releases.run(undefined, keys, [ticket], integerOf).then(
         () => {
           this.unsettled.delete(ticket, keys);
           resolve();

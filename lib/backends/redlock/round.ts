@@ -8,10 +8,11 @@ import { RedlockNode, redlockScripts, Restarts, type RedlockScripts } from './re
 import type { RedlockSettings } from './redlock-options.js';
 
 /** Counts the answers of the nodes to one request. */
-export interface Tally<Reply, Answer> {
+export interface Tally<Answer> {
   /** Whether a reply counts only on the connection on which it was asked for. */
   readonly bound?: boolean;
-  add(reply: Reply, node: RedlockNode): void;
+  /** @throws for a reply of another kind, before it counts anything: then the node has failed */
+  add(reply: unknown, node: RedlockNode): void;
   /** The answer, or `undefined` while it is undecided; `open` nodes may still answer. */
   outcome(open: number): Answer | undefined;
   /** The node is not asked, as it has yet to free what an earlier request of the ticket may hold there. */
@@ -19,9 +20,9 @@ export interface Tally<Reply, Answer> {
   /** The node failed although it was asked: it may have carried the request out. */
   failed?(node: RedlockNode): void;
   /** The round is over: with an answer, or without one as too many nodes failed. */
-  decided?(answer: Answer | undefined, round: Round<Reply, Answer>): void;
+  decided?(answer: Answer | undefined, round: Round<Answer>): void;
   /** The node answered after the round was over. */
-  late?(reply: Reply, node: RedlockNode): void;
+  late?(reply: unknown, node: RedlockNode): void;
   /** No node can answer any more. */
   ended?(): void;
 }
@@ -36,7 +37,7 @@ export type Ask = (node: RedlockNode, call: ScriptCall) => 'away' | 'postponed' 
  * Asks all nodes at once. Settles as soon as the tally is decided, so that a slow node is not waited for; fails with
  * `NoQuorum` when too many nodes have failed. After the time limit, nodes without an answer count as failed.
  */
-export function ask<Reply, Answer>(quorum: Quorum, tally: Tally<Reply, Answer>, send: Ask): Pending<Answer> {
+export function ask<Answer>(quorum: Quorum, tally: Tally<Answer>, send: Ask): Pending<Answer> {
   const call = new BatchedCall((answer) => answer as Answer);
   new Round(quorum, tally, call).begin(send);
   return call;
@@ -55,9 +56,9 @@ export async function onMajority(quorum: Quorum, send: (node: RedlockNode) => Pr
 }
 
 /** One request to all nodes, as `ask` describes it; settles `call`. */
-export class Round<Reply, Answer> implements Expiring {
+export class Round<Answer> implements Expiring {
   /** Of the nodes that are asked. */
-  private readonly ballots: Ballot<Reply>[] = [];
+  private readonly ballots: Ballot[] = [];
   private readonly failures: NodeFailure[] = [];
   private postponed: NodeFailure[] | undefined;
   private timeout: Timeout | undefined;
@@ -66,7 +67,7 @@ export class Round<Reply, Answer> implements Expiring {
 
   constructor(
     private readonly quorum: Quorum,
-    private readonly tally: Tally<Reply, Answer>,
+    private readonly tally: Tally<Answer>,
     private readonly call: ScriptCall,
   ) {}
 
@@ -104,18 +105,22 @@ export class Round<Reply, Answer> implements Expiring {
     if (!over) this.decide(0);
   }
 
-  replied(node: RedlockNode, reply: Reply, disconnects: number): void {
+  replied(node: RedlockNode, reply: unknown, disconnects: number): void {
     const { tally } = this;
     if (tally.bound && node.scripts.disconnects !== disconnects) {
       return this.failed(node, new Error('the connection was lost meanwhile'));
     }
     node.answered();
+    if (!this.over) {
+      try {
+        tally.add(reply, node);
+      } catch (error) {
+        return this.failed(node, error);
+      }
+    }
     this.open -= 1;
     if (this.over) tally.late?.(reply, node);
-    else {
-      tally.add(reply, node);
-      this.decide();
-    }
+    else this.decide();
     this.endIfAnswered();
   }
 
@@ -241,13 +246,13 @@ export class NoQuorum extends AggregateError {
 }
 
 /** What one node answers in a round. */
-class Ballot<Reply> implements ScriptCall {
+class Ballot implements ScriptCall {
   answered = false;
   /** How often the connection of the node had been lost when it was asked. */
   private readonly disconnects: number;
 
   constructor(
-    private readonly round: Pick<Round<Reply, unknown>, 'replied' | 'failed'>,
+    private readonly round: Pick<Round<unknown>, 'replied' | 'failed'>,
     readonly node: RedlockNode,
   ) {
     this.disconnects = node.scripts.disconnects;
@@ -255,7 +260,7 @@ class Ballot<Reply> implements ScriptCall {
 
   settle(reply: unknown): void {
     this.answered = true;
-    this.round.replied(this.node, reply as Reply, this.disconnects);
+    this.round.replied(this.node, reply, this.disconnects);
   }
 
   fail(error: unknown): void {
@@ -264,7 +269,7 @@ class Ballot<Reply> implements ScriptCall {
   }
 }
 
-class CountTally implements Tally<unknown, true> {
+class CountTally implements Tally<true> {
   private done = 0;
 
   constructor(private readonly quorum: Quorum) {}

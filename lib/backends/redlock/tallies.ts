@@ -1,12 +1,12 @@
 import type { LockState, ReleaseAnswer, RenewAnswer } from '../../contracts/lock-backend.js';
-import { leaseOf, type RedisInteger } from '../redis/connection/redis-script.js';
+import { integerOf, leaseOf, type RedisInteger, repliesOf, unexpected } from '../redis/connection/redis-script.js';
 import type { Acquisition } from './acquisition.js';
 import type { ReleaseKeys } from './redlock-keys.js';
 import type { RedlockNode } from './redlock-node.js';
 import type { Quorum, Tally } from './round.js';
 
 /** Counts the answers to a release: 1 when the node held the ticket, 0 when a name was free, -1 when it was taken. */
-export class ReleaseTally implements Tally<RedisInteger, ReleaseAnswer> {
+export class ReleaseTally implements Tally<ReleaseAnswer> {
   private readonly disconnects: number;
   private released = 0;
   private gone = 0;
@@ -23,15 +23,16 @@ export class ReleaseTally implements Tally<RedisInteger, ReleaseAnswer> {
     this.disconnects = quorum.disconnects;
   }
 
-  add(reply: RedisInteger, node: RedlockNode): void {
-    const answer = Number(reply);
+  add(reply: unknown, node: RedlockNode): void {
+    const answer = integerOf(reply);
+    if (Math.abs(answer) > 1) throw unexpected(reply, '1, 0 or -1');
     this.acquisition?.releasedAt(node);
     if (answer === 1) this.released += 1;
     else if (answer === 0) this.gone += 1;
     else this.taken += 1;
   }
 
-  late(_: RedisInteger, node: RedlockNode): void {
+  late(_: unknown, node: RedlockNode): void {
     this.acquisition?.releasedAt(node);
   }
 
@@ -58,11 +59,11 @@ export class ReleaseTally implements Tally<RedisInteger, ReleaseAnswer> {
   }
 }
 
-/** Milliseconds left, or 0 where a name is free, or -1 where it is taken; and how many tickets wait. */
-type RenewReply = readonly [remaining: RedisInteger, waiting?: RedisInteger];
-
-/** Counts the answers to a renewal. */
-export class RenewTally implements Tally<RenewReply, RenewAnswer> {
+/**
+ * Counts the answers to a renewal: milliseconds left, or 0 where a name is free, or -1 where it is taken; and how many
+ * tickets wait.
+ */
+export class RenewTally implements Tally<RenewAnswer> {
   private readonly leases: number[] = [];
   private readonly free: RedlockNode[] = [];
   private taken = 0;
@@ -81,12 +82,13 @@ export class RenewTally implements Tally<RenewReply, RenewAnswer> {
     this.cancelled = true;
   }
 
-  add([remaining, waiting]: RenewReply, node: RedlockNode): void {
-    const left = Number(remaining);
+  add(reply: unknown, node: RedlockNode): void {
+    const [left, waiting] = firstAndWaiting(reply);
+    if (left < -1) throw unexpected(reply, 'a time');
     if (left > 0) this.leases.push(left);
     else if (left === 0) this.free.push(node);
     else this.taken += 1;
-    this.waiting = Math.max(this.waiting, Number(waiting ?? 0));
+    this.waiting = Math.max(this.waiting, waiting);
   }
 
   /** The lease lasts for as long as a majority keeps it. */
@@ -102,11 +104,19 @@ export class RenewTally implements Tally<RenewReply, RenewAnswer> {
   }
 }
 
-/** What INSPECT returns. */
-type InspectReply = readonly [owner: string, pttl: RedisInteger, unissued: RedisInteger, waiting: RedisInteger];
+/**
+ * The whole numbers that RENEW and MINT return: the second, how many other tickets wait, follows a first one that
+ * grants.
+ *
+ * @throws Error for what they do not return
+ */
+export function firstAndWaiting(reply: unknown): readonly [first: number, waiting: number] {
+  const parts = repliesOf(reply, Array.isArray(reply) && reply.length === 2 ? 2 : 1);
+  return [integerOf(parts[0]), parts.length === 1 ? 0 : integerOf(parts[1])];
+}
 
 /** Finds the ticket that owns a name at a majority of the nodes; `null` where nobody can. */
-export class InspectTally implements Tally<InspectReply, LockState | null> {
+export class InspectTally implements Tally<LockState | null> {
   /** By owner: what is left of its lease at each node. */
   private readonly leases = new Map<string, number[]>();
   private unissued = 0;
@@ -115,13 +125,17 @@ export class InspectTally implements Tally<InspectReply, LockState | null> {
 
   constructor(private readonly quorum: Quorum) {}
 
-  add([owner, pttl, unissued, waiting]: InspectReply): void {
+  add(reply: unknown): void {
+    const [owner, pttl, unissued, waiting] = repliesOf(reply, 4);
+    if (typeof owner !== 'string') throw unexpected(reply, 'an owner');
+    const lease = leaseOf(pttl as RedisInteger);
+    const next = unissued === '' ? 0 : integerOf(unissued);
+    this.waiting = Math.max(this.waiting, integerOf(waiting));
+    this.unissued = Math.max(this.unissued, next);
     this.answered += 1;
-    this.unissued = Math.max(this.unissued, Number(unissued));
-    this.waiting = Math.max(this.waiting, Number(waiting));
     if (owner === '') return;
     const leases = this.leases.get(owner) ?? [];
-    leases.push(leaseOf(pttl));
+    leases.push(lease);
     this.leases.set(owner, leases);
   }
 

@@ -1,7 +1,8 @@
 import type { AcquireSeveralRequest, Minted } from '../../contracts/lock-backend.js';
-import type { RedisInteger } from '../redis/connection/redis-script.js';
+import { unexpected } from '../redis/connection/redis-script.js';
 import { acquireKeys } from './redlock-keys.js';
 import { type Quorum, ask, type Ask, type Tally } from './round.js';
+import { firstAndWaiting } from './tallies.js';
 
 /**
  * Another ticket reserves tokens at a minority of the nodes meanwhile at most: a second try is rare, a fifth is none.
@@ -58,9 +59,6 @@ export class TokenClock {
   }
 }
 
-/** What MINT returns for one call. */
-type MintReply = readonly [unissued: RedisInteger, waiting?: RedisInteger];
-
 /** - `reserved`: the proposed tokens; `refused`: tokens from `unissued` on are free; `not-owner`: of the names. */
 type MintOutcome =
   | { readonly status: 'reserved'; readonly waiting: number }
@@ -68,7 +66,7 @@ type MintOutcome =
   | { readonly status: 'refused'; readonly unissued: number };
 
 /** Counts the answers to MINT. */
-class MintTally implements Tally<MintReply, MintOutcome> {
+class MintTally implements Tally<MintOutcome> {
   private reserved = 0;
   private foreign = 0;
   private refused = 0;
@@ -77,11 +75,12 @@ class MintTally implements Tally<MintReply, MintOutcome> {
 
   constructor(private readonly quorum: Quorum) {}
 
-  add([first, waiting]: MintReply): void {
-    const unissued = Number(first);
+  add(reply: unknown): void {
+    const [unissued, waiting] = firstAndWaiting(reply);
+    if (unissued < -1) throw unexpected(reply, 'a token');
     if (unissued === 0) {
       this.reserved += 1;
-      this.waiting = Math.max(this.waiting, Number(waiting));
+      this.waiting = Math.max(this.waiting, waiting);
     } else if (unissued < 0) this.foreign += 1;
     else {
       this.refused += 1;

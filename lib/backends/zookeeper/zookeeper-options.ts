@@ -47,8 +47,10 @@ export interface ZooKeeperSettings {
   readonly firstToken: number;
 }
 
-const SERVER = /^[^\s/:,@]+(:\d{1,5})?$/;
-const PATH = /^(\/[^/\s]+)+$/;
+const SERVER = /^[^\s/:,@]+(?::(?<port>\d{1,5}))?$/;
+const DEFAULT_PORT = 2181;
+// ZooKeeper takes no control characters in a path.
+const PATH = /^(\/[^/\s\p{Cc}]+)+$/u;
 
 const setting = settingOf<ZooKeeperSettings>();
 const credentialsSetting = settingOf<ZooKeeperCredentials>();
@@ -120,9 +122,16 @@ function serversOf(value: unknown, option: string): [servers: string, chroot: st
   const slash = text.indexOf('/');
   const servers = slash === -1 ? text : text.slice(0, slash);
   const chroot = slash === -1 ? '' : text.slice(slash).replace(/\/$/, '');
-  const valid = servers.split(',').every((server) => SERVER.test(server)) && (chroot === '' || isPath(chroot));
+  const valid = servers.split(',').every(isServer) && (chroot === '' || isPath(chroot));
   if (!valid) throw refusedServers(option, value);
   return [servers, chroot];
+}
+
+/** The client library throws in a callback of its own for a port that no connection can have. */
+function isServer(text: string): boolean {
+  const match = SERVER.exec(text);
+  const port = Number(match?.groups?.['port'] ?? DEFAULT_PORT);
+  return match !== null && port > 0 && port < 65_536;
 }
 
 function isPath(value: string): boolean {

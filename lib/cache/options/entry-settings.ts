@@ -203,7 +203,8 @@ export function requireTags(value: unknown): readonly string[] {
       throw cacheOption.refused('tags', tag, 'names of one character or more, of whole characters');
     }
   }
-  return value as readonly string[];
+  // The caller may change its list later.
+  return [...(value as readonly string[])];
 }
 
 /** How much longer (ms) Redis keeps a tag than the values that have it. */

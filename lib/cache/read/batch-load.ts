@@ -187,7 +187,7 @@ export class BatchLoad {
 
   private async load(asked: readonly Asked[]): Promise<void> {
     const keys = asked.map(({ key }) => key);
-    const call = () => this.loader(keys, jointContext(asked));
+    const call = () => this.loader([...keys], jointContext(asked));
     const full = keys.map((key) => this.keyPrefix + key);
     const load = async () => this.scopes.within(full, call);
     // If nobody waits, the caller's context may have ended.

@@ -213,8 +213,10 @@ export class BloomShape {
 
 /** Reads no further ahead than one chunk. */
 async function* inChunks(ids: IdSource, size: number): AsyncGenerator<string[], void, undefined> {
+  if (typeof ids === 'string') throw cacheOption.refused('ids', ids, 'a list of ids');
   let chunk: string[] = [];
   for await (const id of ids) {
+    if (typeof id !== 'string') throw cacheOption.refused('id', id, 'a text');
     if (chunk.push(id) < size) continue;
     yield chunk;
     chunk = [];

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
-import { promisify } from 'node:util';
+import { promisify, types } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
+import { textOf } from '../../errors/limited-log.js';
 import { type StoredData, HEADER } from '../../contracts/cache-store.js';
 import { type CacheSerializer, BUILT_IN_SERIALIZERS } from './serializers.js';
 
@@ -88,7 +89,13 @@ export class Envelopes {
   /** Serializes the value as it is now, to seal it later. @throws what the serializer throws */
   serialize(value: unknown): Serialized {
     if (value === null) return { absent: NULL };
-    return value === undefined ? { absent: UNDEFINED } : { payload: this.serializer.serialize(value) };
+    if (value === undefined) return { absent: UNDEFINED };
+    const payload: unknown = this.serializer.serialize(value);
+    if (typeof payload === 'string') return { payload };
+    if (types.isUint8Array(payload)) {
+      return { payload: Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength) };
+    }
+    throw new TypeError(`"cache.serializer" returned ${textOf(payload)}; let it return text or bytes`);
   }
 
   sealSerialized({ absent = 0, payload }: Serialized, mark: EntryMark): StoredData | Promise<StoredData> {

@@ -12,9 +12,9 @@ const MOST_PLACES = 100;
 type Class = abstract new (...args: never[]) => unknown;
 
 /**
- * Checks values before they are stored. Refuses promises and functions, which cannot be stored, and warns of instances
- * of classes, which come back as plain objects: without their methods, and without decorators such as `@Exclude()`,
- * which keeps a password from being sent.
+ * Checks values before they are stored. Refuses promises, streams and functions, which cannot be stored, and warns of
+ * instances of classes, which come back as plain objects: without their methods, and without decorators such as
+ * `@Exclude()`, which keeps a password from being sent.
  */
 export class UnkeptClasses {
   private readonly reported = new WeakSet<Class>();
@@ -23,8 +23,8 @@ export class UnkeptClasses {
   constructor(private readonly logger: Warnings) {}
 
   /**
-   * Warns once for each class, unless there is a `revive`. @throws TypeError for a function, or a promise inside the
-   * value
+   * Warns once for each class, unless there is a `revive`. @throws TypeError for a function, or a promise or stream
+   * inside the value
    */
   look(key: string, value: unknown, revive: unknown): void {
     if (typeof value === 'function') throw new TypeError('it is a function, which cannot be stored; cache data');
@@ -70,6 +70,10 @@ class Look {
       }
       if (types.isMap(value) || types.isSet(value)) return this.visitAll(value.values(), path);
       if (isKept(value)) return;
+      const kind = streamKindOf(value);
+      if (kind !== undefined) {
+        throw new TypeError(`${path === '' ? 'it' : path} is ${kind}, which can be read only once; cache its content`);
+      }
       const { constructor } = value;
       if (!this.classes.has(constructor as Class)) this.classes.set(constructor as Class, path);
     }

@@ -379,6 +379,9 @@ describe('modes of the server', () => {
     ['The connection of a MySQL lock backend is undefined; give a URL', () => leaseTable(undefined as never)],
     ['The connection of a MySQL lock backend is text that is not a URL', () => leaseTable('localhost and a-secret')],
     ['is a redis:// URL; give', () => leaseTable('redis://:a-secret@localhost')],
+    ['URI malformed; correct it', () => leaseTable('mysql://root:a-secret%zz@db')],
+    ['Unknown charset', () => leaseTable({ password: 'a-secret', charset: 'none' })],
+    ['Unknown SSL profile', () => getLock({ password: 'a-secret', ssl: 'none' })],
     ['is a list; give', () => leaseTable(['mysql://root:a-secret@localhost'] as never)],
     [
       'is options with "url", which mysql2 calls "uri"; give',

@@ -1,5 +1,6 @@
 import { refusalIn, type BackendRefusal } from '../../../contracts/store.js';
 import { messageOf } from '../../../errors/limited-log.js';
+import pg from 'pg';
 import type { Pool, PoolConfig } from 'pg';
 import { LockConfigError } from '../../../errors/lock-errors.js';
 import { lockOption } from '../../../options/option-checks.js';
@@ -21,8 +22,13 @@ export function requirePostgresConnection(
   // pg passes over such an option, and would connect to its default server.
   const notOfPg = isObject && !isClient ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
   if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
-  if (isUrl || (isObject && isPool(connection))) return;
-  if (isObject && !isClient) return lockOption.connection(option, connection, POOL_OPTIONS);
+  if (isObject && isPool(connection)) return;
+  if (isObject && !isClient) lockOption.connection(option, connection, POOL_OPTIONS);
+  if (isUrl || (isObject && !isClient)) {
+    // A client that is never connected.
+    lockOption.readBy(option, () => new pg.Client(connection));
+    return;
+  }
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';
   // A URL may contain a password.
   const shown = isClient ? 'a single Client' : typeof connection === 'string' ? '...' : connection;

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { SetRequest } from '../../../contracts/cache-store.js';
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
@@ -33,11 +34,16 @@ export class RedisCacheWrites {
   }
 
   /** `before`: the deadline in ms of the server's clock, '' for none. Settles to the script's answer. */
-  send({ key, data, ttl, ifAbsent }: SetRequest, before: number | ''): Pending<number> {
+  send({ key, data, ttl, ifAbsent, over }: SetRequest, before: number | ''): Pending<number> {
     const keys = this.keys.valueLeaseAndBarrier(key);
     this.reads.sendThoseOf(keys[0]);
-    return this.batch.run(this.keys.channel, keys, [key, ttl, ifAbsent ? 1 : '', before, data], Number);
+    return this.batch.run(this.keys.channel, keys, [key, ttl, ifAbsent ? keptUnless(over) : '', before, data], Number);
   }
+}
+
+/** Which value SET replaces although it must keep an existing one: its digest; 1 for none. */
+function keptUnless(over: Buffer | undefined): string | 1 {
+  return over ? hash('sha1', over) : 1;
 }
 
 type SetAnswer = boolean | 'late';

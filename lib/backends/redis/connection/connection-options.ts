@@ -3,6 +3,7 @@ import { isNodeRedis, isNodeRedisPool } from './node-redis-clients.js';
 import type { NodeRedisConnection, RedisConnection } from '../../../options/redis-connection.js';
 import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js';
 import { ioredis, type ConnectionOption } from './ioredis.js';
+import { textOf } from '../../../errors/limited-log.js';
 import { startUpNodes } from './own-client.js';
 
 const ACCEPTED =
@@ -104,7 +105,11 @@ export function requireRedisConnection(
     return;
   }
   if (typeof connection === 'string') {
-    if (/^rediss?:\/\/./.test(connection) || connection.startsWith('/')) {
+    const isUrl = /^rediss?:\/\/./.test(connection);
+    if (isUrl && !isReadable(connection)) {
+      throw refuse('is a URL that cannot be read', 'correct it, and percent-encode special characters such as %');
+    }
+    if (isUrl || connection.startsWith('/')) {
       requireDatabase(databaseIn(connection), refuse);
       return;
     }
@@ -127,6 +132,18 @@ export function requireRedisConnection(
     if (!known.has(name)) throw refuse(`has the unknown property "${name}"`, remedyFor(name, known));
   requireAddress(connection, refuse);
   requireDatabase((connection as RedisOptions).db, refuse);
+}
+
+/** Whether ioredis can read the URL: else it would throw an error of its own, which shows no option. */
+function isReadable(text: string): boolean {
+  try {
+    const { username, password } = new URL(text);
+    decodeURIComponent(username);
+    decodeURIComponent(password);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 type Refuse = (received: string, remedy: string) => Error;
@@ -208,7 +225,7 @@ function isPlain(value: object): boolean {
 }
 
 function shownValue(value: unknown): string {
-  return typeof value === 'string' ? `"${value}"` : String(value);
+  return typeof value === 'string' ? `"${value}"` : textOf(value);
 }
 
 /** The known name that is spelt most like the given one; `undefined` when none is close. */

@@ -101,11 +101,16 @@ return answers
 /** A client of the application may have the option `stringNumbers` of ioredis on. */
 export type RedisInteger = number | string;
 
-/** @throws Error for a reply that is no whole number: a proxy or a client may have mixed up its answers */
-export function integerOf(reply: RedisInteger | undefined): number {
-  const integer = Number(reply);
-  if (reply !== null && reply !== '' && Number.isInteger(integer)) return integer;
-  throw new Error(`Redis answered ${inspect(reply)} where a whole number was due`);
+/** For a reply of another kind than was asked for: a proxy or a client may have mixed up its answers. */
+export function unexpected(reply: unknown, due: string): Error {
+  return new Error(`Redis answered ${inspect(reply)} where ${due} was due`);
+}
+
+/** @throws Error for a reply that is no whole number */
+export function integerOf(reply: unknown): number {
+  const integer = typeof reply === 'number' || (typeof reply === 'string' && reply !== '') ? Number(reply) : NaN;
+  if (Number.isInteger(integer)) return integer;
+  throw unexpected(reply, 'a whole number');
 }
 
 /**
@@ -115,7 +120,7 @@ export function integerOf(reply: RedisInteger | undefined): number {
  */
 export function repliesOf(reply: unknown, parts: number): readonly unknown[] {
   if (Array.isArray(reply) && reply.length === parts) return reply as unknown[];
-  throw new Error(`Redis answered ${inspect(reply)} where a list of ${parts} was due`);
+  throw unexpected(reply, `a list of ${parts}`);
 }
 
 /** Whether Redis answered yes. */
@@ -126,7 +131,7 @@ export function isOne(reply: unknown): boolean {
 /** Milliseconds of lease from a PTTL: `Infinity` where the key has no expiry, 0 where there is no key. */
 export function leaseOf(pttl: RedisInteger | undefined): number {
   const remaining = Number(pttl);
-  if (Number.isNaN(remaining)) throw new Error(`Redis answered ${inspect(pttl)} where a time was due`);
+  if (Number.isNaN(remaining)) throw unexpected(pttl, 'a time');
   return remaining === -1 ? Infinity : Math.max(0, remaining);
 }
 

@@ -202,6 +202,8 @@ const REFUSED: [string, unknown, RegExp][] = [
   ['an object without options', new Settings(), /is an instance of Settings/],
   ['a function', () => {}, /is .*; give an ioredis client/],
   ['null', null, /is null; give/],
+  ['a URL with a bare %', 'redis://app:secret%zz@host', /is a URL that cannot be read; correct it/],
+  ['a URL with a wrong port', 'redis://app:secret@host:99999', /is a URL that cannot be read; correct it/],
   ['a URL of something else', 'http://user:secret@host', /is "http:\/\/\*\*\*@host"; give a URL/],
 ];
 

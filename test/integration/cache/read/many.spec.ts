@@ -221,6 +221,23 @@ describe('many keys', () => {
     });
   });
 
+  it('getOrSetMany keeps to the keys and tags of its call, whatever becomes of their lists', async () => {
+    const [keys, tags] = [['one', 'two'], ['first']];
+    const loading = a.getOrSetMany(
+      keys,
+      async (asked) => {
+        const values = [...asked];
+        (asked as string[]).length = 0;
+        return values;
+      },
+      { tags },
+    );
+    keys.length = 0;
+    tags.push('later');
+    expect(await loading).toEqual(['one', 'two']);
+    expect(await a.inspect('one')).toMatchObject({ state: 'fresh', tags: ['first'] });
+  });
+
   it('getOrSetMany of tens of thousands of keys stores each, and leaves room for others', async () => {
     const keys = Array.from({ length: 20_000 }, (_, index) => `many:${index}`);
     const before = a.stats();

@@ -4,7 +4,7 @@ import { testServices } from 'nest-redis-lock/testing';
 /** As a caller without types calls them. */
 type Untyped = Record<keyof CacheService, (...args: unknown[]) => unknown>;
 
-const { cache, close } = testServices({ backend: memory(), cache: {} });
+const { cache, locks, semaphores, close } = testServices({ backend: memory(), cache: {} });
 afterAll(close);
 
 const write = async () => 'written';
@@ -126,4 +126,81 @@ it.each([
 it('refuses what has no text of its own, with the name of the option', async () => {
   const bare = Object.create(null) as string;
   await expect(cache.sets.has('s', bare)).rejects.toThrow(/^Option "members" is \[Object: null prototype\] \{\}; give/);
+});
+
+describe.each([
+  ['without a prototype', Object.create(null)],
+  [
+    'whose text throws',
+    {
+      toString() {
+        throw new Error('no text');
+      },
+    },
+  ],
+])('an object %s is no name', (_, name) => {
+  const keyed = name as string;
+  it.each([
+    ['a key of the cache', 'CACHE_KEY', () => cache.get(keyed)],
+    ['keys of the cache', 'CACHE_KEY', () => cache.invalidate(keyed)],
+    ['a tag', 'CACHE_KEY', () => cache.deleteByTag([keyed])],
+    ['a lock', 'LOCK_KEY', () => locks.acquire(keyed)],
+    ['one of several locks', 'LOCK_KEY', () => locks.acquire(['a', keyed])],
+    ['a semaphore', 'PRIMITIVE_KEY', () => semaphores.acquire(keyed, { permits: 1 })],
+  ])('of %s', async (_what, code, call) => {
+    await expect((async () => call())()).rejects.toMatchObject({ code });
+  });
+});
+
+describe.each([
+  new Date(0),
+  Promise.resolve({}),
+  new Set(['ttl']),
+  new Map([['ttl', 1]]),
+  new Error('5m'),
+  /5m/,
+  new AbortController().signal,
+  new Uint8Array(0),
+])('%p holds no options', (given) => {
+  const options = given as object;
+  it.each([
+    ['set', () => cache.set('k', 1, options)],
+    ['getOrSet', () => cache.getOrSet('k', write, options)],
+    ['invalidate', () => cache.invalidate('k', options)],
+    ['deleteByPrefix', () => cache.deleteByPrefix('k', options)],
+    ['flush', () => cache.flush('k', write, options)],
+    ['getOrSet, of its lock', () => cache.getOrSet('k', write, { lock: options })],
+    ['withLock', () => locks.withLock('k', options, write)],
+  ])('of %s', async (_, call) => {
+    await expect((async () => call())()).rejects.toMatchObject({ code: expect.stringMatching(/_CONFIG$/) });
+  });
+});
+
+it('mset takes no promise of values, of which it would store none', async () => {
+  const values = Promise.resolve({ a: 1 }) as never;
+  await expect(cache.mset(values)).rejects.toThrow(/Option "values" is \[object Promise\]; give/);
+});
+
+describe('a Bloom filter', () => {
+  const ids = cache.bloomFilter('ids', { capacity: 10 });
+
+  it.each([7, undefined, null, {}, Symbol('7')])('refuses the id %p', async (given) => {
+    const id = given as string;
+    for (const call of [
+      () => ids.add(id),
+      () => ids.mayHave(id),
+      () => ids.addAll([id]),
+      () => ids.mayHaveMany([id]),
+    ]) {
+      await expect(call()).rejects.toMatchObject({
+        code: 'CACHE_CONFIG',
+        message: expect.stringMatching('give a text'),
+      });
+    }
+  });
+
+  it('refuses one text in place of a list: it would take each character', async () => {
+    await expect(ids.addAll('77')).rejects.toThrow(/Option "ids" is "77"; give a list/);
+    await expect(ids.mayHaveMany('77')).rejects.toThrow(/Option "ids" is "77"; give a list/);
+  });
 });

@@ -1,5 +1,6 @@
+import { Readable } from 'node:stream';
 import { deflateRawSync } from 'node:zlib';
-import { Injectable } from '@nestjs/common';
+import { Injectable, StreamableFile } from '@nestjs/common';
 import { Redis } from 'ioredis';
 import {
   CacheConfigError,
@@ -12,6 +13,7 @@ import {
   type RedisLockModuleOptions,
   typedSerializer,
 } from 'nest-redis-lock';
+import { EMPTY } from 'rxjs';
 import { memoryCacheStore } from '../../../../lib/backends/memory/memory-cache-store.js';
 import { cacheApp } from '../../../support/cache-app.js';
 import { type CacheInstance, openCache } from '../../../support/cache-instance.js';
@@ -202,6 +204,16 @@ describe('stored values', () => {
       expect(await one.cache.get(key)).toMatch(/first|second/);
     });
 
+    it.each([undefined, 5, null, Promise.resolve('text'), {}])(
+      'makes bytes or text of a value, not %p',
+      async (made) => {
+        await using app = await onRedis({ serializer: { ...json, serialize: () => made as never } });
+        await expect(app.cache.set(key, { a: 1 })).rejects.toThrow(/"cache.serializer" returned .*text or bytes/);
+        expect(await app.cache.getOrSet(key, () => 'loaded')).toBe('loaded');
+        expect(await app.cache.has(key)).toBe(false);
+      },
+    );
+
     it.each([[''], [5], [null]])('has no name that is %p', async (name) => {
       const serializer = { ...json, name } as CacheSerializer;
       expect(() => scriptedCache({ serializer })).toThrow(/"cache.serializer.name" is/);
@@ -368,6 +380,16 @@ describe.each<[string, RedisLockModuleOptions]>([
     expect(app.logger.matching(/plain object/)).toEqual([]);
   });
 
+  it.each([{}, { cause: 7n }])('an AggregateError keeps its message, its errors, and its cause: %p', async (more) => {
+    await using app = await start();
+    const error = new AggregateError([new TypeError('one'), { two: 2n }], 'of both', more);
+    await app.cache.set('failure', { error });
+    const read = (await app.cache.get<{ error: AggregateError }>('failure'))?.error;
+    expect(read).toBeInstanceOf(AggregateError);
+    expect(read).toMatchObject({ message: 'of both', errors: [{ message: 'one' }, { two: 2n }], ...more });
+    expect(Object.hasOwn(read as object, 'cause')).toBe('cause' in more);
+  });
+
   it('a promise inside of a value is refused, and what was loaded with one is not stored', async () => {
     await using app = await start();
     const value = () => ({ rows: [{ total: Promise.resolve(1) }] });
@@ -379,6 +401,21 @@ describe.each<[string, RedisLockModuleOptions]>([
     expect(await app.cache.getOrSet('promise', async () => loaded)).toBe(loaded);
     expect(await app.cache.has('promise')).toBe(false);
     expect(app.logger.matching(/\.total is a promise/)).toHaveLength(1);
+  });
+
+  it.each([
+    ['a stream', () => Readable.from(['a'])],
+    ['a stream', () => new ReadableStream()],
+    ['a StreamableFile', () => new StreamableFile(Buffer.from('a'))],
+    ['a Response', () => new Response('a')],
+    ['an Observable', () => EMPTY],
+  ])('%s, or a value that holds one, is refused, and what was loaded with it is not stored', async (what, make) => {
+    await using app = await start();
+    await expect(app.cache.set('file', make())).rejects.toThrow(`it is ${what}`);
+    await expect(app.cache.set('file', { rows: [make()] })).rejects.toThrow(`.rows[0] is ${what}`);
+    const loaded = { body: make() };
+    expect(await app.cache.getOrSet('file', async () => loaded)).toBe(loaded);
+    expect(await app.cache.has('file')).toBe(false);
   });
 
   it.each([0, '0ms', '0s'] as const)('setTtl(%j) does not store', async (ttl) => {
