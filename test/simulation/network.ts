@@ -15,9 +15,13 @@ import type { World } from './world.js';
 
 /** No message is under way for longer (ms): what comes later than that is not bounded by any lease. */
 const LONGEST_DELAY = 4_000;
+/** How late (ms) what a client has sent again arrives on its first connection. */
+const LATE = 1_500;
 
 /** Messages of locks and primitives, but not those to oneself, without which the connection counts as dead. */
 const MAY_BE_LOST = /^(lock|primitive):process:[\da-f-]+$/;
+
+const RUNS_A_SCRIPT = /\r\nevalsha\r\n/i;
 
 interface Direction {
   /** When the last bytes arrive. */
@@ -33,6 +37,8 @@ export interface Cut {
   readonly answers?: boolean;
   /** The server ends at this moment: nothing that is under way to it arrives. */
   readonly atOnce?: boolean;
+  /** What arrives at the server by then is still carried out. */
+  readonly until?: number;
 }
 
 /** One TCP connection. */
@@ -42,6 +48,7 @@ export class Link implements Connection {
   channels?: Set<string>;
   private congestion = 0;
   private congestedUntil = 0;
+  private heldBackUntil = 0;
   private rest = '';
   private readonly toServer: Direction = { last: 0, cutAt: Infinity };
   private readonly toClient: Direction = { last: 0, cutAt: Infinity };
@@ -65,7 +72,14 @@ export class Link implements Connection {
   }
 
   send(text: string): void {
-    this.transfer(this.toServer, this.socket.process.time, (at) => this.world.at(at, () => this.arrived(text)));
+    const { swarm, random } = this;
+    const { time } = this.socket.process;
+    const mayBeLate = this.open && swarm.lateCopies > 0 && RUNS_A_SCRIPT.test(text);
+    const comesLate = mayBeLate && random.chance(swarm.lateCopies);
+    const late = comesLate ? Math.min(LONGEST_DELAY, random.exponential(LATE)) : 0;
+    this.transfer(this.toServer, time + late, (at) => this.world.at(at, () => this.arrived(text)));
+    // The client sends it again on another connection, and this copy arrives after that one.
+    if (comesLate) this.cut({ answers: false, until: this.toServer.last });
   }
 
   push(message: readonly Reply[]): void {
@@ -77,6 +91,11 @@ export class Link implements Connection {
     this.reply(encodePush(message, this.protocol));
   }
 
+  /** Whether it is one for messages. */
+  get listens(): boolean {
+    return this.channels !== undefined && this.channels.size > 0;
+  }
+
   /** All that passes takes up to `ms` longer for a while: also messages, while commands stay fast. */
   congest(ms: number, duration: number): void {
     this.congestion = ms;
@@ -84,12 +103,18 @@ export class Link implements Connection {
     this.world.note(this.socket.name, `is slower by up to ${ms} ms for ${duration.toFixed(0)} ms`);
   }
 
+  /** What the server sends arrives after `ms` at the earliest, while it hears the client. */
+  holdBack(ms: number): void {
+    this.heldBackUntil = this.world.now + ms;
+    this.world.note(this.socket.name, `hears nothing for ${ms.toFixed(0)} ms`);
+  }
+
   /** Ends the connection: each direction at another time. */
-  cut({ silent = false, answers = true, atOnce = false }: Cut): void {
+  cut({ silent = false, answers = true, atOnce = false, until }: Cut): void {
     const { world, random, swarm } = this;
     this.open = false;
     const spread = () => world.now + (random.chance(0.5) ? 0 : random.exponential(swarm.slowness));
-    this.toServer.cutAt = atOnce ? world.now : spread();
+    this.toServer.cutAt = until ?? (atOnce ? world.now : spread());
     this.toClient.cutAt = answers ? spread() : world.now;
     world.note(this.socket.name, silent ? 'goes silent' : 'is cut');
     if (!silent) this.socket.lose(this.toClient.cutAt + delay(random, swarm), new Error('read ECONNRESET'));
@@ -123,11 +148,13 @@ export class Link implements Connection {
       const reply = model.execute(this, command);
       if (reply !== undefined) this.reply(encode(reply, this.protocol));
       if (this.open && this.random.chance(this.swarm.lostAnswers)) return this.cut({ answers: false });
+      if (this.open && this.listens && this.socket.process.unheardUntil > this.world.now)
+        return this.cut({ atOnce: true });
     }
   }
 
   private reply(text: string): void {
-    this.transfer(this.toClient, this.world.now, (at) => {
+    this.transfer(this.toClient, Math.max(this.world.now, this.heldBackUntil), (at) => {
       this.socket.process.receive(at, () => {
         if (at <= this.toClient.cutAt) this.socket.data(text);
       });

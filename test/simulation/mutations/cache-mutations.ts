@@ -68,7 +68,7 @@ if redis.call('PTTL'`,
   return deleted;`,
   ),
   given(
-    { cuts: 10, partitions: 3, scriptFlushes: 8 },
+    { readOnly: 8, fullTime: 1_500 },
     one(
       'cache: a process reads past a deletion that is not confirmed',
       'cache/read/read.ts',
@@ -139,7 +139,7 @@ if redis.call('PTTL'`,
     ),
   ),
   given(
-    { firstLevel: true, slow: 0.4, slowness: 400, pauses: 0 },
+    { firstLevel: true, slow: 0.4, slowness: 60, callers: 8 },
     one(
       'cache: a first level keeps what was read before a message of its key',
       FLIGHTS,
@@ -158,7 +158,7 @@ if redis.call('PTTL'`,
     ),
   ),
   given(
-    { slow: 0.4, slowness: 1_500, deaths: 3, restarts: 5 },
+    { lateCopies: 0.05 },
     one(
       'cache: a set that comes too late is stored',
       'backends/redis/cache/values.lua.ts',
