@@ -56,15 +56,6 @@ const FAULTS: Record<string, Fault> = {
       if (links.length > 0) random.pick(links).congest(random.pick([100, 1_000, 4_000]), random.exponential(3_000));
     },
   },
-  'held back': {
-    count: ({ swarm }) => swarm.heldBack,
-    happen: (schedule, random) =>
-      onOne(schedule, random, ({ process }) => {
-        const ms = Math.min(4_000, random.exponential(1_000));
-        for (const link of schedule.server.links)
-          if (link.socket.process === process && link.open) link.holdBack(ms + random.between(0, 2_000));
-      }),
-  },
   'messages cut off': {
     count: ({ swarm }) => swarm.messageCuts,
     happen: (schedule, random) =>

@@ -78,8 +78,10 @@ export class Link implements Connection {
     const comesLate = mayBeLate && random.chance(swarm.lateCopies);
     const late = comesLate ? Math.min(LONGEST_DELAY, random.exponential(LATE)) : 0;
     this.transfer(this.toServer, time + late, (at) => this.world.at(at, () => this.arrived(text)));
+    if (!comesLate) return;
     // The client sends it again on another connection, and this copy arrives after that one.
-    if (comesLate) this.cut({ answers: false, until: this.toServer.last });
+    this.cut({ answers: false, until: this.toServer.last });
+    if (random.chance(0.5)) this.socket.process.lateUntil = this.toServer.last;
   }
 
   push(message: readonly Reply[]): void {
@@ -103,10 +105,18 @@ export class Link implements Connection {
     this.world.note(this.socket.name, `is slower by up to ${ms} ms for ${duration.toFixed(0)} ms`);
   }
 
-  /** What the server sends arrives after `ms` at the earliest, while it hears the client. */
-  holdBack(ms: number): void {
-    this.heldBackUntil = this.world.now + ms;
-    this.world.note(this.socket.name, `hears nothing for ${ms.toFixed(0)} ms`);
+  /** Where the network is bad for a request, it may be so for all that its process is sent: messages for longer. */
+  private holdBackUntilLate(): void {
+    const { process } = this.socket;
+    const { now } = this.world;
+    const until = process.lateUntil;
+    if (until <= now) return;
+    process.lateUntil = 0;
+    for (const link of this.server.links) {
+      if (!link.open || link.socket.process !== process) continue;
+      link.heldBackUntil = until + (link.listens ? this.random.between(0, 1_500) : 0);
+      this.world.note(link.socket.name, `hears nothing for ${(link.heldBackUntil - now).toFixed(0)} ms`);
+    }
   }
 
   /** Ends the connection: each direction at another time. */
@@ -142,6 +152,7 @@ export class Link implements Connection {
     if (this.world.now > this.toServer.cutAt || !this.openAtServer) return;
     const { commands, rest } = parseCommands(this.rest + text);
     this.rest = rest;
+    if (RUNS_A_SCRIPT.test(text)) this.holdBackUntilLate();
     const { model } = this.server;
     for (const command of commands) {
       this.world.note(this.socket.name, shown(command));

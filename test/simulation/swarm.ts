@@ -55,7 +55,6 @@ const FAULTS = [
   'stall',
   'lostAnswers',
   'lateCopies',
-  'heldBack',
   'lostMessages',
   'pauses',
   'cuts',
@@ -116,8 +115,6 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     cuts: fault(random.between(1, 8)),
     /** The share of cuts after which both ends keep the connection open. */
     silent: random.pick([0, 0.3]),
-    /** How often all that one process is sent arrives later, on each of its connections at another time. */
-    heldBack: fault(random.between(1, 4), 0.15),
     /** How often the connections for messages of one process end as soon as they are made, and for how long (ms). */
     messageCuts: fault(random.between(1, 3), 0.15),
     messageCutTime: random.pick([500, 4_000]),

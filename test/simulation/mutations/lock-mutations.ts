@@ -36,9 +36,10 @@ const TWICE_AND_LATE = {
   ...NO_OTHER_FAULTS,
   ...PLAIN,
   lateCopies: 0.15,
-  heldBack: 30,
+  processes: 6,
+  callers: 1,
   ttl: 300,
-  holdTime: 30,
+  holdTime: 100,
   commandTimeout: 3_000,
   maxRetriesPerRequest: null,
 } satisfies Mutation['swarm'];
@@ -104,7 +105,7 @@ end`,
   one('R6 a claim is a whole lease', ATTEMPTS, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '      if remaining < ttl then', '      if true then'),
   given(
-    { ...TWICE_AND_LATE, processes: 8, callers: 1 },
+    TWICE_AND_LATE,
     one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
   ),
   given(
@@ -257,7 +258,7 @@ end`,
     '        contender.error = error;',
   ),
   given(
-    { ...TWICE_AND_LATE, processes: 3, callers: 2 },
+    TWICE_AND_LATE,
     one(
       'tokens: a grant that is renewed after its end keeps its tokens',
       'lock/line/preparation.ts',
