@@ -121,8 +121,8 @@ export class Schedule {
     this.calmDown();
     world.run(FAULTS + CALM, () => applications.every(({ process, calling }) => process.dead || calling === 0));
     for (const workload of workloads) workload.checkEnded?.();
-    // Claims end, and releases that were not confirmed are repeated.
-    world.run(world.now + 8_000);
+    // Claims end, releases that were not confirmed are repeated, and what a late copy has queued is dropped.
+    world.run(world.now + 10_000);
     for (const workload of workloads) workload.checkQuiet?.();
     const closing = this.close();
     world.run(world.now + 10_000);

@@ -1,5 +1,6 @@
 // Mutations of the cache's protocol: one for each rule of "Why it is safe" in docs/cache-protocol.md.
 
+import { NO_OTHER_FAULTS } from '../swarm.js';
 import { given, type Mutation, of, one } from './mutation.js';
 
 const LOADS = 'backends/redis/cache/loads.lua.ts';
@@ -155,6 +156,24 @@ if redis.call('PTTL'`,
       `  forget(key: string): void {
     this.firstLevel?.delete(key);`,
       '  forget(key: string): void {',
+    ),
+  ),
+  given(
+    { lateCopies: 0.2 },
+    one(
+      'cache: a set whose request was sent twice ends with its answer',
+      'cache/value-changes.ts',
+      '        if (store.resends !== resends) await untilRefused();\n',
+      '',
+    ),
+  ),
+  given(
+    { ...NO_OTHER_FAULTS, lateCopies: 0.3, callers: 4 },
+    one(
+      'cache: a lease that was asked for twice is used',
+      'cache/load/load-lease.ts',
+      'if (this.calls.store.resends !== resends) {',
+      'if (false) {',
     ),
   ),
   given(

@@ -59,14 +59,17 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
   one('R1 every attempt has the same ticket', LINES, "${reads ? '0' : ''}${this.tickets}`", "${reads ? '0' : ''}1`"),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '    if value ~= ticket then', '    if not value then'),
-  one(
-    'R2 a heartbeat queues a ticket',
-    ACQUIRE,
-    'if not alive then return {-1} end',
-    `if not alive then
+  given(
+    TWICE_AND_LATE,
+    one(
+      'R2 a heartbeat queues a ticket',
+      ACQUIRE,
+      'if not alive then return {-1} end',
+      `if not alive then
   deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
   join(lock, me, purpose)
 end`,
+    ),
   ),
   one(
     'R3 enqueue of the owner is not granted again',
