@@ -100,7 +100,7 @@ export class Attempts {
         this.failed(attempt, error);
       },
       // It may be its second request, after a release of this process.
-      caller.triesOnce ? caller.limitOf(commandTimeout) : commandTimeout,
+      options.wait === 0 ? caller.limitOf(commandTimeout) : commandTimeout,
     );
   }
 

@@ -265,24 +265,6 @@ const OF_OTHERS: readonly Mutation[] = [
 ];
 
 const OF_ENDED_HOLDS: readonly Mutation[] = of('locks', [
-  given(
-    {
-      slow: 0.4,
-      slowness: 1_500,
-      background: 0.8,
-      ttl: 3_000,
-      callers: 4,
-      commandTimeout: 3_000,
-      reads: 0,
-      several: 0,
-    },
-    one(
-      'a call with wait: 0 that asks twice has the time of two requests',
-      'lock/line/attempts.ts',
-      'caller.triesOnce ? caller.limitOf(commandTimeout) : commandTimeout,',
-      'commandTimeout,',
-    ),
-  ),
   one(
     'linger: nobody who waits gets what lingers',
     'lock/line/turn.ts',

@@ -19,7 +19,8 @@ export class ScriptRunner {
   replies = 0;
   /** Whether a command may have keys of one slot only. */
   takesOneSlot: boolean;
-  private disconnectCount = 0;
+  /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
+  disconnects = 0;
   private disconnectTime = 0;
   private readonly connectListeners = new Set<() => void>();
   /** The commands that are being sent again. */
@@ -29,7 +30,7 @@ export class ScriptRunner {
   private readonly encoding: Redis | undefined;
   private readonly persists: boolean;
   private readonly countDisconnect = () => {
-    this.disconnectCount += 1;
+    this.disconnects += 1;
     this.disconnectTime = performance.now();
   };
 
@@ -42,11 +43,6 @@ export class ScriptRunner {
     this.scriptClient = scriptClient(client);
     this.encoding = sendsEncoded(client) ? client : undefined;
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
-  }
-
-  /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
-  get disconnects(): number {
-    return this.disconnectCount;
   }
 
   /** When a connection was last lost, or could not be made (ms of the monotonic clock). */
