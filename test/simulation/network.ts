@@ -115,7 +115,7 @@ export class Link implements Connection {
     for (const link of this.server.links) {
       if (!link.open || link.socket.process !== process) continue;
       link.heldBackUntil = until + (link.listens ? this.random.between(0, 1_500) : 0);
-      this.world.note(link.socket.name, `hears nothing for ${(link.heldBackUntil - now).toFixed(0)} ms`);
+      this.world.note(link.socket.name, `is not answered for ${(link.heldBackUntil - now).toFixed(0)} ms`);
     }
   }
 
