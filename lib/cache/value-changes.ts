@@ -201,22 +201,30 @@ class ValueWrite {
     // A value whose reply came too late may have been stored, and may be older than a later change.
     const late = (stored: boolean | 'late') => stored === true && invalidations.deleteLater(key);
     const before = invalidations.neededUntilStored(key);
+    const { store } = calls;
     let until = 0;
+    let { resends } = store;
     const call = () => {
       until = performance.now() + within;
-      return calls.store.set(request);
+      resends = store.resends;
+      return store.set(request);
+    };
+    // Until then Redis may still store a value, which would undo a later change.
+    const untilRefused = async () => {
+      const left = until - performance.now();
+      if (left > 0) await sleep(left);
     };
     try {
       for (let time = 1; time <= MOST_TIMES; time++) {
         const stored = await calls.run('set', key, call, late);
         if (stored === true) engine.unconfirmed.confirmed(before);
-        if (stored !== 'late') return stored;
+        if (stored === 'late') continue;
+        if (store.resends !== resends) await untilRefused();
+        return stored;
       }
       throw calls.failure('set', key, `it reached Redis more than ${within} ms after it was sent, ${MOST_TIMES} times`);
     } catch (error) {
-      // Until then Redis may still store a value that it has not confirmed, which would undo a later change.
-      const left = until - performance.now();
-      if (left > 0 && !isAnswer(error)) await sleep(left);
+      if (store.resends !== resends || !isAnswer(error)) await untilRefused();
       throw error;
     }
   }

@@ -8,6 +8,11 @@ export interface CacheStore {
   readonly name: string;
   /** What the store cannot guarantee in its present configuration; logged at start-up. */
   readonly caveat?: string | undefined;
+  /**
+   * Grows when requests without an answer may have been sent again: the store may then carry out an earlier copy of one
+   * after it has answered. Absent if that cannot be.
+   */
+  readonly resends?: number;
   readonly sets: CacheSets;
   readonly expiringSets: CacheExpiringSets;
   readonly bits: CacheBits;

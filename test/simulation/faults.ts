@@ -52,9 +52,21 @@ const FAULTS: Record<string, Fault> = {
     count: ({ swarm }) => swarm.congestions,
     happen: ({ server }, random) => {
       const messages = random.chance(0.6);
-      const links = [...server.links].filter(({ open, channels }) => open && (!messages || (channels?.size ?? 0) > 0));
+      const links = [...server.links].filter(({ open, listens }) => open && (!messages || listens));
       if (links.length > 0) random.pick(links).congest(random.pick([100, 1_000, 4_000]), random.exponential(3_000));
     },
+  },
+  'messages cut off': {
+    count: ({ swarm }) => swarm.messageCuts,
+    happen: (schedule, random) =>
+      onOne(schedule, random, ({ process }) => {
+        const { world, server, swarm } = schedule;
+        const ms = random.exponential(swarm.messageCutTime);
+        process.unheardUntil = world.now + ms;
+        world.note(process.name, `gets no messages for ${ms.toFixed(0)} ms`);
+        for (const link of server.links)
+          if (link.socket.process === process && link.open && link.listens) link.cut({ atOnce: true });
+      }),
   },
   death: {
     count: ({ swarm }) => swarm.deaths,
@@ -67,7 +79,7 @@ const FAULTS: Record<string, Fault> = {
     happen: (schedule, random) =>
       onOne(schedule, random, (application) => {
         kill(schedule, application, random);
-        schedule.start(`${application.process.name}'`);
+        schedule.start(`${application.process.name}'`, application.library);
       }),
   },
   'script flush': { count: ({ swarm }) => swarm.scriptFlushes, happen: ({ server }) => server.flushScripts() },
@@ -86,6 +98,14 @@ const FAULTS: Record<string, Fault> = {
       server.model.full = true;
       world.note(server.name, 'has no memory left');
       world.at(world.now + random.exponential(swarm.fullTime), () => server.giveMemory());
+    },
+  },
+  'read only': {
+    count: ({ swarm }) => swarm.readOnly,
+    happen: ({ server, world, swarm }, random) => {
+      server.model.readOnly = true;
+      world.note(server.name, 'refuses to write');
+      world.at(world.now + random.exponential(swarm.fullTime), () => server.letWrite());
     },
   },
   refusal: {

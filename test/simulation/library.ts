@@ -1,9 +1,10 @@
 // The library as it was compiled, from any folder: this one's, a mutated copy, or an earlier version.
 
 import { readdirSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { Logger } from '@nestjs/common';
+import type * as Nest from '@nestjs/common';
 import type * as Engine from '../../lib/cache/cache-engine.js';
 import type * as CacheRuntimes from '../../lib/cache/cache-runtime.js';
 import type * as Caches from '../../lib/cache/cache.service.js';
@@ -58,6 +59,9 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
   const { CacheRuntime } = await load<typeof CacheRuntimes>('cache/cache-runtime.js');
   const { FirstLevel } = await load<typeof FirstLevels>('cache/values/first-level.js');
   const { CacheService } = await load<typeof Caches>('cache/cache.service.js');
+  // Another version has a Nest of its own.
+  const nest = createRequire(join(folder, 'index.js')).resolve('@nestjs/common');
+  const { Logger } = (await import(pathToFileURL(nest).href)) as typeof Nest;
   Logger.overrideLogger(false);
   await nameScripts(folder);
   return {

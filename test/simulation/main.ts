@@ -21,6 +21,7 @@ interface Settings {
   readonly without: readonly string[];
   readonly threads: number;
   readonly library: string;
+  readonly other?: string;
   readonly store: StoreName;
   readonly kind?: Kind;
 }
@@ -36,6 +37,7 @@ const settings = new Command('npm run simulate --')
   .addOption(new Option('--store <name>', 'where the locks are kept').choices(Object.keys(STORES)).default('redis'))
   .addOption(new Option('--kind <calls>', 'what all callers call').choices(KINDS))
   .option('--library <folder>', 'another compiled library', COMPILED_LIBRARY)
+  .option('--other <folder>', 'what every second process runs: a compiled library of another version')
   .parse()
   .opts<Settings>();
 
@@ -44,12 +46,12 @@ const held = await (settings.seed === undefined ? many(settings) : one(settings.
 process.stdout.write('', () => process.exit(held ? 0 : 1));
 
 /** Whether nothing was violated. */
-async function many({ seeds, from, twice, threads, library, store, kind }: Settings): Promise<boolean> {
+async function many({ seeds, from, twice, threads, library, other, store, kind }: Settings): Promise<boolean> {
   const started = realNow();
   const found = new Map<string, number[]>();
   let [done, holds, different] = [0, 0, 0];
   await runSeeds(
-    { first: from, count: seeds, library, store, kind, twice, threads },
+    { first: from, count: seeds, library, other, store, kind, twice, threads },
     ({ seed, violations, repeatable, ...result }) => {
       done += 1;
       holds += result.holds;
@@ -73,9 +75,11 @@ async function many({ seeds, from, twice, threads, library, store, kind }: Setti
 }
 
 /** Twice, to see that the trace is the same; a violation is made small and told. */
-async function one(seed: number, { trace, without, library: folder, store, kind }: Settings): Promise<boolean> {
+async function one(seed: number, { trace, without, store, kind, ...folders }: Settings): Promise<boolean> {
   installClock();
-  const environment = { library: await loadLibrary(folder, store), lua: await createLua(), kind };
+  const library = await loadLibrary(folders.library, store);
+  const other = folders.other === undefined ? undefined : await loadLibrary(folders.other, store);
+  const environment = { library, other, lua: await createLua(), kind };
   const run = (left: Iterable<string>, onNote?: (note: Note) => void) =>
     inTask(() => runSchedule(seed, { ...environment, without: new Set(left), ...(onNote && { onNote }) }));
   const outcome = await run(without, trace ? (note) => console.log(lineOf(note)) : undefined);

@@ -15,9 +15,13 @@ import type { World } from './world.js';
 
 /** No message is under way for longer (ms): what comes later than that is not bounded by any lease. */
 const LONGEST_DELAY = 4_000;
+/** How late (ms) what a client has sent again arrives on its first connection. */
+const LATE = 1_500;
 
 /** Messages of locks and primitives, but not those to oneself, without which the connection counts as dead. */
 const MAY_BE_LOST = /^(lock|primitive):process:[\da-f-]+$/;
+
+const RUNS_A_SCRIPT = /\r\nevalsha\r\n/i;
 
 interface Direction {
   /** When the last bytes arrive. */
@@ -33,6 +37,8 @@ export interface Cut {
   readonly answers?: boolean;
   /** The server ends at this moment: nothing that is under way to it arrives. */
   readonly atOnce?: boolean;
+  /** What arrives at the server by then is still carried out. */
+  readonly until?: number;
 }
 
 /** One TCP connection. */
@@ -42,6 +48,7 @@ export class Link implements Connection {
   channels?: Set<string>;
   private congestion = 0;
   private congestedUntil = 0;
+  private heldBackUntil = 0;
   private rest = '';
   private readonly toServer: Direction = { last: 0, cutAt: Infinity };
   private readonly toClient: Direction = { last: 0, cutAt: Infinity };
@@ -65,7 +72,16 @@ export class Link implements Connection {
   }
 
   send(text: string): void {
-    this.transfer(this.toServer, this.socket.process.time, (at) => this.world.at(at, () => this.arrived(text)));
+    const { swarm, random } = this;
+    const { time } = this.socket.process;
+    const mayBeLate = this.open && swarm.lateCopies > 0 && RUNS_A_SCRIPT.test(text);
+    const comesLate = mayBeLate && random.chance(swarm.lateCopies);
+    const late = comesLate ? Math.min(LONGEST_DELAY, random.exponential(LATE)) : 0;
+    this.transfer(this.toServer, time + late, (at) => this.world.at(at, () => this.arrived(text)));
+    if (!comesLate) return;
+    // The client sends it again on another connection, and this copy arrives after that one.
+    this.cut({ answers: false, until: this.toServer.last });
+    if (random.chance(0.5)) this.socket.process.lateUntil = this.toServer.last;
   }
 
   push(message: readonly Reply[]): void {
@@ -77,6 +93,11 @@ export class Link implements Connection {
     this.reply(encodePush(message, this.protocol));
   }
 
+  /** Whether it is one for messages. */
+  get listens(): boolean {
+    return this.channels !== undefined && this.channels.size > 0;
+  }
+
   /** All that passes takes up to `ms` longer for a while: also messages, while commands stay fast. */
   congest(ms: number, duration: number): void {
     this.congestion = ms;
@@ -84,12 +105,26 @@ export class Link implements Connection {
     this.world.note(this.socket.name, `is slower by up to ${ms} ms for ${duration.toFixed(0)} ms`);
   }
 
+  /** Where the network is bad for a request, it may be so for all that its process is sent: messages for longer. */
+  private holdBackUntilLate(): void {
+    const { process } = this.socket;
+    const { now } = this.world;
+    const until = process.lateUntil;
+    if (until <= now) return;
+    process.lateUntil = 0;
+    for (const link of this.server.links) {
+      if (!link.open || link.socket.process !== process) continue;
+      link.heldBackUntil = until + (link.listens ? this.random.between(0, 1_500) : 0);
+      this.world.note(link.socket.name, `is not answered for ${(link.heldBackUntil - now).toFixed(0)} ms`);
+    }
+  }
+
   /** Ends the connection: each direction at another time. */
-  cut({ silent = false, answers = true, atOnce = false }: Cut): void {
+  cut({ silent = false, answers = true, atOnce = false, until }: Cut): void {
     const { world, random, swarm } = this;
     this.open = false;
     const spread = () => world.now + (random.chance(0.5) ? 0 : random.exponential(swarm.slowness));
-    this.toServer.cutAt = atOnce ? world.now : spread();
+    this.toServer.cutAt = until ?? (atOnce ? world.now : spread());
     this.toClient.cutAt = answers ? spread() : world.now;
     world.note(this.socket.name, silent ? 'goes silent' : 'is cut');
     if (!silent) this.socket.lose(this.toClient.cutAt + delay(random, swarm), new Error('read ECONNRESET'));
@@ -117,17 +152,20 @@ export class Link implements Connection {
     if (this.world.now > this.toServer.cutAt || !this.openAtServer) return;
     const { commands, rest } = parseCommands(this.rest + text);
     this.rest = rest;
+    if (RUNS_A_SCRIPT.test(text)) this.holdBackUntilLate();
     const { model } = this.server;
     for (const command of commands) {
       this.world.note(this.socket.name, shown(command));
       const reply = model.execute(this, command);
       if (reply !== undefined) this.reply(encode(reply, this.protocol));
       if (this.open && this.random.chance(this.swarm.lostAnswers)) return this.cut({ answers: false });
+      if (this.open && this.listens && this.socket.process.unheardUntil > this.world.now)
+        return this.cut({ atOnce: true });
     }
   }
 
   private reply(text: string): void {
-    this.transfer(this.toClient, this.world.now, (at) => {
+    this.transfer(this.toClient, Math.max(this.world.now, this.heldBackUntil), (at) => {
       this.socket.process.receive(at, () => {
         if (at <= this.toClient.cutAt) this.socket.data(text);
       });

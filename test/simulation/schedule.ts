@@ -25,6 +25,7 @@ const CALM = 30_000;
 
 export interface Application {
   readonly process: SimulatedProcess;
+  readonly library: Library;
   readonly services: Services;
   /** Callers that have not ended. */
   calling: number;
@@ -41,6 +42,8 @@ export interface Outcome {
 
 interface Environment {
   readonly library: Library;
+  /** Every second process runs this one: another version. */
+  readonly other?: Library | undefined;
   readonly lua: LuaBridge;
   readonly without?: Without;
   /** All callers call this. */
@@ -90,13 +93,15 @@ export class Schedule {
   readonly applications: Application[] = [];
   readonly parts: string[] = [];
   private readonly library: Library;
+  private readonly other: Library;
 
-  constructor(seed: number, { library, lua, without = new Set(), kind, swarm, onNote }: Environment) {
+  constructor(seed: number, { library, other = library, lua, without = new Set(), kind, swarm, onNote }: Environment) {
     this.world = new World(seed, onNote);
     this.without = without;
     this.library = library;
+    this.other = other;
     this.swarm = { ...drawSwarm(this.world.stream('swarm'), without, swarm), ...library.swarm };
-    if (swarm) Object.assign(this.swarm, { faultless: false, forgets: false, deaf: false }, swarm);
+    if (swarm) Object.assign(this.swarm, { faultless: false, forgets: false, deaf: false, unheard: false }, swarm);
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);
     this.verdict = new Verdict(this.world);
@@ -109,15 +114,15 @@ export class Schedule {
   run(): void {
     const { world, swarm, workloads, server, verdict, applications } = this;
     world.note('schedule', JSON.stringify(swarm));
-    for (let i = 1; i <= swarm.processes; i++) this.start(`P${i}`);
+    for (let i = 1; i <= swarm.processes; i++) this.start(`P${i}`, i % 2 === 0 ? this.other : this.library);
     planFaults(this);
     world.every(500, () => verdict.checkKeys(server));
     world.run(FAULTS);
     this.calmDown();
     world.run(FAULTS + CALM, () => applications.every(({ process, calling }) => process.dead || calling === 0));
     for (const workload of workloads) workload.checkEnded?.();
-    // Claims end, and releases that were not confirmed are repeated.
-    world.run(world.now + 8_000);
+    // Claims end, releases that were not confirmed are repeated, and what a late copy has queued is dropped.
+    world.run(world.now + 10_000);
     for (const workload of workloads) workload.checkQuiet?.();
     const closing = this.close();
     world.run(world.now + 10_000);
@@ -132,14 +137,14 @@ export class Schedule {
   }
 
   /** Starts an application with its callers. */
-  start(name: string): void {
+  start(name: string, library: Library): void {
     const { world, swarm, workloads, server } = this;
     const process = new SimulatedProcess(world, swarm, name);
     process.onTurn = () => {
       for (const workload of workloads) workload.afterTurn?.(process);
     };
-    const services = runAs(process, () => this.library.start(process, server));
-    const application: Application = { process, services, calling: 0 };
+    const services = runAs(process, () => library.start(process, server));
+    const application: Application = { process, library, services, calling: 0 };
     this.applications.push(application);
     for (let i = 1; i <= swarm.callers; i++) {
       const label = `caller ${name}.${i}`;
@@ -190,9 +195,13 @@ export class Schedule {
   }
 
   private calmDown(): void {
-    Object.assign(this.swarm, { slow: 0, stall: 0, busy: 0, lostAnswers: 0, lostMessages: 0 });
+    Object.assign(this.swarm, { slow: 0, stall: 0, busy: 0, lostAnswers: 0, lateCopies: 0, lostMessages: 0 });
     this.server.giveMemory();
-    for (const { process } of this.applications) process.network = { until: 0, silent: false };
+    this.server.letWrite();
+    for (const { process } of this.applications) {
+      process.network = { until: 0, silent: false };
+      process.unheardUntil = 0;
+    }
     this.world.note('schedule', 'no further faults');
   }
 }

@@ -23,6 +23,8 @@ interface Seeds {
   readonly count: number;
   /** The folder of the compiled library. */
   readonly library: string;
+  /** That of another version, which every second process runs. */
+  readonly other?: string | undefined;
   readonly store?: StoreName;
   /** All callers call this. */
   readonly kind?: Kind | undefined;
@@ -34,7 +36,8 @@ interface Seeds {
 }
 
 /** A thread runs every `threads`th seed, from `first` on. */
-type Share = Required<Omit<Seeds, 'kind' | 'swarm'>> & Pick<Seeds, 'kind' | 'swarm'>;
+type Share = Required<Omit<Seeds, Optional>> & Pick<Seeds, Optional>;
+type Optional = 'kind' | 'swarm' | 'other';
 
 if (!isMainThread) await runShare(workerData as Share);
 
@@ -69,14 +72,17 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
   );
 }
 
-async function runShare({ first, count, library: folder, store, kind, swarm, twice, threads }: Share): Promise<void> {
+async function runShare(share: Share): Promise<void> {
+  const { first, count, store, kind, swarm, twice, threads } = share;
+
   // No schedule depends on where an error was made, and an eighth of their time went there.
   Error.stackTraceLimit = 0;
   installClock();
-  const library = await loadLibrary(folder, store);
+  const library = await loadLibrary(share.library, store);
+  const other = share.other === undefined ? undefined : await loadLibrary(share.other, store);
   const lua = await createLua();
   for (let seed = first; seed < first + count; seed += threads) {
-    const run = () => inTask(() => runSchedule(seed, { library, lua, kind, swarm }));
+    const run = () => inTask(() => runSchedule(seed, { library, other, lua, kind, swarm }));
     const { hash, holds, violations } = await run();
     const repeatable = !twice || (await run()).hash === hash;
     parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);

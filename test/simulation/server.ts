@@ -68,6 +68,12 @@ export class Server {
     this.world.note(this.name, 'has memory again');
   }
 
+  letWrite(): void {
+    if (!this.model.readOnly) return;
+    this.model.readOnly = false;
+    this.world.note(this.name, 'writes again');
+  }
+
   flushScripts(): void {
     this.model.scripts.clear();
     this.world.note(this.name, 'forgets its scripts');

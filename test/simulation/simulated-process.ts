@@ -20,6 +20,10 @@ export class SimulatedProcess implements ProcessClock {
   onTurn: () => void = () => {};
   /** Until when new connections fail, and how. */
   network: { readonly until: number; readonly silent: boolean } = { until: 0, silent: false };
+  /** Until when its connections for messages end as soon as they are made. */
+  unheardUntil = 0;
+  /** When a request arrives that it has sent again meanwhile. */
+  lateUntil = 0;
   sockets = 0;
   /** True ms for each ms of its clock. */
   readonly rate: number;

@@ -32,6 +32,7 @@ export const SWITCHES = [
   'busy',
   'stall',
   'lostAnswers',
+  'lateCopies',
   'lostMessages',
   'reads',
   'fifo',
@@ -53,6 +54,7 @@ const FAULTS = [
   'busy',
   'stall',
   'lostAnswers',
+  'lateCopies',
   'lostMessages',
   'pauses',
   'cuts',
@@ -66,15 +68,21 @@ const FAULTS = [
   'failovers',
   'evictions',
   'full',
+  'readOnly',
+  'messageCuts',
   'refusals',
   'blocks',
 ] as const;
+
+/** The faults that a schedule has are those that are named beside this. */
+export const NO_OTHER_FAULTS = Object.fromEntries(FAULTS.map((name) => [name, 0])) as Partial<Swarm>;
 
 /** A schedule in which one thing happens and no other fault, or none at all. */
 interface Only {
   readonly faultless?: boolean;
   readonly forgets?: boolean;
   readonly deaf?: boolean;
+  readonly unheard?: boolean;
 }
 
 export function drawSwarm(random: Random, without: Without, only: Only = {}) {
@@ -98,6 +106,8 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     stallTime: random.pick([20, 200, 1_200]),
     /** The share of commands after which the connection ends, so that the client sends them again. */
     lostAnswers: fault(random.pick([0.002, 0.02]), 0.4),
+    /** The share of commands that the client sends again on another connection before they arrive on this one. */
+    lateCopies: fault(0.01, 0.15),
     pauses: fault(random.between(1, 6)),
     pauseTime: random.pick([50, 400, 2_500]),
     /** The share of messages of locks and primitives that get lost although the connection stays. */
@@ -105,6 +115,9 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     cuts: fault(random.between(1, 8)),
     /** The share of cuts after which both ends keep the connection open. */
     silent: random.pick([0, 0.3]),
+    /** How often the connections for messages of one process end as soon as they are made, and for how long (ms). */
+    messageCuts: fault(random.between(1, 3), 0.15),
+    messageCutTime: random.pick([500, 4_000]),
     partitions: fault(random.between(1, 3), 0.3),
     partitionTime: random.pick([500, 1_500, 4_000]),
     deaths: fault(1, 0.2),
@@ -118,6 +131,8 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
     /** How often there is no memory for a while. */
     full: fault(random.between(1, 3), 0.15),
     fullTime: random.pick([100, 1_500]),
+    /** How often it refuses to write for that time, as a replica does. */
+    readOnly: fault(random.between(1, 3), 0.1),
     /** How often the store refuses one process for good. */
     refusals: fault(1, 0.2),
     /** Whether the clock of the store goes back although tokens are lost: only one process then sees them rise. */
@@ -145,15 +160,19 @@ export function drawSwarm(random: Random, without: Without, only: Only = {}) {
   // Who waits learns of nothing by messages, where nothing else happens.
   const deaf = only.deaf ?? (!forgets && !only.faultless && random.chance(0.05));
   if (deaf) for (const name of FAULTS) numbers[name] = name === 'lostMessages' ? 1 : 0;
+  // One process cannot listen, where nothing else happens.
+  const unheard = only.unheard ?? (!forgets && !deaf && !only.faultless && random.chance(0.03));
+  if (unheard) for (const name of FAULTS) numbers[name] = name === 'messageCuts' ? 3 : 0;
   // A clock that goes back after tokens were lost with the data repeats them, as docs/protocol.md says.
   if (numbers.emptied + numbers.failovers + numbers.evictions === 0) numbers.tokensFall = 0;
   else if (numbers.tokensFall === 0) numbers.clockBack = 0;
   for (const name of SWITCHES) if (without.has(name)) numbers[name] = 0;
   return {
     ...numbers,
-    faultless: faultless && !forgets && !deaf,
+    faultless: faultless && !forgets && !deaf && !unheard,
     forgets,
     deaf,
+    unheard,
     processes: 2 + random.below(2),
     callers: 1 + random.below(4),
     kinds: random.chance(0.5) ? (MIXTURES[0] as readonly Kind[]) : random.pick(MIXTURES),

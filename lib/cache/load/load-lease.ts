@@ -46,7 +46,8 @@ export class LoadLeases {
   ): void {
     if (settings.tags.length > 0) return void this.take(key, settings, wish).then(answered, failed);
     const token = this.nextToken();
-    const send = (answer: LeaseAnswer) => answered(this.outcome(key, settings, token, answer, []));
+    const { resends } = this.calls.store;
+    const send = (answer: LeaseAnswer) => answered(this.outcome(key, settings, token, answer, [], resends));
     this.send(key, settings, wish, token, send, failed);
   }
 
@@ -60,6 +61,7 @@ export class LoadLeases {
     const { calls, tagStamps } = this;
     const { lease, tags, ttl, staleTtl } = settings;
     const token = this.nextToken();
+    const { resends } = calls.store;
     const request = { key, token, lease, waits: false };
     const send = (done: (answer: Buffer | LeaseAnswer) => void, refused: (error: CacheBackendError) => void) => {
       const late = (answer: Buffer | LeaseAnswer) => {
@@ -70,7 +72,7 @@ export class LoadLeases {
     };
     const read = (answer: Buffer | LeaseAnswer, tagVersions: readonly TagVersion[]) => {
       if (Buffer.isBuffer(answer)) answered({ data: answer, tagVersions });
-      else answered(this.outcome(key, settings, token, answer, tagVersions));
+      else answered(this.outcome(key, settings, token, answer, tagVersions, resends));
     };
     if (tags.length === 0) return send((answer) => read(answer, []), failed);
     Promise.all([new Promise(send), tagStamps.begin(key, tags, tagMemory(ttl + staleTtl))]).then(
@@ -85,6 +87,7 @@ export class LoadLeases {
   /** As `request`. @throws CacheBackendError when Redis fails */
   async take(key: string, settings: EntrySettings, wish: LeaseWish): Promise<LeaseOutcome> {
     const token = this.nextToken();
+    const { resends } = this.calls.store;
     const lease = new Promise<LeaseAnswer>((resolve, reject) => {
       this.send(key, settings, wish, token, resolve, reject);
     });
@@ -94,7 +97,7 @@ export class LoadLeases {
         lease,
         tags.length === 0 ? [] : this.tagStamps.begin(key, tags, tagMemory(ttl + staleTtl)),
       ]);
-      return this.outcome(key, settings, token, answer, versions);
+      return this.outcome(key, settings, token, answer, versions, resends);
     } catch (error) {
       releaseLease(this.calls, key, token);
       throw error;
@@ -126,8 +129,15 @@ export class LoadLeases {
     token: string,
     answer: LeaseAnswer,
     tagVersions: readonly TagVersion[],
+    resends: number | undefined,
   ): LeaseOutcome {
     if (answer.status !== 'leased') return answer;
+    // An earlier copy of the request may be granted the lease once more, after an invalidation, and an earlier copy of
+    // the commit would then store what this load has read before: it stores nothing.
+    if (this.calls.store.resends !== resends) {
+      releaseLease(this.calls, key, token);
+      return { status: 'barrier' };
+    }
     const granted = { at: answer.at, tagVersions, invalidatedTags: this.invalidatedTags.count };
     return new LoadLease(this.calls, key, token, granted, settings);
   }

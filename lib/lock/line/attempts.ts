@@ -85,6 +85,7 @@ export class Attempts {
     const patient = caller.remaining() > PATIENT;
     const { first } = caller;
     const queue = first ?? contenders.queue;
+    const { commandTimeout = calls.commandTimeout } = options;
     calls.send(
       'acquire',
       names,
@@ -98,7 +99,8 @@ export class Attempts {
         if (first?.failed && caller.waits && caller.first) caller.refuse(first.failed(error));
         this.failed(attempt, error);
       },
-      options.commandTimeout,
+      // It may be its second request, after a release of this process.
+      options.wait === 0 ? caller.limitOf(commandTimeout) : commandTimeout,
     );
   }
 

@@ -1,5 +1,6 @@
 // Mutations of the cache's protocol: one for each rule of "Why it is safe" in docs/cache-protocol.md.
 
+import { NO_OTHER_FAULTS } from '../swarm.js';
 import { given, type Mutation, of, one } from './mutation.js';
 
 const LOADS = 'backends/redis/cache/loads.lua.ts';
@@ -68,7 +69,7 @@ if redis.call('PTTL'`,
   return deleted;`,
   ),
   given(
-    { cuts: 10, partitions: 3, scriptFlushes: 8 },
+    { readOnly: 8, fullTime: 1_500 },
     one(
       'cache: a process reads past a deletion that is not confirmed',
       'cache/read/read.ts',
@@ -139,7 +140,7 @@ if redis.call('PTTL'`,
     ),
   ),
   given(
-    { firstLevel: true, slow: 0.4, slowness: 400, pauses: 0 },
+    { firstLevel: true, slow: 0.4, slowness: 60, callers: 8 },
     one(
       'cache: a first level keeps what was read before a message of its key',
       FLIGHTS,
@@ -158,7 +159,25 @@ if redis.call('PTTL'`,
     ),
   ),
   given(
-    { slow: 0.4, slowness: 1_500, deaths: 3, restarts: 5 },
+    { lateCopies: 0.2 },
+    one(
+      'cache: a set whose request was sent twice ends with its answer',
+      'cache/value-changes.ts',
+      '        if (store.resends !== resends) await untilRefused();\n',
+      '',
+    ),
+  ),
+  given(
+    { ...NO_OTHER_FAULTS, lateCopies: 0.3, callers: 4 },
+    one(
+      'cache: a lease that was asked for twice is used',
+      'cache/load/load-lease.ts',
+      'if (this.calls.store.resends !== resends) {',
+      'if (false) {',
+    ),
+  ),
+  given(
+    { lateCopies: 0.05 },
     one(
       'cache: a set that comes too late is stored',
       'backends/redis/cache/values.lua.ts',

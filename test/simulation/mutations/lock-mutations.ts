@@ -1,5 +1,6 @@
 // Mutations of the rules of docs/protocol.md.
 
+import { NO_OTHER_FAULTS } from '../swarm.js';
 import { given, type Mutation, one } from './mutation.js';
 
 const ACQUIRE = 'backends/redis/locks/acquire.lua.ts';
@@ -30,6 +31,19 @@ const PLAIN = {
   kinds: ['locks'],
 } satisfies Mutation['swarm'];
 
+/** Requests are sent again, and arrive once more when their ticket is done for; what the server says comes late. */
+const TWICE_AND_LATE = {
+  ...NO_OTHER_FAULTS,
+  ...PLAIN,
+  lateCopies: 0.15,
+  processes: 6,
+  callers: 1,
+  ttl: 300,
+  holdTime: 100,
+  commandTimeout: 3_000,
+  maxRetriesPerRequest: null,
+} satisfies Mutation['swarm'];
+
 const GRANTS: Mutation['edits'][number] = {
   file: QUEUE,
   text: "return {1, token, count, redis.call('PTTL', lock.key), redis.call('LLEN', lock.queue)}\nend\n-- What",
@@ -50,14 +64,17 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
   ),
   one('R1 release without compare', RELEASE, '  if owner == ARGV[arg] then', '  if owner then'),
   one('R1 renewal without compare', RELEASE, '  if value == ticket then', '  if value then'),
-  one(
-    'R2 a heartbeat queues a ticket',
-    ACQUIRE,
-    'if not alive then return {-1} end',
-    `if not alive then
+  given(
+    TWICE_AND_LATE,
+    one(
+      'R2 a heartbeat queues a ticket',
+      ACQUIRE,
+      'if not alive then return {-1} end',
+      `if not alive then
   deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
   join(lock, me, purpose)
 end`,
+    ),
   ),
   one(
     'R3 enqueue of the owner is not granted again',
@@ -96,21 +113,20 @@ end`,
   one('R6 a claim is a whole lease', ATTEMPTS, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '    if remaining < ttl then', '    if true then'),
   given(
-    { lostAnswers: 0.1, slow: 0.4, slowness: 400, ttl: 300, commandTimeout: 3_000, maxRetriesPerRequest: null },
+    TWICE_AND_LATE,
     one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
   ),
   given(
     {
       full: 40,
       fullTime: 200,
-      several: 0.7,
-      deaths: 2,
-      restarts: 4,
-      overstays: 0,
-      holdTime: 300,
+      reads: 0.5,
+      overstays: 0.7,
       ttl: 300,
       processes: 3,
-      names: ['a', 'b'],
+      callers: 4,
+      names: ['a'],
+      kinds: ['locks'],
     },
     one(
       'R9 the message is sent before the key is written',
@@ -122,17 +138,23 @@ end`,
   local token, count = mint(lock)`,
     ),
   ),
-  one(
-    'R10 who is not reached loses its place',
-    QUEUE,
-    '          unreached[process] = true',
-    '          leave(lock, ticket) unreached[process] = true',
+  given(
+    { ...PLAIN, unheard: true, messageCuts: 3, messageCutTime: 12_000, callers: 4, processes: 3, holdTime: 100 },
+    one(
+      'R10 who is not reached loses its place',
+      QUEUE,
+      '          unreached[process] = true',
+      '          leave(lock, ticket) unreached[process] = true',
+    ),
   ),
-  one(
-    'R10 who is not reached stays the owner',
-    QUEUE,
-    "known == 'alive' then return token, count end\n  redis.call('DEL', lock.key)",
-    "known == 'alive' then return token, count end\n  return token, count",
+  given(
+    { ...PLAIN, deaths: 1, restarts: 6, processes: 3 },
+    one(
+      'R10 who is not reached stays the owner',
+      QUEUE,
+      "known == 'alive' then return token, count end\n  redis.call('DEL', lock.key)",
+      "known == 'alive' then return token, count end\n  return token, count",
+    ),
   ),
   given(CROWDED_AND_DEAF, { name: 'R11 messages alone say that others wait', edits: [GRANTS, RENEWALS] }),
   given(CROWDED_AND_DEAF, { name: 'R11 no renewal says that others wait', edits: [RENEWALS] }),
@@ -195,7 +217,17 @@ end`,
     ],
   },
   given(
-    { ...PLAIN, slow: 0.4, slowness: 1_500, ttl: 300, callers: 4, holdTime: 30, commandTimeout: 3_000 },
+    {
+      ...PLAIN,
+      slow: 0.4,
+      slowness: 400,
+      ttl: 800,
+      callers: 4,
+      overstays: 0.5,
+      givesUp: 0.3,
+      holdTime: 300,
+      commandTimeout: 3_000,
+    },
     one(
       'R14 a requeued ticket counts from the answer',
       ATTEMPTS,
@@ -234,7 +266,7 @@ end`,
     '        contender.error = error;',
   ),
   given(
-    { ...PLAIN, reads: 0.4, cuts: 12, silent: 1, commandTimeout: 3_000, maxRetriesPerRequest: null },
+    TWICE_AND_LATE,
     one(
       'tokens: a grant that is renewed after its end keeps its tokens',
       'lock/line/preparation.ts',

@@ -5,6 +5,7 @@ import type { Server } from '../server.js';
 import type { SimulatedProcess } from '../simulated-process.js';
 import type { Verdict } from '../verdict.js';
 import type { World } from '../world.js';
+import { LockOrder } from './lock-order.js';
 
 /** Milliseconds by which a limit may be passed: timers of a busy loop, and the answer that decides. */
 const SLACK = 400;
@@ -13,9 +14,6 @@ const LONGEST_FREE = 200;
 
 /** Milliseconds after a restart of Redis by which each holder has asked whether it still holds. */
 export const LEARNS = 1_000;
-/** For how many ms, and how often, one process may pass a name among its own callers although another waits. */
-const LONGEST_RUN = 4_000;
-const MOST_ENTRIES = 12;
 
 /** A span in which a process trusts its lock. */
 interface Trust {
@@ -47,6 +45,9 @@ export interface Call {
   readonly wait: number;
   readonly since: number;
   readonly stoodStill: number;
+  /** How often each other process has entered since then, or since its own process did, and when that was. */
+  readonly passedBy: Map<SimulatedProcess, number>;
+  passedSince: number;
 }
 
 interface Tokens {
@@ -60,27 +61,26 @@ export class LockRules {
   readonly calls = new Set<Call>();
   entries = 0;
   private toldOfEnd = false;
+  readonly order: LockOrder;
   private readonly holds = new Set<Hold>();
   private readonly tokens = new Map<string, Tokens>();
   /** By process and owner: when the last hold ended, if its process did not wait for the answer. */
   private readonly givenBack = new Map<string, number>();
   /** By name: since when it is free although somebody waits. */
   private readonly freeSince = new Map<string, number>();
-  /** By name: which process was the last to enter, and since when no other did. */
-  private readonly runs = new Map<
-    string,
-    { readonly process: SimulatedProcess; readonly since: number; entries: number }
-  >();
 
   constructor(
     private readonly world: World,
     private readonly server: Server,
     private readonly verdict: Verdict,
-  ) {}
+  ) {
+    this.order = new LockOrder(server, verdict);
+  }
 
   /** A call that waits for a lock. */
   asked(process: SimulatedProcess, names: readonly string[], wait: number): Call {
-    const call = { process, names, wait, since: process.time, stoodStill: process.stoodStill };
+    const { time, stoodStill } = process;
+    const call = { process, names, wait, since: time, stoodStill, passedBy: new Map(), passedSince: time };
     this.calls.add(call);
     return call;
   }
@@ -102,7 +102,7 @@ export class LockRules {
     this.entries += 1;
     this.holds.add(hold);
     this.look(hold);
-    for (const name of names) this.checkRun(name, process);
+    for (const name of names) this.order.checkPassed(name, process, this.calls);
     this.world.note(
       process.name,
       `${reads ? 'READS' : 'HOLDS'} ${names.join(' and ')} by ${lock.owner.slice(-6)}, token ${token}`,
@@ -160,13 +160,18 @@ export class LockRules {
     if (!this.server.keepsAll) return;
     for (const hold of this.holds) {
       const trust = hold.trusted.findLast(({ from, to }) => from <= now && now < to);
-      if (!trust || hold.toldOfOwner) continue;
-      const name = hold.names.find((each) => !this.server.hasLock(each, hold.owner, { anyOf: hold.names.length > 1 }));
-      if (name === undefined || this.wasLost(name, (hold.trusted[0]?.from ?? now) - hold.ttl)) continue;
-      hold.toldOfOwner = true;
-      const ms = (trust.to - now).toFixed(1);
-      this.verdict.violated('OWNED', `${told(hold)} trusts ${name} for another ${ms} ms, which the store has not`);
+      if (trust) this.checkOwner(hold, trust);
     }
+  }
+
+  private checkOwner(hold: Hold, { to }: Trust): void {
+    const { now } = this.world;
+    if (hold.toldOfOwner) return;
+    const name = hold.names.find((each) => !this.server.hasLock(each, hold.owner, { anyOf: hold.names.length > 1 }));
+    if (name === undefined || this.wasLost(name, (hold.trusted[0]?.from ?? now) - hold.ttl)) return;
+    hold.toldOfOwner = true;
+    const ms = (to - now).toFixed(1);
+    this.verdict.violated('OWNED', `${told(hold)} trusts ${name} for another ${ms} ms, which the store has not`);
   }
 
   /** Once its signal has fired, a loss is final. */
@@ -199,25 +204,6 @@ export class LockRules {
     if (this.toldOfEnd) return;
     this.toldOfEnd = true;
     this.verdict.violated('AWAKE', 'nothing keeps a process running whose call waits');
-  }
-
-  /** A call has waited for all the time in which this process alone entered. */
-  private checkRun(name: string, process: SimulatedProcess): void {
-    const { faultless, deaf } = this.server.swarm;
-    const run = this.runs.get(name);
-    if (run?.process !== process) return void this.runs.set(name, { process, since: process.time, entries: 1 });
-    run.entries += 1;
-    if ((!faultless && !deaf) || run.entries <= MOST_ENTRIES || process.time - run.since < LONGEST_RUN) return;
-    for (const call of this.calls) {
-      if (call.process === process || call.names.length > 1 || call.names[0] !== name || call.since > run.since)
-        continue;
-      const ms = (process.time - run.since).toFixed(0);
-      this.verdict.violated(
-        'STARVED',
-        `${call.process.name} waits for ${name}; ${process.name} alone enters since ${ms} ms`,
-      );
-    }
-    this.runs.delete(name);
   }
 
   /** Without faults, a name is not free for long while somebody waits for it. */
@@ -309,14 +295,16 @@ export class LockRules {
   }
 
   /** A span of trust begins at this moment. */
-  private checkTrusted(hold: Hold, { to: until }: Trust, first: boolean): void {
+  private checkTrusted(hold: Hold, trust: Trust, first: boolean): void {
     const { now } = this.world;
+    const until = trust.to;
+    if (this.server.keepsAll && until > now) this.checkOwner(hold, trust);
     for (const other of this.holds) {
       if (other === hold || (other.reads && hold.reads) || until <= now) continue;
-      const trust = other.trusted.findLast(({ from, to }) => from <= now && now < to);
-      const name = trust && hold.names.find((each) => other.names.includes(each));
+      const theirs = other.trusted.findLast(({ from, to }) => from <= now && now < to);
+      const name = theirs && hold.names.find((each) => other.names.includes(each));
       if (name === undefined || this.wasForgotten(name, other, hold)) continue;
-      const ms = (Math.min(trust?.to ?? 0, until) - now).toFixed(1);
+      const ms = (Math.min(theirs?.to ?? 0, until) - now).toFixed(1);
       this.verdict.violated('EXCLUSION', `${told(other)} and ${told(hold)} both trust ${name}, for ${ms} ms`);
     }
     if (first) this.checkToken(hold);

@@ -21,6 +21,7 @@ export class Locks implements Workload {
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
     world.every(500, () => this.rules.checkAwake());
     world.every(20, () => this.rules.checkOwned());
+    if (swarm.deaths + swarm.restarts > 0) world.every(20, () => this.rules.order.checkHeirs(swarm.names));
     // A process that blocks its event loop takes nothing meanwhile.
     if (swarm.faultless && swarm.blocks === 0) {
       world.every(20, () => {

@@ -102,6 +102,10 @@ export class RedisCacheStore implements CacheStore {
     return this.reads.read(this.keys.value(key));
   }
 
+  get resends(): number {
+    return this.scripts.disconnects;
+  }
+
   lease({ key, token, lease, refresh, seen = '', waits }: LeaseRequest): Pending<LeaseAnswer> {
     const args = [token, lease, refresh ? 'refresh' : '', seen, waits ? 1 : ''];
     return this.leases.run(this.keys.channel, this.keysOfLease(key), args, leaseAnswer);

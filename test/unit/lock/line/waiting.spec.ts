@@ -1,5 +1,5 @@
 import type { NameRequest } from 'nest-redis-lock/backend';
-import { LockTimeoutError } from '../../../../lib/errors/lock-errors.js';
+import { LockBackendError, LockTimeoutError } from '../../../../lib/errors/lock-errors.js';
 import {
   app,
   backend,
@@ -334,6 +334,21 @@ describe('one try', () => {
     await again.answer(granted());
     expect(backend.releases.at(-1)).toBe(again.ticket);
     expect(contenders()).toBe(0);
+  });
+
+  it('asks once more after a release in the background, within the limit of one request', async () => {
+    const { lock } = await holding({}, { options: { release: 'background' } });
+    delete backend.atOnce.release;
+    await lock.release();
+    const release = await backend.take('release');
+    const call = new Call({ wait: 0 });
+    const enqueue = await backend.take('enqueue');
+    await clock.pass(2_000);
+    await enqueue.answer(busy());
+    await release.answer({ status: 'released', resent: false });
+    await backend.take('enqueue');
+    await clock.pass(1_100);
+    expect(call.error).toBeInstanceOf(LockBackendError);
   });
 });
 
