@@ -48,7 +48,8 @@ export function whyNotAName(value: unknown): string | undefined {
   if (typeof value === 'string' && value !== '') return whyNotText(value);
   if (value === '') return 'an empty string';
   // An object may have no text, or one whose making throws.
-  return `${typeof value === 'object' ? inspect(value, { depth: 0, customInspect: false }) : String(value)} (${typeof value})`;
+  const text = inspect(value, { depth: 0, customInspect: false });
+  return `${text} (${typeof value})`;
 }
 
 /**

@@ -261,7 +261,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
    */
   private async renewOne(request: RenewRequest): Promise<RenewAnswer> {
     const reply = await this.scripts.run(RENEW_ONE, [lockKey(request)], [request.ticket, request.ttl]);
-    const remaining = integerOf(reply as RedisInteger);
+    const remaining = integerOf(reply);
     return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
   }
 

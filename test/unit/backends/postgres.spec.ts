@@ -1,11 +1,11 @@
 import type { ClientConfig } from 'pg';
-import { LockConfigError } from 'nest-redis-lock';
 import { advisory, leaseTable } from 'nest-redis-lock/postgres';
 import { advisoryStatements } from '../../../lib/backends/postgres/advisory/advisory-sequence.js';
 import { advisoryKey } from '../../../lib/backends/postgres/advisory/advisory-session.js';
 import { statementOf } from '../../../lib/backends/postgres/connection/postgres-link.js';
 import { leaseStatements } from '../../../lib/backends/postgres/lease-table/lease-statements.js';
 import { inOrder, lockKey } from '../../../lib/backends/postgres/lease-table/lease-table.js';
+import { LockConfigError } from '../../../lib/errors/lock-errors.js';
 
 // Other versions of the package work on the same locks: a name never gets another key.
 it.each([

@@ -53,7 +53,7 @@ export class RedisRateLimitStore implements RateLimitStore {
     const args: number[] = [];
     for (const { interval, capacity } of limits) args.push(most * interval, capacity);
     return this.takes.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
-      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply as RedisInteger)] };
+      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply)] };
       const [taken, ...used] = (reply as RedisInteger[]).map(integerOf);
       return { granted: taken === 1 ? most : 0, used };
     });
