@@ -74,6 +74,7 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
   deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
   join(lock, me, purpose)
 end`,
+      'what it is granted after its end is renewed before it counts, with new tokens (R15)',
     ),
   ),
   one(
