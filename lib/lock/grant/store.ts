@@ -60,6 +60,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
   private readonly floor: TokenFloor;
+  private checking: Promise<unknown> | undefined;
 
   constructor(
     readonly backend: LockBackend,
@@ -237,9 +238,20 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** Rejects when the backend cannot serve; `report` logs everything else about it, until the module has `stopped`. */
   async start({ report, stopped }: Pick<StartRequest, 'report' | 'stopped'>): Promise<void> {
     const { backend, prefix, commandTimeout } = this;
+    const pinged = this.ping();
+    if (!backend.start) return pinged;
     const start = () => backend.start?.({ prefix, commandTimeout, report, stopped }) ?? Promise.resolve();
-    const started = backend.start && this.bounded('start', [], start, START_CALLS * commandTimeout);
-    await Promise.all([this.ping(), started]);
+    const started = this.bounded('start', [], start, START_CALLS * commandTimeout);
+    const ended = () => (this.checking = undefined);
+    this.checking = started.then(ended, ended);
+    await Promise.all([pinged, started]);
+  }
+
+  /** Also waits until the check at the start has ended: what it refuses is not granted before. */
+  override begin<T>(call: () => Pending<T>): Pending<T> {
+    const { checking } = this;
+    if (!checking) return super.begin(call);
+    return checking.then(() => new Promise<T>((resolve, reject) => super.begin(call).then(resolve, reject)));
   }
 
   ping(limit?: number): Promise<void> {
