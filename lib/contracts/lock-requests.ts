@@ -22,6 +22,12 @@ export interface TicketRequest extends NameRequest {
    * Identifies one attempt and is never used again. Other clients see it as the owner.
    */
   readonly ticket: string;
+  /**
+   * `name` in a list, for backends that were written for several names a request.
+   *
+   * @deprecated Read `name`.
+   */
+  readonly names?: readonly string[];
 }
 
 /** What the tickets of a process begin with, before a `:` and a number; the whole of an owner that is no ticket. */

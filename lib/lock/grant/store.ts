@@ -107,7 +107,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const [name = '', ...others] = names;
     const call = () =>
       others.length === 0
-        ? backend.acquire({ prefix, name, ticket, ...asked })
+        ? backend.acquire({ prefix, name, names, ticket, ...asked })
         : backend.acquireSeveral!({ prefix, names, ticket, ...asked });
     return this.explained('acquire', names, this.begin(call));
   }
@@ -190,8 +190,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     // Also to a backend that refuses by now: what it granted before is given back.
     const give = (name: string) => {
       if (by) return by({ prefix, name, ticket, rest: Math.max(0, rest) });
-      if (rest > 0 && backend.keep) return backend.keep({ prefix, name, ticket, rest });
-      return backend.release({ prefix, name, ticket });
+      if (rest > 0 && backend.keep) return backend.keep({ prefix, name, names: [name], ticket, rest });
+      return backend.release({ prefix, name, names: [name], ticket });
     };
     const call = begun(() => (names.length === 1 ? give(names[0] as string) : worstOf(names.map(give))));
     const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
@@ -203,7 +203,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const { backend, prefix } = this;
     if (!backend.downgrade) return;
     for (const name of names) {
-      const call = () => backend.downgrade!({ prefix, name, ticket, ttl });
+      const call = () => backend.downgrade!({ prefix, name, names: [name], ticket, ttl });
       this.bounded('downgrade', [name], call).catch(() => {});
     }
   }
@@ -336,7 +336,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const { prefix, refusal } = this;
     if (refusal) return requests.map(() => Promise.reject(refusal));
     const each: RenewRequest[] = [];
-    for (const { names, ticket, ttl } of requests) for (const name of names) each.push({ prefix, name, ticket, ttl });
+    for (const { names, ticket, ttl } of requests)
+      for (const name of names) each.push({ prefix, name, names: [name], ticket, ttl });
     try {
       const sent = this.backend.renew(each);
       let next = 0;

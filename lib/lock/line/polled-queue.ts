@@ -34,12 +34,12 @@ export class PolledQueue implements LockQueue {
     if (waits && patient && this.turns.givesWay(prefix, name)) {
       return Promise.resolve<QueueAnswer>({ status: 'busy', owner: '', remaining: Infinity });
     }
-    return this.backend.acquire({ prefix, name, ticket, mode, ttl, waits });
+    return this.backend.acquire({ prefix, name, names: [name], ticket, mode, ttl, waits });
   }
 
   /** The ticket of a waiter takes the name if it is free now. */
   beat({ prefix, name, ticket, mode, ttl }: BeatRequest): Pending<QueueAnswer> {
-    return this.backend.acquire({ prefix, name, ticket, mode, ttl, waits: true });
+    return this.backend.acquire({ prefix, name, names: [name], ticket, mode, ttl, waits: true });
   }
 
   /** Releases the name; the other ticket tries with its first heartbeat, so that other processes come before it. */
@@ -49,7 +49,7 @@ export class PolledQueue implements LockQueue {
     ticket,
     again,
   }: RequeueRequest): Promise<QueueAnswer | { status: 'not-owner'; resent: boolean }> {
-    const { status, resent } = await this.backend.release({ prefix, name, ticket, again });
+    const { status, resent } = await this.backend.release({ prefix, name, names: [name], ticket, again });
     if (status !== 'released') return { status: 'not-owner', resent };
     return { status: 'busy', owner: '', remaining: Infinity };
   }
