@@ -238,13 +238,12 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** Rejects when the backend cannot serve; `report` logs everything else about it, until the module has `stopped`. */
   async start({ report, stopped }: Pick<StartRequest, 'report' | 'stopped'>): Promise<void> {
     const { backend, prefix, commandTimeout } = this;
-    const pinged = this.ping();
-    if (!backend.start) return pinged;
     const start = () => backend.start?.({ prefix, commandTimeout, report, stopped }) ?? Promise.resolve();
-    const started = this.bounded('start', [], start, START_CALLS * commandTimeout);
+    const started = backend.start && this.bounded('start', [], start, START_CALLS * commandTimeout);
+    const pinged = this.ping();
     const ended = () => (this.checking = undefined);
-    this.checking = started.then(ended, ended);
-    await Promise.all([pinged, started]);
+    this.checking = started?.then(ended, ended);
+    await Promise.all([started, pinged]);
   }
 
   /** Also waits until the check at the start has ended: what it refuses is not granted before. */
