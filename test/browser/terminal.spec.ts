@@ -78,7 +78,7 @@ async function film(beginning: string, pieces: Terminal['pieces'], columns: numb
   const [frames, delays]: [Buffer[], number[]] = [[], []];
   const shoot = async (delay: number) => {
     frames.push(await screen.page.locator('#frame').screenshot({ scale: 'css' }));
-    delays.push(Math.min(delay, LONGEST));
+    delays.push(Math.round(Math.min(delay, LONGEST)));
   };
   await screen.write(beginning);
   for (const [index, { at, text }] of pieces.entries()) {
