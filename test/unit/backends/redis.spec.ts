@@ -87,6 +87,15 @@ it.each(['MOVED 866 127.0.0.1:7001', 'ASK 866 127.0.0.1:7001'])(
   },
 );
 
+it('blames no proxy where the client queues a script for a MULTI, also of one that answers bytes', async () => {
+  const { client } = refusing([]);
+  const queued = async () => Buffer.from('QUEUED');
+  const mixedUp = jest.fn();
+  const runner = new ScriptRunner(Object.assign(client, { callBuffer: queued }), { onMixedUp: mixedUp });
+  await expect(runner.runForBytes(RENEW, ['a'], [1])).rejects.toThrow('queues commands for a MULTI');
+  expect(mixedUp).not.toHaveBeenCalled();
+});
+
 it('names the refusal while a command is being sent again', async () => {
   const { client } = refusing(['CLUSTERDOWN The cluster is down']);
   const runner = new ScriptRunner(client);

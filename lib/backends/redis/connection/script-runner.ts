@@ -206,6 +206,7 @@ export class ScriptRunner {
     this.replies += 1;
     if (reply === 'QUEUED') return new Error(QUEUED);
     if (id === undefined) return reply;
+    if (Buffer.isBuffer(reply) && reply.toString() === 'QUEUED') return new Error(QUEUED);
     const [of, answer = null] = Array.isArray(reply) ? (reply as unknown[]) : [];
     if (String(of) !== id) {
       this.care.onMixedUp?.();
