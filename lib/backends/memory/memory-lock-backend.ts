@@ -2,7 +2,6 @@ import type { CacheStore, CacheStoreProvider } from '../../contracts/cache-store
 import type {
   AcquireAnswer,
   AcquireRequest,
-  AcquireSeveralRequest,
   Busy,
   KeepRequest,
   LabelRequest,
@@ -24,7 +23,7 @@ import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/pr
 import { redisGlob } from '../../keys/redis-glob.js';
 import { ExpiringMap } from './expiring-map.js';
 import { memoryCacheStore } from './memory-cache-store.js';
-import { MemoryPrimitives } from './memory-primitives.js';
+import { type MemoryLocks, MemoryPrimitives, type NamesRequest } from './memory-primitives.js';
 import { ReadersByKey } from './readers.js';
 
 /**
@@ -42,7 +41,7 @@ const READERS = 'readers';
 /** How many tokens are reserved at once for the callers of one process. */
 const TOKENS = 128;
 
-class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
+class MemoryLockBackend implements LockBackend, MemoryLocks, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'memory';
   readonly traits: LockTraits = {
     lease: 'ttl',
@@ -53,7 +52,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   private readonly grants = new ExpiringMap<Grant>();
   private readonly readers = new ReadersByKey();
   private readonly labels = new ExpiringMap<string>();
-  private readonly primitives = new MemoryPrimitives();
+  private readonly primitives = new MemoryPrimitives(this);
   private readonly lossListeners = new Set<LossListener>();
   private lastToken = 0;
 
@@ -61,7 +60,11 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return this.acquireSeveral({ ...request, names: [name] });
   }
 
-  async acquireSeveral(request: SomeNames): Promise<AcquireAnswer> {
+  async acquireSeveral(request: NamesRequest): Promise<AcquireAnswer> {
+    return this.take(request);
+  }
+
+  take(request: NamesRequest): AcquireAnswer {
     const { names, ticket, ttl } = request;
     for (const name of names) {
       const key = keyOf(request.prefix, name);
@@ -104,7 +107,11 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     });
   }
 
-  async release({ prefix, name, ticket }: TicketRequest): Promise<ReleaseAnswer> {
+  async release(request: TicketRequest): Promise<ReleaseAnswer> {
+    return this.free(request);
+  }
+
+  free({ prefix, name, ticket }: TicketRequest): ReleaseAnswer {
     const key = keyOf(prefix, name);
     const grant = this.grants.get(key);
     const readers = this.readers.get(key);
@@ -116,7 +123,11 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return { status: this.statusOf(key, grant, ticket), resent: false };
   }
 
-  async keep({ prefix, name, ticket, rest }: KeepRequest): Promise<ReleaseAnswer> {
+  async keep(request: KeepRequest): Promise<ReleaseAnswer> {
+    return this.cut(request);
+  }
+
+  cut({ prefix, name, ticket, rest }: KeepRequest): ReleaseAnswer {
     const key = keyOf(prefix, name);
     if (this.owns(key, ticket)) {
       this.grants.shorten(key, rest);
@@ -201,6 +212,11 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
 
   async close(): Promise<void> {}
 
+  left({ prefix, name, ticket }: TicketRequest): number {
+    const key = keyOf(prefix, name);
+    return this.owns(key, ticket) ? this.remaining(key, ticket) : 0;
+  }
+
   private reserve(count: number, leastToken = 0): TokenRange {
     const first = Math.max(this.lastToken + 1, Date.now() * 1_000, leastToken);
     this.lastToken = first + count - 1;
@@ -208,7 +224,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   }
 
   /** Lets a reader in at names that are not busy for it. */
-  private read({ prefix, names, ticket, ttl, leastToken = 0 }: SomeNames): AcquireAnswer {
+  private read({ prefix, names, ticket, ttl, leastToken = 0 }: NamesRequest): AcquireAnswer {
     const all = names.map((name) => this.readers.of(keyOf(prefix, name)));
     const present = all.length === 1 && all[0]?.reading ? all[0].token : 0;
     const token = present > 0 && present >= leastToken ? present : this.reserve(1, leastToken).first;
@@ -221,7 +237,7 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
   }
 
   /** Who keeps the ticket from the name, and for how long at most. Notes that it waits. */
-  private busyFor(key: string, request: SomeNames): Pick<Busy, 'owner' | 'remaining'> | undefined {
+  private busyFor(key: string, request: NamesRequest): Pick<Busy, 'owner' | 'remaining'> | undefined {
     const { ticket, waits } = request;
     const grant = this.grants.get(key);
     if (grant?.owner === ticket) return undefined;
@@ -252,9 +268,6 @@ class MemoryLockBackend implements LockBackend, CacheStoreProvider, PrimitiveSto
     return grant || this.readers.get(key)?.reading ? 'taken' : 'gone';
   }
 }
-
-/** One name or more. */
-type SomeNames = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
 
 type LossListener = Parameters<NonNullable<LockBackend['onLost']>>[0];
 

@@ -1,6 +1,19 @@
+import type {
+  AcquireAnswer,
+  AcquireRequest,
+  AcquireSeveralRequest,
+  KeepRequest,
+  ReleaseAnswer,
+  TicketRequest,
+} from '../../contracts/lock-requests.js';
+import type { EnqueueRequest } from '../../contracts/lock-queue.js';
 import {
   type BeginRequest,
   type EndRunRequest,
+  type EnterAnswer,
+  type EnterRequest,
+  type EnterRunAnswer,
+  type EnterRunRequest,
   type HitAnswer,
   type HitRequest,
   type ForgetAttemptRequest,
@@ -10,6 +23,10 @@ import {
   type LatchListener,
   type LatchState,
   type LatchStore,
+  type LeaveAnswer,
+  type LeaveRequest,
+  type LeaveRunAnswer,
+  type LeaveRunRequest,
   type PrimitiveStores,
   type RateLimitStore,
   RECORD_TTL,
@@ -22,35 +39,66 @@ import {
 import { ExpiringMap } from './expiring-map.js';
 import { MemorySemaphores } from './memory-semaphores.js';
 
+/** One name or more. */
+export type NamesRequest = AcquireSeveralRequest & Pick<AcquireRequest, 'waits'>;
+
+/** The locks of the backend, whose answers come at once: a primitive does more in the same step. */
+export interface MemoryLocks {
+  take(request: NamesRequest): AcquireAnswer;
+  /** As `release`. */
+  free(request: TicketRequest): ReleaseAnswer;
+  /** As `keep`. */
+  cut(request: KeepRequest): ReleaseAnswer;
+  /** Milliseconds left of what the ticket owns; 0 if it owns nothing. */
+  left(request: TicketRequest): number;
+}
+
 /** The state of the primitives in the memory of the process. Modules share it if they share the backend. */
 export class MemoryPrimitives {
   private readonly runs = new ExpiringMap<KnownRun>();
   private readonly semaphores = new MemorySemaphores();
   private readonly latches = new MemoryLatches();
-  private readonly results = new ExpiringMap<IdempotencyRecord>();
+  private readonly results = new ExpiringMap<KnownResult>();
   private readonly rateLimits = new MemoryRateLimitStore();
+
+  constructor(private readonly locks: MemoryLocks) {}
 
   /** The stores of one module. */
   open(prefix: string | undefined): PrimitiveStores {
     return {
-      runs: new MemoryRunRecords(this.runs, prefix),
+      runs: new MemoryRunRecords(this.locks, this.runs, prefix),
       semaphores: this.semaphores.open(prefix),
       latches: this.latches.open(prefix),
-      results: new MemoryIdempotencyStore(this.results, prefix),
+      results: new MemoryIdempotencyStore(this.locks, this.results, prefix),
       rateLimits: this.rateLimits.of(prefix),
       close: async () => {},
     };
   }
 }
 
+/** Takes the name for a first request. `owned`: by an earlier request of its ticket, which may have begun since. */
+function takeFor(locks: MemoryLocks, lock: EnqueueRequest, above: number): AcquireAnswer & { owned: boolean } {
+  const owned = locks.left(lock) > 0;
+  const { name, claim } = lock;
+  const answer = locks.take({ ...lock, names: [name], waits: claim !== undefined, leastToken: above + 1 });
+  return { ...answer, owned };
+}
+
+/** A record, and the ticket whose first request began it. */
+interface KnownResult extends IdempotencyRecord {
+  readonly ticket?: string | undefined;
+}
+
 /** The results of idempotent methods in the memory of the process. */
 class MemoryIdempotencyStore implements IdempotencyStore {
-  private readonly records: ExpiringMap<IdempotencyRecord>;
   private readonly before: string;
 
   /** `records` are shared by all modules of the backend. */
-  constructor(records: ExpiringMap<IdempotencyRecord>, prefix: string | undefined) {
-    this.records = records;
+  constructor(
+    private readonly locks: MemoryLocks,
+    private readonly records: ExpiringMap<KnownResult>,
+    prefix: string | undefined,
+  ) {
     this.before = prefix === undefined ? '' : `${prefix}\u0000`;
   }
 
@@ -59,23 +107,61 @@ class MemoryIdempotencyStore implements IdempotencyStore {
     return record ? copyOf(record) : null;
   }
 
-  async begin({ key, token, fingerprint, ttl }: BeginRequest): Promise<IdempotencyRecord> {
+  async begin(request: BeginRequest): Promise<IdempotencyRecord> {
+    const present = this.records.get(this.before + request.key);
+    if (present && (answers(present, request) || present.token >= request.token)) return copyOf(present);
+    return this.begun(request, present);
+  }
+
+  async enter({ lock, ...request }: EnterRequest): Promise<EnterAnswer> {
+    const present = this.records.get(this.before + request.key);
+    if (present && answers(present, request)) return { status: 'answered', record: copyOf(present) };
+    const remaining = present?.ticket === lock.ticket ? this.locks.left(lock) : 0;
+    if (present && remaining > 0) {
+      const tokens = { first: present.token, count: 1 };
+      return { status: 'granted', tokens, remaining, waiting: undefined, begun: copyOf(present) };
+    }
+    const { owned, ...answer } = takeFor(this.locks, lock, present?.token ?? 0);
+    if (answer.status === 'busy' || owned) return answer;
+    return { ...answer, begun: this.begun({ ...request, token: answer.tokens.first }, present, lock.ticket) };
+  }
+
+  async keep(request: KeepResultRequest): Promise<boolean> {
+    return this.kept(request);
+  }
+
+  async leave({ lock, ...request }: LeaveRequest): Promise<LeaveAnswer> {
+    const kept = this.kept(request);
+    return { ...this.locks.free(lock), kept };
+  }
+
+  async forget(request: ForgetAttemptRequest): Promise<void> {
+    const { key } = request;
     const present = this.records.get(this.before + key);
-    if (present && (present.state !== 'running' || present.token >= token)) return copyOf(present);
-    const known = present?.fingerprint ?? '';
-    if (present && known !== '' && fingerprint !== '' && known !== fingerprint) return copyOf(present);
-    const begun: IdempotencyRecord = {
+    const mine = 'token' in request ? present?.token === request.token : present?.ticket === request.ticket;
+    if (present?.state !== 'running' || !mine) return;
+    // Attempts before it, which may have done something, still count.
+    const left = this.records.remaining(this.before + key) ?? 0;
+    const earlier = { ...present, token: present.token - 1, attempt: present.attempt - 1, ticket: undefined };
+    if (present.attempt > 1) this.records.set(this.before + key, earlier, left);
+    else this.records.delete(this.before + key);
+  }
+
+  private begun(request: BeginRequest, present: KnownResult | undefined, ticket?: string): IdempotencyRecord {
+    const { key, token, fingerprint, ttl } = request;
+    const begun: KnownResult = {
       state: 'running',
       token,
       attempt: (present?.attempt ?? 0) + 1,
-      fingerprint: fingerprint === '' ? known : fingerprint,
+      fingerprint: fingerprint === '' ? (present?.fingerprint ?? '') : fingerprint,
       payload: Buffer.alloc(0),
+      ticket,
     };
     this.records.set(this.before + key, begun, ttl);
-    return begun;
+    return copyOf(begun);
   }
 
-  async keep({ key, record, ttl, evenIfForgotten }: KeepResultRequest): Promise<boolean> {
+  private kept({ key, record, ttl, evenIfForgotten }: KeepResultRequest): boolean {
     const present = this.records.get(this.before + key);
     if (!present && !evenIfForgotten) return false;
     if (present && present.state !== 'running') return present.token === record.token;
@@ -83,22 +169,17 @@ class MemoryIdempotencyStore implements IdempotencyStore {
     this.records.set(this.before + key, { ...record, payload: Buffer.from(record.payload) }, ttl);
     return true;
   }
+}
 
-  async forget(request: ForgetAttemptRequest): Promise<void> {
-    const { key, token } = { token: undefined, ...request };
-    const present = this.records.get(this.before + key);
-    if (present?.state !== 'running' || present.token !== token) return;
-    // Attempts before it, which may have done something, still count.
-    const left = this.records.remaining(this.before + key) ?? 0;
-    const earlier = { ...present, token: token - 1, attempt: present.attempt - 1 };
-    if (present.attempt > 1) this.records.set(this.before + key, earlier, left);
-    else this.records.delete(this.before + key);
-  }
+/** Whether the record says all to a request: a result is kept, or the fingerprints differ. */
+function answers(record: IdempotencyRecord, { fingerprint }: Pick<BeginRequest, 'fingerprint'>): boolean {
+  const differ = record.fingerprint !== '' && fingerprint !== '' && record.fingerprint !== fingerprint;
+  return record.state !== 'running' || differ;
 }
 
 /** A serializer may make values that share bytes with the payload. */
-function copyOf(record: IdempotencyRecord): IdempotencyRecord {
-  return { ...record, payload: Buffer.from(record.payload) };
+function copyOf({ state, token, attempt, fingerprint, payload }: IdempotencyRecord): IdempotencyRecord {
+  return { state, token, attempt, fingerprint, payload: Buffer.from(payload) };
 }
 
 /** Count-down latches in the memory of the process, for modules that share the backend. */
@@ -229,6 +310,7 @@ function microseconds(): number {
 /** The last run of each scheduled job, as the Redis backend keeps it. */
 class MemoryRunRecords implements RunRecords {
   constructor(
+    private readonly locks: MemoryLocks,
     private readonly records: ExpiringMap<KnownRun>,
     private readonly prefix = '',
   ) {}
@@ -241,20 +323,55 @@ class MemoryRunRecords implements RunRecords {
     this.record(request, request.took, request.succeeded);
   }
 
+  async enter({ lock, ...run }: EnterRunRequest): Promise<EnterRunAnswer> {
+    const known = this.records.get(this.keyOf(run.name));
+    const remaining = known?.entered?.ticket === lock.ticket ? this.locks.left(lock) : 0;
+    if (known && remaining > 0) {
+      const tokens = { first: known.token, count: 1 };
+      return { status: 'granted', tokens, remaining, waiting: undefined, recorded: true };
+    }
+    const { owned, ...answer } = takeFor(this.locks, lock, known?.token ?? 0);
+    if (answer.status === 'busy' || owned) return answer;
+    const before = known && { ...known, entered: undefined };
+    this.record({ ...run, token: answer.tokens.first }, 0, undefined, { ticket: lock.ticket, before });
+    return { ...answer, recorded: true };
+  }
+
+  async forget({ name, ticket }: TicketRequest): Promise<void> {
+    const known = this.records.get(this.keyOf(name));
+    if (known?.entered?.ticket !== ticket || known.end) return;
+    const { before } = known.entered;
+    if (before) this.records.set(this.keyOf(name), before, RECORD_TTL);
+    else this.records.delete(this.keyOf(name));
+  }
+
+  async leave({ lock, ...run }: LeaveRunRequest): Promise<LeaveRunAnswer> {
+    const answer = lock.rest > 0 ? this.locks.cut(lock) : this.locks.free(lock);
+    const recorded = answer.status === 'released';
+    if (recorded) this.record(run, run.took, run.succeeded);
+    return { ...answer, recorded };
+  }
+
   async last(name: string): Promise<RunRecord | null> {
     const known = this.records.get(this.keyOf(name));
     if (!known) return null;
-    const { due, ...record } = known;
-    return { ...record, overdue: Date.now() >= due };
+    const { token, by, startedAt, end, due } = known;
+    return { token, by, startedAt, end, overdue: Date.now() >= due };
   }
 
-  private record({ name, token, by, atMostFor }: RunRequest, took: number, succeeded?: boolean): void {
+  private record(
+    { name, token, by, atMostFor }: RunRequest,
+    took: number,
+    succeeded?: boolean,
+    entered?: EnteredRun,
+  ): void {
     const key = this.keyOf(name);
     const known = this.records.get(key);
     if (known && known.token > token) return;
     const now = Date.now();
     const startedAt = now - took;
-    const run = known?.token === token ? known : { token, by, startedAt, end: undefined, due: startedAt + atMostFor };
+    const begun = { token, by, startedAt, end: undefined, due: startedAt + atMostFor, entered };
+    const run = known?.token === token ? known : begun;
     const end = run.end ?? (succeeded === undefined ? undefined : { at: now, succeeded });
     this.records.set(key, { ...run, end }, RECORD_TTL);
   }
@@ -265,4 +382,13 @@ class MemoryRunRecords implements RunRecords {
 }
 
 /** A run in the memory of the process. */
-type KnownRun = Omit<RunRecord, 'overdue'> & { readonly due: number };
+interface KnownRun extends Omit<RunRecord, 'overdue'> {
+  readonly due: number;
+  readonly entered: EnteredRun | undefined;
+}
+
+/** The ticket whose first request recorded the run, and what that replaced: the run may never begin. */
+interface EnteredRun {
+  readonly ticket: string;
+  readonly before: KnownRun | undefined;
+}

@@ -14,6 +14,7 @@ import {
 } from 'nest-redis-lock';
 import { testServices, wire } from 'nest-redis-lock/testing';
 import { Observable, of } from 'rxjs';
+import type { EnterRequest } from '../../../lib/contracts/primitive-stores.js';
 import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { primitivesWith } from '../../support/primitives-with.js';
@@ -170,7 +171,10 @@ it('gives the result that another attempt kept, also to a call that stood still 
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
     return { state: 'undefined', token: token + 1, attempt: 1, fingerprint, payload: Buffer.alloc(0) } as const;
   };
-  await using app = await startLockApp({ backend: primitivesWith({ results: { begin } }) });
+  // Its first request only takes the lock.
+  const enter = ({ lock }: EnterRequest) => backend.acquire(lock);
+  const backend = primitivesWith({ results: { enter, begin } });
+  await using app = await startLockApp({ backend });
   let ran = false;
   const call = app.app.get(IdempotencyService).run('kept', { lease: 100 }, async () => (ran = true));
   await expect(call).resolves.toBeUndefined();

@@ -22,7 +22,7 @@ import {
   SemaphoreService,
 } from 'nest-redis-lock';
 import type { EventStream } from 'nest-redis-lock/events';
-import type { PermitsGranted } from '../../../lib/contracts/primitive-stores.js';
+import type { PermitsGranted, PrimitiveStores } from '../../../lib/contracts/primitive-stores.js';
 import { idempotencyChannels } from '../../../lib/events/idempotency-channels.js';
 import { latchChannels } from '../../../lib/events/latch-channels.js';
 import { leaderChannels } from '../../../lib/events/leader-channels.js';
@@ -234,8 +234,8 @@ it('the events of a latch tell arrivals, and how waits end', async () => {
 });
 
 it('the events of scheduled jobs tell runs, skipped calls, and a backend that fails', async () => {
-  const backend = memory();
-  await using app = await start({ backend });
+  const runs: Partial<PrimitiveStores['runs']> = {};
+  await using app = await start({ backend: primitivesWith({ runs }) });
   const shop = app.of(Shop);
   using events = record(app.of(PrimitiveEvents).schedules);
   const gate = new Gate();
@@ -245,7 +245,7 @@ it('the events of scheduled jobs tell runs, skipped calls, and a backend that fa
   gate.open();
   await running;
   await expect(shop.nightly(() => Promise.reject(new Error('out of paper')))).rejects.toThrow('out of paper');
-  backend.acquire = away;
+  runs.enter = away;
   const options = { atMostFor: '1m', atLeastFor: 0 } as const;
   await expect(app.of(ScheduledJobs).run('hourly', options, async () => {})).rejects.toThrow('away');
   const job = { name: 'nightly', template: 'nightly', ...SOURCE };
@@ -261,8 +261,8 @@ it('the events of scheduled jobs tell runs, skipped calls, and a backend that fa
 });
 
 it('the events of idempotent methods tell what each call got', async () => {
-  const backend = memory();
-  await using app = await start({ backend });
+  const results: Partial<PrimitiveStores['results']> = {};
+  await using app = await start({ backend: primitivesWith({ results }) });
   const [shop, service] = [app.of(Shop), app.of(IdempotencyService)];
   using events = record(app.of(PrimitiveEvents).idempotency);
   await shop.order(7);
@@ -279,7 +279,7 @@ it('the events of idempotent methods tell what each call got', async () => {
   gate.open();
   await running;
   await expect(service.run('k', { fingerprint: 'two' }, async () => {})).rejects.toThrow('fingerprint');
-  backend.acquire = away;
+  results.enter = away;
   await expect(service.run('new', { onRunning: 'throw' }, async () => {})).rejects.toThrow('away');
   const [order, plain] = [
     { key: 'order:7', template: 'order:<0>', ...SOURCE },
@@ -295,7 +295,10 @@ it('the events of idempotent methods tell what each call got', async () => {
     { name: 'busy', event: { ...plain, waited: MS } },
     { name: 'ran', event: { ...plain, attempt: 2, took: MS } },
     { name: 'conflict', event: plain },
-    { name: 'unavailable', event: { ...plain, key: 'new', error: expect.objectContaining({ code: 'LOCK_BACKEND' }) } },
+    {
+      name: 'unavailable',
+      event: { ...plain, key: 'new', error: expect.objectContaining({ code: 'PRIMITIVE_BACKEND' }) },
+    },
   ]);
 });
 

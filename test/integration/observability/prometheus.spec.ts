@@ -23,6 +23,7 @@ import {
 } from 'nest-redis-lock';
 import { type MetricsOptions, RedisLockMetricsModule } from 'nest-redis-lock/prometheus';
 import { Registry } from 'prom-client';
+import type { PrimitiveStores } from '../../../lib/contracts/primitive-stores.js';
 import { cacheChannels } from '../../../lib/events/cache-channels.js';
 import { lockChannels } from '../../../lib/events/lock-channels.js';
 import { eventually } from '../../support/eventually.js';
@@ -353,8 +354,8 @@ describe('the metrics of primitives', () => {
   });
 
   it('the metrics of scheduled jobs count runs, skipped calls, and tell the last success', async () => {
-    const backend = memory();
-    await using app = await start({ backend });
+    const runs: Partial<PrimitiveStores['runs']> = {};
+    await using app = await start({ backend: primitivesWith({ runs }) });
     const { shop, sample } = app;
     const before = Date.now() / 1_000;
     const gate = new Gate();
@@ -365,7 +366,7 @@ describe('the metrics of primitives', () => {
     gate.open();
     await running;
     await shop.nightly(away).catch(() => {});
-    backend.acquire = away;
+    runs.enter = away;
     await shop.nightly().catch(() => {});
     expect(await sample('schedule_running', 'nightly')).toBe(0);
     expect(await sample('schedule_runs_total', 'nightly', ',outcome="succeeded"')).toBe(1);

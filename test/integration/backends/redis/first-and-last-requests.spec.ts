@@ -6,7 +6,6 @@ import type {
   EnterRunRequest,
   IdempotencyStore,
   LeaveRequest,
-  LeaveRunRequest,
   PrimitiveStoreProvider,
   RunRecords,
 } from '../../../../lib/contracts/primitive-stores.js';
@@ -61,34 +60,6 @@ describe('the requests of an idempotent call', () => {
   };
   const owner = () => client.get(`lock:{idempotency:${key}}`);
 
-  it('take the lock and begin, then keep the result and free the lock', async () => {
-    const begun = await entered('a:1', 'aa');
-    expect(begun).toMatchObject({ state: 'running', attempt: 1, fingerprint: 'aa' });
-    expect([await owner(), await results.read(key)]).toEqual(['a:1', expect.objectContaining({ token: begun.token })]);
-    expect(await leave('a:1', begun.token)).toEqual({ kept: true, status: 'released', resent: false });
-    expect([await owner(), (await results.read(key))?.payload.toString()]).toEqual([null, 'made']);
-  });
-
-  it('answer a kept result, and another fingerprint, and leave the lock alone', async () => {
-    const { token } = await entered('a:1', 'aa');
-    expect(await enter('b:1', 'bb', 1_000)).toMatchObject({ status: 'answered', record: { state: 'running', token } });
-    await leave('a:1', token);
-    expect(await enter('b:2', 'aa', 1_000)).toMatchObject({ status: 'answered', record: { state: 'value', token } });
-    expect([await owner(), await client.exists(`lock:{idempotency:${key}}:queue`)]).toEqual([null, 0]);
-  });
-
-  it('are answered again as before if they are sent twice', async () => {
-    const begun = await entered('a:1', 'aa');
-    expect(await enter('a:1', 'aa')).toMatchObject({
-      status: 'granted',
-      tokens: { first: begun.token, count: 1 },
-      begun,
-    });
-    await leave('a:1', begun.token);
-    expect(await leave('a:1', begun.token, 'again')).toMatchObject({ kept: true, status: 'gone' });
-    expect((await results.read(key))?.payload.toString()).toBe('made');
-  });
-
   it('wait in the queue behind another attempt, and begin none', async () => {
     const { token } = await entered('a:1');
     expect(await enter('b:1')).toMatchObject({ status: 'busy', owner: 'a:1', first: false });
@@ -106,14 +77,6 @@ describe('the requests of an idempotent call', () => {
     expect(minted?.first).toBeGreaterThan(later + 1);
   });
 
-  it('keep no result once a later attempt has begun, and free only their own lock', async () => {
-    const first = await entered('a:1');
-    await client.del(`lock:{idempotency:${key}}`);
-    const { token } = await entered('b:1');
-    expect(await leave('a:1', first.token, 'late')).toMatchObject({ kept: false, status: 'taken' });
-    expect([await owner(), await results.read(key)]).toEqual(['b:1', expect.objectContaining({ token })]);
-  });
-
   it('hand the lock to the next in the queue as they free it', async () => {
     const { token } = await entered('a:1');
     const messages = new Redis(server.url);
@@ -124,110 +87,10 @@ describe('the requests of an idempotent call', () => {
     messages.disconnect();
   });
 
-  it('are taken back by their ticket, once', async () => {
-    const first = await entered('a:1', 'aa');
-    await client.del(`lock:{idempotency:${key}}`);
-    await entered('b:1');
-    await results.forget({ key, ticket: 'a:1' });
-    expect(await results.read(key)).toMatchObject({ attempt: 2 });
-    for (let time = 1; time <= 2; time++) {
-      await results.forget({ key, ticket: 'b:1' });
-      expect(await results.read(key)).toMatchObject({ state: 'running', attempt: 1, fingerprint: 'aa' });
-    }
-    expect((await results.read(key))?.token).toBeGreaterThanOrEqual(first.token);
-  });
-
   it('fail for a record of another kind, and take no lock', async () => {
     await client.set(`lock:{idempotency:${key}}:result`, 'what another program wrote');
     await expect(enter('a:1')).rejects.toThrow('holds data that this library did not write');
     expect(await owner()).toBeNull();
-  });
-});
-
-describe('the requests of a scheduled job', () => {
-  let backend: LockBackend & PrimitiveStoreProvider;
-  let runs: Required<RunRecords>;
-  beforeAll(() => {
-    backend = redis(server.url) as LockBackend & PrimitiveStoreProvider;
-    runs = backend.openPrimitiveStores(undefined).runs as Required<RunRecords>;
-  });
-  afterAll(() => backend.close());
-
-  const run = { by: 'one', atMostFor: 60_000 };
-  const enter = async (ticket: string) => {
-    const request: EnterRunRequest = { ...run, name: key, lock: { name: key, ticket, ttl: 60_000 } };
-    return runs.enter(request);
-  };
-  const entered = async (ticket: string) => {
-    const answer = await enter(ticket);
-    if (answer.status !== 'granted' || !answer.recorded) throw new Error(`it was ${answer.status}`);
-    return answer.tokens.first;
-  };
-  const leave = async (ticket: string, token: number, rest = 0, succeeded = true) => {
-    const lock = { name: key, ticket, rest };
-    const request: LeaveRunRequest = { ...run, name: key, token, took: 5, succeeded, lock };
-    return runs.leave(request);
-  };
-
-  it('take the name and record the run, then record its end and free the name', async () => {
-    const token = await entered('a:1');
-    expect(await runs.last(key)).toMatchObject({ token, by: 'one', end: undefined, overdue: false });
-    expect(await enter('b:1')).toMatchObject({ status: 'busy', owner: 'a:1' });
-    expect(await leave('a:1', token)).toEqual({ status: 'released', resent: false, recorded: true });
-    expect(await runs.last(key)).toMatchObject({ token, end: { succeeded: true } });
-    expect(await client.exists(`lock:{${key}}`)).toBe(0);
-    expect(await entered('b:2')).toBeGreaterThan(token);
-  });
-
-  it('keep the name for the rest of its time', async () => {
-    const token = await entered('a:1');
-    expect(await leave('a:1', token, 30_000, false)).toMatchObject({ status: 'released', recorded: true });
-    expect(await runs.last(key)).toMatchObject({ token, end: { succeeded: false } });
-    expect(await client.pttl(`lock:{${key}}`)).toBeLessThanOrEqual(30_000);
-    expect(await client.get(`lock:{${key}}`)).toBe('a:1');
-  });
-
-  it('are answered again as before if they are sent twice', async () => {
-    const token = await entered('a:1');
-    expect(await entered('a:1')).toBe(token);
-    await leave('a:1', token);
-    expect(await leave('a:1', token, 0, false)).toMatchObject({ status: 'gone', recorded: false });
-    expect(await runs.last(key)).toMatchObject({ token, end: { succeeded: true } });
-  });
-
-  it('record no end for a run that lost its name to another one', async () => {
-    const first = await entered('a:1');
-    await client.del(`lock:{${key}}`);
-    const token = await entered('b:1');
-    expect(await leave('a:1', first)).toMatchObject({ status: 'taken', recorded: false });
-    expect(await runs.last(key)).toMatchObject({ token, end: undefined });
-  });
-
-  it('record a run with a token above that of the record, although the fence was lost', async () => {
-    await runs.end({ ...run, name: key, token: 9_000_000_000_000_000, took: 1, succeeded: true });
-    expect(await entered('a:1')).toBe(9_000_000_000_000_001);
-  });
-
-  it('are taken back: the run before is the last one again, until another one has begun', async () => {
-    const first = await entered('a:1');
-    await leave('a:1', first);
-    const before = await runs.last(key);
-    await entered('b:1');
-    for (let time = 1; time <= 2; time++) {
-      await runs.forget({ name: key, ticket: 'b:1' });
-      expect(await runs.last(key)).toEqual(before);
-    }
-    await client.del(`lock:{${key}}`);
-    await entered('c:1');
-    await runs.begin({ ...run, name: key, token: 9_000_000_000_000_000 });
-    await runs.forget({ name: key, ticket: 'c:1' });
-    expect(await runs.last(key)).toMatchObject({ token: 9_000_000_000_000_000 });
-  });
-
-  it('leave no record of a first run that never began', async () => {
-    await entered('a:1');
-    await runs.forget({ name: key, ticket: 'a:1' });
-    expect(await runs.last(key)).toBeNull();
   });
 });
 
