@@ -47,7 +47,12 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
     this.rules.breaker?.answered();
     if (this.over) return this.late?.(answer);
     this.end();
-    this.answered(answer);
+    try {
+      this.answered(answer);
+    } catch (error) {
+      // It is no answer of its kind: a backend of the application's may return anything.
+      this.failed(this.rules.explain(this.operation, this.subject, error));
+    }
   };
 
   readonly onError = (error: unknown): void => {
@@ -146,10 +151,12 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
 /** What each backend and store has refused, for as long as the process uses it. */
 const refusals = new WeakMap<Diagnosable, BackendRefusal>();
 
-/** A backend of the application's may throw instead of rejecting. */
+/** A backend of the application's may throw instead of rejecting, or return no promise. */
 export function begun<T>(call: () => Pending<T>): Pending<T> {
   try {
-    return call();
+    const pending = call() as Pending<T> | undefined;
+    if (typeof pending?.then === 'function') return pending;
+    throw new Error('it returned no promise');
   } catch (error) {
     return Promise.reject<T>(error);
   }

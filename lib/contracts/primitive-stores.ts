@@ -312,6 +312,8 @@ export interface AcquirePermitsRequest extends PermitRequest {
   readonly ttl: number;
   /** Whether the ticket enters the queue if it is not granted at once. */
   readonly queues: boolean;
+  /** From now on, every fencing token of the semaphore must be at least this: a store may have lost the last one. */
+  readonly leastToken?: number;
 }
 
 export interface RenewPermitsRequest extends PermitRequest {

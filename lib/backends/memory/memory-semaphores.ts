@@ -43,11 +43,12 @@ export class MemorySemaphores {
   }
 
   private acquire(key: string, request: AcquirePermitsRequest): AcquirePermitsAnswer {
-    const { ticket, count, permits, ttl, queues } = request;
+    const { ticket, count, permits, ttl, queues, leastToken = 0 } = request;
     const semaphore = this.semaphores.get(key) ?? new MemorySemaphore();
     const present = semaphore.grantOf(ticket);
     if (present) return present;
     semaphore.permits = permits;
+    semaphore.lastToken = Math.max(semaphore.lastToken, leastToken - 1);
     const blocked = this.handOut(semaphore, [ticket]);
     const granted = semaphore.grantOf(ticket);
     if (granted) return granted;

@@ -302,14 +302,18 @@ export class TokenFloor {
     return this.recent.get(name) ?? this.earlier.get(name) ?? this.forgotten;
   }
 
-  /** Those of the tokens that are above all seen of these names, or for readers not below them; notes them. */
+  /**
+   * Those of the tokens that are above all seen of these names, or for readers not below them; notes them. None of what
+   * are no whole numbers below 2^53.
+   */
   admit(names: readonly string[], { first, count }: TokenRange, mode: LockMode): TokenRange {
     const reads = mode === 'read';
-    let least = first;
+    // From 2^53 on, the number after a token is not above it.
+    const rise = Number.isSafeInteger(first) && Number.isSafeInteger(first + count);
+    let least = rise ? first : 0;
     for (const name of names) least = Math.max(least, this.of(name) + (reads ? 0 : 1));
-    const left = first + count - least;
-    // Not a number counts as none, too.
-    if (!(left > 0)) return { first: least, count: 0 };
+    const left = rise ? first + count - least : 0;
+    if (left <= 0) return { first: least, count: 0 };
     const last = reads ? least : least + left - 1;
     for (const name of names) this.note(name, last);
     return { first: least, count: left };
@@ -329,6 +333,13 @@ export class TokenFloor {
     this.earlier = this.recent;
     this.recent = new Map();
   }
+}
+
+/** Why a store's token, which the floor of `seen` does not admit, has no holder. */
+export function whyNoToken(offered: number, seen: number): string {
+  return offered <= seen
+    ? `but this process has seen ${seen}: the store has lost data`
+    : 'but a token is a whole number below 2^53: delete the count that somebody else wrote into the store';
 }
 
 /** By backend and prefix: the modules of a process that share a backend share what was seen. */

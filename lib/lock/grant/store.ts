@@ -23,7 +23,7 @@ import { quoted } from '../../keys/key-part.js';
 import type { Instant } from '../../timing/clock.js';
 import { Ticks, Timeouts } from '../../timing/timeouts.js';
 import type { LockMode } from '../options/lock-options.js';
-import { exceedsLease, floorOf, trustedLease, type Grant, type TokenFloor } from './grant.js';
+import { exceedsLease, floorOf, trustedLease, whyNoToken, type Grant, type TokenFloor } from './grant.js';
 
 /** Names, and the ticket that owns them or may own them. */
 export interface Ticketed {
@@ -163,7 +163,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
       const tokens = this.floor.admit(names, from(least, answer), mode);
       if (tokens.count > 0) return answered({ ...answer, ...tokens });
       this.warnOfTokens(names, answer.first);
-      const why = `it offered fencing token ${answer.first}, though ${least} or more was asked for`;
+      const why = `it offered fencing token ${answer.first}, ${whyNoToken(answer.first, least - 1)}`;
       if (!over) fail(this.failure('acquire', names, why));
     };
     const call = () => this.backend.mint({ prefix: this.prefix, name, ticket, leastToken: least });
@@ -303,11 +303,14 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   private async explained<T>(operation: string, names: readonly string[], call: Pending<T>): Promise<T> {
+    let answer: T;
     try {
-      return await call;
+      answer = await call;
     } catch (error) {
       throw this.explain(operation, names, error);
     }
+    if (answer) return answer;
+    throw this.failure(operation, names, `it answered ${String(answer)}`);
   }
 
   private warnOfLease(names: readonly string[], remaining: number, asked: number): void {
@@ -324,8 +327,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   private warnOfTokens(names: readonly string[], offered: number): void {
     const seen = Math.max(...names.map((name) => this.floor.of(name)));
     this.logger?.warn(
-      `Lock backend "${this.backend.name}" offers fencing token ${offered} for ${quoted(names)}, but this process has ` +
-        `seen ${seen}: the store has lost data. It is asked for tokens above that before anybody gets the lock`,
+      `Lock backend "${this.backend.name}" offers fencing token ${offered} for ${quoted(names)}, ` +
+        `${whyNoToken(offered, seen)}. It is asked for other tokens before anybody gets the lock`,
       `tokens of ${this.backend.name}`,
     );
   }

@@ -257,7 +257,7 @@ export class IdempotentCall {
    * begun.
    *
    * @throws LockLostError when another attempt has begun, or the lock is lost and the store does not answer
-   * @throws IdempotencyResultError when the store refused each request for a lease
+   * @throws IdempotencyResultError when the store refused each request for a lease, or refuses for good
    */
   private async keep(lock: Lock, { token, attempt, fingerprint }: IdempotencyRecord, result: Result): Promise<void> {
     const lost = lossOf(lock);
@@ -338,7 +338,8 @@ export class IdempotentCall {
         const lost = lossOf(lock);
         // The request without an answer may have freed the lock: then it has kept the result, too.
         if (lost && !leaving) throw lost;
-        if (performance.now() >= until) {
+        // A store that refuses for good is not asked again.
+        if (home.calls.refusal || performance.now() >= until) {
           const why = `its result could not be stored (${messageOf(cause)})`;
           throw new IdempotencyResultError(this.key, { why, mayRunAgain: true, cause });
         }

@@ -99,11 +99,12 @@ export class PermitBid {
     const { permits, ttl } = this.line.settings;
     const [request, sentAt] = [this.request, currentInstant()];
     const { name, ticket, count } = request;
+    const [queues, leastToken] = [call === undefined, this.seen + 1];
     this.setAsking(true);
     source.calls.ask(
       ACQUISITION,
       name,
-      () => source.store.acquire({ name, ticket, count, permits, ttl, queues: call === undefined }),
+      () => source.store.acquire({ name, ticket, count, permits, ttl, queues, leastToken }),
       (answer) => this.answered(sentAt, request, answer),
       (error) => this.failed(error),
       { late: (answer) => this.answeredLate(request, answer) },
@@ -134,14 +135,16 @@ export class PermitBid {
   /** `confirmed`: renewed just now, so that a caller enters with whatever is left. */
   private granted(grant: PermitGrant, confirmed = false): void {
     if (this.over) return;
-    if (!(grant.fencingToken > this.seen)) return this.refuseToken(grant.fencingToken);
+    const { fencingToken, tokens } = grant;
+    if (!(fencingToken > this.seen && Number.isSafeInteger(fencingToken + tokens)))
+      return this.refuseToken(fencingToken);
     const { source, line } = this;
     if (!isEnough(grant) || source.awaitsRenewal(trustedOf(grant), line.settings.ttl)) {
       if (!confirmed) return this.confirm(grant);
       if (trustedOf(grant) <= 0) return this.failed(this.source.grantedTooLate(this.name, this.line.settings.ttl));
     }
     this.end();
-    source.floor.saw(this.name, grant.fencingToken + grant.tokens - 1);
+    source.floor.saw(this.name, fencingToken + tokens - 1);
     this.turn = line.granted(this, grant);
     if (!this.turn) source.giveBack(this.request, line.settings.ttl);
   }
@@ -151,7 +154,7 @@ export class PermitBid {
     return grantOf(sentAt, granted, source.trusted(name, granted.remaining, line.settings.ttl));
   }
 
-  /** Gives a grant back whose fencing token this process has seen already, and asks with another ticket. */
+  /** Gives a grant back whose fencing token is none, or was seen already; asks with another ticket. */
   private refuseToken(token: number): void {
     const { source, line, call } = this;
     source.giveBack(this.request, line.settings.ttl);

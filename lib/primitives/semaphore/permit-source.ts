@@ -9,9 +9,8 @@ import type {
 import type { Warnings } from '../../errors/limited-log.js';
 import type { PermitLostError, PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
-import { exceedsLease, trustedLease } from '../../lock/grant/grant.js';
+import { exceedsLease, floorOf, trustedLease, whyNoToken, type TokenFloor } from '../../lock/grant/grant.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
-import { floorOf, type TokenFloor } from '../../lock/grant/grant.js';
 import { BriefMap } from '../../timing/brief-map.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
@@ -111,9 +110,9 @@ export class PermitSource {
     return trustedLease(answered, asked);
   }
 
-  /** The store offers a fencing token that is not above those that this process has seen: it has lost data. */
+  /** The store offers a fencing token that is not above those that this process has seen, or is none. */
   refusalOf(name: string, token: number): PrimitiveBackendError {
-    const why = `it offered fencing token ${token}, but this process has seen ${this.floor.of(name)}: the store has lost data`;
+    const why = `it offered fencing token ${token}, ${whyNoToken(token, this.floor.of(name))}`;
     const error = this.calls.failure('acquisition of a permit of semaphore', name, why);
     this.logger.warn(error.message, 'tokens of a permit');
     return error;

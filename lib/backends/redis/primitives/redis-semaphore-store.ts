@@ -48,8 +48,8 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   }
 
   acquire(request: AcquirePermitsRequest): Pending<AcquirePermitsAnswer> {
-    const { name, permits, ttl, queues } = request;
-    const args = [memberOf(request), queues ? QUEUE : TRY, permits, ttl];
+    const { name, permits, ttl, queues, leastToken = 0 } = request;
+    const args = [memberOf(request), queues ? QUEUE : TRY, permits, ttl, leastToken];
     return this.exchanges.run(this.publishing, this.keysOf(name), args, (reply) => {
       const [granted, ...numbers] = reply as RedisInteger[];
       if (Number(granted) === 0) return { status: 'busy', nextEnd: leaseOf(numbers[0]), lastToken: Number(numbers[1]) };
@@ -90,7 +90,7 @@ export class RedisSemaphoreStore implements SemaphoreStore {
   release(request: PermitRequest): Pending<PermitReleaseAnswer> {
     const { scripts } = this.link;
     const { disconnects } = scripts;
-    const args = [memberOf(request), GIVE_BACK, 0, 0];
+    const args = [memberOf(request), GIVE_BACK, 0, 0, 0];
     return this.exchanges.run(this.publishing, this.keysOf(request.name), args, (reply) => {
       const [live, ...granted] = reply as [RedisInteger, ...(string | RedisInteger)[]];
       for (let index = 0; index < granted.length; index += 2) {
@@ -183,7 +183,8 @@ const [TRY, QUEUE, GIVE_BACK] = [0, 1, 2];
  *
  * KEYS, for each semaphore: permits, queue, processes, state. ARGV: 1 how to publish; then for each call the index of
  * its first key, the ticket, and 0 to take permits or nothing, 1 to take them or to queue, 2 to give them back; then
- * for those that take them the number of permits of the semaphore and the lease in ms for a grant at once.
+ * for those that take them the number of permits of the semaphore, the lease in ms for a grant at once, and the least
+ * fencing token: that of every later grant is not below it either.
  *
  * Takes permits if enough are free and nobody waits for them. Otherwise serves the queue and, where asked to, puts the
  * ticket at its end. Returns {1, first fencing token, ms left} for a grant, or {0, ms until the next lease ends or -1,
@@ -208,6 +209,8 @@ export const EXCHANGE_PERMITS = semaphoreScript(
   local limit, ttl = tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
   local count, last, blocked = count_of(ticket), last_of(s), false
   remember(s)
+  local least = tonumber(ARGV[arg + 4])
+  if least > s.token + 1 then raise(s, least) end
   local free = limit - taken(s)
   if last[1] or count > free then
     local left = left_of(s, ticket)
@@ -233,7 +236,7 @@ export const EXCHANGE_PERMITS = semaphoreScript(
   if wanted == '${QUEUE}' then enqueue(s, ticket) end
   return {0, next_end(s), s.token}
 `,
-  4,
+  5,
 );
 
 /**

@@ -212,6 +212,13 @@ end`,
   last_for(s, lease + ${MEMORY})
   return first
 end`,
+  // Of a semaphore that has lost its state: a process has seen higher tokens.
+  raise: `function(s, least)
+  s.token = least - 1
+  s.written = s.token
+  redis.call('HSET', s.state, 'token', whole(s.token))
+  last_for(s, ${MEMORY})
+end`,
   hold: `function(s, ticket, count, lease)
   local before = taken(s)
   if s.lease ~= lease then s.lease, s.ends = lease, whole(now + lease) end

@@ -314,6 +314,40 @@ it('a request that is sent again does not shorten the claim that its first copy 
   }
 });
 
+it('a semaphore that has lost its state counts on from the least token, also for those who wait', async () => {
+  const backend = redis(server.url);
+  const stores = (backend as typeof backend & PrimitiveStoreProvider).openPrimitiveStores(undefined);
+  const { semaphores } = stores;
+  const admin = new Redis(server.url);
+  const acquire = (ticket: string, leastToken?: number) =>
+    semaphores.acquire({
+      name: 'lost',
+      ticket,
+      count: 1,
+      permits: 1,
+      ttl: 60_000,
+      queues: true,
+      ...(leastToken !== undefined && { leastToken }),
+    });
+  const seen = 2 * Date.now() * 1_000;
+  try {
+    expect(await acquire('holder:1')).toMatchObject({ status: 'granted' });
+    expect(await acquire('waiter:1', seen)).toMatchObject({ status: 'busy', lastToken: seen - 1 });
+    await semaphores.release({ name: 'lost', ticket: 'holder:1', count: 1 });
+    const waiters = [{ ticket: 'waiter:1', count: 1 }];
+    const { states } = await semaphores.beat({ name: 'lost', process: 'waiter', permits: 1, waiters });
+    expect((states[0] as PermitsGranted).fencingToken).toBeGreaterThanOrEqual(seen);
+    await admin.flushall();
+    const { fencingToken } = (await acquire('holder:2', 2 * seen)) as PermitsGranted;
+    expect(fencingToken).toBeGreaterThanOrEqual(2 * seen);
+    for (const key of await admin.keys('*')) expect([key, await admin.pttl(key)]).not.toEqual([key, -1]);
+  } finally {
+    admin.disconnect();
+    await stores.close();
+    await backend.close();
+  }
+});
+
 it('delivers to a listener that came while the connection was being made', async () => {
   const link = new RedisLink(server.url, { name: 'redis', ConfigError: Error });
   const admin = new Redis(server.url);

@@ -1,0 +1,105 @@
+import { BackendRefusal, IdempotencyService, SemaphoreService } from 'nest-redis-lock';
+import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
+import { startLockApp } from '../../support/lock-app.js';
+import { primitivesWith } from '../../support/primitives-with.js';
+
+describe('what is no fencing token', () => {
+  const OFFERED = [Number.NaN, 1.5, 2 ** 53 - 5, 2 ** 53, Infinity];
+
+  it.each(OFFERED)('has no holder: %s', async (first) => {
+    const backend = lying((honest) =>
+      answering(honest, async (answered) => {
+        const answer = await answered;
+        return answer.status === 'granted' ? { ...answer, tokens: { first, count: 10 } } : answer;
+      }),
+    );
+    await using app = await startLockApp({ backend });
+    const tokens = [0];
+    for (const names of ['one', 'one', ['one', 'two'], 'two', 'one']) {
+      const lock = await app.locks.acquire(names);
+      tokens.push(lock.fencingToken);
+      await lock.release();
+    }
+    expect(tokens.filter((token, index) => !Number.isSafeInteger(token) || token <= (tokens[index - 1] ?? -1))).toEqual(
+      [],
+    );
+    expect(app.logger.matching(/a whole number below 2\^53: delete the count/)).not.toHaveLength(0);
+  });
+
+  it.each(OFFERED)('is an error where the store mints no others: %s', async (first) => {
+    const backend = lying((honest) => ({
+      ...answering(honest, async (answered) => {
+        const answer = await answered;
+        return answer.status === 'granted' ? { ...answer, tokens: { first, count: 10 } } : answer;
+      }),
+      mint: async () => ({ first, count: 10 }),
+    }));
+    await using app = await startLockApp({ backend });
+    await expect(app.locks.acquire('one', { wait: 100 })).rejects.toThrow(/whole number below 2\^53/);
+  });
+
+  it.each(OFFERED)('is no permit: %s', async (fencingToken) => {
+    const backend = lyingSemaphores((honest) => ({
+      acquire: async (request) => {
+        const answer = await honest.acquire(request);
+        return answer.status === 'granted' ? { ...answer, fencingToken } : answer;
+      },
+    }));
+    await using app = await startLockApp({ backend });
+    const taking = app.app.get(SemaphoreService).acquire('three', { permits: 3, wait: 100 });
+    await expect(taking).rejects.toThrow(/whole number below 2\^53/);
+  });
+});
+
+it.each(['acquire', 'acquireSeveral', 'release', 'inspect'] as const)(
+  '%s that returns nothing fails alone',
+  async (method) => {
+    await using app = await startLockApp({ backend: lying(() => ({ [method]: () => undefined })) });
+    const names = method === 'acquireSeveral' ? ['one', 'two'] : 'one';
+    if (method === 'release') await app.locks.withLock(names, async () => {});
+    else if (method === 'inspect')
+      await expect(app.locks.inspect('one')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    else await expect(app.locks.tryAcquire(names)).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  },
+);
+
+it('an answer that is none fails the call', async () => {
+  const nothing = async () => undefined as never;
+  await using app = await startLockApp({ backend: lying(() => ({ acquireSeveral: nothing })) });
+  await expect(app.locks.tryAcquire(['one', 'two'])).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  const backend = lyingSemaphores(() => ({ acquire: nothing }));
+  await using other = await startLockApp({ backend });
+  const taking = other.app.get(SemaphoreService).acquire('three', { permits: 3, wait: 100 });
+  await expect(taking).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+});
+
+it('a store that has lost its semaphores is asked for permits with tokens above those seen', async () => {
+  const asked: number[] = [];
+  const backend = lyingSemaphores((honest) => ({
+    acquire: async (request) => {
+      const answer = await honest.acquire(request);
+      asked.push(request.leastToken ?? 0);
+      return answer;
+    },
+  }));
+  await using app = await startLockApp({ backend });
+  const semaphores = app.app.get(SemaphoreService);
+  const permit = await semaphores.acquire('three', { permits: 3 });
+  await permit.release();
+  await (await semaphores.tryAcquire('three', { permits: 3 }))?.release();
+  expect(asked[1]).toBeGreaterThan(permit.fencingToken);
+});
+
+it('a store that refuses for good to keep a result is not asked again for a lease', async () => {
+  let asked = 0;
+  const keep = async (): Promise<never> => {
+    asked += 1;
+    throw new BackendRefusal('The store is read-only; write to its primary');
+  };
+  const backend = primitivesWith({ results: { keep } });
+  Object.assign(backend, { label: undefined });
+  await using app = await startLockApp({ backend });
+  const running = app.app.get(IdempotencyService).run('pay', { lease: '1h' }, async () => 'paid');
+  await expect(running).rejects.toMatchObject({ code: 'IDEMPOTENCY_RESULT' });
+  expect(asked).toBe(1);
+});
