@@ -283,6 +283,7 @@ export class Attempts {
     this.lastOwner = contender.busy(answer);
     attempt.answered = true;
     attempt.base = sentAt;
+    contender.contenders.answeredWithin(elapsedSince(sentAt));
     attempt.unissued = answer.unissued ?? 0;
     contender.refuseIfOverdue();
     const caller = contender.callers.first;

@@ -8,6 +8,9 @@ import { Contender } from './line.js';
 import type { QueueingBackend } from './named-backend.js';
 import { acquireLease } from './polling.js';
 
+/** How much longer than before a round trip may take, at each that is measured. */
+const FORGETS = 1.1;
+
 /**
  * The contenders of one process at a backend: one for each name that a caller wants, and one for each caller with
  * `order: 'fifo'`, which waits at the backend with a ticket of its own.
@@ -20,6 +23,8 @@ export class Contenders {
   /** Those of `order: 'fifo'`. */
   private readonly byTicket = new BriefMap<string, Contender>();
   private tickets = 0;
+  /** How long (ms) a request of a waiter takes: the least of the last ones. */
+  roundTrip = 0;
   /** Whether released names may stay with the process for their `linger`: a message tells when others want them. */
   lingering: boolean;
 
@@ -39,6 +44,11 @@ export class Contenders {
         for (const contender of this.byTicket.values()) contender.onReconnect();
       },
     });
+  }
+
+  /** A request of a waiter was answered after `took` ms. */
+  answeredWithin(took: number): void {
+    this.roundTrip = this.roundTrip === 0 ? took : Math.min(took, FORGETS * this.roundTrip);
   }
 
   /** How many contenders there are. */

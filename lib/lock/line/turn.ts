@@ -15,6 +15,14 @@ import { HolderCheck, Preparation } from './preparation.js';
 /** While another process waits, a turn ends after this number of holders, or of ms. */
 const MOST_HOLDERS = 64;
 export const LONGEST_TURN = 50;
+/**
+ * A turn that has served all callers who waited for it is over sooner where many processes wait: after its share of
+ * the time (ms) in which each process gets one, but not before it has lasted for so many ms, and so many round trips:
+ * a hand-over takes one.
+ */
+const LONGEST_ROUND = 200;
+const LEAST_TURN = 8;
+const ROUND_TRIPS = 5;
 /** Where waiters poll, the lock is free for some ms after a turn: as many holders as are served in that time. */
 const MOST_HOLDERS_WHERE_POLLED = 512;
 /** A caller is admitted with at least this share of its claim left; a shorter lease is renewed first. */
@@ -30,6 +38,8 @@ export class Turn implements LeaseSource, GrantListener {
   private holders = 0;
   /** Whether another process waits for the name, or may wait for it where the backend cannot know. */
   private wanted = false;
+  /** How many tickets of other processes waited at its begin. */
+  private waiting = 0;
   /** Whether the backend knows who waits. */
   private informed = true;
   private check: HolderCheck | undefined;
@@ -68,6 +78,7 @@ export class Turn implements LeaseSource, GrantListener {
     this.holders = 0;
     if (this.preparation) this.preparation.renewedFor = Infinity;
     this.wanted = waiting !== 0;
+    this.waiting = waiting ?? 0;
     // A message, not an answer, reported the grant.
     this.handOver = lockChannels.handedOver.hasSubscribers && startedAt === undefined ? {} : undefined;
     this.informed = waiting !== undefined;
@@ -110,11 +121,10 @@ export class Turn implements LeaseSource, GrantListener {
     grant.holder = undefined;
     if (grant.inMinHold) return this.releaseInMinHold(grant);
     this.holders += 1;
-    const turnEnds =
-      this.wanted && (this.holders >= this.mostHolders || performance.now() - this.grantedAt >= LONGEST_TURN);
+    const next = this.contender.callers.first;
+    const turnEnds = this.wanted && this.isOver(next);
     const othersWait = this.wanted && this.informed;
     if (turnEnds && othersWait) this.giveWay();
-    const next = this.contender.callers.first;
     if (next) {
       if (turnEnds) return this.requeue(grant, next);
       if (lockChannels.handedOver.hasSubscribers && lease.endedBy) {
@@ -267,6 +277,17 @@ export class Turn implements LeaseSource, GrantListener {
   /** A caller waits behind a holder of this process: checks from time to time that the holder still owns the name. */
   private stayInformed(): void {
     (this.check ??= new HolderCheck(this, this.contender)).start();
+  }
+
+  /** Whether the turn has had its holders or its time: see `LONGEST_ROUND`. */
+  private isOver(next: Caller | undefined): boolean {
+    if (this.holders >= this.mostHolders) return true;
+    const elapsed = performance.now() - this.grantedAt;
+    if (elapsed >= LONGEST_TURN) return true;
+    // The callers that waited for this turn come first.
+    if (next && next.startedAt < this.grantedAt) return false;
+    const { roundTrip } = this.contender.contenders;
+    return elapsed >= Math.max(LEAST_TURN, LONGEST_ROUND / (1 + this.waiting), ROUND_TRIPS * roundTrip);
   }
 
   private get mostHolders(): number {
