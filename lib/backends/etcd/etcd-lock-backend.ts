@@ -97,44 +97,15 @@ class EtcdLockBackend implements LockBackend {
     return this.acquireSeveral({ ...request, names: [name] });
   }
 
-  async acquireSeveral({ prefix, names, ticket, leastToken = 0 }: AcquireSeveralRequest): Promise<AcquireAnswer> {
+  async acquireSeveral(request: AcquireSeveralRequest): Promise<AcquireAnswer> {
+    const { names, ticket } = request;
     if (names.length > MOST_NAMES) {
       throw new LockKeyError(
         `etcd takes at most ${MOST_NAMES} names in one step; give fewer than ${names.length}`,
         names,
       );
     }
-    const requests = names.map((name) => ({ prefix, name }));
-    /** The names that an earlier send has taken. */
-    let own = new Set<NameRequest>();
-    for (let tries = 0; ; tries += 1) {
-      if (tries > 0) await this.offset.tryAgain(tries);
-      const session = await this.sessions.current();
-      await this.offset.raiseTo(leastToken);
-      this.sessions.tickets.add(ticket);
-      const outcome = await this.transactions
-        .run({
-          compare: requests.flatMap((request) =>
-            own.has(request) ? [hasValue(this.keys.lock(request), ticket)] : this.names.isFree(request),
-          ),
-          success: requests.map((request) => this.names.give(request, ticket, session.lease)),
-          failure: requests.flatMap((request) => this.names.reads(request)),
-        })
-        .catch((error: unknown) => {
-          if (!leaseIsGone(error)) throw error;
-          session.end(error);
-        });
-      if (!outcome) continue;
-      if (outcome.succeeded) return this.names.granted(outcome.revision, 0, session.lease);
-      const states = requests.map((request, index) => ({ request, ...this.names.stateIn(outcome, 3 * index) }));
-      const busy = states.find(({ owner, first }) => (owner ? owner.ticket !== ticket : first !== undefined));
-      own = new Set(states.filter(({ owner }) => owner?.ticket === ticket).map(({ request }) => request));
-      if (!busy) continue;
-      this.sessions.tickets.delete(ticket);
-      const { owner, first, request } = busy;
-      if (!owner && first) await this.names.handOver(request, { ...busy, first });
-      return { status: 'busy', name: request.name, owner: owner?.ticket ?? '', remaining: Infinity };
-    }
+    return this.sessions.ask(ticket, (begin) => this.ask(request, begin));
   }
 
   renew(requests: readonly RenewRequest[]): readonly Promise<RenewAnswer>[] {
@@ -233,6 +204,43 @@ class EtcdLockBackend implements LockBackend {
       // etcd ends the lease by itself.
     }
     this.client.close();
+  }
+
+  private async ask(
+    { prefix, names, ticket, leastToken = 0 }: AcquireSeveralRequest,
+    begin: () => void,
+  ): Promise<AcquireAnswer> {
+    const requests = names.map((name) => ({ prefix, name }));
+    /** The names that an earlier send has taken. */
+    let own = new Set<NameRequest>();
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await this.offset.tryAgain(tries);
+      const session = await this.sessions.current();
+      await this.offset.raiseTo(leastToken);
+      begin();
+      const outcome = await this.transactions
+        .run({
+          compare: requests.flatMap((request) =>
+            own.has(request) ? [hasValue(this.keys.lock(request), ticket)] : this.names.isFree(request),
+          ),
+          success: requests.map((request) => this.names.give(request, ticket, session.lease)),
+          failure: requests.flatMap((request) => this.names.reads(request)),
+        })
+        .catch((error: unknown) => {
+          if (!leaseIsGone(error)) throw error;
+          session.end(error);
+        });
+      if (!outcome) continue;
+      if (outcome.succeeded) return this.names.granted(outcome.revision, 0, session.lease);
+      const states = requests.map((request, index) => ({ request, ...this.names.stateIn(outcome, 3 * index) }));
+      const busy = states.find(({ owner, first }) => (owner ? owner.ticket !== ticket : first !== undefined));
+      own = new Set(states.filter(({ owner }) => owner?.ticket === ticket).map(({ request }) => request));
+      if (!busy) continue;
+      this.sessions.tickets.delete(ticket);
+      const { owner, first, request } = busy;
+      if (!owner && first) await this.names.handOver(request, { ...busy, first });
+      return { status: 'busy', name: request.name, owner: owner?.ticket ?? '', remaining: Infinity };
+    }
   }
 
   private async look(requests: readonly NameRequest[]): Promise<readonly Look[]> {

@@ -64,14 +64,46 @@ export class EtcdLockQueue implements LockQueue {
     this.mailboxes.delete(key);
   }
 
-  async enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
+  enqueue(request: EnqueueRequest): Promise<QueueAnswer> {
+    return this.names.sessions.ask(request.ticket, (begin) => this.ask(request, begin));
+  }
+
+  async beat(request: BeatRequest): Promise<QueueAnswer | Gone> {
+    const { names } = this;
+    const { ticket } = request;
+    const reads = names.reads(request);
+    for (let tries = 0; ; tries += 1) {
+      if (tries > 0) await names.offset.tryAgain(tries);
+      const outcome = await names.transactions.read([...reads, get(names.keys.waiters(request) + ticket)]);
+      const state = names.stateIn(outcome);
+      if (state.owner?.ticket !== ticket && !outcome.first(reads.length)) {
+        names.sessions.tickets.delete(ticket);
+        return { status: 'gone' };
+      }
+      const answer = await this.answerIn(request, state, outcome);
+      if (answer) return answer;
+    }
+  }
+
+  requeue(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
+    const { sessions } = this.names;
+    const requeued = () => sessions.ask(request.again, (begin) => this.requeueAs(request, begin));
+    return sessions.end(request.ticket, requeued);
+  }
+
+  close(): void {
+    for (const { mailbox } of this.mailboxes.values()) mailbox.close();
+    this.mailboxes.clear();
+  }
+
+  private async ask(request: EnqueueRequest, begin: () => void): Promise<QueueAnswer> {
     const { names } = this;
     const { ticket, claim } = request;
     const key = names.keys.waiters(request) + ticket;
     for (let tries = 0; ; tries += 1) {
       if (tries > 0) await names.offset.tryAgain(tries);
       const session = await names.sessions.current();
-      names.sessions.tickets.add(ticket);
+      begin();
       const queued = claim === undefined ? [] : [put(key, '', session.lease)];
       let outcome: Outcome;
       try {
@@ -93,37 +125,11 @@ export class EtcdLockQueue implements LockQueue {
     }
   }
 
-  async beat(request: BeatRequest): Promise<QueueAnswer | Gone> {
-    const { names } = this;
-    const { ticket } = request;
-    const reads = names.reads(request);
-    for (let tries = 0; ; tries += 1) {
-      if (tries > 0) await names.offset.tryAgain(tries);
-      const outcome = await names.transactions.read([...reads, get(names.keys.waiters(request) + ticket)]);
-      const state = names.stateIn(outcome);
-      if (state.owner?.ticket !== ticket && !outcome.first(reads.length)) {
-        names.sessions.tickets.delete(ticket);
-        return { status: 'gone' };
-      }
-      const answer = await this.answerIn(request, state, outcome);
-      if (answer) return answer;
-    }
-  }
-
-  requeue(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
-    return this.names.sessions.end(request.ticket, () => this.requeueAs(request));
-  }
-
-  close(): void {
-    for (const { mailbox } of this.mailboxes.values()) mailbox.close();
-    this.mailboxes.clear();
-  }
-
-  private async requeueAs(request: RequeueRequest): Promise<QueueAnswer | NotOwner> {
+  private async requeueAs(request: RequeueRequest, begin: () => void): Promise<QueueAnswer | NotOwner> {
     const { names } = this;
     const { ticket, again } = request;
     const session = await names.sessions.current();
-    names.sessions.tickets.add(again);
+    begin();
     const also = [put(names.keys.waiters(request) + again, '', session.lease)];
     let resent = false;
     let state: NameState | undefined;

@@ -10,6 +10,8 @@ export class EtcdSessions {
   readonly tickets = new Set<string>();
   /** How many releases and requeues of a ticket are under way: etcd may still name it as the owner. */
   private readonly ending = new Map<string, number>();
+  /** The requests under way that ask for a name, by their ticket. */
+  private readonly asking = new Map<string, Asking>();
   private session: EtcdSession | undefined;
   private opening: Promise<EtcdSession> | undefined;
   private closed = false;
@@ -37,9 +39,31 @@ export class EtcdSessions {
     return this.tickets.has(ticket) || this.ending.has(ticket);
   }
 
+  /**
+   * `request` asks for a name under the ticket, and calls `begin` before each send. That throws once the ticket was
+   * given back: nobody would give back what a later send takes.
+   */
+  async ask<T>(ticket: string, request: (begin: () => void) => Promise<T>): Promise<T> {
+    const asking = this.asking.get(ticket) ?? { requests: 0, over: false };
+    this.asking.set(ticket, asking);
+    asking.requests += 1;
+    try {
+      return await request(() => {
+        if (asking.over) throw new Error(`Ticket ${ticket} was given back before it was asked for`);
+        this.tickets.add(ticket);
+      });
+    } finally {
+      asking.requests -= 1;
+      if (asking.requests === 0 && !asking.over) this.asking.delete(ticket);
+    }
+  }
+
   /** The ticket is given back by `request`. */
   async end<T>(ticket: string, request: () => Promise<T>): Promise<T> {
     this.tickets.delete(ticket);
+    const asking = this.asking.get(ticket);
+    if (asking) asking.over = true;
+    this.asking.delete(ticket);
     this.ending.set(ticket, (this.ending.get(ticket) ?? 0) + 1);
     try {
       return await request();
@@ -109,6 +133,13 @@ export class EtcdSessions {
     this.tickets.clear();
     if (tickets.length > 0) for (const listener of this.listeners) listener(tickets, why);
   }
+}
+
+interface Asking {
+  /** How many there are. */
+  requests: number;
+  /** Whether the ticket was given back meanwhile. */
+  over: boolean;
 }
 
 /** How often in its life a lease is renewed. */

@@ -1,0 +1,62 @@
+import { jest } from '@jest/globals';
+import { EtcdEndpoint } from '../../../lib/backends/etcd/etcd-endpoint.js';
+import { etcd } from '../../../lib/backends/etcd/etcd-lock-backend.js';
+import { EtcdModel } from '../../simulation/stores/etcd-model.js';
+
+const model = new EtcdModel(() => 0);
+let openSession!: () => void;
+
+beforeEach(() => {
+  model.reset();
+  const opened = new Promise<void>((resolve) => (openSession = resolve));
+  jest.spyOn(EtcdEndpoint.prototype, 'stream').mockReturnValue(() => {});
+  jest.spyOn(EtcdEndpoint.prototype, 'post').mockImplementation(async (path, body) => {
+    if (path === '/v3/lease/grant') await opened;
+    return model.call(path, JSON.parse(body) as object) as never;
+  });
+});
+
+afterEach(() => jest.restoreAllMocks());
+
+describe('a ticket of etcd that is given back while its request waits for a session', () => {
+  const ticket = { name: 'a', ticket: 'process:1' };
+  const locks = () => model.names().filter((key) => key.includes('/lock/'));
+
+  it.each([
+    ['acquire', {}],
+    ['enqueue', { claim: 1_000 }],
+  ] as const)('takes nothing (%s)', async (request, { claim }: { claim?: number }) => {
+    const backend = etcd({ endpoints: 'http://etcd:2379' });
+    const asked =
+      request === 'acquire'
+        ? backend.acquire({ ...ticket, ttl: 3_000 })
+        : backend.queue!.enqueue({ ...ticket, ttl: 3_000, claim, patient: false });
+    const released = await backend.release(ticket);
+    expect(released).toMatchObject({ status: 'gone' });
+    openSession();
+    await expect(asked).rejects.toThrow('was given back');
+    expect(locks()).toEqual([]);
+    await backend.close();
+  });
+
+  it('takes nothing as the next ticket of a turn that has ended', async () => {
+    const backend = etcd({ endpoints: 'http://etcd:2379' });
+    const asked = backend.queue!.requeue({ ...ticket, again: 'process:2', claim: 1_000 });
+    await backend.release({ ...ticket, ticket: 'process:2' });
+    openSession();
+    await expect(asked).rejects.toThrow('was given back');
+    expect(locks()).toEqual([]);
+    await backend.close();
+  });
+
+  it('may be asked for again', async () => {
+    const backend = etcd({ endpoints: 'http://etcd:2379' });
+    const asked = backend.acquire({ ...ticket, ttl: 3_000 });
+    await backend.release(ticket);
+    const again = backend.acquire({ ...ticket, ttl: 3_000 });
+    openSession();
+    await expect(asked).rejects.toThrow('was given back');
+    await expect(again).resolves.toMatchObject({ status: 'granted' });
+    await backend.close();
+  });
+});
