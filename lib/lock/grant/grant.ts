@@ -59,7 +59,7 @@ export class Grant {
   listener: GrantListener | undefined;
   /** Called once when the next renewal was confirmed. */
   onRenewed: (() => void) | undefined;
-  /** How much lease (ms) the last renewal gave that was for more: a store may grant less than the `ttl`. */
+  /** How much lease (ms) the last request gave that was for more: a store may grant less than the `ttl`. */
   most = Infinity;
   /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
   longest: number;

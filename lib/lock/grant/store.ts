@@ -23,7 +23,7 @@ import { quoted } from '../../keys/key-part.js';
 import type { Instant } from '../../timing/clock.js';
 import { Ticks, Timeouts } from '../../timing/timeouts.js';
 import type { LockMode } from '../options/lock-options.js';
-import { exceedsLease, floorOf, trustedLease, whyNoToken, type Grant, type TokenFloor } from './grant.js';
+import { exceedsLease, floorOf, Grant, trustedLease, whyNoToken, type TokenFloor } from './grant.js';
 
 /** Names, and the ticket that owns them or may own them. */
 export interface Ticketed {
@@ -48,7 +48,7 @@ const START_CALLS = 5;
 /**
  * The door to one backend: all calls to it, and all that it answers, pass here, so that what no backend may have to
  * remember stands once. Each call fails with a `LockBackendError` after its time limit, whatever the client library
- * does; the backend may still carry it out. A lease counts for no longer than was asked for (`believed`, `renewed`), no
+ * does; the backend may still carry it out. A lease counts for no longer than was asked for (`granted`, `renewed`), no
  * fencing token falls (`TokenFloor`), and what the backend refuses for good is not asked again (`begin`). A backend is
  * asked about one name at a time: of several, the answers are made into one here.
  */
@@ -75,20 +75,23 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   /**
-   * As much of a grant as is believed, of names that were asked for `asked` ms: no longer lease, and no token that this
-   * process has seen. Where no token is left, others are to be minted before the names have a holder. Those that read
-   * share a token, which must not be below what was seen.
+   * As much of a grant as is believed, of names that were asked for `asked` ms at `base`: no longer lease, and no token
+   * that this process has seen. Where no token is left, others are to be minted before the names have a holder. Those
+   * that read share a token, which must not be below what was seen.
    */
-  believed(
-    names: readonly string[],
-    { tokens, remaining, waiting }: GrantedLease,
-    asked: number,
-    mode: LockMode = 'write',
-  ): GrantedLease {
+  granted(
+    { names, ticket }: Ticketed,
+    { base, asked, mode = 'write' }: { readonly base: Instant; readonly asked: number; readonly mode?: LockMode },
+    { tokens, remaining }: GrantedLease,
+  ): Grant {
     if (exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
     const fresh = this.floor.admit(names, tokens, mode);
     if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
-    return { tokens: fresh, remaining: trustedLease(remaining, asked), waiting };
+    const lease = trustedLease(remaining, asked);
+    const grant = new Grant(names, ticket, base, lease, fresh, asked);
+    // A renewal gives no more either: what is left of the session.
+    if (this.backend.traits.lease === 'session' && lease < asked) grant.most = lease;
+    return grant;
   }
 
   /** The backend answered `remaining` ms to a request for `asked` ms that was sent at `sentAt`. */

@@ -105,8 +105,7 @@ export class Watchdog {
 
   private isShort({ most }: Grant, holder: GrantHolder, remaining: number): boolean {
     const { options } = holder;
-    if (remaining >= ENOUGH * Math.min(options.ttl, most) || this.calls.backend.traits.lease === 'session')
-      return false;
+    if (remaining >= ENOUGH * Math.min(options.ttl, most)) return false;
     return options.renewal !== undefined || holder.outlastsGrant;
   }
 

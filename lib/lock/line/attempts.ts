@@ -3,7 +3,7 @@ import type { Busy } from '../../contracts/lock-requests.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
 import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
-import { Grant, requestedTtl } from '../grant/grant.js';
+import { type Grant, requestedTtl } from '../grant/grant.js';
 import type { ReleaseOutcome } from '../grant/lease.js';
 import type { GrantedLease } from '../grant/store.js';
 import type { Caller } from './caller.js';
@@ -272,10 +272,10 @@ export class Attempts {
     attempt.heartbeat?.leave();
     this.current = undefined;
     this.granted = attempt;
-    const { calls } = contender.backend;
-    const { tokens, remaining, waiting } = calls.believed(contender.names, answer, asked, contender.mode);
-    const grant = new Grant(contender.names, attempt.ticket, base, remaining, tokens, asked);
-    contender.granted(grant, waiting, startedAt);
+    const { names, mode } = contender;
+    const { ticket } = attempt;
+    const grant = contender.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
+    contender.granted(grant, answer.waiting, startedAt);
   }
 
   private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {

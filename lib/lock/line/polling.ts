@@ -1,7 +1,7 @@
 import type { AcquireAnswer, Busy, TokenRange } from '../../contracts/lock-requests.js';
 import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
-import { Grant, requestedTtl } from '../grant/grant.js';
+import { type Grant, requestedTtl } from '../grant/grant.js';
 import { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
@@ -105,8 +105,7 @@ async function askOnce(
     caller.meetContention(answer.owner);
     return answer;
   }
-  const { tokens, remaining } = calls.believed(names, answer, ttl, mode);
-  const grant = new Grant(names, attempt.ticket, sentAt, remaining, tokens, ttl);
+  const grant = calls.granted(attempt, { base: sentAt, asked: ttl, mode }, answer);
   if (grant.tokens === 0) await mintTokens(calls, grant, mode, limit).catch(refuse);
   const granted = new Lease(grant, backend, options, sentAt);
   if (granted.held) {

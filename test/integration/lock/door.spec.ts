@@ -200,25 +200,44 @@ describe('a hold that another module frees by force', () => {
 });
 
 describe('a short lease', () => {
-  it.each([true, undefined])('is renewed before its holder runs (writesAtOnce: %s)', async (writesAtOnce) => {
+  it.each([{ writesAtOnce: true }, { writesAtOnce: false }, { writesAtOnce: false, lease: 'session' as const }])(
+    'is renewed before its holder runs (%j)',
+    async ({ writesAtOnce, ...traits }) => {
+      const renewals: number[] = [];
+      const backend = lying((honest) => ({
+        traits: { ...honest.traits, ...traits, writesAtOnce },
+        renew: (requests) => {
+          renewals.push(...requests.map(({ ttl }) => ttl));
+          return honest.renew(requests);
+        },
+      }));
+      await using app = await startLockApp({ backend });
+      const first = await app.locks.acquire('one', { ttl: 1_000, renew: false });
+      const second = app.locks.withLock('one', { ttl: 20_000 }, async (lock) => ({
+        sent: renewals.includes(20_000),
+        left: lock.remaining(),
+      }));
+      await first.release();
+      const seen = await second;
+      expect(seen.sent).toBe(true);
+      if (!writesAtOnce) expect(seen.left).toBeGreaterThan(15_000);
+    },
+  );
+
+  it('is all there is where a session is shorter than the `ttl`: nothing is renewed before its holder runs', async () => {
     const renewals: number[] = [];
     const backend = lying((honest) => ({
-      traits: { ...honest.traits, writesAtOnce: writesAtOnce === true },
+      traits: { ...honest.traits, writesAtOnce: false, lease: 'session' as const },
+      acquire: async (request) => ({ ...(await honest.acquire(request)), remaining: 5_000 }),
+      queue: undefined,
       renew: (requests) => {
         renewals.push(...requests.map(({ ttl }) => ttl));
         return honest.renew(requests);
       },
     }));
     await using app = await startLockApp({ backend });
-    const first = await app.locks.acquire('one', { ttl: 1_000, renew: false });
-    const second = app.locks.withLock('one', { ttl: 20_000 }, async (lock) => ({
-      sent: renewals.includes(20_000),
-      left: lock.remaining(),
-    }));
-    await first.release();
-    const seen = await second;
-    expect(seen.sent).toBe(true);
-    if (!writesAtOnce) expect(seen.left).toBeGreaterThan(15_000);
+    const seen = await app.locks.withLock('one', { ttl: 20_000 }, async () => renewals.length);
+    expect(seen).toBe(0);
   });
 });
 
