@@ -28,8 +28,8 @@ import type { Swarm } from './swarm.js';
 export const COMPILED_LIBRARY = new URL('../../lib/', import.meta.url).pathname;
 
 export interface Library {
-  /** What a schedule on its store never has. */
-  readonly swarm: Partial<Swarm>;
+  /** What a schedule on its store never has, of what was drawn. */
+  swarm(drawn: Swarm): Partial<Swarm>;
   start(process: SimulatedProcess, server: Server): Services;
 }
 

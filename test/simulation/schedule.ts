@@ -100,7 +100,8 @@ export class Schedule {
     this.without = without;
     this.library = library;
     this.other = other;
-    this.swarm = { ...drawSwarm(this.world.stream('swarm'), without, swarm), ...library.swarm };
+    const drawn = drawSwarm(this.world.stream('swarm'), without, swarm);
+    this.swarm = { ...drawn, ...library.swarm(drawn) };
     if (swarm) Object.assign(this.swarm, { faultless: false, forgets: false, deaf: false, unheard: false }, swarm);
     this.parts.push(...SWITCHES.filter((name) => this.swarm[name] !== 0));
     this.server = new Server(this.world, this.swarm, lua);

@@ -18,4 +18,29 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
       },
     ],
   },
+  {
+    name: 'etcd: a ticket that was given back is asked for',
+    store: 'etcd',
+    edits: [
+      {
+        file: 'backends/etcd/etcd-session.ts',
+        text: '        if (asking.over) throw new Error(`Ticket ${ticket} was given back before it was asked for`);\n',
+        becomes: '',
+      },
+    ],
+    swarm: { slow: 0.4, slowness: 400, cuts: 4 },
+  },
+  {
+    name: 'etcd: a body begins with what a wait has left of its lease',
+    store: 'etcd',
+    edits: [
+      {
+        file: 'lock/grant/watchdog.ts',
+        text: '    if (remaining >= ENOUGH * Math.min(options.ttl, most)) return false;\n',
+        becomes:
+          "    if (remaining >= ENOUGH * Math.min(options.ttl, most) || this.calls.backend.traits.lease === 'session') return false;\n",
+      },
+    ],
+    swarm: { faultless: true, blocks: 0.3, ttl: 800, callers: 4 },
+  },
 ];

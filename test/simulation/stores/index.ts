@@ -17,8 +17,8 @@ import { quorumOf } from './quorum.js';
 export type Load = <Module>(file: string) => Promise<Module>;
 
 interface Store {
-  /** What a schedule on this store never has. */
-  readonly swarm: Partial<Swarm>;
+  /** What a schedule on this store never has, of what was drawn. */
+  swarm(drawn: Swarm): Partial<Swarm>;
   /** The backend of one process, at the server of the schedule or at what stands for it. */
   backendOf(process: SimulatedProcess, server: Server): LockBackend;
 }
@@ -30,7 +30,7 @@ export const STORES = {
   redis: async (load: Load): Promise<Store> => {
     const { redis } = await load<typeof Backend>('backends/redis/redis-backend.js');
     return {
-      swarm: {},
+      swarm: () => ({}),
       backendOf: (process, server) => {
         server.keepsAll = true;
         return redis(connectionTo(process, server));
@@ -42,7 +42,7 @@ export const STORES = {
   redlock: async (load: Load): Promise<Store> => {
     const { redlock } = await load<typeof Redlock>('backends/redlock/redlock-lock-backend.js');
     return {
-      swarm: { ...LOCKS_ALONE, reads: 0, evictions: 0, emptied: 0, failovers: 0 },
+      swarm: () => ({ ...LOCKS_ALONE, reads: 0, evictions: 0, emptied: 0, failovers: 0 }),
       backendOf: (process, server) => {
         const connections = quorumOf(server).map((node) => connectionTo(process, node));
         return redlock(connections, { restartDelay: 4_000 });
@@ -50,9 +50,18 @@ export const STORES = {
     };
   },
 
-  /** Locks that live with the lease of a session. It has no readers. */
+  /**
+   * Locks that live with the lease of a session. It has no readers. After a loss of data, tokens go on from the clocks
+   * of the processes, so that these must be right.
+   */
   etcd: async (load: Load): Promise<Store> => ({
-    swarm: { kinds: ['locks'], reads: 0, evictions: 0, failovers: 0 },
+    swarm: ({ emptied }) => ({
+      kinds: ['locks'],
+      reads: 0,
+      evictions: 0,
+      failovers: 0,
+      ...(emptied > 0 && { drift: 0, skew: 0 }),
+    }),
     backendOf: await etcdStore(load),
   }),
 
@@ -60,7 +69,7 @@ export const STORES = {
     const { memory } = await load<typeof Memory>('backends/memory/memory-lock-backend.js');
     const { BackendRefusal } = await load<typeof Refusals>('contracts/store.js');
     return {
-      swarm: LOCKS_ALONE,
+      swarm: () => LOCKS_ALONE,
       backendOf: (process, server) => contractBackend(process, server, memory, BackendRefusal),
     };
   },

@@ -48,6 +48,11 @@ export class RequestLink {
     });
   }
 
+  /** What the trace says that the store is asked for. */
+  note(what: string): void {
+    this.server.world.note(this.socket.name, what);
+  }
+
   /** From the store to the process, in order. */
   tell(run: () => void): void {
     const { server, socket, random } = this;

@@ -64,6 +64,8 @@ export class LockRules {
   readonly order: LockOrder;
   private readonly holds = new Set<Hold>();
   private readonly tokens = new Map<string, Tokens>();
+  /** By owner: when the first of the calls was made that got it. */
+  private readonly askedAt = new Map<string, number>();
   /** By process and owner: when the last hold ended, if its process did not wait for the answer. */
   private readonly givenBack = new Map<string, number>();
   /** By name: since when it is free although somebody waits. */
@@ -97,6 +99,7 @@ export class LockRules {
     const token = lock.fencingToken;
     this.givenBack.delete(`${process.name} ${lock.owner}`);
     const { owner } = lock;
+    if (!this.askedAt.has(owner)) this.askedAt.set(owner, call.since);
     const state = { trusted: [], signalled: false, toldOfOwner: false, over: false };
     const hold: Hold = { process, names, call, reads, ttl, token, owner, lock, ...state };
     this.entries += 1;
@@ -327,8 +330,9 @@ export class LockRules {
 
   /**
    * A process may stand still between the grant and its entry, and then enters with a lock that it does not trust: what
-   * counts is the order in which they trust it. Where the server loses the grant meanwhile, others come in between, and
-   * only the token tells the rows that this holder writes that it is late.
+   * counts is the order in which they trust it. Where the server loses the grant meanwhile, or before the process gives
+   * it to its next caller, others come in between, and only the token tells the rows that this holder writes that it is
+   * late.
    */
   private checkToken(hold: Hold): void {
     for (const name of hold.names) {
@@ -345,12 +349,21 @@ export class LockRules {
     }
   }
 
-  /** Whether the server lost the name, before `others` entered, while the process stood still after its call. */
-  private wasLostBeforeEntry(name: string, { call, process }: Hold, others: number): boolean {
-    const stoodStill = process.stoodStill > call.stoodStill;
-    const isLost = ({ time, key }: Server['losses'][number]) =>
-      time >= call.since && time <= others && (key === undefined || key === `lock:{${name}}`);
-    return stoodStill && this.server.losses.some(isLost);
+  /**
+   * Whether the server lost the name, before `others` entered, while the process stood still after its call, or had the
+   * name from an earlier call and has not learned of it.
+   */
+  private wasLostBeforeEntry(name: string, { call, process, owner }: Hold, others: number): boolean {
+    const { losses, swarm } = this.server;
+    const since = this.askedAt.get(owner) ?? call.since;
+    if (since === call.since && process.stoodStill === call.stoodStill) return false;
+    return losses.some(
+      ({ time, key }) =>
+        (!swarm.forgets || this.world.now < time + LEARNS) &&
+        time >= since &&
+        time <= others &&
+        (key === undefined || key === `lock:{${name}}`),
+    );
   }
 }
 

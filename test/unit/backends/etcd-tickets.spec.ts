@@ -12,7 +12,7 @@ beforeEach(() => {
   jest.spyOn(EtcdEndpoint.prototype, 'stream').mockReturnValue(() => {});
   jest.spyOn(EtcdEndpoint.prototype, 'post').mockImplementation(async (path, body) => {
     if (path === '/v3/lease/grant') await opened;
-    return model.call(path, JSON.parse(body) as object) as never;
+    return model.call(path, JSON.parse(body) as object);
   });
 });
 
