@@ -321,12 +321,22 @@ it('names every answer of Redis for which the library knows a remedy', () => {
 describe('the page of the events', () => {
   const EVENTS = readFileSync(join(REPOSITORY, 'docs/guide/events.md'), 'utf8');
 
-  /** `lock:attempt | attempt | call,wait` for each row of the page's tables. */
+  const cellsOf = (row: string) =>
+    row.split('|').map((cell) => Array.from(cell.matchAll(/`([\w:-]+)`/g), ([, name = '']) => name));
+  const kebab = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+
+  /** `lock:attempt | attempt | call,wait` for each row of the page's tables, whose heads say what the rows share. */
   function documented(): string[] {
-    const rows = EVENTS.matchAll(/^\| `([\w:-]+)`\s+\| `(\w+)`\s+\| ([^|]+?)\s+\|/gm);
-    return [...rows].map(([, channel, name, properties = '']) => {
-      const names = [...properties.matchAll(/`(\w+)`/g)].map(([, property = '']) => property);
-      return `${channel} | ${name} | ${names.toSorted().join(',')}`;
+    const tables = EVENTS.matchAll(/^\| `\w+`, `[\w-]+:` .*\n\| -.*\n((?:\|.*\n)+)/gm);
+    return [...tables].flatMap(([table, rows = '']) => {
+      const [, [, group = ''] = [], shared = []] = cellsOf(table.split('\n')[0] ?? '');
+      return rows
+        .trim()
+        .split('\n')
+        .map((row) => {
+          const [, [name = ''] = [], own = []] = cellsOf(row);
+          return `${group}${kebab(name)} | ${name} | ${[...shared, ...own].toSorted().join(',')}`;
+        });
     });
   }
 

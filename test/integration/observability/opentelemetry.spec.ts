@@ -236,7 +236,7 @@ describe('in one process', () => {
 
   it('docs/operations/tracing.md lists every metric, and no other', async () => {
     const page = await readFile(new URL('../../../docs/operations/tracing.md', import.meta.url), 'utf8');
-    const listed = Array.from(page.matchAll(/^\| `(nest_redis_lock\.[\w.]+)`/gm), ([, name]) => name);
+    const listed = Array.from(page.matchAll(/^- `(nest_redis_lock\.[\w.]+)`/gm), ([, name]) => name);
     const made: string[] = [];
     const make = (name: string) => void made.push(name);
     const meter = { createHistogram: make, createCounter: make, createUpDownCounter: make };
