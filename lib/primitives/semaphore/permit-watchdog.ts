@@ -6,9 +6,9 @@ import type { Timeout } from '../../timing/timeouts.js';
 import type { PrimitiveCalls } from '../runtime.js';
 import { trustedOf, type HeldPermit } from './held-permit.js';
 
-/** A renewal that falls due within this share of the lease joins those that are due now. */
-const COALESCE = 0.02;
-/** So does one that falls due within this share of the time between two renewals, and before their next one. */
+/** A renewal that falls due within this share of the time between two renewals joins those that are due now. */
+const COALESCE = 0.06;
+/** So does one that falls due within this share of that time, and before their next one. */
 const SOON = 0.5;
 /** The longest sleep (ms): each wake-up compares the clocks, and so notices that the machine was suspended. */
 const LONGEST_NAP = 1_000;
@@ -80,7 +80,7 @@ export class PermitWatchdog {
       next = Math.min(next, now + remaining);
       if (permit.renewing) continue;
       const { dueAt, period } = permit;
-      if (dueAt <= now + COALESCE * permit.ttl) {
+      if (dueAt <= now + COALESCE * period) {
         this.renew(permit);
         if (permit.failures === 0) tick = tick === 0 ? period : Math.min(tick, period);
       } else {
@@ -88,7 +88,7 @@ export class PermitWatchdog {
         if (dueAt <= now + SOON * period) soon.push(permit);
       }
     }
-    const beforeNext = now + (1 - 3 * COALESCE) * tick;
+    const beforeNext = now + (1 - COALESCE) * tick;
     for (const permit of soon) if (permit.place && permit.dueAt <= beforeNext) this.renew(permit);
     if (this.permits.first) this.wakeNoLaterThan(Math.min(next, now + LONGEST_NAP));
   };

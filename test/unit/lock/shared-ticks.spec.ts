@@ -125,6 +125,14 @@ describe('what recurs in one process', () => {
     }
   });
 
+  it('is looked at every 10 s at the latest, however long its lease', async () => {
+    held.push(await services.locks.acquire('long', { ttl: '1h' }));
+    held.push(await semaphores.acquire('long', { permits: 1, ttl: '1h' }));
+    await clock.pass(60 * SECOND);
+    expect(names.filter((name) => name === 'long')).toHaveLength(6);
+    expect(sent.permits).toHaveLength(6);
+  });
+
   function forget(): void {
     for (const times of Object.values(sent)) times.length = 0;
     names = [];
