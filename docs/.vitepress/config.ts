@@ -4,6 +4,7 @@ import { chinese, searchInChinese, wordsOf } from './chinese.js';
 import { slugOf, useLinks } from './links.js';
 import { writeMarkdownPages } from './markdown-pages.js';
 import { BASE, DOCS, MANIFEST, NO_PAGES, REPOSITORY, ROOT, SITE } from './place.js';
+import { usePromises } from './promises.js';
 import { linkOf, openingOf, pagesOfNames, SECTIONS_WITH_PAGES, sidebar } from './sidebar.js';
 
 const nameOf = (relativePath: string) => relativePath.replace(/\.md$/, '');
@@ -60,7 +61,10 @@ export default defineConfig({
   markdown: {
     anchor: { slugify: slugOf },
     theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
-    config: (md) => useLinks(md, pagesOfNames()),
+    config: (md) => {
+      useLinks(md, pagesOfNames());
+      usePromises(md);
+    },
   },
 
   themeConfig: {

@@ -1,12 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import remarkGfm from 'remark-gfm';
-import remarkParse from 'remark-parse';
-import { unified } from 'unified';
-import { visit } from 'unist-util-visit';
+import { pages, REPOSITORY, sentencesOf } from './pages.js';
 
-const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 const MOST_COLUMNS = 120;
 const COMMENT = /^\s*(\*|\/\*|\/\/|--) ?/;
 
@@ -29,15 +24,14 @@ const REFUSED: readonly (readonly [RegExp, string])[] = [
   [/\bof (?:an? |the )?\w+ of (?:an? |the )?\w+ of\b/i, 'no chains of "of"'],
 ];
 
-/** Generated, or in Chinese. */
-const NO_ENGLISH = /^docs\/(api|reference|zh|\.vitepress\/\.temp)\//;
-
-const FILES = ['lib', 'sample-app', 'test', 'tools', 'docs'].flatMap((folder) => {
+const FILES = ['lib', 'sample-app', 'test', 'tools', 'docs/.vitepress'].flatMap((folder) => {
   const files = readdirSync(join(REPOSITORY, folder), { recursive: true, encoding: 'utf8' });
-  return files.map((file) => join(folder, file)).filter((file) => !NO_ENGLISH.test(file));
+  return files.map((file) => join(folder, file));
 });
-const CODE = FILES.filter((file) => /\.(ts|mts|js|mjs)$/.test(file) && !file.endsWith('prose.spec.ts'));
-const PAGES = ['README.md', 'CONTRIBUTING.md', ...FILES.filter((file) => file.endsWith('.md'))];
+const CODE = FILES.filter(
+  (file) => /\.(ts|mts|js|mjs)$/.test(file) && !/prose\.spec\.ts$|^docs\/\.vitepress\/\.temp/.test(file),
+);
+const PAGES = pages();
 
 function linesThat(files: readonly string[], matches: (line: string) => boolean): string[] {
   return files.flatMap((file) => {
@@ -55,31 +49,9 @@ it('comments, test names and pages put the actor and the verb first', () => {
   expect(linesThat([...CODE, ...PAGES], (line) => TRANSLATED.test(line))).toEqual([]);
 });
 
-/** The sentences of a page, with the line on which the paragraph or cell begins. Code is one word. */
-function sentencesOf(page: string): { line: number; sentence: string }[] {
-  // Without what YAML says at the top, but with its lines.
-  const text = readFileSync(join(REPOSITORY, page), 'utf8').replace(/^---\n[\s\S]*?\n---\n/, (yaml) =>
-    '\n'.repeat(yaml.split('\n').length - 1),
-  );
-  const found: { line: number; sentence: string }[] = [];
-  const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' });
-  visit(unified().use(remarkParse).use(remarkGfm).parse(text), ['paragraph', 'heading', 'tableCell'], (block) => {
-    let words = '';
-    visit(block, (node) => {
-      if (node.type === 'text') words += node.value.replaceAll(/\s+/g, ' ');
-      if (node.type === 'inlineCode') words += 'Code';
-      if (node.type === 'break') words += ' ';
-    });
-    for (const { segment } of segmenter.segment(words)) {
-      found.push({ line: block.position?.start.line ?? 0, sentence: segment.trim() });
-    }
-  });
-  return found;
-}
-
 /** What the rules say about the sentences of a page. */
 function remarksOn(page: string): string[] {
-  return sentencesOf(page).flatMap(({ line, sentence }) => {
+  return sentencesOf(page).flatMap(({ line, words: sentence }) => {
     const words = sentence.match(/[\p{L}\p{N}][\p{L}\p{N}'’.,-]*/gu)?.length ?? 0;
     const remarks = REFUSED.flatMap(([pattern, better]) => (pattern.test(sentence) ? [better] : []));
     if (words > MOST_WORDS) remarks.unshift(`${words} words`);

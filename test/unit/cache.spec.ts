@@ -1,6 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CacheOperations } from 'nest-redis-lock';
 import type { CacheStore } from 'nest-redis-lock/backend';
+import type { LocalState } from '../../lib/cache/invalidation/local-state.js';
+import type { StepOrder } from '../../lib/cache/invalidation/step-order.js';
+import { type Deletion, UnconfirmedDeletions } from '../../lib/cache/invalidation/unconfirmed-deletions.js';
+import type { CacheCounters } from '../../lib/cache/store/cache-stats.js';
+import type { StoreCalls } from '../../lib/cache/store/store-calls.js';
 import { CacheBackendError } from '../../lib/errors/cache-errors.js';
 import { eventually } from '../support/eventually.js';
 import { scriptedCache } from '../support/scripted-cache.js';
@@ -53,6 +58,26 @@ describe('what a refused deletion covers', () => {
       expect(await cache.has('k')).toBe(true);
     },
   );
+
+  it('is remembered for 100,000 deletions, and those that follow are given up', () => {
+    const given: string[] = [];
+    const logger = { warn: () => {}, error: (line: string) => void given.push(line) };
+    const silent = { whenBack: () => {} } as unknown as StoreCalls;
+    const unconfirmed = new UnconfirmedDeletions(
+      silent,
+      {} as StepOrder,
+      {} as CacheCounters,
+      logger,
+      {} as LocalState,
+    );
+    const deletions = Array.from({ length: 100_001 }, (_, index): Deletion => {
+      const what = `invalidation of "${index}"`;
+      return { what, operation: 'invalidate', name: what, key: String(index), send: () => new Promise<void>(() => {}) };
+    });
+    for (const deletion of deletions) unconfirmed.add(deletion);
+    expect(unconfirmed.size).toBe(100_000);
+    expect(given).toEqual([expect.stringMatching(/^The invalidation of "100000" is given up/)]);
+  });
 
   it('is deleted before anything depends on it', async () => {
     using scripted = scriptedCache();

@@ -145,6 +145,13 @@ class Shop {
     return ++runs;
   }
 
+  @Post('guarded')
+  @UseGuards({ canActivate: () => isOpen })
+  @UseInterceptors(once)
+  guarded(): number {
+    return ++runs;
+  }
+
   @Post('versions')
   @Version(['1', '2'])
   @UseInterceptors(once)
@@ -322,6 +329,13 @@ describe.each(['express', 'fastify'])('on %s', (platform) => {
     isOpen = true;
     expect((await send('refused')).status).toBe(201);
     expect(runs).toBe(2);
+  });
+
+  it('keeps nothing of what a guard refused', async () => {
+    expect((await send('guarded')).status).toBe(403);
+    isOpen = true;
+    expect((await send('guarded')).status).toBe(201);
+    expect(runs).toBe(1);
   });
 
   it('tells requests apart by the version and the host that they name', async () => {

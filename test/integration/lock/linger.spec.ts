@@ -1,5 +1,14 @@
 import { Redis } from 'ioredis';
-import { type LockBackend, LockConfigError, type LockOptions, memory, SemaphoreService } from 'nest-redis-lock';
+import {
+  IdempotencyService,
+  LeaderElection,
+  type LockBackend,
+  LockConfigError,
+  type LockOptions,
+  memory,
+  ScheduledJobs,
+  SemaphoreService,
+} from 'nest-redis-lock';
 import { eventually } from '../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../support/lock-app.js';
 import { RecordedEvents } from '../../support/recorded-events.js';
@@ -115,6 +124,18 @@ it('is the default of the module where that says so', async () => {
   await app.locks.withLock('default', { linger: 0 }, async () => {});
   expect(await two.locks.isLocked('default')).toBe(false);
   await app.app.get(SemaphoreService).withPermit('permit', { permits: 1 }, async () => {});
+});
+
+it('is no default of jobs, candidates and idempotent calls', async () => {
+  await using app = await startLockApp({ redis: server.url, defaults: LINGER });
+  await linger('default of others', app);
+  await app.app.get(ScheduledJobs).run('job', { atMostFor: '1m', atLeastFor: 0 }, async () => {});
+  await app.app.get(IdempotencyService).run('call', {}, async () => {});
+  const candidacy = app.app.get(LeaderElection).join('boss');
+  await eventually(() => candidacy.isLeader);
+  await candidacy.leave();
+  expect(await redis.exists('lock:{default of others}')).toBe(1);
+  expect(await redis.keys('lock:{*:*}')).toEqual([]);
 });
 
 it('ends after its time, counted from the release', async () => {

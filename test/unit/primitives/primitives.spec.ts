@@ -50,6 +50,19 @@ describe('a call that waits for a latch', () => {
     await waiting;
   });
 
+  it('looks again where no message comes', async () => {
+    const backend = memory() as LockBackend & PrimitiveStoreProvider;
+    const inner = backend.openPrimitiveStores(undefined);
+    backend.openPrimitiveStores = () => ({ ...inner, latches: { ...inner.latches, listen: () => {} } });
+    await using here = await startLockServices({ backend });
+    await using elsewhere = await startLockServices({ backend });
+    const [one, two] = [here, elsewhere].map(({ backends }) => new CountDownLatch(new PrimitiveRuntime(backends)));
+    await one?.define('unheard', { count: 1, ttl: '1m' });
+    const waiting = one?.await('unheard', { wait: '1m' });
+    await two?.countDown('unheard');
+    await waiting;
+  });
+
   it('does not refuse a call by the answer to a look that was sent before it', async () => {
     const backend = memory() as LockBackend & PrimitiveStoreProvider;
     const inner = backend.openPrimitiveStores(undefined);

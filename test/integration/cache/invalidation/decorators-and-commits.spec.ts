@@ -10,6 +10,9 @@ class Rows {
   @CacheEvict('row')
   async evict(): Promise<void> {}
 
+  @CacheEvict('row', { onRedisError: 'throw' })
+  async evictOrThrow(): Promise<void> {}
+
   @CachePut('row')
   async put(): Promise<string> {
     return 'new';
@@ -70,6 +73,15 @@ describe('cache.afterCommit', () => {
     expect(await cache.get('row')).toBe('old');
     for (const run of open) await run();
     expect(await cache.get('row')).toBe(after);
+  });
+
+  it('gets a run that does not reject, though the application has ended', async () => {
+    const open: (() => Promise<void>)[] = [];
+    const { rows: service } = await rows({ afterCommit: (run) => open.push(run) > 0 });
+    await service.evictOrThrow();
+    expect(open).toHaveLength(1);
+    await module?.close();
+    for (const run of open) await expect(run()).resolves.toBeUndefined();
   });
 
   it.each([
