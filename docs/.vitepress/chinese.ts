@@ -85,7 +85,10 @@ export const searchInChinese: Partial<Omit<DefaultTheme.LocalSearchOptions, 'loc
 
 /** The words for the search. Chinese has no spaces between them. Its source text also runs in the browser. */
 export function wordsOf(text: string): string[] {
+  // Those in each question say nothing about its answer.
+  const common = /^(an?|and|are|as|at|be|by|do|does|for|how|i|if|in|is|it|its|my|of|on|or|that|the|to|when|with)$/i;
   return text.split(/[\p{Z}\p{P}\s]+/u).flatMap((word) => {
+    if (common.test(word)) return [];
     if (!/\p{Script=Han}/u.test(word)) return [word];
     const segments = new Intl.Segmenter('zh', { granularity: 'word' }).segment(word);
     return Array.from(segments, ({ segment }) => segment);

@@ -1,4 +1,4 @@
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import getPort from 'get-port';
@@ -44,6 +44,7 @@ beforeAll(async () => {
   await run(process.execPath, [nest, 'new', 'newcomer', ...options], { cwd: workplace() });
   const install = ['install', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', tarball(), 'ioredis'];
   await run('npm', install, { cwd: folder() });
+  await cp(join(folder(), 'src'), workplace('newcomer-made'), { recursive: true });
 }, 240_000);
 
 it.each([
@@ -59,8 +60,9 @@ it.each([
   const paths = files.map(([path]) => path);
   expect(paths).toEqual(expect.arrayContaining(['src/app.module.ts', 'src/main.ts']));
   expect(paths.filter((path) => path.endsWith('.spec.ts'))).toHaveLength(specs);
+  // Beside what the CLI made, as somebody who follows the page pastes them.
   await rm(join(folder(), 'src'), { recursive: true });
-  await mkdir(join(folder(), 'src'));
+  await cp(workplace('newcomer-made'), join(folder(), 'src'), { recursive: true });
   for (const [path, text] of files) await writeFile(join(folder(), path), text);
 
   await run('npm', ['run', 'build'], { cwd: folder() });

@@ -161,10 +161,10 @@ describe('the pages in a browser', () => {
   }
 
   /** What axe-core finds against WCAG 2.2 AA, and calls serious or critical. */
-  async function violations(page: Page): Promise<string[]> {
+  async function violations(page: Page, part = 'html'): Promise<string[]> {
     await page.evaluate(axe.source);
     const found = await page.evaluate<AxeResults>(
-      'axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"] })',
+      `axe.run('${part}', { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice'] })`,
     );
     return found.violations
       .filter(({ impact }) => impact === 'serious' || impact === 'critical')
@@ -188,12 +188,62 @@ describe('the pages in a browser', () => {
     await page.close();
   });
 
+  const checked = PAGES.filter((file) => !/^(404|reference\/.*\/.*\/.*)\.html$/.test(file));
+  const shares = Array.from({ length: Math.ceil(checked.length / 20) }, (_, share) => share * 20);
+  it.each(shares)('has pages whose text is accessible, from page %i on', async (from) => {
+    const page = await open('', LOOKS['dark'] as BrowserContextOptions);
+    const findings: string[] = [];
+    for (const file of checked.slice(from, from + 20)) {
+      await page.goto(site + file.replace(/(index)?\.html$/, ''), { waitUntil: 'domcontentloaded' });
+      findings.push(...(await violations(page, '.vp-doc')).map((finding) => `${file}: ${finding}`));
+    }
+    expect(findings).toEqual([]);
+    await page.close();
+  });
+
   it('can be read, and left by a link, without JavaScript', async () => {
     const page = await open('guide/getting-started', { javaScriptEnabled: false, ...LOOKS['light'] });
     await page.getByRole('heading', { name: 'Lock a method' }).waitFor();
     await page.getByText('A second request for the same order waits').waitFor();
     await page.getByRole('main').getByRole('link', { name: 'Decorators' }).first().click();
     await page.getByRole('heading', { name: 'Where they work' }).waitFor();
+    await page.close();
+  });
+
+  /** What users of other libraries asked their trackers, in the words that they searched with, and the page for it. */
+  const QUESTIONS: readonly (readonly [from: string, words: string, page: string, start: string])[] = [
+    ['mike-marcacci/node-redlock#73', 'auto extend lock', 'guide/locks', ''],
+    ['mike-marcacci/node-redlock#64', 'lock multi resources in cluster mode', 'guide/several-names', ''],
+    ['mike-marcacci/node-redlock#54', 'mock lock unit testing', 'guide/testing', ''],
+    ['swarthy/redis-semaphore#9', 'lost mutex event loop blocked', 'guide/locks', ''],
+    ['swarthy/redis-semaphore#12', 'lock not released when process crashes', 'operations/troubleshooting', ''],
+    ['nestjs-redisx/nestjs-redisx#1', 'cache stampede', 'guide/caching', ''],
+    ['jaredwray/cacheable#978', 'delete all keys matching a pattern', 'guide/cache-invalidation', ''],
+    ['nestjs/cache-manager#797', 'cache blocks when redis connection is lost', 'guide/outages', ''],
+    ['node-cron/node-cron#393', 'duplicate cron jobs cluster mode', 'recipes/job-on-one-machine', ''],
+    ['nestjs/graphql#443', 'cache graphql', 'recipes/graphql', ''],
+    ['nestjs/throttler#427', 'rate limit ip behind reverse proxy', 'guide/rate-limit', ''],
+    ['OptimalBits/bull#2536', 'bullmq maxRetriesPerRequest', 'recipes/bullmq-workers', ''],
+    ['redisson/redisson#2590', '进程崩溃 锁 释放', 'zh/guide/locks', 'zh/'],
+    ['node-schedule/node-schedule#417', '多实例 定时任务 重复执行', 'zh/recipes/job-on-one-machine', 'zh/'],
+    ['jaredwray/cacheable#88', '缓存击穿', 'zh/guide/caching', 'zh/'],
+    ['joshuaslate/type-cacheable#275', '按前缀删除', 'zh/guide/cache-invalidation', 'zh/'],
+  ];
+  it.each([
+    ['English', ''],
+    ['Chinese', 'zh/'],
+  ])('has the answers to questions of users among the first five results, in %s', async (_language, start) => {
+    const page = await open(start, LOOKS['light'] as BrowserContextOptions);
+    await page.keyboard.press('Control+k');
+    const unanswered: string[] = [];
+    for (const [from, words, answer] of QUESTIONS.filter((question) => question[3] === start)) {
+      await page.getByRole('searchbox').fill(words);
+      const first = page.locator(`.results li:nth-child(-n+5) a[href^="${BASE}${answer}"]`).first();
+      await first.waitFor({ timeout: 20_000 }).catch(() => unanswered.push(`${from}: ${words}`));
+      await page.getByRole('searchbox').fill('');
+      await page.locator('.results .result').first().waitFor({ state: 'detached' });
+    }
+    expect(unanswered).toEqual([]);
     await page.close();
   });
 

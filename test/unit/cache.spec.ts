@@ -70,11 +70,11 @@ describe('what a refused deletion covers', () => {
       logger,
       {} as LocalState,
     );
-    const deletions = Array.from({ length: 100_001 }, (_, index): Deletion => {
+    const others = Array.from({ length: 100_001 }, (_, index): Deletion => {
       const what = `invalidation of "${index}"`;
       return { what, operation: 'invalidate', name: what, key: String(index), send: () => new Promise<void>(() => {}) };
     });
-    for (const deletion of deletions) unconfirmed.add(deletion);
+    for (const deletion of others) unconfirmed.add(deletion);
     expect(unconfirmed.size).toBe(100_000);
     expect(given).toEqual([expect.stringMatching(/^The invalidation of "100000" is given up/)]);
   });
