@@ -16,8 +16,8 @@ import { HolderCheck, Preparation } from './preparation.js';
 const MOST_HOLDERS = 64;
 export const LONGEST_TURN = 50;
 /**
- * A turn that has served all callers who waited for it is over sooner where many processes wait: after its share of
- * the time (ms) in which each process gets one, but not before it has lasted for so many ms, and so many round trips:
+ * Where many processes wait, a turn that has served the callers that waited for it ends sooner: after its share of the
+ * time (ms) of one turn for each process. It lasts for at least this time (ms), and this number of round trips, because
  * a hand-over takes one.
  */
 const LONGEST_ROUND = 200;
