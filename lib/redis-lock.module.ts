@@ -7,7 +7,6 @@ import { openRedisCacheStore } from './backends/redis/cache/redis-cache-store.js
 import { redis } from './backends/redis/redis-backend.js';
 import { CacheRuntime, openCacheEngine } from './cache/cache-runtime.js';
 import { CacheService } from './cache/cache.service.js';
-import { startCacheStore } from './cache/store/store-calls.js';
 import { isCacheStoreProvider, type CacheStore } from './contracts/cache-store.js';
 import type { LockBackend } from './contracts/lock-backend.js';
 import { LockErrorInterceptor } from './http/lock-error.interceptor.js';
@@ -74,7 +73,7 @@ export const RESOLVED_OPTIONS = Symbol('resolved module options');
       useFactory: ({ redis: connection, backend, fenceTtl, ...options }: ResolvedModuleOptions) => {
         const fencing = fenceTtl === undefined ? {} : { fenceTtl };
         const main = backend ?? redis(connection as NonNullable<typeof connection>, fencing);
-        return new LockBackends({ ...options, main });
+        return new LockBackends({ ...options, main }).checkEarly();
       },
     },
     {
@@ -88,10 +87,15 @@ export const RESOLVED_OPTIONS = Symbol('resolved module options');
         const store = cache && (await openCacheStore(cache, prefix, backends.main.calls.backend));
         const engine = store && (await openCacheEngine(store, cache, backends.logger));
         const runtime = new CacheRuntime(engine, backends.logger, given.cache);
-        if (store && given.cache) {
-          const { options, report, stopped } = backends;
+        if (engine) {
+          const { options, report, stopped, main } = backends;
           const { commandTimeout } = options;
-          backends.whenStarting(() => startCacheStore(store, { prefix, commandTimeout, report, stopped }));
+          const { calls } = engine;
+          backends.whenStarting(calls, async () => {
+            const ofLocks = main.calls.checks.underWay;
+            if (ofLocks && cache && isWithLocks(cache)) calls.checks.add(ofLocks);
+            if (given.cache) await calls.start({ prefix, commandTimeout, report, stopped });
+          });
         }
         // A method that still holds a lock may have to invalidate cached values.
         backends.whenStopping(() => runtime.stop());
@@ -142,6 +146,11 @@ function requireSource({ useFactory, useClass, useExisting }: typeof ASYNC_OPTIO
     throw lockOption.conflict(`Options "useFactory", "useClass" and "useExisting": ${names} set; give exactly one`);
   const [[name, source] = ['', undefined]] = given;
   if (name !== 'useExisting') lockOption.require(typeof source === 'function', name, source, 'a function or a class');
+}
+
+/** Whether the values are kept where the locks are. */
+function isWithLocks({ enabled, memory, redis: ofItsOwn }: NonNullable<ResolvedModuleOptions['cache']>): boolean {
+  return enabled && !memory && ofItsOwn === undefined;
 }
 
 /** Opens the store of a module's cache: where its options say, or else the store of the lock backend, if it has one. */

@@ -107,12 +107,31 @@ export function diagnosisOf(diagnosable: Diagnosable, error?: unknown): Error | 
   return diagnosis && diagnosis !== error ? tellInOneLine(diagnosis) : diagnosis;
 }
 
+/** What a module checks at its start: until then its calls to a backend or store wait. */
+export class StartChecks {
+  /** Settles when those under way have ended; `undefined` while none is. */
+  underWay: Promise<unknown> | undefined;
+  /** Begins them with the first call, where that comes before the start of the application. */
+  due: (() => void) | undefined;
+
+  add(check: Promise<unknown>): void {
+    const ended = () => {
+      if (this.underWay === all) this.underWay = undefined;
+    };
+    const all: Promise<unknown> = Promise.allSettled([this.underWay, check]).then(ended);
+    this.underWay = all;
+  }
+}
+
 /** The errors and limits of the calls to one backend or store, with the cause that it diagnoses itself. */
 export abstract class BoundedCalls<Subject, Failure extends Error> implements CallRules<Subject, Failure> {
   abstract readonly limits: Timeouts;
   abstract readonly breaker: CircuitBreaker | undefined;
 
-  constructor(private readonly diagnosable: Diagnosable) {}
+  constructor(
+    private readonly diagnosable: Diagnosable,
+    readonly checks = new StartChecks(),
+  ) {}
 
   /** Why the backend or store refuses for good, once it has said so to any caller in this process. */
   get refusal(): BackendRefusal | undefined {
@@ -125,11 +144,18 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
   }
 
   /**
-   * Makes a call, unless the backend refuses for good: what passes by chance the next time is no safer. A call that
-   * throws fails a little later, as one that rejects.
+   * Makes a call, once the check at the start has ended: what that refuses is not granted before. Not if the backend
+   * refuses for good: what passes by chance the next time is no safer. A call that throws fails a little later, as one
+   * that rejects.
    */
   begin<T>(call: () => Pending<T>): Pending<T> {
-    return this.refusal ? Promise.reject(this.refusal) : begun(call);
+    const { checks } = this;
+    if (checks.due) beginDue(checks, checks.due);
+    const { underWay } = checks;
+    if (underWay)
+      return underWay.then(() => new Promise<T>((resolve, reject) => this.begin(call).then(resolve, reject)));
+    const refusal = refusals.get(this.diagnosable);
+    return refusal ? Promise.reject(refusal) : begun(call);
   }
 
   /** Names the operation, what it was about, and why it failed. */
@@ -146,6 +172,11 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
     const cause = diagnosisOf(this.diagnosable);
     return this.failure(operation, subject, cause ? `${why}: ${cause.message}` : why, cause);
   }
+}
+
+function beginDue(checks: StartChecks, begin: () => void): void {
+  checks.due = undefined;
+  begin();
 }
 
 /** What each backend and store has refused, for as long as the process uses it. */

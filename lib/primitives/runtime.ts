@@ -1,4 +1,4 @@
-import { BoundedCall, BoundedCalls, type Diagnosable } from '../calls/bounded-call.js';
+import { begun, BoundedCall, BoundedCalls } from '../calls/bounded-call.js';
 import type { CircuitBreaker } from '../calls/circuit-breaker.js';
 import type { LockBackend } from '../contracts/lock-backend.js';
 import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
@@ -6,8 +6,9 @@ import type { Pending } from '../contracts/store.js';
 import { PrimitiveConfigError, PrimitiveBackendError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import type { LockSource } from '../events/lock-channels.js';
 import { whyNotAName } from '../keys/key-part.js';
+import type { BackendCalls } from '../lock/grant/store.js';
 import type { LockBackends } from '../lock/line/lock-backends.js';
-import { Ticks, Timeouts } from '../timing/timeouts.js';
+import { type Ticks, Timeouts } from '../timing/timeouts.js';
 
 /** The stores of the primitives at one backend, and the calls to them. */
 export interface PrimitiveHome {
@@ -53,7 +54,7 @@ export class PrimitiveRuntime {
     const { prefix, commandTimeout } = this.backends.options;
     const home = {
       stores: calls.backend.openPrimitiveStores(prefix),
-      calls: new PrimitiveCalls(calls.backend, commandTimeout, calls.ticks),
+      calls: new PrimitiveCalls(calls, commandTimeout),
       backend: calls.backend,
       prefix,
       source: calls.source,
@@ -72,6 +73,8 @@ interface CallOptions<T> {
   readonly late?: (answer: T) => void;
   /** In ms; `commandTimeout` by default. */
   readonly limit?: number;
+  /** Gives back what the backend granted before: also to one that refuses by now. */
+  readonly givesBack?: boolean;
 }
 
 /** The calls of the primitives to one backend. Each fails after `commandTimeout` ms without an answer. */
@@ -79,14 +82,15 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
   readonly breaker: CircuitBreaker | undefined = undefined;
   /** A standstill of this process does not count, so that an answer that has arrived is always read. */
   readonly limits = new Timeouts({ countsStandstills: false });
+  /** When what recurs is sent to the backend: those of its locks. */
+  readonly ticks: Ticks;
 
   constructor(
-    backend: Diagnosable,
+    { backend, checks, ticks }: BackendCalls,
     readonly commandTimeout: number,
-    /** When what recurs is sent to the backend: those of its locks. */
-    readonly ticks = new Ticks(),
   ) {
-    super(backend);
+    super(backend, checks);
+    this.ticks = ticks;
   }
 
   /**
@@ -106,10 +110,10 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     call: () => Pending<T>,
     answered: (answer: T) => void,
     failed: (error: PrimitiveBackendError) => void,
-    { late, limit = this.commandTimeout }: CallOptions<T> = {},
+    { late, limit = this.commandTimeout, givesBack = false }: CallOptions<T> = {},
   ): void {
     // The call first: the backend is at work while this process notes the time limit.
-    const pending = this.begin(call);
+    const pending = givesBack ? begun(call) : this.begin(call);
     const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);
     pending.then(bounded.onAnswer, bounded.onError);
   }

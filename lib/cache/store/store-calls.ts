@@ -4,7 +4,7 @@ import { CircuitBreaker } from '../../calls/circuit-breaker.js';
 import type { CacheStore } from '../../contracts/cache-store.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
-import { messageOf, type Warnings } from '../../errors/limited-log.js';
+import type { Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import { publishBreaker } from './cache-stats.js';
@@ -69,12 +69,7 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     if (this.breaker.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
     const { commandTimeout } = this.options;
     const bounded = new BoundedCall(this, operation, key, commandTimeout, answered, failed, late);
-    if (this.refusal) return bounded.onError(this.refusal);
-    try {
-      call().then(bounded.onAnswer, bounded.onError);
-    } catch (error) {
-      bounded.onError(error);
-    }
+    this.begin(call).then(bounded.onAnswer, bounded.onError);
   }
 
   run<T>(operation: string, key: string, call: () => Pending<T>, late?: (answer: T) => void): Promise<T> {
@@ -99,6 +94,17 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     return result;
   }
 
+  /**
+   * The check at the start of the module, for which all calls wait.
+   *
+   * @throws CacheBackendError when the store cannot serve, or answers nothing within the time of a few calls
+   */
+  start(request: StartRequest): Promise<void> {
+    const check = this.check(request);
+    this.checks.add(check);
+    return check;
+  }
+
   /** `key` is '' if the operation concerns no key. */
   failure(operation: string, key: string, why: string, cause?: unknown): CacheBackendError {
     const about = key === '' ? '' : ` of "${key}"`;
@@ -115,24 +121,23 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
     this.breaker.stop();
     this.breaker.interruptAll('the application has ended');
   }
+
+  private async check(request: StartRequest): Promise<void> {
+    const { store } = this;
+    const limit = START_CALLS * request.commandTimeout;
+    const tooLate = sleep(limit, undefined, { ref: false }).then(() => {
+      throw diagnosisOf(store) ?? new Error(`no answer within ${limit} ms`);
+    });
+    try {
+      await Promise.race([store.start?.(request) ?? store.ping(), tooLate]);
+    } catch (error) {
+      throw this.explain('start', '', error);
+    }
+  }
 }
 
 /** How many calls in a row a store may make at its start. */
 const START_CALLS = 5;
-
-/** @throws CacheBackendError when the store cannot serve, or answers nothing within the time of a few calls */
-export async function startCacheStore(store: CacheStore, request: StartRequest): Promise<void> {
-  const limit = START_CALLS * request.commandTimeout;
-  const tooLate = sleep(limit, undefined, { ref: false }).then(() => {
-    throw diagnosisOf(store) ?? new Error(`no answer within ${limit} ms`);
-  });
-  try {
-    await Promise.race([store.start?.(request) ?? store.ping(), tooLate]);
-  } catch (error) {
-    const cause = diagnosisOf(store, error) ?? error;
-    throw new CacheBackendError(`Cache: start failed: ${messageOf(cause)}`, [], cause);
-  }
-}
 
 /** How many keys of one call are read or written at once. */
 const MOST_AT_ONCE = 512;

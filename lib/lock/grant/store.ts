@@ -60,7 +60,6 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
   private readonly floor: TokenFloor;
-  private checking: Promise<unknown> | undefined;
 
   constructor(
     readonly backend: LockBackend,
@@ -244,16 +243,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     const start = () => backend.start?.({ prefix, commandTimeout, report, stopped }) ?? Promise.resolve();
     const started = backend.start && this.bounded('start', [], start, START_CALLS * commandTimeout);
     const pinged = this.ping();
-    const ended = () => (this.checking = undefined);
-    this.checking = started?.then(ended, ended);
+    if (started) this.checks.add(started);
     await Promise.all([started, pinged]);
-  }
-
-  /** Also waits until the check at the start has ended: what it refuses is not granted before. */
-  override begin<T>(call: () => Pending<T>): Pending<T> {
-    const { checking } = this;
-    if (!checking) return super.begin(call);
-    return checking.then(() => new Promise<T>((resolve, reject) => super.begin(call).then(resolve, reject)));
   }
 
   ping(limit?: number): Promise<void> {

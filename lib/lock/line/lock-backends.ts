@@ -21,6 +21,11 @@ interface LockBackendsOptions {
   readonly failFast: boolean;
 }
 
+/** Calls that wait for checks at the start. */
+interface Checked {
+  readonly checks: { due: (() => void) | undefined };
+}
+
 /** The backends of one module instance: the main one and those chosen by name. */
 export class LockBackends {
   readonly logger = new LimitedLog(new Logger('RedisLock'));
@@ -33,6 +38,7 @@ export class LockBackends {
   private readonly works: (() => readonly object[])[] = [];
   private readonly stopListeners: (() => Promise<void>)[] = [];
   private readonly named: ReadonlyMap<string, QueueingBackend>;
+  private checks: Promise<void>[] | undefined;
 
   /** Logs the notice of a backend. */
   readonly report = ({ level, message }: Notice): void => {
@@ -94,9 +100,7 @@ export class LockBackends {
    * With `failFast`, rejects when a backend cannot serve; otherwise warns of it once, without delaying the start.
    */
   async check(): Promise<void> {
-    for (const backend of this.all()) backend.use();
-    const locks = this.all().map(({ calls }) => calls.start(this));
-    const checks = [...locks, ...this.startListeners.map((listener) => listener())];
+    const checks = this.beginChecks();
     if (this.options.failFast) {
       try {
         await Promise.all(checks);
@@ -108,14 +112,25 @@ export class LockBackends {
     }
     void Promise.allSettled(checks).then((results) => {
       for (const [index, result] of results.entries()) {
-        if (result.status === 'rejected') this.warnUnavailable(result.reason, index < locks.length);
+        if (result.status === 'rejected') this.warnUnavailable(result.reason, index < this.all().length);
       }
     });
   }
 
-  /** Adds a check for the start-up of what else needs a server; it rejects when that server cannot serve. */
-  whenStarting(listener: () => Promise<void>): void {
+  /**
+   * Adds a check for the start-up of what else needs a server, for which its `calls` wait; it rejects when that server
+   * cannot serve.
+   */
+  whenStarting(calls: Checked, listener: () => Promise<void>): void {
     this.startListeners.push(listener);
+    if (this.checks) this.checks.push(handled(listener()));
+    else calls.checks.due = () => this.beginChecks();
+  }
+
+  /** Has the checks begin with the first call, where that comes before the start: in the factory of a provider. */
+  checkEarly(): this {
+    for (const { calls } of this.all()) calls.checks.due = () => this.beginChecks();
+    return this;
   }
 
   /** Adds a step for the shutdown: it runs while holders finish, for up to `shutdownGrace` ms. */
@@ -150,6 +165,16 @@ export class LockBackends {
     this.logger.flush();
   }
 
+  private beginChecks(): readonly Promise<void>[] {
+    if (this.checks) return this.checks;
+    this.checks = [];
+    const all = this.all();
+    for (const backend of all) backend.use();
+    this.checks.push(...all.map(({ calls }) => handled(calls.start(this))));
+    this.checks.push(...this.startListeners.map((listener) => handled(listener())));
+    return this.checks;
+  }
+
   private warnUnavailable(reason: unknown, locks: boolean): void {
     // What was under way when the application closed says nothing of the backend.
     if (this.stopped.aborted) return;
@@ -157,6 +182,12 @@ export class LockBackends {
     const then = locks ? 'locks throw LockBackendError' : 'the cache loads every value';
     this.logger.warn(`${why}. The application starts without it; until that is mended, ${then}`);
   }
+}
+
+/** The check, whose rejection may be read later, when the application starts. */
+function handled(check: Promise<void>): Promise<void> {
+  check.catch(() => {});
+  return check;
 }
 
 /** The error for an option that names a backend which is none of the known ones. */

@@ -1,10 +1,10 @@
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { HitAnswer, HitRequest, RateLimitStore, TakeAnswer } from '../../contracts/primitive-stores.js';
 import { isLasting, type Pending } from '../../contracts/store.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
+import type { BackendCalls } from '../../lock/grant/store.js';
 import { rateLimitChannels } from '../../events/rate-limit-channels.js';
 import { type PrimitiveRuntime, PrimitiveCalls } from '../runtime.js';
 import type { DecidedBy, Usage, RateLimitDecision } from './rate-limit-decision.js';
@@ -43,8 +43,7 @@ export class RateLimitCounts {
     this.source = source;
     const { backends } = runtime;
     this.warnings = backends.logger;
-    const keeper = backends.get(backend).calls.backend;
-    this.calls = new RateLimitCalls(keeper, backends.options.commandTimeout, this.warnings);
+    this.calls = new RateLimitCalls(backends.get(backend).calls, backends.options.commandTimeout, this.warnings);
     backends.whenStopping(async () => this.calls.stop());
   }
 
@@ -141,8 +140,9 @@ const BREAKER = { errors: 3, open: 5_000 };
 class RateLimitCalls extends PrimitiveCalls {
   override readonly breaker: CircuitBreaker;
 
-  constructor(backend: LockBackend, commandTimeout: number, warnings: Warnings) {
-    super(backend, commandTimeout);
+  constructor(ofLocks: BackendCalls, commandTimeout: number, warnings: Warnings) {
+    super(ofLocks, commandTimeout);
+    const { backend } = ofLocks;
     this.breaker = new CircuitBreaker(
       BREAKER,
       () => backend.ping(),

@@ -67,7 +67,7 @@ export class PermitSource {
     this.watchdog = new PermitWatchdog(this.store, calls, logger);
     this.unsubscribe = backend.whenConnected?.(() => this.watchdog.renewAll());
     const send = (request: PermitRequest, limit: number) =>
-      calls.run(RELEASE, request.name, () => this.store.release(request), { limit });
+      calls.run(RELEASE, request.name, () => this.store.release(request), { limit, givesBack: true });
     const subjectOf = ({ name }: PermitRequest) => `a permit of semaphore "${name}"`;
     const { commandTimeout } = calls;
     this.retries = new ReleaseRetries<PermitRequest & UnansweredRelease>(
@@ -207,7 +207,10 @@ export class PermitSource {
       void this.retries.repeat({ ...request, until: performance.now() + lease, held });
       tried();
     };
-    this.calls.ask(RELEASE, request.name, () => this.store.release(request), tried, failed, { limit });
+    this.calls.ask(RELEASE, request.name, () => this.store.release(request), tried, failed, {
+      limit,
+      givesBack: true,
+    });
   }
 
   /**

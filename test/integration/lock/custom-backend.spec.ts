@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { BackendRefusal, type LockBackend, LockBackendError, type LockOptions, memory } from 'nest-redis-lock';
+import { type LockBackend, LockBackendError, type LockOptions, memory } from 'nest-redis-lock';
 import type { AcquireAnswer, CacheStoreProvider, Pending, ReleaseAnswer, RenewAnswer } from 'nest-redis-lock/backend';
 import { testServices } from 'nest-redis-lock/testing';
 import { eventually } from '../../support/eventually.js';
@@ -44,46 +44,6 @@ it('frees what is granted after its caller gave up, even if the release overtook
   await eventually(() => released.length === 2);
   expect(new Set(released).size).toBe(1);
   expect(await app.locks.isLocked('late')).toBe(false);
-});
-
-describe('the check at the start', () => {
-  async function startedWhile(check: Gate, refusal?: Error) {
-    let asked = 0;
-    const backend = backendWith((inner) => ({
-      start: async () => {
-        await check.opened;
-        if (refusal) throw refusal;
-      },
-      acquire: (request) => {
-        asked += 1;
-        return inner.acquire(request);
-      },
-    }));
-    const app = await startLockServices({ backend, commandTimeout: 60_000 });
-    return { app, asked: () => asked };
-  }
-
-  it('ends before anything is granted', async () => {
-    const check = new Gate();
-    const { app, asked } = await startedWhile(check);
-    await using _ = app;
-    const first = app.locks.tryAcquire('early');
-    await sleep(20);
-    expect(asked()).toBe(0);
-    check.open();
-    await (await first)?.release();
-    expect(asked()).toBe(1);
-  });
-
-  it('refuses also the calls that came before its end', async () => {
-    const check = new Gate();
-    const { app, asked } = await startedWhile(check, new BackendRefusal('It forgets what it grants'));
-    await using _ = app;
-    const early = app.locks.tryAcquire('early');
-    check.open();
-    await expect(early).rejects.toThrow('It forgets what it grants');
-    expect(asked()).toBe(0);
-  });
 });
 
 it.each<[string, LockOptions]>([
