@@ -1,6 +1,7 @@
 import { fenceTtlOf } from './backends/redis/locks/queue.lua.js';
 import { cacheSettings, type CacheOptions, type CacheSettings } from './cache/options/cache-options.js';
 import type { LockBackend } from './contracts/lock-backend.js';
+import { familyIn } from './keys/key-part.js';
 import { unknownBackend } from './lock/line/lock-backends.js';
 import { defaultApplication, defaultLabel } from './lock/line/process-label.js';
 import { resolveLockOptions, type LockOptions, type ResolvedLockOptions } from './lock/options/lock-options.js';
@@ -118,7 +119,7 @@ const MODULE_OPTIONS = new OptionTable<RedisLockModuleOptions, ResolvedModuleOpt
         option,
         checks,
       );
-      const family = prefix.split(':').find((part) => KEY_FAMILIES.has(part));
+      const family = familyIn(`${prefix}:`);
       const remedy = `a prefix without "${family}" between colons: keys of applications with another prefix begin so`;
       checks.require(family === undefined, option, value, remedy);
       return prefix;
@@ -169,25 +170,6 @@ function requireDefaultBackend({ defaults, backends }: ResolvedModuleOptions): v
 function isLockBackend(value: unknown): value is LockBackend {
   return typeof value === 'object' && value !== null && 'acquire' in value;
 }
-
-/**
- * How the keys of the library go on after a prefix. None may be a part of a prefix: the locks of `shop:cache` would be
- * values of the cache of `shop`.
- */
-const KEY_FAMILIES = new Set([
-  'lock',
-  'lease',
-  'barrier',
-  'rate',
-  'cache',
-  'cache-set',
-  'cache-expiring-set',
-  'cache-tag',
-  'cache-tags',
-  'cache-bits',
-  'cache-versions',
-  'cache-scheduled',
-]);
 
 function isText(value: unknown): value is string {
   return typeof value === 'string' && value !== '';

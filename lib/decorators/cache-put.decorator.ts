@@ -120,13 +120,12 @@ class CachePutInterceptor implements MethodInterceptor {
     return cache.invalidate(key, onRedisError === undefined ? undefined : { onRedisError });
   }
 
-  /** The key, which `condition` may have found out to be impossible. */
+  /** The key, which `condition` may have found out to be impossible: a function may throw any error then. */
   private keyIfAny(call: MethodCall): string | undefined {
     try {
       return this.method.keyOf(call);
-    } catch (error) {
-      if (error instanceof CacheKeyError) return undefined;
-      throw error;
+    } catch {
+      return undefined;
     }
   }
 }

@@ -111,7 +111,7 @@ function textOfObject(value: object, path: string, ancestors: Ancestors): string
  */
 function requireNothingHidden(value: object, path: string): void {
   const prototype = Object.getPrototypeOf(value) as object | null;
-  const { privateFields, accessors } = prototype === null ? NOTHING_HIDDEN : classOf(prototype);
+  const { privateFields, accessors, inheritedData } = prototype === null ? NOTHING_HIDDEN : classOf(prototype);
   const shown = () => `an instance of ${value.constructor.name}`;
   if (privateFields) throw refused(path, `${shown()}, which has private fields (give it a toJSON)`);
   // The names of a large buffer's elements would cost a string for each byte.
@@ -131,6 +131,9 @@ function requireNothingHidden(value: object, path: string): void {
     );
     throw refused(path, `an object with a property that is not shown (${String(hidden)})`);
   }
+  if (inheritedData !== undefined) {
+    throw refused(path, `an object whose prototype has data (${inheritedData}), which is not shown`);
+  }
   if (names.length === 0 && accessors) {
     throw refused(path, `${shown()}, which keeps its content elsewhere (give it a toJSON)`);
   }
@@ -140,9 +143,11 @@ function requireNothingHidden(value: object, path: string): void {
 interface ClassContent {
   readonly privateFields: boolean;
   readonly accessors: boolean;
+  /** A property of an object, not of a class, from which it was made. */
+  readonly inheritedData: string | undefined;
 }
 
-const NOTHING_HIDDEN: ClassContent = { privateFields: false, accessors: false };
+const NOTHING_HIDDEN: ClassContent = { privateFields: false, accessors: false, inheritedData: undefined };
 const classes = new WeakMap<object, ClassContent>();
 
 /** By the prototype of the instances. */
@@ -150,13 +155,18 @@ function classOf(prototype: object): ClassContent {
   const known = classes.get(prototype);
   if (known) return known;
   const next = Object.getPrototypeOf(prototype) as object | null;
-  // The last one is that of plain objects, in any realm.
-  if (next === null) return NOTHING_HIDDEN;
-  const inherited = classOf(next);
+  // That of plain objects, in any realm.
+  if (next === null && Object.hasOwn(prototype, 'hasOwnProperty')) return NOTHING_HIDDEN;
+  const inherited = next === null ? NOTHING_HIDDEN : classOf(next);
+  if (!Object.hasOwn(prototype, 'constructor')) {
+    const data = Object.entries(prototype).find(([, each]) => typeof each !== 'function');
+    return { ...inherited, inheritedData: data?.[0] ?? inherited.inheritedData };
+  }
   const members = new Map(Object.entries(Object.getOwnPropertyDescriptors(prototype)));
   const type: unknown = members.get('constructor')?.value;
   const content = {
     privateFields: inherited.privateFields || (typeof type === 'function' && declaresPrivateFields(type)),
+    inheritedData: inherited.inheritedData,
     accessors: inherited.accessors || [...members.values()].some((member) => typeof member.get === 'function'),
   };
   classes.set(prototype, content);

@@ -70,3 +70,30 @@ function percentEncoded(char: string): string {
   const encoded = encodeURIComponent(char);
   return encoded === char ? `%${char.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0')}` : encoded;
 }
+
+/**
+ * How the keys of the library go on after a prefix. None may be a part of a prefix: the locks of `shop:cache` would be
+ * values of the cache of `shop`.
+ */
+const KEY_FAMILIES = new Set([
+  'lock',
+  'lease',
+  'barrier',
+  'rate',
+  'cache',
+  'cache-set',
+  'cache-expiring-set',
+  'cache-tag',
+  'cache-tags',
+  'cache-bits',
+  'cache-versions',
+  'cache-scheduled',
+]);
+
+/** The part before a colon in what keys begin with that is the name of a family of keys. */
+export function familyIn(beginning: string): string | undefined {
+  return beginning
+    .split(':')
+    .slice(0, -1)
+    .find((part) => KEY_FAMILIES.has(part));
+}

@@ -164,6 +164,12 @@ describe('hashKey', () => {
       ['a property of a list', Object.assign([1], { page: 2 }), /a list with properties/],
       ['a property of a subclass of a list', Tagged.from([1, 2]), /a list with properties/],
       ['a property of a Map', Object.assign(new Map(), { page: 2 }), /a Map with properties/],
+      ['data of a prototype', Object.create({ page: 2 }), /prototype has data \(page\)/],
+      [
+        'data of a prototype without one',
+        Object.create(Object.assign(Object.create(null), { page: 2 })),
+        /data \(page\)/,
+      ],
       ['a property of a Date', Object.assign(new Date(0), { zone: 'CET' }), /a Date with properties/],
     ])('%s', (_, value, message) => {
       expect(() => hashKey(value)).toThrow(message);

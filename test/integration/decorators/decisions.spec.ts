@@ -45,6 +45,11 @@ class Rows {
     return (this.row = 'new');
   }
 
+  @CachePut((row?: { id: string }) => row!.id, { condition: (row) => row !== undefined })
+  async putGiven(_row?: { id: string }): Promise<string> {
+    return (this.row = 'new');
+  }
+
   @CacheEvict('row')
   async write(): Promise<string> {
     return (this.row = 'new');
@@ -56,14 +61,14 @@ class Rows {
   }
 }
 
-describe('a promise where a function of the application decides', () => {
+describe('a function of the application that decides', () => {
   const open = async (cache = {}) => {
     const app = await cacheApp({ providers: [Rows] }, { module: { cache } });
     return { ...app, rows: app.app.get(Rows), cache: app.app.get(CacheService) };
   };
   const refusal = (option: string) => new RegExp(`^Option "${option}" returned a promise.*answers at once`);
 
-  it('is refused by condition and unless of @Cached', async () => {
+  it('is refused a promise by condition and unless of @Cached', async () => {
     const { rows, cache, close } = await open();
     await expect(rows.readOnCondition()).rejects.toThrow(refusal('condition'));
     expect(rows.ran).toBe(0);
@@ -74,7 +79,7 @@ describe('a promise where a function of the application decides', () => {
     await close();
   });
 
-  it('is refused by condition and unless of @CachePut, and the value from before is evicted', async () => {
+  it('is refused a promise by condition and unless of @CachePut, and the value from before is evicted', async () => {
     const { rows, close } = await open();
     expect(await rows.read()).toBe('old');
     await expect(rows.putOnCondition()).rejects.toThrow(refusal('condition'));
@@ -84,11 +89,17 @@ describe('a promise where a function of the application decides', () => {
     await close();
   });
 
+  it('does not keep a method from running whose key @CachePut then cannot make', async () => {
+    const { rows, close } = await open();
+    expect(await rows.putGiven()).toBe('new');
+    await close();
+  });
+
   it.each([
     ['a promise', promising(true)],
     ['a text', () => 'no' as unknown as boolean],
     ['nothing', () => undefined as unknown as boolean],
-  ])('%s from cache.afterCommit evicts at once, and is logged', async (_what, afterCommit) => {
+  ])('answers with %s to cache.afterCommit: evicts at once, and is logged', async (_what, afterCommit) => {
     const { rows, logger, close } = await open({ afterCommit });
     expect(await rows.read()).toBe('old');
     await rows.write();
@@ -97,7 +108,7 @@ describe('a promise where a function of the application decides', () => {
     await close();
   });
 
-  it('from keepErrors keeps no error, and is logged', async () => {
+  it('answers with a promise to keepErrors: no error is kept, and that is logged', async () => {
     const { rows, logger, close } = await open();
     await expect(rows.fail()).rejects.toThrow('run 1');
     await expect(rows.fail()).rejects.toThrow('run 2');

@@ -4,6 +4,7 @@ import type { NodeRedisConnection, RedisConnection } from '../../../options/redi
 import { isCluster, type NodeOptions, type RedisClient } from './redis-client.js';
 import { ioredis, type ConnectionOption } from './ioredis.js';
 import { textOf } from '../../../errors/limited-log.js';
+import { familyIn } from '../../../keys/key-part.js';
 import { startUpNodes } from './own-client.js';
 
 const ACCEPTED =
@@ -101,7 +102,7 @@ export function requireRedisConnection(
   const refuse = (received: string, remedy = ACCEPTED) =>
     new option.ConfigError(`Option "${option.name}" ${received}; ${remedy}`);
   if (isRedisClient(connection) || isNodeRedis(connection)) {
-    requireDatabaseOf(connection, refuse);
+    requireUsable(connection, refuse);
     return;
   }
   if (typeof connection === 'string') {
@@ -111,6 +112,7 @@ export function requireRedisConnection(
     }
     if (isUrl || connection.startsWith('/')) {
       requireDatabase(databaseIn(connection), refuse);
+      requireKeyPrefix(parametersOf(connection).get('keyPrefix'), refuse);
       return;
     }
     const withoutPassword = connection.replace(/\/\/[^@/]*@/, '//***@');
@@ -132,6 +134,7 @@ export function requireRedisConnection(
     if (!known.has(name)) throw refuse(`has the unknown property "${name}"`, remedyFor(name, known));
   requireAddress(connection, refuse);
   requireDatabase((connection as RedisOptions).db, refuse);
+  requireKeyPrefix((connection as RedisOptions).keyPrefix, refuse);
 }
 
 /** Whether ioredis can read the URL: else it would throw an error of its own, which shows no option. */
@@ -155,10 +158,21 @@ function requireDatabase(database: unknown, refuse: Refuse): void {
   throw refuse(`has the database ${shownValue(given)}`, 'give a whole number from 0 on');
 }
 
-function requireDatabaseOf(client: Redis | Cluster | NodeRedisConnection, refuse: Refuse): void {
+/** The keys of an application without that prefix would begin so. */
+function requireKeyPrefix(keyPrefix: unknown, refuse: Refuse): void {
+  const family = typeof keyPrefix === 'string' ? familyIn(keyPrefix) : undefined;
+  if (family === undefined) return;
+  throw refuse(
+    `has the keyPrefix ${shownValue(keyPrefix)}`,
+    `give one without "${family}" before a colon: keys of applications with another prefix begin so`,
+  );
+}
+
+function requireUsable(client: Redis | Cluster | NodeRedisConnection, refuse: Refuse): void {
   const options: ClientOptions = (Reflect.get(client, 'options') as ClientOptions | undefined) ?? {};
   try {
     requireDatabase(options.redisOptions?.db ?? options.db ?? options.database, refuse);
+    requireKeyPrefix(options.keyPrefix, refuse);
   } catch (error) {
     // ioredis selects it once it is connected, and leaves the rejection unhandled.
     if (isRedisClient(client)) client.disconnect();
@@ -171,13 +185,18 @@ interface ClientOptions {
   readonly db?: number;
   readonly redisOptions?: { readonly db?: number };
   readonly database?: number;
+  readonly keyPrefix?: string;
 }
 
 /** The database of a URL, or of the path of a socket: the last part of the path, or else a parameter. */
 function databaseIn(connection: string): string | undefined {
   const isSocket = connection.startsWith('/');
-  const [, path = '', query = ''] = /^(?:[^?#/]*\/\/[^?#/]*)?\/?([^?#]*)(?:\?([^#]*))?/.exec(connection) ?? [];
-  return (isSocket ? '' : path) || (new URLSearchParams(query).get('db') ?? undefined);
+  const [, path = ''] = /^(?:[^?#/]*\/\/[^?#/]*)?\/?([^?#]*)/.exec(connection) ?? [];
+  return (isSocket ? '' : path) || (parametersOf(connection).get('db') ?? undefined);
+}
+
+function parametersOf(connection: string): URLSearchParams {
+  return new URLSearchParams(/^[^?#]*\?([^#]*)/.exec(connection)?.[1]);
 }
 
 function requireAddress({ host, port }: RedisOptions, refuse: Refuse): void {

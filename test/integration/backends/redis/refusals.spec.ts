@@ -254,6 +254,30 @@ describe('a database that is no number', () => {
   });
 });
 
+describe('a keyPrefix that is the beginning of keys of applications without it', () => {
+  const at = (keyPrefix: string) => ({ host: '127.0.0.1', port: 6379, keyPrefix, lazyConnect: true });
+  const connections: [string, () => RedisConnection][] = [
+    ['options', () => at('cache:')],
+    ['options, after another part', () => at('shop:cache:')],
+    ['a URL', () => 'redis://localhost?keyPrefix=cache%3A'],
+    ['a client', () => new Redis(at('cache:eu:'))],
+    ['a Cluster', () => new Cluster([at('')], { keyPrefix: 'lock:', lazyConnect: true })],
+  ];
+
+  it.each(connections)('by %s: refused where it is given', async (_what, make) => {
+    const REFUSAL = /^Option ".*" has the keyPrefix "(\w+:)+"; give one without "(cache|lock)" before a colon/;
+    await expect(startLockApp({ redis: make(), cache: false })).rejects.toThrow(REFUSAL);
+    await expect(startLockApp({ backend: memory(), cache: { redis: make() } })).rejects.toThrow(REFUSAL);
+    expect(() => redis(make())).toThrow(REFUSAL);
+    expect(() => redlock([make(), make(), make()])).toThrow(REFUSAL);
+  });
+
+  it('is none where no key begins so', () => {
+    for (const keyPrefix of ['shop:', 'cache', 'cached:', 'my-cache:'])
+      expect(() => redis(at(keyPrefix))).not.toThrow();
+  });
+});
+
 describe('a command that the server does not have', () => {
   const without = (...commands: string[]) =>
     startRedisServer({ args: commands.flatMap((command) => ['--rename-command', command, `hidden-${command}`]) });
