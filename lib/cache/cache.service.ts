@@ -162,7 +162,9 @@ export class CacheService implements CacheOperations, OnModuleInit {
       return expireValue(this.scope.engine, key, ttl);
     }
     const { soft, ...options } = how;
-    if (!soft) throw cacheOption.refused('soft', soft, 'true; a hard expiry is del');
+    about('expire', typeof keys === 'string' ? [keys] : keys, () =>
+      cacheOption.require((soft as unknown) === true, 'soft', soft, 'true; a hard expiry is del'),
+    );
     const settings = { ...this.scope.settings('deletion', 'expire', keys, options), softly: true };
     return this.scope.engine.invalidations.invalidate(this.scope.keys(keys), settings);
   }
@@ -214,7 +216,10 @@ export class CacheService implements CacheOperations, OnModuleInit {
     requireFunction(write, 'write', cacheOption);
     cacheOption.object('options', given, DELAY);
     const { batch, ...options } = given;
-    const target = { prefix: this.scope.beginning(prefix), batch: batchOf(batch) };
+    const target = {
+      prefix: this.scope.beginning(prefix),
+      batch: about('doubleDeleteByPrefix', [prefix], () => batchOf(batch)),
+    };
     return deleteTwice(this.scope, 'doubleDeleteByPrefix', target, write, options);
   }
 

@@ -9,7 +9,7 @@ import { cacheOption } from '../options/option-checks.js';
 import type { CacheEngine } from './cache-engine.js';
 import type { DoubleDeletionTarget } from './invalidation/double-deletions.js';
 import { keyResource, tagResource, type Access } from './invalidation/step-order.js';
-import type { KeyScope } from './key-scope.js';
+import { about, type KeyScope } from './key-scope.js';
 import type { DeleteMatchingOptions, DoubleDeleteOptions } from './operations.js';
 import { type EntrySettings, staleTtlOf, timeToLive } from './options/entry-settings.js';
 import { publishInvalidate, publishRead } from './store/cache-stats.js';
@@ -118,8 +118,9 @@ export function matchingDeletion(
   given: DeleteMatchingOptions = {},
 ): () => Promise<number> {
   const { batch, ...options }: DeleteMatchingOptions = cacheOption.object('options', given, 'an object of options');
-  const request = { match, batch: batchOf(batch) };
-  const { failOpen } = scope.settings('read', method, [], options);
+  const named = ['prefix' in match ? match.prefix : match.pattern];
+  const request = { match, batch: about(method, named, () => batchOf(batch)) };
+  const { failOpen } = scope.settings('read', method, named, options);
   return () => scope.engine.matchingDeletions.delete(request, failOpen);
 }
 
@@ -131,8 +132,9 @@ export function deleteTwice<T>(
   write: () => Promise<T>,
   { delay, ...options }: DoubleDeleteOptions,
 ): Promise<T> {
-  const wait = cacheOption.timerMilliseconds('delay', delay, 1);
-  const { failOpen } = scope.settings('read', method, [], options);
+  const named = 'keys' in target ? target.keys : [target.prefix];
+  const wait = about(method, named, () => cacheOption.timerMilliseconds('delay', delay, 1));
+  const { failOpen } = scope.settings('read', method, named, options);
   return scope.engine.doubleDeletions.run(target, write, wait, failOpen);
 }
 

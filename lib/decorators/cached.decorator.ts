@@ -113,19 +113,19 @@ class CachedInterceptor implements MethodInterceptor {
   constructor(private readonly method: CachedMethod) {}
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
-    const { condition, unless } = this.method;
+    const { condition } = this.method;
     const cache = serviceOf(CACHE, call);
     if (condition && !cacheOption.decision('condition', condition.call(call.instance, ...call.args))) {
       return call.proceed();
     }
     let ran = false;
+    const key = this.method.keyOf(call);
     const value = await cache.getOrSet(
-      this.method.keyOf(call),
+      key,
       async (context) => {
         ran = true;
         const result = await call.proceed();
-        requireStorable(call, result);
-        if (unless && cacheOption.decision('unless', unless.call(call.instance, result, ...call.args))) context.skip();
+        if (await this.isLeftOut(cache, call, key, result)) context.skip();
         return result;
       },
       this.optionsOf(call),
@@ -134,6 +134,18 @@ class CachedInterceptor implements MethodInterceptor {
     MethodBegin.note(call.method);
     if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedService(CACHE, call);
     return value;
+  }
+
+  /** Where the result is refused, the value from before is out of date all the same. */
+  private async isLeftOut(cache: CacheService, call: MethodCall, key: string, result: unknown): Promise<boolean> {
+    const { unless } = this.method;
+    try {
+      requireStorable(call, result);
+      return unless !== undefined && cacheOption.decision('unless', unless.call(call.instance, result, ...call.args));
+    } catch (error) {
+      if (cache instanceof CacheService) await cache.invalidate(key).catch(() => {});
+      throw error;
+    }
   }
 
   private optionsOf(call: MethodCall): ReadOptions {

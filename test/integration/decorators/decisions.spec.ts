@@ -12,9 +12,15 @@ import {
 import { testServices, wire } from 'nest-redis-lock/testing';
 import { firstValueFrom, Observable, of } from 'rxjs';
 import { cacheApp } from '../../support/cache-app.js';
+import { eventually } from '../../support/eventually.js';
 
 /** As an application without types, or one whose dependency became asynchronous, gives it. */
 const promising = (answer: boolean) => (async () => answer) as unknown as () => boolean;
+
+const throwing = (row: unknown): boolean => {
+  if (row === 'unknown') throw new Error('no such row');
+  return false;
+};
 
 class Rows {
   row = 'old';
@@ -33,6 +39,11 @@ class Rows {
   @Cached('unless', { unless: promising(false) })
   async readUnless(): Promise<number> {
     return ++this.ran;
+  }
+
+  @Cached('brief', { ttl: 1, staleTtl: '1h', unless: throwing })
+  async readBriefly(): Promise<unknown> {
+    return this.row === 'stream' ? of('row') : this.row;
   }
 
   @CachePut('row', { condition: promising(false) })
@@ -86,6 +97,16 @@ describe('a function of the application that decides', () => {
     expect(rows.row).toBe('old');
     await expect(rows.putUnless()).rejects.toThrow(refusal('unless'));
     expect(await rows.read()).toBe('new');
+    await close();
+  });
+
+  it.each(['stream', 'unknown'])('leaves no value from before where a refresh is refused: %s', async (row) => {
+    const { rows, cache, close } = await open();
+    expect(await rows.readBriefly()).toBe('old');
+    await eventually(async () => (await cache.inspect('brief'))?.state === 'stale');
+    rows.row = row;
+    await rows.readBriefly().catch(() => {});
+    await eventually(async () => (await cache.inspect('brief')) === null);
     await close();
   });
 

@@ -421,7 +421,7 @@ describe('a rate limit', () => {
     it('a closed policy without its store answers 503, which the log explains', async () => {
       const logger = new RecordingLogger();
       const policy = { limit: 1, per: '1h', onFailure: 'closed' } as const;
-      await start([OrderController], policy, { redis: 'redis://127.0.0.1:1', commandTimeout: 500 }, logger);
+      await start([OrderController], policy, { redis: 'redis://127.0.0.1:1', commandTimeout: 10_000 }, logger);
       expect(await statuses('/orders', {}, {})).toEqual([503, 503]);
       expect(
         logger.matching(/^The take of the rate limit "http:nest-redis-lock:default:ip=127\.0\.0\.1" failed/),

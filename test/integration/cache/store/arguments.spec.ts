@@ -28,6 +28,24 @@ it.each(calls)('%s refuses %j by naming what is missing', async (method, args, r
   await expect(call()).rejects.toBeInstanceOf(CacheConfigError);
 });
 
+it.each<[method: keyof CacheService, args: unknown[], option: string]>([
+  ['doubleDelete', ['k', write, { delay: 0 }], 'delay'],
+  ['doubleDeleteByPrefix', ['k', write, { delay: 0 }], 'delay'],
+  ['doubleDeleteByPrefix', ['k', write, { delay: 1, batch: 0 }], 'batch'],
+  ['flush', ['k', write, { batch: 0 }], 'batch'],
+  ['deleteByPrefix', ['k', { batch: 0 }], 'batch'],
+  ['deleteByPattern', ['k', { batch: 0 }], 'batch'],
+  ['expire', ['k', { soft: false }], 'soft'],
+  ['expire', [['k'], { soft: 1 }], 'soft'],
+])('%s of %j refuses a wrong option, and names itself and the key', async (method, args, option) => {
+  const call = async () => (cache as unknown as Untyped)[method](...args);
+  await expect(call()).rejects.toMatchObject({
+    code: 'CACHE_CONFIG',
+    keys: ['k'],
+    message: expect.stringMatching(new RegExp(`^"${method}" of "k": Option "${option}" is`)),
+  });
+});
+
 describe('an option that the call does not take', () => {
   const others = { read: 'ttl', deletion: 'tags', store: 'barrier' };
   const refusing: [method: keyof CacheService, args: unknown[], option: string, takes: string][] = [
