@@ -186,9 +186,9 @@ export class HoldTaker implements LossObserver {
             return;
           }
           this.settled(wait);
-          const parts: HeldPart[] = [];
           try {
-            this.receive(wait, [lease], parts);
+            const parts = [this.received(wait, lease)];
+            if (this.refuses(wait.inside)) throw shuttingDown(names);
             resolve(this.hold(wait, parts, options));
           } catch (error) {
             publishRefusal(caller, error, this.closing);
@@ -234,7 +234,10 @@ export class HoldTaker implements LossObserver {
     const { backend, names, inside, caller } = wait;
     const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
     if (parts.length > 0) await extendForNested(parts, options);
-    if (missing.length > 0) this.receive(wait, await this.usable(wait, missing, options, granted), parts);
+    if (missing.length > 0) {
+      for (const lease of await this.usable(wait, missing, options, granted)) parts.push(this.received(wait, lease));
+      if (this.refuses(inside)) throw shuttingDown(names);
+    }
     if (parts.length > 1 && missing.length < names.length) {
       const limit = caller.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
       await shareOneToken(
@@ -306,13 +309,10 @@ export class HoldTaker implements LossObserver {
     }
   }
 
-  private receive({ backend, names, inside, caller }: Wait, leases: readonly Lease[], parts: HeldPart[]): void {
-    for (const lease of leases) {
-      lease.observer = this;
-      lease.askedAt = caller.startedAt;
-      parts.push({ backend, lease });
-    }
-    if (this.refuses(inside)) throw shuttingDown(names);
+  private received({ backend, caller }: Wait, lease: Lease): HeldPart {
+    lease.observer = this;
+    lease.askedAt = caller.startedAt;
+    return { backend, lease };
   }
 
   private hold({ names, caller }: Wait, parts: readonly HeldPart[], options: ResolvedLockOptions): HeldLock {

@@ -53,7 +53,7 @@ export class Attempts {
   current: Attempt | undefined;
   /** The owner of the name in the last answer. */
   lastOwner: LastOwner | undefined;
-  /** The ticket that was granted the name last. */
+  /** The ticket that a message has granted the name last: the answer to its request may still come. */
   private granted: Attempt | undefined;
   private pause: NodeJS.Timeout | undefined;
   /** The release of this process after which a new ticket asks. */
@@ -271,7 +271,7 @@ export class Attempts {
     const { contender } = this;
     attempt.heartbeat?.leave();
     this.current = undefined;
-    this.granted = attempt;
+    this.granted = startedAt ? undefined : attempt;
     const { names, mode } = contender;
     const { ticket } = attempt;
     const grant = contender.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
