@@ -1,4 +1,4 @@
-import type { ClientConfig } from 'pg';
+import pg, { type ClientConfig } from 'pg';
 import { advisory, leaseTable } from 'nest-redis-lock/postgres';
 import { advisoryStatements } from '../../../lib/backends/postgres/advisory/advisory-sequence.js';
 import { advisoryKey } from '../../../lib/backends/postgres/advisory/advisory-session.js';
@@ -54,5 +54,29 @@ describe.each<[string, string | ClientConfig, string]>([
     expect(make).toThrow(LockConfigError);
     expect(make).toThrow(new RegExp(`^Option "${name}" cannot be read: .*${message}.*; correct it`));
     expect(make).not.toThrow('a-secret');
+  });
+});
+
+describe('connections whose replies are binary, in which pg reads no list', () => {
+  const binary = { host: 'db', binary: true };
+  it.each([
+    ['leaseTable', 'connection', () => leaseTable(binary)],
+    ['leaseTable of a pool', 'connection', () => leaseTable(new pg.Pool(binary))],
+    ['advisory', 'connection', () => advisory(binary)],
+    ['advisory of a pool', 'connection', () => advisory(new pg.Pool(binary))],
+    ['messages', 'messages', () => leaseTable('postgres://db/shop', { messages: binary })],
+  ])('%s refuses them', (_, option, make) => {
+    expect(make).toThrow(LockConfigError);
+    expect(make).toThrow(`Option "${option}.binary" is true; give connections without it`);
+  });
+
+  it('are refused where they are the default of pg', () => {
+    pg.defaults.binary = true;
+    try {
+      expect(() => advisory('postgres://db/shop')).toThrow(LockConfigError);
+      expect(() => leaseTable(new pg.Pool({ host: 'db' }))).toThrow(LockConfigError);
+    } finally {
+      pg.defaults.binary = false;
+    }
   });
 });

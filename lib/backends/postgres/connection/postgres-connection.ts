@@ -22,17 +22,26 @@ export function requirePostgresConnection(
   // pg passes over such an option, and would connect to its default server.
   const notOfPg = isObject && !isClient ? ['url', 'uri', 'connection'].find((name) => name in connection) : undefined;
   if (notOfPg) throw new LockConfigError(`Option "${option}" has "${notOfPg}"; give "connectionString"`);
-  if (isObject && isPool(connection)) return;
+  if (isObject && isPool(connection)) return requireText(option, connection.options);
   if (isObject && !isClient) lockOption.connection(option, connection, POOL_OPTIONS);
   if (isUrl || (isObject && !isClient)) {
     // A client that is never connected.
-    lockOption.readBy(option, () => new pg.Client(connection));
-    return;
+    return requireText(
+      option,
+      lockOption.readBy(option, () => new pg.Client(connection)),
+    );
   }
   const remedy = 'a Pool of pg, options for one, or a postgres:// URL';
   // A URL may contain a password.
   const shown = isClient ? 'a single Client' : typeof connection === 'string' ? '...' : connection;
   throw lockOption.refused(option, shown, remedy);
+}
+
+/** pg reads the arrays of a reply in text alone. @throws LockConfigError for connections whose replies are binary */
+function requireText(option: string, options: object = {}): void {
+  const binary = (Reflect.get(options, 'binary') as unknown) ?? pg.defaults.binary;
+  if (!binary) return;
+  throw lockOption.refused(`${option}.binary`, binary, 'connections without it: pg reads no list in a binary reply');
 }
 
 /** The options of a Pool, and of its connections, that pg 8 reads. */

@@ -1,7 +1,5 @@
-import { inspect } from 'node:util';
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
-import { repliesOf } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
 /**
@@ -60,52 +58,41 @@ export class ReadBatch {
   }
 
   private submit(keys: readonly string[], reads: readonly PendingRead[]): void {
-    const { client } = this.scripts;
+    const { client, takesOneSlot } = this.scripts;
     if (client.status !== 'ready' && this.scripts.defers(() => this.submit(keys, reads), failing(reads))) return;
-    if (reads.length === 1) this.send(client.getBuffer(keys[0] as string), reads, (data) => [data]);
-    else if (this.scripts.takesOneSlot) this.submitEach(keys, reads);
-    else {
-      this.send(
-        client.mgetBuffer([...keys]),
-        reads,
-        (all) => repliesOf(all, reads.length) as readonly (Buffer | null)[],
-        (error) => {
-          if (this.scripts.refusesKeys(error)) this.submitEach(keys, reads);
-          else failing(reads)(error);
-        },
-      );
-    }
+    if (reads.length > 1 && takesOneSlot) this.submitEach(keys, reads);
+    else this.send(keys, reads);
   }
 
   private submitEach(keys: readonly string[], reads: readonly PendingRead[]): void {
-    const { client } = this.scripts;
-    for (const [index, read] of reads.entries()) {
-      this.send(client.getBuffer(keys[index] as string), [read], (data) => [data]);
-    }
+    for (const [index, read] of reads.entries()) this.send([keys[index] as string], [read]);
   }
 
-  private send<T>(
-    command: Promise<T>,
-    reads: readonly PendingRead[],
-    dataOf: (reply: T) => readonly (Buffer | null)[],
-    failed = failing(reads),
-  ): void {
+  /**
+   * No two reads in a row have replies of one form: one value, or a list of a certain length. So where a reply is lost
+   * or comes twice on the way, the next one is no answer, rather than the values of other keys.
+   */
+  private send(keys: readonly string[], reads: readonly PendingRead[]): void {
+    const { scripts } = this;
+    const { length } = reads;
+    const alone = length === 1 && scripts.lastRead !== 0;
+    const listed = length === scripts.lastRead ? [...keys, keys[0] as string] : [...keys];
+    const form = (scripts.lastRead = alone ? 0 : listed.length);
     this.underWay += 1;
-    this.scripts.ask(
-      command,
+    scripts.ask<unknown>(
+      alone ? scripts.client.getBuffer(keys[0] as string) : scripts.client.mgetBuffer(listed),
       (reply) => {
         this.underWay -= 1;
-        let data: readonly (Buffer | null)[];
-        try {
-          data = dataOf(reply);
-        } catch (error) {
-          return failing(reads)(error);
+        const values: readonly unknown[] = alone ? [reply] : Array.isArray(reply) ? reply : [];
+        if (values.length !== (form || 1) || !values.every(isValue) || scripts.isOfScript(values)) {
+          return failing(reads)(scripts.mixedUp());
         }
-        for (let index = 0; index < reads.length; index++) reads[index]?.settle(data[index] ?? null);
+        for (let index = 0; index < length; index++) reads[index]?.settle(values[index]);
       },
       (error) => {
         this.underWay -= 1;
-        failed(error);
+        if (length > 1 && scripts.refusesKeys(error)) this.submitEach(keys, reads);
+        else failing(reads)(error);
       },
     );
   }
@@ -118,6 +105,9 @@ function failing(reads: readonly PendingRead[]): (error: unknown) => void {
 }
 
 function asRead(reply: unknown): Buffer | null {
-  if (reply === null || Buffer.isBuffer(reply)) return reply;
-  throw new Error(`Redis answered ${inspect(reply)} where the bytes of a value were due`);
+  return reply as Buffer | null;
+}
+
+function isValue(reply: unknown): boolean {
+  return reply === null || Buffer.isBuffer(reply);
 }

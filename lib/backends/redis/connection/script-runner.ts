@@ -23,6 +23,8 @@ export class ScriptRunner {
   replies = 0;
   /** Whether a command may have keys of one slot only. */
   takesOneSlot: boolean;
+  /** Of how many values the reply to the last read is a list; 0: it is one value. */
+  lastRead = -1;
   /** Grows with each lost connection, after which ioredis resends the commands without an answer. */
   disconnects = 0;
   /** When a connection was last lost, or could not be made (ms of the monotonic clock). */
@@ -204,16 +206,27 @@ export class ScriptRunner {
    */
   replied(reply: unknown, id?: string): unknown {
     this.replies += 1;
-    if (reply === 'QUEUED') return new Error(QUEUED);
-    if (id === undefined) return reply;
-    if (Buffer.isBuffer(reply) && reply.toString() === 'QUEUED') return new Error(QUEUED);
-    const [of, answer = null] = Array.isArray(reply) ? (reply as unknown[]) : [];
-    if (String(of) !== id) {
-      this.care.onMixedUp?.();
-      return new Error(`Redis answered another call: ${MIXED_UP}`);
+    if (reply === 'QUEUED' || (Buffer.isBuffer(reply) && reply.length === 6 && reply.toString() === 'QUEUED')) {
+      return new Error(QUEUED);
     }
+    if (id === undefined) return reply;
+    const [of, answer = null] = Array.isArray(reply) ? (reply as unknown[]) : [];
+    if (String(of) !== id) return this.mixedUp();
     if (answer instanceof Error) this.refused(answer);
     return answer;
+  }
+
+  /** A reply belongs to another call. Returns the error for the one that got it. */
+  mixedUp(): Error {
+    this.care.onMixedUp?.();
+    return new Error(`Redis answered another call: ${MIXED_UP}`);
+  }
+
+  /** Whether a list is the reply of a script, though one of two values was due. */
+  isOfScript(values: readonly unknown[]): boolean {
+    const [first] = values;
+    const { own } = this;
+    return values.length === 2 && Buffer.isBuffer(first) && first.toString('latin1', 0, own.length) === own;
   }
 
   erred(error: unknown): void {

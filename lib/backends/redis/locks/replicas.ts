@@ -17,6 +17,7 @@ import { Timeouts } from '../../../timing/timeouts.js';
 import { reconnectDelay } from '../connection/own-client.js';
 import { isCluster, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
+import { MIXED_UP } from '../connection/script-runner.js';
 import { connectionForMessages } from '../connection/watched-subscriber.js';
 import { lockKey } from './redis-lock-keys.js';
 
@@ -38,6 +39,7 @@ export class Replicas {
   private current: Promise<number> | undefined;
   private next: Promise<number> | undefined;
   private closed = false;
+  private rounds = 0;
   /** How long (ms) replicas may take. */
   private patience = 0;
 
@@ -93,12 +95,18 @@ export class Replicas {
         },
       });
       const key = (this.link.client.options.keyPrefix ?? '') + lockKey({ prefix, name: this.key });
+      const round = `${this.key}:${++this.rounds}`;
+      // The last reply says of which round they are: where one was lost or came twice, each belongs to another command.
       Promise.all([
         connection.call('SET', key, '', 'PX', KEY_TTL),
         connection.call('WAIT', this.least, this.patience),
+        connection.call('PING', round),
       ]).then(
-        ([, confirmed]) => {
-          if (limit.leave()) resolve(Number(confirmed));
+        ([, confirmed, answered]) => {
+          if (!limit.leave()) return;
+          if (answered === round) return resolve(Number(confirmed));
+          this.disconnect(connection);
+          reject(new Error(`Redis answered another round of WAIT: ${MIXED_UP}`));
         },
         (error: Error) => {
           if (limit.leave()) reject(error);

@@ -18,6 +18,7 @@ import {
   type RedisConnection,
 } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
+import { FaultProxy } from '../../../support/fault-proxy.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
@@ -313,6 +314,27 @@ describe('minReplicas', () => {
     const held = await waiting;
     expect(await onReplica('lock:{patient}')).toBe(held.owner);
     await held.release();
+  });
+
+  it('believes no confirmation that comes twice on the way', async () => {
+    const proxy = await FaultProxy.start(master.port);
+    const backend = redis(`redis://127.0.0.1:${proxy.port}`, { minReplicas: 1 });
+    await using app = await startLockApp({ backend, commandTimeout: 3_000, cache: false });
+    await app.locks.withLock('before', async () => {});
+    let doubled = false;
+    proxy.alterEach((reply) => {
+      if (doubled || String(reply) !== ':1\r\n') return reply;
+      doubled = true;
+      return Buffer.concat([reply, Buffer.from('+OK\r\n'), reply]);
+    });
+    await app.locks.tryAcquire('first').catch(() => null);
+    expect(doubled).toBe(true);
+    replica.process.pause();
+    await expect(app.locks.tryAcquire('second')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    replica.process.resume();
+    await app.locks.withLock('third', { wait: 60_000 }, async () => {});
+    await app.close();
+    await proxy.stop();
   });
 
   it('hands nothing over that no replica confirms: the waiter asks again', async () => {

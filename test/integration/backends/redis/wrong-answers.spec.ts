@@ -122,3 +122,37 @@ it.each([
   expect(other.logger.matching(/has lost or doubled a reply.*the connection is replaced/)).not.toHaveLength(0);
   for (const each of [...taken, held]) await each?.release();
 });
+
+// Reads alone, as where all is in the cache: no script follows that would show it.
+it.each([
+  ['lost', 1],
+  ['doubled', 1],
+  ['lost', 3],
+  ['doubled', 3],
+] as const)(
+  'a reply that is %s on the way gives no read of %i keys at a time the values of others',
+  async (how, size) => {
+    const cache = app.app.get(CacheService);
+    const keys = Array.from({ length: 12 }, (_, index) => `mixed:${index}`);
+    for (const key of keys) await cache.set(key, `of ${key}`, { ttl: '1h' });
+    const read = (some: readonly string[]) =>
+      Promise.all(some.map((key) => cache.get<string>(key, { onRedisError: 'throw' }).catch(() => 'failed')));
+    await read(['mixed:0', 'mixed:1', 'mixed:2']);
+    proxy.hold('reply');
+    const come = proxy.mixUp(how);
+    const reads: Promise<(string | undefined)[]>[] = [];
+    for (let begin = 0; begin < keys.length; begin += size) {
+      reads.push(read(keys.slice(begin, begin + size)));
+      await turn();
+      await turn();
+    }
+    await eventually(() => proxy.holds);
+    proxy.heal();
+    const values = (await Promise.all(reads)).flat();
+    expect(come()).toBe(true);
+    expect(values.filter((value, index) => value !== `of mixed:${index}` && value !== 'failed')).toEqual([]);
+    expect(values).toContain('failed');
+    // On another connection.
+    await eventually(async () => (await read(['mixed:7']))[0] === 'of mixed:7');
+  },
+);

@@ -274,7 +274,9 @@ describe('on Redis', () => {
     await cache.has('k');
     expect(before).toMatchObject({ evalsha: 1 });
     const after = await commands();
-    expect(after).toMatchObject({ evalsha: 1, get: 1 });
+    // Every second read is an MGET of one key. The script that stores has a GET, too.
+    const { evalsha, get = 0, mget = 0 } = after;
+    expect({ evalsha, reads: get + mget }).toEqual({ evalsha: 1, reads: 2 });
   });
 
   it('misses of many callers take at most 4 commands each', async () => {
