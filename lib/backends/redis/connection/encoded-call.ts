@@ -14,55 +14,62 @@ export interface ScriptCall {
   fail(error: unknown): void;
 }
 
+/** What stands before the usual parts, by their length. */
+const BEFORE = Array.from({ length: 512 }, (_, length) => before(length));
+const END = '\r\n';
+
 /** A call of a script, encoded once for all servers that it goes to. */
 export class EncodedCall {
-  private parts: string[] | undefined;
+  /** All but the id; `null` where an argument is bytes. */
+  private parts: string[] | null | undefined;
   private text = '';
 
   constructor(
     readonly script: RedisScript,
     readonly keys: readonly string[],
-    readonly args: readonly (string | number)[],
+    readonly args: readonly ScriptArgument[],
     /** What a call that is not one of several in one run of the script may have instead of `args`. */
     private readonly aloneArgs = args,
   ) {}
 
-  /** The command for one of the servers, which settles `call`; `id` is ASCII. */
-  command(call: ScriptCall, id: string): Command {
-    this.parts ??= this.encode();
+  /** The command for one of the servers, which settles `call`; `id` is ASCII. `null` where an argument is bytes. */
+  command(call: ScriptCall, id: string): Command | null {
+    if (this.parts === undefined) this.encode();
+    const { parts, script } = this;
+    if (!parts) return null;
     CommandClass ??= encodedCommandClass();
-    const text = `${this.text}$${id.length}\r\n${id}\r\n`;
-    return new CommandClass([...this.parts, id], text, call, this.script.bytes);
+    return new CommandClass([...parts, id], this.text + (BEFORE[id.length] as string) + id + END, call, script.bytes);
   }
 
-  /** All but the id. */
-  private encode(): string[] {
+  private encode(): void {
     const { script, keys, aloneArgs } = this;
-    const parts = [script.sha1, String(keys.length)];
-    for (const key of keys) parts.push(key);
-    for (const arg of aloneArgs) parts.push(String(arg));
-    const begin = `*${parts.length + 2}\r\n${script.encoded}`;
+    const parts = [script.sha1, String(keys.length), ...keys];
+    for (const arg of aloneArgs) {
+      if (typeof arg === 'object') {
+        this.parts = null;
+        return;
+      }
+      parts.push(String(arg));
+    }
+    this.parts = parts;
+    const begin = `*${parts.length + 2}${script.encoded}`;
+    let text = begin;
+    for (let i = 1; i < parts.length; i++) {
+      const { length } = parts[i] as string;
+      text += (BEFORE[length] ?? before(length)) + parts[i];
+    }
     // Asking for the length in bytes is slow: once for the whole text is enough where it is ASCII.
-    const text = begin + textOf(parts, { ascii: true });
-    this.text = Buffer.byteLength(text) === text.length ? text : begin + textOf(parts, { ascii: false });
-    return parts;
+    if (Buffer.byteLength(text) !== text.length) {
+      text = begin;
+      for (let i = 1; i < parts.length; i++) text += before(Buffer.byteLength(parts[i] as string)) + parts[i];
+    }
+    this.text = text;
   }
 }
 
-/** Whether a call with these arguments can be encoded. */
-export function isText(args: readonly ScriptArgument[]): args is readonly (string | number)[] {
-  for (const arg of args) if (typeof arg === 'object') return false;
-  return true;
-}
-
-/** The parts after the digest. */
-function textOf(parts: readonly string[], { ascii }: { readonly ascii: boolean }): string {
-  let text = '';
-  for (let i = 1; i < parts.length; i++) {
-    const part = parts[i] as string;
-    text += `$${ascii ? part.length : Buffer.byteLength(part)}\r\n${part}\r\n`;
-  }
-  return text;
+/** What stands before a part of this length in bytes: the end of the part before it, and its own length. */
+function before(length: number): string {
+  return `\r\n$${length}\r\n`;
 }
 
 /** Whether the client sends commands as they are, so that it can send one that is encoded already. */
@@ -87,6 +94,7 @@ function encodedCommandClass() {
     constructor(
       parts: string[],
       private readonly text: string,
+      /** Until the reply: the client may keep the command for longer than what waits for it. */
       private call: ScriptCall | undefined,
       bytes: boolean,
     ) {
@@ -96,8 +104,10 @@ function encodedCommandClass() {
       const { resolve, reject } = this;
       this.resolve = (reply) => {
         resolve(reply);
+        const { call: answered } = this;
+        this.call = undefined;
         try {
-          this.takeCall()?.settle(this.transformReply(reply as Buffer));
+          answered?.settle(this.transformReply(reply as Buffer));
         } catch (error) {
           // Not here: the client would lose its place among the replies, and give the next ones to other commands.
           queueMicrotask(() => {
@@ -108,19 +118,16 @@ function encodedCommandClass() {
       this.reject = (reason) => {
         reject(reason);
         // Later: the client may refuse the command while it is being sent.
-        this.promise.catch((error: unknown) => this.takeCall()?.fail(error));
+        this.promise.catch((error: unknown) => {
+          const { call: failed } = this;
+          this.call = undefined;
+          failed?.fail(error);
+        });
       };
     }
 
     override toWritable(): string {
       return this.text;
-    }
-
-    /** The client may keep the command for longer than what waits for its reply. */
-    private takeCall(): ScriptCall | undefined {
-      const { call } = this;
-      this.call = undefined;
-      return call;
     }
   };
 }

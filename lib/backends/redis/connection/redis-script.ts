@@ -13,7 +13,7 @@ import type { ScriptArgument } from './encoded-call.js';
 export interface RedisScript {
   readonly lua: string;
   readonly sha1: string;
-  /** The beginning of its call as it is sent, after the number of parts. */
+  /** The beginning of its call as it is sent, after the number of parts, without the end of the digest. */
   readonly encoded: string;
   /** Whether the strings in its replies are bytes: a Buffer each. */
   readonly bytes: boolean;
@@ -52,7 +52,7 @@ return {id, answer()}`,
 /** A script whose whole text is `lua`. */
 export function scriptOf(lua: string, bytes: boolean): RedisScript {
   const sha1 = createHash('sha1').update(lua).digest('hex');
-  return { lua, sha1, bytes, encoded: `$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}\r\n` };
+  return { lua, sha1, bytes, encoded: `\r\n$7\r\nevalsha\r\n$${sha1.length}\r\n${sha1}` };
 }
 
 /** How the keys and arguments of several calls are laid out in KEYS and ARGV. */

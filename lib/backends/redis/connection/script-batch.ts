@@ -1,6 +1,6 @@
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
-import { EncodedCall, isText, type ScriptArgument, type ScriptCall } from './encoded-call.js';
+import { EncodedCall, type ScriptArgument, type ScriptCall } from './encoded-call.js';
 import { repliesOf, type RedisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
@@ -25,7 +25,8 @@ export class ScriptBatch {
   private lastKeys: readonly string[] | undefined;
   private firstKey = 0;
   private shared: string | undefined;
-  private underWay = 0;
+  /** How many runs are not answered yet. */
+  underWay = 0;
   private gathering = false;
   private readonly endTurn = () => {
     this.gathering = false;
@@ -52,42 +53,26 @@ export class ScriptBatch {
     read: (reply: unknown) => T,
   ): Pending<T> {
     const call = new BatchedCall(read);
-    if (this.isBusy || !isText(args)) this.gather(shared, keys, args, call);
-    else this.sendAlone(new EncodedCall(this.script, keys, this.aloneArgs(shared, args)), call);
+    if (this.underWay > 0 || this.calls.length > 0) this.gather(shared, keys, args, call);
+    else {
+      this.underWay = 1;
+      const first = shared === undefined ? [] : [shared];
+      const all = this.keysOfCalls === 'numbered' ? [...first, 1, ...args] : [...first, ...args];
+      this.scripts.sendAlone(new EncodedCall(this.script, keys, all), call, this);
+    }
     return call;
   }
 
   /** As `run` without `shared`, for a call that other servers get, too. */
   runEncoded(encoded: EncodedCall, call: ScriptCall): void {
-    if (this.isBusy) this.gather(undefined, encoded.keys, encoded.args, call);
-    else this.sendAlone(encoded, call);
+    if (this.underWay > 0 || this.calls.length > 0) return this.gather(undefined, encoded.keys, encoded.args, call);
+    this.underWay = 1;
+    this.scripts.sendAlone(encoded, call, this);
   }
 
   /** Sends the calls of this turn that have been gathered, so that what is sent now comes after them. */
   sendGathered(): void {
     this.flush();
-  }
-
-  /** A run is over that was sent for one call. */
-  landed(): void {
-    this.underWay -= 1;
-  }
-
-  private get isBusy(): boolean {
-    return this.underWay > 0 || this.calls.length > 0;
-  }
-
-  private aloneArgs(shared: string | undefined, args: readonly (string | number)[]): readonly (string | number)[] {
-    if (shared === undefined && this.keysOfCalls === 'own') return args;
-    const alone: (string | number)[] = shared === undefined ? [] : [shared];
-    if (this.keysOfCalls === 'numbered') alone.push(1);
-    for (const arg of args) alone.push(arg);
-    return alone;
-  }
-
-  private sendAlone(encoded: EncodedCall, call: ScriptCall): void {
-    this.underWay = 1;
-    this.scripts.sendEncoded(encoded, new CallAlone(this, call));
   }
 
   private gather(
@@ -167,32 +152,19 @@ export class ScriptBatch {
         : [(index * keys.length) / calls.length + 1, ((index + 1) * keys.length) / calls.length + 1];
       if (firstKeys) own[0] = 1;
       this.underWay += 1;
-      const alone = new CallAlone(this, call);
       this.scripts.send(
         this.script,
         keys.slice(from - 1, to && to - 1),
         [...before, ...own],
-        (reply) => alone.settle(reply),
-        (error) => alone.fail(error),
+        (reply) => {
+          this.underWay -= 1;
+          call.settle(reply);
+        },
+        (error) => {
+          this.underWay -= 1;
+          call.fail(error);
+        },
       );
     }
-  }
-}
-
-/** A call that is a run of its own. */
-class CallAlone implements ScriptCall {
-  constructor(
-    private readonly batch: ScriptBatch,
-    private readonly call: ScriptCall,
-  ) {}
-
-  settle(reply: unknown): void {
-    this.batch.landed();
-    this.call.settle(reply);
-  }
-
-  fail(error: unknown): void {
-    this.batch.landed();
-    this.call.fail(error);
   }
 }

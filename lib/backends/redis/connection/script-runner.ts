@@ -1,6 +1,6 @@
 import type { Cluster, Redis } from 'ioredis';
 import { randomUUID } from 'node:crypto';
-import { EncodedCall, isText, type ScriptArgument, type ScriptCall, sendsEncoded } from './encoded-call.js';
+import { EncodedCall, type ScriptArgument, type ScriptCall, sendsEncoded } from './encoded-call.js';
 import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript, RunScript } from './redis-script.js';
@@ -124,11 +124,7 @@ export class ScriptRunner {
     ) {
       return;
     }
-    const { encoding } = this;
-    if (encoding?.status === 'ready' && isText(args)) {
-      const call = { settle: answered, fail: failed };
-      return this.askEncoded(encoding, new EncodedCall(script, keys, args), call, false);
-    }
+    if (this.sentEncoded(new EncodedCall(script, keys, args), { settle: answered, fail: failed })) return;
     const id = this.own + this.sent;
     const sent = script.bytes
       ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args, id)
@@ -140,22 +136,27 @@ export class ScriptRunner {
     this.ask(sent, answered, erred, id);
   }
 
-  /** As `send`, for a call that other servers may get, too. */
-  sendEncoded(encoded: EncodedCall, call: ScriptCall): void {
+  /** As `send`, for a call that other servers may get, too, and that is the only one in a run of `batch`. */
+  sendAlone(encoded: EncodedCall, call: ScriptCall, batch: RunCounter): void {
+    if (!this.sentEncoded(encoded, call, batch)) this.sendAttempt(new EncodedAttempt(this, encoded, call, batch, ''));
+  }
+
+  sendAttempt(attempt: EncodedAttempt): void {
+    const { script, keys, args } = attempt.encoded;
+    const answered = (reply: unknown) => attempt.answered(reply);
+    this.send(script, keys, args, answered, (error) => attempt.failed(error));
+  }
+
+  /** Sends it encoded, where the client takes that; returns whether. */
+  private sentEncoded(encoded: EncodedCall, call: ScriptCall, batch?: RunCounter): boolean {
     const { encoding } = this;
-    if (encoding?.status === 'ready') this.askEncoded(encoding, encoded, call, this.persists);
-    else this.sendCall(encoded, call);
-  }
-
-  sendCall({ script, keys, args }: EncodedCall, call: ScriptCall): void {
-    const answered = (reply: unknown) => call.settle(reply);
-    this.send(script, keys, args, answered, (error) => call.fail(error));
-  }
-
-  private askEncoded(client: Redis, encoded: EncodedCall, call: ScriptCall, persists: boolean): void {
+    if (encoding?.status !== 'ready') return false;
     const id = this.own + this.sent;
+    const command = encoded.command(new EncodedAttempt(this, encoded, call, batch, id), id);
+    if (!command) return false;
     this.sent += 1;
-    void client.sendCommand(encoded.command(new EncodedAttempt(this, client, encoded, call, persists, id), id));
+    void encoding.sendCommand(command);
+    return true;
   }
 
   /**
@@ -316,41 +317,54 @@ function isTryAgain(error: Error): boolean {
   return error.message.startsWith('TRYAGAIN ');
 }
 
+/** What has runs of a script under way. */
+interface RunCounter {
+  underWay: number;
+}
+
 /** An encoded call on its way to one server: an object rather than functions, as every lock takes this path. */
 class EncodedAttempt implements ScriptCall {
   constructor(
     private readonly scripts: ScriptRunner,
-    private readonly client: Redis,
-    private readonly encoded: EncodedCall,
+    readonly encoded: EncodedCall,
     private readonly call: ScriptCall,
-    /** Whether to send it again while the server refuses it for now. */
-    private readonly persists: boolean,
+    /** Whose run it is; such a call is sent again while the server refuses it for now. */
+    private readonly batch: RunCounter | undefined,
     private readonly id: string,
   ) {}
 
   settle(reply: unknown): void {
     const answer = this.scripts.replied(reply, this.id);
     if (answer instanceof Error) this.refused(answer);
-    else this.call.settle(answer);
+    else this.answered(answer);
   }
 
   fail(error: unknown): void {
-    const { scripts, encoded, call, id } = this;
+    const { scripts, encoded, id } = this;
     const { script, keys, args } = encoded;
     scripts.erred(error);
     if (!isUnknownScript(error)) return this.refused(error);
     scripts.ask(
-      whole(this.client, script, keys, args, id),
-      (answer) => call.settle(answer),
+      whole(scripts.client, script, keys, args, id),
+      (answer) => this.answered(answer),
       (reason) => this.refused(reason),
       id,
     );
   }
 
+  answered(answer: unknown): void {
+    if (this.batch) this.batch.underWay -= 1;
+    this.call.settle(answer);
+  }
+
+  failed(error: unknown): void {
+    if (this.batch) this.batch.underWay -= 1;
+    this.call.fail(error);
+  }
+
   private refused(error: unknown): void {
-    const { scripts, encoded, call } = this;
-    if (this.persists && scripts.isRefusedForNow(error)) scripts.sendCall(encoded, call);
-    else call.fail(error);
+    if (this.batch && this.scripts.isRefusedForNow(error)) this.scripts.sendAttempt(this);
+    else this.failed(error);
   }
 }
 
