@@ -26,6 +26,8 @@ export function keyFunction(key: AnyKey, KeyError: KeyErrorClass): (call: Source
   const templates = (Array.isArray(key) ? (key as readonly string[]) : [key as string]).map((template) =>
     compileKeyTemplate(template, KeyError),
   );
+  const [only, ...others] = templates;
+  if (only && others.length === 0) return only;
   return (call) => templates.flatMap((names) => names(call));
 }
 
@@ -175,7 +177,8 @@ function compile(
     let names = [''];
     for (const step of steps) {
       const values = typeof step === 'string' ? [step] : valuesOf(template, step.part, call, KeyError, step.encode);
-      names = names.flatMap((name) => values.map((value) => name + value));
+      if (values.length > 1) names = names.flatMap((name) => values.map((value) => name + value));
+      else for (let index = 0; index < names.length; index++) names[index] += values[0] as string;
     }
     return names;
   };
@@ -272,13 +275,14 @@ function valuesOf(
     found = found.flatMap((value) => (step === EACH ? elements(value) : [property(value, step)]));
   }
   if (found.length === 0) throw refused('an empty list');
-  return found.map((value) => {
-    if (optional && isAbsent(value)) return ABSENT;
-    if (hashed) return hashOf(value);
-    const why = whyNotAKeyPart(value);
+  const values: string[] = [];
+  for (const value of found) {
+    const why = hashed || (optional && isAbsent(value)) ? undefined : whyNotAKeyPart(value);
     if (why) throw refused(why);
-    return encode(String(value));
-  });
+    if (optional && isAbsent(value)) values.push(ABSENT);
+    else values.push(hashed ? hashOf(value) : encode(String(value)));
+  }
+  return values;
 
   function elements(value: unknown): readonly unknown[] {
     if (Array.isArray(value)) return value;

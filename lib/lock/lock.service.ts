@@ -253,7 +253,8 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
 
 /** One valid name, which is the usual case, is checked in place. */
 function namesOf(key: string | readonly string[]): readonly string[] {
-  return typeof key === 'string' && key !== '' && key.isWellFormed() ? [key] : lockNames(key);
+  const only: unknown = Array.isArray(key) && key.length === 1 ? key[0] : key;
+  return typeof only === 'string' && only !== '' && only.isWellFormed() ? [only] : lockNames(key);
 }
 
 /** Redis serves no other client while it takes several names in one step; for these it needs about 0.1 s. */
