@@ -11,18 +11,18 @@ export class HoldContext {
   /** Runs `body` in a new scope, which closes with the hold. */
   run<T>(hold: HeldLock, body: (hold: HeldLock) => T): T {
     const frame = currentFrame();
-    const store = this.storeIn(frame);
-    const scope = new HoldScope(hold, scopeIn(store), acquisitionIn(store));
+    const store = frame && this.storeIn(frame);
+    const scope = new HoldScope(hold, store && scopeIn(store), store && acquisitionIn(store));
     hold.context = scope;
-    return storage.run(this.frame(scope, frame), body, hold);
+    return storage.run({ of: this, store: scope, others: frame && without(frame, this) }, body, hold);
   }
 
   /** Called by `acquire` for these names: the running code, and what it calls, may then release them by name. */
   acquiring(names: readonly string[]): BareAcquisition {
     const frame = currentFrame();
-    const store = this.storeIn(frame);
-    const acquisition = new BareAcquisition(names, scopeIn(store), acquisitionIn(store));
-    storage.enter(this.frame(acquisition, frame));
+    const store = frame && this.storeIn(frame);
+    const acquisition = new BareAcquisition(names, store && scopeIn(store), store && acquisitionIn(store));
+    storage.enter({ of: this, store: acquisition, others: frame && without(frame, this) });
     return acquisition;
   }
 
@@ -30,17 +30,19 @@ export class HoldContext {
   runAs({ context }: HeldLock, callback: () => void): void {
     const frame = currentFrame();
     if (context instanceof HoldScope || context instanceof BareAcquisition) {
-      storage.run(this.frame(context, frame), callback);
+      storage.run({ of: this, store: context, others: frame && without(frame, this) }, callback);
       return;
     }
-    const others = without(frame, this);
+    const others = frame && without(frame, this);
     if (others) storage.run(others, callback);
     else storage.exit(callback);
   }
 
   /** The innermost open scope around the running code. */
   get scope(): HoldScope | undefined {
-    return scopeIn(this.storeIn(currentFrame()));
+    const frame = currentFrame();
+    const store = frame && this.storeIn(frame);
+    return store && scopeIn(store);
   }
 
   /** The holds of all open scopes around the running code. */
@@ -61,9 +63,10 @@ export class HoldContext {
    * them decides, even if it failed: the hold of an earlier one is then not meant.
    */
   holdOf(names: readonly string[]): HeldLock | undefined {
-    const store = this.storeIn(currentFrame());
-    let scope = scopeIn(store);
-    let acquisition = acquisitionIn(store);
+    const frame = currentFrame();
+    const store = frame && this.storeIn(frame);
+    let scope = store && scopeIn(store);
+    let acquisition = store && acquisitionIn(store);
     for (;;) {
       for (; acquisition && acquisition.scope === scope; acquisition = acquisition.before) {
         if (sameNames(acquisition.names, names)) return acquisition.got;
@@ -75,13 +78,9 @@ export class HoldContext {
   }
 
   /** Of the running code: the scope around it, or its last acquisition. */
-  private storeIn(frame: Frame | undefined): HoldScope | BareAcquisition | undefined {
-    for (let each = frame; each; each = each.others) if (each.of === this) return each.store;
+  private storeIn(frame: Frame): HoldScope | BareAcquisition | undefined {
+    for (let each: Frame | undefined = frame; each; each = each.others) if (each.of === this) return each.store;
     return undefined;
-  }
-
-  private frame(store: HoldScope | BareAcquisition, frame: Frame | undefined): Frame {
-    return { of: this, store, others: without(frame, this) };
   }
 }
 
@@ -277,9 +276,9 @@ function currentFrame(): Frame | undefined {
 }
 
 /** The frames of all module instances but this one. Drops those that are over, or they would pile up in a loop. */
-function without(frame: Frame | undefined, context: HoldContext): Frame | undefined {
-  if (!frame || frame.of === context) return frame?.others;
-  const others = without(frame.others, context);
+function without(frame: Frame, context: HoldContext): Frame | undefined {
+  if (frame.of === context) return frame.others;
+  const others = frame.others && without(frame.others, context);
   if (isOver(frame.store)) return others;
   return others === frame.others ? frame : { ...frame, others };
 }
@@ -288,11 +287,11 @@ function isOver(store: HoldScope | BareAcquisition): boolean {
   return !scopeIn(store) && (acquisitionIn(store)?.ended ?? true);
 }
 
-function scopeIn(store: HoldScope | BareAcquisition | undefined): HoldScope | undefined {
-  return store instanceof HoldScope ? store.nearestOpen : store?.scope;
+function scopeIn(store: HoldScope | BareAcquisition): HoldScope | undefined {
+  return store instanceof HoldScope ? store.nearestOpen : store.scope;
 }
 
-function acquisitionIn(store: HoldScope | BareAcquisition | undefined): BareAcquisition | undefined {
+function acquisitionIn(store: HoldScope | BareAcquisition): BareAcquisition | undefined {
   return store instanceof HoldScope ? store.earlier : store;
 }
 
