@@ -12,9 +12,12 @@ export class Place<T> {
   leave(): boolean {
     const { list } = this;
     if (!list) return false;
-    this.list = undefined;
-    list.unlink(this);
-    this.before = this.after = undefined;
+    const { before, after } = this;
+    if (before) before.after = after;
+    else list.head = after;
+    if (after) after.before = before;
+    else list.tail = before;
+    this.list = this.before = this.after = undefined;
     return true;
   }
 }
@@ -25,8 +28,10 @@ export class Place<T> {
  * collection.
  */
 export class LinkedList<T> {
-  private head: Place<T> | undefined;
-  private tail: Place<T> | undefined;
+  /** @internal for `Place` */
+  head: Place<T> | undefined;
+  /** @internal for `Place` */
+  tail: Place<T> | undefined;
 
   get first(): T | undefined {
     return this.head?.value;
@@ -59,13 +64,5 @@ export class LinkedList<T> {
     const values: T[] = [];
     for (let place = this.head; place; place = place.after) values.push(place.value);
     return values;
-  }
-
-  /** @internal for `Place` */
-  unlink({ before, after }: Place<T>): void {
-    if (before) before.after = after;
-    else this.head = after;
-    if (after) after.before = before;
-    else this.tail = before;
   }
 }

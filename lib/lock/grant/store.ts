@@ -83,7 +83,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     { base, asked, mode = 'write' }: { readonly base: Instant; readonly asked: number; readonly mode?: LockMode },
     { tokens, remaining }: GrantedLease,
   ): Grant {
-    if (exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
+    if (remaining > asked && exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
     const fresh = this.floor.admit(names, tokens, mode);
     if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
     const lease = trustedLease(remaining, asked);
@@ -188,13 +188,13 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     by?: LastRequest,
   ): void {
     const { backend, prefix } = this;
-    const rest = minHoldUntil === 0 ? 0 : Math.ceil(minHoldUntil - performance.now());
-    // Also to a backend that refuses by now: what it granted before is given back.
+    const rest = minHoldUntil === 0 ? 0 : Math.max(0, Math.ceil(minHoldUntil - performance.now()));
     const give = (name: string) => {
-      if (by) return by({ prefix, name, ticket, rest: Math.max(0, rest) });
+      if (by) return by({ prefix, name, ticket, rest });
       if (rest > 0 && backend.keep) return backend.keep({ prefix, name, names: [name], ticket, rest });
       return backend.release({ prefix, name, names: [name], ticket });
     };
+    // Also to a backend that refuses by now: what it granted before is given back.
     const call = begun(() => (names.length === 1 ? give(names[0] as string) : worstOf(names.map(give))));
     const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
     call.then(pending.onAnswer, pending.onError);

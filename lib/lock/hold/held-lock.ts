@@ -229,9 +229,8 @@ export class HeldLock implements Lock, LeaseHolder {
     }
   }
 
-  /** Keeps the process alive until the hold is over: its end may be all that its body waits for. */
+  /** Keeps the process alive until the hold, which is held, is over: its end may be all that its body waits for. */
   keepAwake(): void {
-    if (this.isLost) return;
     this.awake = true;
     mustNotEnd();
   }

@@ -326,7 +326,7 @@ export class HoldTaker implements LossObserver {
 
   private settled(wait: Wait): void {
     if (wait.place?.leave()) mayEnd();
-    wait.caller.dispose();
+    wait.caller.abortListener?.leave();
   }
 
   private get isIdle(): boolean {

@@ -194,7 +194,7 @@ export class Attempts {
   /** Begins an attempt, whose first request is sent now. */
   private begin(queues: boolean, ttl: number, claim = ttl, released?: Promise<unknown>): Attempt {
     return (this.current = {
-      ticket: this.contender.nextTicket(),
+      ticket: this.contender.contenders.nextTicket(this.contender),
       queues,
       ttl,
       claim,
@@ -227,9 +227,9 @@ export class Attempts {
       if (answer.status === 'granted' || attempt.queues) this.abandon(attempt);
       return;
     }
+    if (answer.status === 'granted') return this.begun(attempt, sentAt, answer, attempt.ttl, sentAt);
     this.contender.succeeded();
-    if (answer.status === 'granted') this.begun(attempt, sentAt, answer, attempt.ttl, sentAt);
-    else if (attempt.queues) this.wait(attempt, sentAt, answer);
+    if (attempt.queues) this.wait(attempt, sentAt, answer);
     else this.refused(attempt, answer);
   }
 
@@ -275,7 +275,8 @@ export class Attempts {
     const { names, mode } = contender;
     const { ticket } = attempt;
     const grant = contender.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
-    contender.granted(grant, answer.waiting, startedAt);
+    contender.succeeded();
+    contender.turn.begin(grant, answer.waiting, startedAt);
   }
 
   private wait(attempt: Attempt, sentAt: Instant, answer: Busy): void {
@@ -285,7 +286,7 @@ export class Attempts {
     attempt.base = sentAt;
     contender.contenders.answeredWithin(elapsedSince(sentAt));
     attempt.unissued = answer.unissued ?? 0;
-    contender.refuseIfOverdue();
+    if (contender.overdue) contender.refuseOverdue();
     const caller = contender.callers.first;
     if (!caller) return contender.quit();
     this.beatAfter(attempt, nextBeat(caller.options.ttl, answer, paceOf(contender, caller)));

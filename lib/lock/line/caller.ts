@@ -28,6 +28,8 @@ export interface FirstRequest {
 export class Caller implements Expiring {
   /** Its place in the queue that it entered. */
   place: Place<Caller> | undefined;
+  /** Whether it asks once, and leaves with whatever answer. */
+  triesOnce = false;
   /** Its wait is over, and it stays only for the answer that is under way. */
   overdue = false;
   /** The call in its events; `undefined` while there was none. */
@@ -41,7 +43,8 @@ export class Caller implements Expiring {
   /** Why the wait was cancelled; `undefined` while it was not. */
   cancellation: { readonly reason: unknown } | undefined;
   private wakes: Set<() => void> | undefined;
-  private abortListener: { leave(): void } | undefined;
+  /** Listens to the signal of the call. */
+  abortListener: { leave(): void } | undefined;
   /** Whose queue it waits in. */
   private contender: Contender | undefined;
   private timeout: Timeout | undefined;
@@ -99,6 +102,7 @@ export class Caller implements Expiring {
     onRefused: (error: unknown) => void,
   ): void {
     this.options = options;
+    this.triesOnce = options.wait === 0;
     this.contender = contender;
     this.overdue = false;
     this.timeout = undefined;
@@ -110,11 +114,6 @@ export class Caller implements Expiring {
   limitWait(timeouts: Timeouts): void {
     const { wait } = this.options;
     if (this.contender && wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
-  }
-
-  /** Whether it asks once, and leaves with whatever answer. */
-  get triesOnce(): boolean {
-    return this.options.wait === 0;
   }
 
   expire(): void {
@@ -146,7 +145,7 @@ export class Caller implements Expiring {
 
   /** Milliseconds that it may still wait; 0 when its wait is over. */
   remaining(): number {
-    return Math.max(0, this.wait - this.waited());
+    return Math.max(0, this.startedAt + this.wait - performance.now());
   }
 
   /**
@@ -197,11 +196,6 @@ export class Caller implements Expiring {
         (error: Error) => (finish(), reject(error)),
       );
     });
-  }
-
-  /** Stops listening to the signal of the call. */
-  dispose(): void {
-    this.abortListener?.leave();
   }
 
   private leaveQueue(): void {

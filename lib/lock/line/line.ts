@@ -1,9 +1,8 @@
 import type { Busy } from '../../contracts/lock-requests.js';
 import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
-import { backoff, type Instant } from '../../timing/clock.js';
+import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import type { Grant } from '../grant/grant.js';
 import type { Lease } from '../grant/lease.js';
 import { Attempts, type GrantMessage } from './attempts.js';
 import type { Caller } from './caller.js';
@@ -32,11 +31,11 @@ export class Contender {
   error: LockBackendError | undefined;
   /** Whether what it was granted lingers: no caller has it, and the next one gets it without a request. */
   lingers = false;
-  private readonly attempts: Attempts;
-  private readonly turn: Turn | SharedTurn;
-  private failures = 0;
+  readonly turn: Turn | SharedTurn;
   /** Whether the wait of some caller is over, and it stays only for the answer under way. */
-  private overdue = false;
+  overdue = false;
+  private readonly attempts: Attempts;
+  private failures = 0;
 
   constructor(
     /** Those of this process at the backend, this one among them. */
@@ -153,13 +152,6 @@ export class Contender {
     this.handBack();
   }
 
-  /** A ticket for its next attempt. */
-  nextTicket(): string {
-    const ticket = this.contenders.nextTicket();
-    if (this.single) this.contenders.addTicket(ticket, this);
-    return ticket;
-  }
-
   /** The ticket no longer asks, waits or owns. */
   forgetTicket(ticket: string): void {
     if (this.single) this.contenders.removeTicket(ticket);
@@ -167,13 +159,7 @@ export class Contender {
 
   /** Drops the contender from memory when it has no caller, attempt or grant. */
   forgetIfIdle(): void {
-    if (this.idle && this.turn.empty) this.contenders.remove(this);
-  }
-
-  /** A ticket was granted the name; `waiting`: how many of other processes wait for it. */
-  granted(grant: Grant, waiting: number | undefined, startedAt?: Instant): void {
-    this.succeeded();
-    this.turn.begin(grant, waiting, startedAt);
+    if (this.idle && !(this.turn instanceof SharedTurn && this.turn.used)) this.contenders.remove(this);
   }
 
   /** The backend answered that the name is taken. Returns by whom. */
@@ -206,10 +192,6 @@ export class Contender {
   /** The backend refuses for good: nobody waits for it to change its mind. */
   refuseAll(error: LockBackendError): void {
     for (const caller of this.callers.toArray()) caller.refuse(error);
-  }
-
-  refuseIfOverdue(): void {
-    if (this.overdue) this.refuseOverdue();
   }
 
   /** Asks again for the callers that still wait. */

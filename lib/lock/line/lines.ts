@@ -124,15 +124,16 @@ export class Contenders {
     this.backend.watchdog.watch(lease.grant);
   }
 
-  /** A new ticket for one attempt. No ticket is used twice, so that each answer and message names its attempt. */
-  nextTicket(): string {
+  /**
+   * A new ticket for one attempt, of a contender if there is one. No ticket is used twice, so that each answer and
+   * message names its attempt.
+   */
+  nextTicket(contender?: Contender): string {
     this.tickets += 1;
     if (this.tickets === 1) this.backend.label.announce();
-    return `${this.backend.instance}:${this.tickets}`;
-  }
-
-  addTicket(ticket: string, contender: Contender): void {
-    this.byTicket.add(ticket, contender);
+    const ticket = `${this.backend.instance}:${this.tickets}`;
+    if (contender?.single) this.byTicket.add(ticket, contender);
+    return ticket;
   }
 
   removeTicket(ticket: string): void {
@@ -140,9 +141,9 @@ export class Contenders {
   }
 
   remove(contender: Contender): void {
-    for (const contenders of [this.byName, this.readers]) {
-      if (contenders.get(contender.name) === contender) contenders.delete(contender.name);
-    }
+    const { name, mode } = contender;
+    const contenders = mode === 'read' ? this.readers : this.byName;
+    if (contenders.get(name) === contender) contenders.delete(name);
   }
 
   private readersOf(name: string): Contender {

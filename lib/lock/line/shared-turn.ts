@@ -49,8 +49,9 @@ export class SharedTurn implements GrantListener {
     return this.grant !== undefined && !this.prepared;
   }
 
-  get empty(): boolean {
-    return this.grants.size === 0;
+  /** Whether any grant is left: its holders may go on although its turn is over. */
+  get used(): boolean {
+    return this.grants.size > 0;
   }
 
   owns(ticket: string): boolean {
@@ -98,7 +99,7 @@ export class SharedTurn implements GrantListener {
         return;
       } else this.admit(shared, caller, startedAt);
     }
-    this.contender.refuseIfOverdue();
+    if (this.contender.overdue) this.contender.refuseOverdue();
     if (!shared.used) this.giveUp(grant);
   }
 

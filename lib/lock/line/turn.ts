@@ -3,7 +3,7 @@ import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Instant } from '../../timing/clock.js';
 import { Lingering, type Grant, type GrantListener } from '../grant/grant.js';
 import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '../grant/lease.js';
-import { LIMIT_STEP, type Releaser } from '../grant/releaser.js';
+import { LIMIT_STEP } from '../grant/releaser.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { LastRequest } from '../grant/store.js';
 import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
@@ -60,11 +60,6 @@ export class Turn implements LeaseSource, GrantListener {
   get available(): boolean {
     const { grant } = this;
     return grant !== undefined && !grant.holder && !this.contender.callers.first;
-  }
-
-  /** Whether it has no grant left. */
-  get empty(): boolean {
-    return this.grant === undefined;
   }
 
   owns(ticket: string): boolean {
@@ -142,7 +137,7 @@ export class Turn implements LeaseSource, GrantListener {
   endBy(lease: Lease, by: LastRequest): Promise<ReleaseOutcome> | undefined {
     const { grant, contender } = this;
     if (!grant || grant.holder !== lease || contender.callers.first || !lease.held) return undefined;
-    return this.releaser.releaseBy(grant, by, () => {
+    return this.contender.backend.releaser.releaseBy(grant, by, () => {
       if (this.grant !== grant || grant.holder !== lease || lease.isLost) return;
       lease.markReleased();
       grant.holder = undefined;
@@ -189,13 +184,14 @@ export class Turn implements LeaseSource, GrantListener {
   /** Releases what lingers. */
   handBack(): void {
     const { grant } = this;
-    if (grant?.holder instanceof Lingering) this.releaser.inBackground(grant.names, this.release(grant));
+    if (grant?.holder instanceof Lingering)
+      this.contender.backend.releaser.inBackground(grant.names, this.release(grant));
   }
 
   /** The grant ended while it lingered. No caller has lost a lock. */
   lost(grant: Grant, reason: LockLostReason): void {
     this.drop(grant);
-    if (reason !== 'taken') this.releaser.abandon(grant, grant.longest);
+    if (reason !== 'taken') this.contender.backend.releaser.abandon(grant, grant.longest);
     this.contender.goOn();
   }
 
@@ -216,17 +212,19 @@ export class Turn implements LeaseSource, GrantListener {
 
   /** Releases a grant that no caller waits for. */
   giveUp(grant: Grant): void {
-    this.releaser.track(this.release(grant));
+    this.contender.backend.releaser.track(this.release(grant));
   }
 
   private admit(grant: Grant, caller: Caller, remaining: number, startedAt?: Instant): void {
     caller.place?.leave();
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.contender.backend.watchdog.watch(grant, remaining);
-    const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
     const lingers = caller.options.linger > 0 && this.mayLinger(grant);
-    if (grant.tokens < few && (lingers || this.contender.callers.first)) this.prepared().mint(grant);
-    this.contender.refuseIfOverdue();
+    if (lingers || this.contender.callers.first) {
+      const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
+      if (grant.tokens < few) this.prepared().mint(grant);
+    }
+    if (this.contender.overdue) this.contender.refuseOverdue();
     if (this.handOver) this.publishHandOver(this.handOver, caller);
     caller.admit(lease);
   }
@@ -330,7 +328,7 @@ export class Turn implements LeaseSource, GrantListener {
   private release(grant: Grant): Promise<ReleaseOutcome> {
     this.drop(grant);
     this.contender.forgetIfIdle();
-    return this.releaser.release(grant);
+    return this.contender.backend.releaser.release(grant);
   }
 
   private drop(grant: Grant): void {
@@ -338,9 +336,5 @@ export class Turn implements LeaseSource, GrantListener {
     this.contender.forgetTicket(grant.ticket);
     this.contender.backend.watchdog.unwatch(grant);
     this.grant = undefined;
-  }
-
-  private get releaser(): Releaser {
-    return this.contender.backend.releaser;
   }
 }
