@@ -63,7 +63,8 @@ export class RateLimitCounts {
     const request = { key, limits, least, most };
     const answered = (answer: TakeAnswer | undefined, decidedBy: DecidedBy) => {
       if (!answer) return taken({ allowed: true, granted: least, used: limits.map(() => 0), decidedBy });
-      taken({ allowed: answer.granted > 0, granted: answer.granted, used: answer.used, decidedBy });
+      const granted = Math.min(answer.granted, most);
+      taken({ allowed: granted > 0, granted, used: answer.used, decidedBy });
     };
     this.decide(onFailure, 'take', key, (store) => store.take(request), answered, failed);
   }
@@ -112,7 +113,11 @@ export class RateLimitCounts {
       operation,
       key,
       () => ask(this.store),
-      (answer) => answered(answer, 'store'),
+      (answer) => {
+        // From this process alone, it means that nobody has counted.
+        if (!answer) throw new Error(`it answered ${String(answer)}`);
+        answered(answer, 'store');
+      },
       without,
     );
   }

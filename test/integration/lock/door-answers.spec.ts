@@ -1,4 +1,4 @@
-import { BackendRefusal, IdempotencyService, SemaphoreService } from 'nest-redis-lock';
+import { BackendRefusal, IdempotencyService, RateLimiter, SemaphoreService } from 'nest-redis-lock';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { primitivesWith } from '../../support/primitives-with.js';
@@ -90,13 +90,45 @@ it('a store that has lost its semaphores is asked for permits with tokens above 
   expect(asked[1]).toBeGreaterThan(permit.fencingToken);
 });
 
+describe('a store of rate limits', () => {
+  const limit = { limit: 1, per: '1h' } as const;
+
+  it.each([undefined, null])('that answers %s lets nobody pass', async (answer) => {
+    const nothing = async () => answer as never;
+    const backend = primitivesWith({ rateLimits: { take: nothing, peek: nothing, hit: nothing } });
+    await using app = await startLockApp({ backend });
+    const limiter = app.app.get(RateLimiter);
+    for (const call of [
+      limiter.take('k', { ...limit, onFailure: 'closed' }),
+      limiter.peek('k', { ...limit, onFailure: 'closed' }),
+    ])
+      await expect(call).rejects.toThrow(`of the rate limit "k" failed: it answered ${answer}`);
+    const throttler = limiter.throttlerStorage({ onFailure: 'closed' });
+    await expect(throttler.increment('k', 1_000, 1, 0, 'default')).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+    const alone = { ...limit, onFailure: 'local' } as const;
+    expect([await limiter.take('p', alone), await limiter.take('p', alone)]).toMatchObject([
+      { allowed: true, decidedBy: 'process' },
+      { allowed: false, decidedBy: 'process' },
+    ]);
+  });
+
+  it('gives a process no more units than it asked for', async () => {
+    let asked = 0;
+    const take = async () => ({ granted: 1_000, used: [0], asked: (asked += 1) });
+    await using app = await startLockApp({ backend: primitivesWith({ rateLimits: { take } }) });
+    const share = { limit: 1_000, per: '1h', localShare: 2 } as const;
+    for (let call = 0; call < 10; call++) await app.app.get(RateLimiter).take('k', share);
+    expect(asked).toBeGreaterThanOrEqual(5);
+  });
+});
+
 it('a store that refuses for good to keep a result is not asked again for a lease', async () => {
   let asked = 0;
   const keep = async (): Promise<never> => {
     asked += 1;
     throw new BackendRefusal('The store is read-only; write to its primary');
   };
-  const backend = primitivesWith({ results: { keep } });
+  const backend = primitivesWith({ results: { keep, leave: keep } });
   Object.assign(backend, { label: undefined });
   await using app = await startLockApp({ backend });
   const running = app.app.get(IdempotencyService).run('pay', { lease: '1h' }, async () => 'paid');
