@@ -40,7 +40,7 @@ import { fencingScripts, type FencingScripts } from './locks/fencing-scripts.js'
 import { listLocks, LockInspection } from './locks/lock-inspection.js';
 import { FENCE_TTL, fenceTtlOf } from './locks/queue.lua.js';
 import { keysOf, labelKey, lockKey, publishArgument, rightsOfLocks, versionsKey } from './locks/redis-lock-keys.js';
-import { RedisLockQueue, releaseStatus } from './locks/redis-lock-queue.js';
+import { prepareRenewals, RedisLockQueue, releaseStatus } from './locks/redis-lock-queue.js';
 import { KEEP, RENEW, RENEW_ONE } from './locks/release.lua.js';
 import { Replicas, ReplicatedQueue } from './locks/replicas.js';
 import { primitiveChannels } from './primitives/primitive-key.js';
@@ -214,6 +214,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const rights = rightsOfLocks(request.prefix, this.scripts.client.options.keyPrefix, this.replicas !== undefined);
     const note = () => this.versions.note(versionsKey(request), 'locks');
     await checkServers(this.scripts, rights, request.report, note);
+    prepareRenewals(this.scripts);
   }
 
   hazards(): Promise<readonly string[]> {

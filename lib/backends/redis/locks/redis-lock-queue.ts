@@ -10,7 +10,7 @@ import type {
   RequeueRequest,
 } from '../../../contracts/lock-backend.js';
 import { LONGEST_DELAY } from '../../../timing/clock.js';
-import type { RedisSubscriber } from '../connection/redis-client.js';
+import { mastersOf, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { leaseOf, type RedisInteger, tokenRange } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
@@ -18,7 +18,7 @@ import type { ScriptRunner } from '../connection/script-runner.js';
 import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
 import type { FencingScripts } from './fencing-scripts.js';
 import { channelPrefix, keysOf, publishArgument } from './redis-lock-keys.js';
-import { RENEW } from './release.lua.js';
+import { RENEW, RENEW_ONE } from './release.lua.js';
 
 /** The queue of the Redis backend: one list of tickets for each lock, and one channel for each process. */
 export class RedisLockQueue implements LockQueue {
@@ -43,7 +43,7 @@ export class RedisLockQueue implements LockQueue {
   async listen(listener: QueueListener): Promise<void> {
     if (this.closed) throw new Error('The backend is closed');
     const channels = channelPrefix(listener);
-    if (!this.channel && !this.link.client.isCluster) this.prepareRenewals();
+    if (!this.channel) prepareRenewals(this.scripts);
     this.channel ??= new RedisLockChannel(this.link, channels);
     await this.channel.listen(channels + listener.process, listener);
   }
@@ -80,11 +80,15 @@ export class RedisLockQueue implements LockQueue {
     this.closed = true;
     this.channel?.close();
   }
+}
 
-  /** Loads the script for renewals early: a process that is handed a claim must renew it soon. */
-  private prepareRenewals(): void {
-    this.scripts.command((client) => client.eval(RENEW.lua, 0)).catch(() => {});
-  }
+/**
+ * Makes the server, or each master of a Cluster, know the script for renewals: a process that is handed a claim, or
+ * what is left of the lease of its holder before, may have no time to send it again.
+ */
+export function prepareRenewals({ client }: ScriptRunner): void {
+  const { lua } = client.isCluster ? RENEW_ONE : RENEW;
+  for (const node of mastersOf(client)) node.eval(lua, 0).catch(() => {});
 }
 
 export type QueueReply = [status: RedisInteger, ...rest: RedisInteger[]];

@@ -13,6 +13,7 @@ import type {
 } from '../../../contracts/primitive-stores.js';
 import type { Pending } from '../../../contracts/store.js';
 import { processOf } from '../../../contracts/lock-requests.js';
+import { mastersOf } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
 import { leaseOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
@@ -72,9 +73,9 @@ export class RedisSemaphoreStore implements SemaphoreStore {
 
   /** The server is to know the script before the first claim: the process may have no time to send it again. */
   private prepareRenewals(): void {
-    const { scripts, client } = this.link;
-    if (client.isCluster) return;
-    scripts.command((each) => each.eval(RENEW_PERMITS.lua, 0, this.publishing, '')).catch(() => {});
+    for (const node of mastersOf(this.link.client)) {
+      node.eval(RENEW_PERMITS.lua, 0, this.publishing, '').catch(() => {});
+    }
   }
 
   /** Not at the end of this turn of the event loop: what the caller runs next may block it. */

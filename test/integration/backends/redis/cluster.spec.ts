@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster } from 'ioredis';
-import { CacheService, IdempotencyService, LockKeyError, LockLostError } from 'nest-redis-lock';
+import { CacheService, IdempotencyService, LockKeyError, LockLostError, SemaphoreService } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
+import { RENEW_ONE } from '../../../../lib/backends/redis/locks/release.lua.js';
+import { RENEW_PERMITS } from '../../../../lib/backends/redis/primitives/redis-semaphore-store.js';
 import { RENEWED_OFTEN, renewedAgain } from '../../../support/renewals.js';
 import { type RedisCluster, startRedisCluster } from '../../../support/servers/redis-cluster.js';
 
@@ -19,6 +21,23 @@ afterAll(async () => {
   await app.close();
   client.disconnect();
   await cluster.stop();
+});
+
+/** A body that blocks its event loop from its first line has no time to send the script again. */
+it('knows the scripts of renewals on every master before the first renewal', async () => {
+  const masters = client.nodes('master');
+  const known = async ({ sha1 }: { readonly sha1: string }) => {
+    const all = await Promise.all(masters.map((node) => node.script('EXISTS', sha1)));
+    return all.flat().every((each) => each === 1);
+  };
+  expect(masters).toHaveLength(3);
+  await eventually(() => known(RENEW_ONE));
+  const semaphores = app.app.get(SemaphoreService);
+  const permit = await semaphores.acquire('known', { permits: 1 });
+  const waiting = semaphores.acquire('known', { permits: 1, wait: '20s' });
+  await eventually(() => known(RENEW_PERMITS));
+  await permit.release();
+  await (await waiting).release();
 });
 
 it('takes, renews and gives back single locks on every node', async () => {
