@@ -86,12 +86,7 @@ export interface RedisBackendOptions {
 /** Composes the parts of `connection/`, `locks/`, `cache/` and `primitives/`; of a lock, it decides what goes where. */
 class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'redis';
-  readonly traits: LockTraits = {
-    lease: 'ttl',
-    fencing: 'strict',
-    leastLease: 1,
-    writesAtOnce: true,
-  };
+  readonly traits: LockTraits;
   readonly queue: LockQueue;
   private readonly scripts: ScriptRunner;
   private readonly releases: ScriptBatch;
@@ -110,6 +105,9 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     this.fencing = fencingScripts(fenceTtl);
     this.link = new RedisLink(connection, { name: 'redis', ConfigError: LockConfigError });
     this.scripts = this.link.scripts;
+    // node-redis writes in the next turn of the event loop.
+    const writesAtOnce = this.link.client.library === undefined;
+    this.traits = { lease: 'ttl', fencing: 'strict', leastLease: 1, writesAtOnce };
     this.versions = new VersionsInUse(this.scripts, this.link.reporters.report);
     this.releases = new ScriptBatch(this.scripts, this.fencing.release);
     this.tickets = new RedisLockQueue(this.link, this.fencing);

@@ -1,5 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { Inject, Injectable } from '@nestjs/common';
+import { createClient } from '@redis/client';
 import { NestFactory } from '@nestjs/core';
 import {
   DistributedLock,
@@ -191,4 +192,24 @@ describe.each(['memory', 'redis'])('a body begins inside its lock, on %s', (stor
       expect(shop.began).toEqual([true]);
     });
   });
+});
+
+// Otherwise a body that blocks the event loop from its first line would hold back the renewal of its short lease.
+it('on a client of node-redis, which writes in the next turn, the renewal is answered before a holder begins', async () => {
+  await using server = await startRedisServer();
+  const client = createClient({ url: server.url });
+  client.on('error', () => {});
+  await client.connect();
+  await using app = await startLockApp({ redis: client, cache: false });
+  const first = await app.locks.acquire('one', { ttl: 2_000, renew: false });
+  const second = app.locks.withLock('one', { ttl: 30_000, wait }, async (lock) => lock.remaining());
+  await first.release();
+  expect(await second).toBeGreaterThan(20_000);
+  const semaphores = app.app.get(SemaphoreService);
+  const permit = await semaphores.acquire('few', { permits: 1 });
+  const waiting = semaphores.withPermit('few', { permits: 1, ttl: 30_000, wait }, async (held) => held.remaining());
+  await permit.release();
+  expect(await waiting).toBeGreaterThan(20_000);
+  await app.close();
+  client.destroy();
 });
