@@ -188,8 +188,9 @@ export class Turn implements LeaseSource, GrantListener {
       this.contender.backend.releaser.inBackground(grant.names, this.release(grant));
   }
 
-  /** The grant ended while it lingered. No caller has lost a lock. */
+  /** The grant has ended, while a caller had it or while it lingered: its turn is over. */
   lost(grant: Grant, reason: LockLostReason): void {
+    if (this.wanted) this.giveWay();
     this.drop(grant);
     if (reason !== 'taken') this.contender.backend.releaser.abandon(grant, grant.longest);
     this.contender.goOn();

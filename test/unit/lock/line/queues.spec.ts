@@ -1,4 +1,5 @@
 import type { LockBackend } from 'nest-redis-lock';
+import { memory } from 'nest-redis-lock/memory';
 import type { AcquireAnswer } from 'nest-redis-lock/backend';
 import { QueueingBackend } from '../../../../lib/lock/line/named-backend.js';
 import { PolledQueue } from '../../../../lib/lock/line/polled-queue.js';
@@ -95,6 +96,28 @@ describe('a queue of a store that is polled', () => {
     }
     const { turns } = queue as unknown as { turns: { turns: Map<string, unknown> } };
     expect(turns.turns.size).toBeLessThanOrEqual(500);
+  });
+});
+
+describe('a process that has lost a lock at a store that is polled', () => {
+  const clock = new DrivenClock();
+  beforeEach(() => clock.start());
+  afterEach(() => clock.stop());
+
+  it('lets others ask first: its own callers always came before them', async () => {
+    const backend = memory();
+    const [one, other] = await Promise.all([startLockServices({ backend }), startLockServices({ backend })]);
+    await one.locks.acquire('stock', { ttl: 200, renew: false });
+    const owners: string[] = [];
+    const wait = async (name: string, { locks }: LockServices) => {
+      await using _ = await locks.acquire('stock', { wait: 10_000 });
+      owners.push(name);
+    };
+    const waits = [wait('its own', one), wait('another', other)];
+    await clock.pass(400);
+    await clock.settle(Promise.all(waits));
+    expect(owners).toEqual(['another', 'its own']);
+    await clock.settle(Promise.all([one.close(), other.close()]));
   });
 });
 
