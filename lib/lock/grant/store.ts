@@ -60,6 +60,8 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** None: each lock must ask the backend, because an earlier failure does not show what it would answer now. */
   readonly breaker = undefined;
   private readonly floor: TokenFloor;
+  /** The longest lease (ms) that a session gave which was asked for more: a renewal gives no more either. */
+  private longestSession = 0;
 
   constructor(
     readonly backend: LockBackend,
@@ -88,8 +90,10 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
     const lease = trustedLease(remaining, asked);
     const grant = new Grant(names, ticket, base, lease, fresh, asked);
-    // A renewal gives no more either: what is left of the session.
-    if (this.backend.traits.lease === 'session' && lease < asked) grant.most = lease;
+    if (this.backend.traits.lease === 'session' && lease < asked) {
+      this.longestSession = Math.max(this.longestSession, lease);
+      grant.most = this.longestSession;
+    }
     return grant;
   }
 
