@@ -36,10 +36,10 @@ const lua = await createLua();
 console.log(JSON.stringify(await inTask(() => contend(settings, library, lua))));
 process.stdout.write('', () => process.exit());
 
-function contend({ processes, callers, hold, lasts }: Settings, { start, swarm: always }: Library, bridge: LuaBridge) {
+function contend({ processes, callers, hold, lasts }: Settings, { start, swarm: never }: Library, bridge: LuaBridge) {
   const world = new World(1);
   const drawn = drawSwarm(world.stream('swarm'), new Set(), { faultless: true });
-  const swarm = { ...drawn, ...NO_OTHER_FAULTS, ...always, kinds: ['locks' as const] };
+  const swarm = { ...drawn, ...NO_OTHER_FAULTS, ...never(drawn), kinds: ['locks' as const] };
   const server = new Server(world, swarm, bridge);
   // Those that wait from the beginning have all been served once by then.
   const from = Math.max(2_000, 2 * processes * callers * hold);

@@ -19,6 +19,7 @@ import type * as Semaphores from '../../lib/primitives/semaphore/semaphore.servi
 import type * as Module from '../../lib/redis-lock.module.js';
 import type * as Options from '../../lib/redis-lock.options.js';
 import { nameScript } from './network.js';
+import type { Extent } from './schedule.js';
 import type { Server } from './server.js';
 import type { SimulatedProcess } from './simulated-process.js';
 import { type StoreName, STORES } from './stores/index.js';
@@ -30,6 +31,7 @@ export const COMPILED_LIBRARY = new URL('../../lib/', import.meta.url).pathname;
 export interface Library {
   /** What a schedule on its store never has, of what was drawn. */
   swarm(drawn: Swarm): Partial<Swarm>;
+  readonly extent?: Extent | undefined;
   start(process: SimulatedProcess, server: Server): Services;
 }
 
@@ -48,7 +50,7 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
   const { resolveModuleOptions } = await load<typeof Options>('redis-lock.options.js');
   const { LockBackends } = await load<typeof Backends>('lock/line/lock-backends.js');
   const { LockService } = await load<typeof Locks>('lock/lock.service.js');
-  const { backendOf, swarm } = await STORES[name](load);
+  const { backendOf, swarm, extent } = await STORES[name](load);
   const { PrimitiveRuntime } = await load<typeof Runtimes>('primitives/runtime.js');
   const { SemaphoreService } = await load<typeof Semaphores>('primitives/semaphore/semaphore.service.js');
   const { LeaderElection } = await load<typeof Leaders>('primitives/leader/leader-election.js');
@@ -66,6 +68,7 @@ export async function loadLibrary(folder = COMPILED_LIBRARY, name: StoreName = '
   await nameScripts(folder);
   return {
     swarm,
+    extent,
     start(process, server) {
       const { commandTimeout, kinds, closesInside, firstLevel, loadLease } = process.swarm;
       const { backend, cache, ...options } = resolveModuleOptions({

@@ -19,8 +19,19 @@ import { Robberies } from './workloads/robberies.js';
 import { sleep, type Workload } from './workloads/workload.js';
 import { type Note, World } from './world.js';
 
-/** For how long (ms) a schedule has faults and calls, and how long it may then take to its end. */
-const FAULTS = 12_000;
+/** How far a schedule goes. */
+export interface Extent {
+  /** When (ms) it is calm again. */
+  readonly faults: number;
+  /** When (ms) its last calls begin. */
+  readonly calls: number;
+  /** After how many holds there are no further calls. */
+  readonly holds: number;
+}
+
+/** About as far as a process may wait for another one whose lease has to end, several times over. */
+const EXTENT: Extent = { faults: 12_000, calls: 10_000, holds: Infinity };
+/** How long (ms) its last calls may take. */
 const CALM = 30_000;
 
 export interface Application {
@@ -65,9 +76,16 @@ export function runSchedule(seed: number, environment: Environment): Outcome {
   } finally {
     process.off('unhandledRejection', unhandled);
   }
-  const { world, verdict, workloads, parts } = schedule;
-  const holds = workloads.reduce((sum, { entries }) => sum + entries, 0);
-  return { violations: verdict.violations, hash: world.hash, holds, notes: world.notes, parts };
+  const { world, verdict, holds, parts } = schedule;
+  return {
+    violations: verdict.violations,
+    get hash() {
+      return world.hash;
+    },
+    holds,
+    notes: world.notes,
+    parts,
+  };
 }
 
 const WORKLOADS = {
@@ -88,18 +106,21 @@ export class Schedule {
   readonly server: Server;
   readonly verdict: Verdict;
   readonly workloads: readonly Workload[];
-  /** When the faults and calls end. */
-  readonly until = FAULTS;
+  /** When the faults end. */
+  readonly until: number;
   readonly applications: Application[] = [];
   readonly parts: string[] = [];
   private readonly library: Library;
   private readonly other: Library;
+  private readonly extent: Extent;
 
   constructor(seed: number, { library, other = library, lua, without = new Set(), kind, swarm, onNote }: Environment) {
     this.world = new World(seed, onNote);
     this.without = without;
     this.library = library;
     this.other = other;
+    this.extent = library.extent ?? EXTENT;
+    this.until = this.extent.faults;
     const drawn = drawSwarm(this.world.stream('swarm'), without, swarm);
     this.swarm = { ...drawn, ...library.swarm(drawn) };
     if (swarm) Object.assign(this.swarm, { faultless: false, forgets: false, deaf: false, unheard: false }, swarm);
@@ -112,15 +133,21 @@ export class Schedule {
     this.workloads = this.swarm.kinds.map((each) => new WORKLOADS[each](this));
   }
 
+  get holds(): number {
+    return this.workloads.reduce((sum, { entries }) => sum + entries, 0);
+  }
+
   run(): void {
     const { world, swarm, workloads, server, verdict, applications } = this;
     world.note('schedule', JSON.stringify(swarm));
     for (let i = 1; i <= swarm.processes; i++) this.start(`P${i}`, i % 2 === 0 ? this.other : this.library);
     planFaults(this);
     world.every(500, () => verdict.checkKeys(server));
-    world.run(FAULTS);
+    world.run(this.until);
     this.calmDown();
-    world.run(FAULTS + CALM, () => applications.every(({ process, calling }) => process.dead || calling === 0));
+    world.run(Math.max(this.until, this.extent.calls) + CALM, () =>
+      applications.every(({ process, calling }) => process.dead || calling === 0),
+    );
     for (const workload of workloads) workload.checkEnded?.();
     // Claims end, releases that were not confirmed are repeated, and what a late copy has queued is dropped.
     world.run(world.now + 10_000);
@@ -161,10 +188,10 @@ export class Schedule {
 
   /** One caller: one call after the other. Each has random numbers of its own, so that it can be left out. */
   private async callFrom(label: string, application: Application, workload: Workload): Promise<void> {
-    const { world, without } = this;
+    const { world, without, extent } = this;
     const random = world.stream(label);
     await sleep(random.between(1, 500));
-    for (let i = 1; world.now < FAULTS - 2_000; i++) {
+    for (let i = 1; world.now < extent.calls && this.holds < extent.holds; i++) {
       const call = `${label} call ${i}`;
       if (!without.has(call)) {
         this.parts.push(call);

@@ -75,16 +75,18 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
 async function runShare(share: Share): Promise<void> {
   const { first, count, store, kind, swarm, twice, threads } = share;
 
-  // No schedule depends on where an error was made, and an eighth of their time went there.
+  // No schedule depends on where an error was made or a lock taken, and an eighth of their time went there.
   Error.stackTraceLimit = 0;
+  process.env.NODE_ENV = 'production';
   installClock();
   const library = await loadLibrary(share.library, store);
   const other = share.other === undefined ? undefined : await loadLibrary(share.other, store);
   const lua = await createLua();
   for (let seed = first; seed < first + count; seed += threads) {
     const run = () => inTask(() => runSchedule(seed, { library, other, lua, kind, swarm }));
-    const { hash, holds, violations } = await run();
-    const repeatable = !twice || (await run()).hash === hash;
+    const outcome = await run();
+    const { holds, violations } = outcome;
+    const repeatable = !twice || (await run()).hash === outcome.hash;
     parentPort?.postMessage({ seed, holds, violations, repeatable } satisfies SeedResult, []);
   }
   process.exit();

@@ -157,12 +157,7 @@ export class SimulatedProcess implements ProcessClock {
       if (timer.repeats) this.arm(timer);
       this.step(timer.run);
     }
-    if (this.arrivals.length > 0) {
-      const now = this.time;
-      const arrived = this.arrivals.filter(({ at }) => at <= now);
-      this.arrivals = this.arrivals.filter(({ at }) => at > now);
-      for (const { run } of arrived) this.step(run);
-    }
+    for (const { run } of this.arrived()) this.step(run);
     immediates.push(...this.immediates);
     this.immediates = [];
     for (const immediate of immediates) this.step(immediate.run);
@@ -179,6 +174,15 @@ export class SimulatedProcess implements ProcessClock {
     // A loop that is busy with other work sees things a little later.
     const late = this.chance.chance(this.swarm.busy) ? this.chance.exponential(3) : 0;
     this.wake(Math.max(next, this.pausedUntil, world.now + 0.001) + late);
+  }
+
+  /** Takes out what has arrived by now. */
+  private arrived(): readonly Arrival[] {
+    const { arrivals, time } = this;
+    const later = arrivals.filter(({ at }) => at > time);
+    if (later.length === arrivals.length) return [];
+    this.arrivals = later;
+    return later.length === 0 ? arrivals : arrivals.filter(({ at }) => at <= time);
   }
 
   private dueTimer(): SimulatedTimer | undefined {

@@ -74,7 +74,7 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
   deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
   join(lock, me, purpose)
 end`,
-      'what it is granted after its end is renewed before it counts, with new tokens (R15)',
+      'a grant that comes after its end is given back (R13), or renewed before it counts, with new tokens (R15); it costs the others a claim',
     ),
   ),
   one(

@@ -43,4 +43,10 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
     ],
     swarm: { faultless: true, blocks: 0.3, ttl: 800, callers: 4 },
   },
+  {
+    name: 'polled: a process that has lost a lock asks before the others',
+    store: 'contract',
+    edits: [{ file: 'lock/line/turn.ts', text: '    if (this.wanted) this.giveWay();\n', becomes: '' }],
+    swarm: { faultless: true, overstays: 0.4, ttl: 800, names: ['a'], reads: 0 },
+  },
 ];

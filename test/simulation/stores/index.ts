@@ -8,6 +8,7 @@ import type { LockBackend } from '../../../lib/contracts/lock-backend.js';
 import { connectorOf } from '../network.js';
 import type { Server } from '../server.js';
 import type { SimulatedProcess } from '../simulated-process.js';
+import type { Extent } from '../schedule.js';
 import type { Swarm } from '../swarm.js';
 import { contractBackend } from './contract-store.js';
 import { etcdStore } from './etcd-store.js';
@@ -16,9 +17,14 @@ import { quorumOf } from './quorum.js';
 /** Loads a module of the library. */
 export type Load = <Module>(file: string) => Promise<Module>;
 
+/** Fifty holds or a few more, for as many schedules as possible. */
+const SHORT: Extent = { faults: 4_000, calls: 10_000, holds: 60 };
+
 interface Store {
   /** What a schedule on this store never has, of what was drawn. */
   swarm(drawn: Swarm): Partial<Swarm>;
+  /** How far a schedule goes. Default: as far as most do. */
+  readonly extent?: Extent;
   /** The backend of one process, at the server of the schedule or at what stands for it. */
   backendOf(process: SimulatedProcess, server: Server): LockBackend;
 }
@@ -44,6 +50,7 @@ export const STORES = {
     return {
       swarm: () => ({ ...LOCKS_ALONE, reads: 0, evictions: 0, emptied: 0, failovers: 0 }),
       backendOf: (process, server) => {
+        server.polled = true;
         const connections = quorumOf(server).map((node) => connectionTo(process, node));
         return redlock(connections, { restartDelay: 4_000 });
       },
@@ -69,8 +76,19 @@ export const STORES = {
     const { memory } = await load<typeof Memory>('backends/memory/memory-lock-backend.js');
     const { BackendRefusal } = await load<typeof Refusals>('contracts/store.js');
     return {
-      swarm: () => LOCKS_ALONE,
-      backendOf: (process, server) => contractBackend(process, server, memory, BackendRefusal),
+      swarm: ({ ttl, holdTime, overstays }) => ({
+        ...LOCKS_ALONE,
+        processes: 3,
+        callers: 4,
+        ttl: Math.min(ttl, 800),
+        holdTime: Math.min(holdTime, 30),
+        overstays: Math.min(overstays, 0.1),
+      }),
+      extent: SHORT,
+      backendOf: (process, server) => {
+        server.polled = true;
+        return contractBackend(process, server, memory, BackendRefusal);
+      },
     };
   },
 };

@@ -144,6 +144,10 @@ export class LockRules {
 
   /** After each turn of a process. `eager`: also after the trust has ended, which makes the library read the clock. */
   afterTurn(process: SimulatedProcess, eager: boolean): void {
+    if (this.holds.size > 0) process.observe(() => this.lookAtAll(process, eager));
+  }
+
+  private lookAtAll(process: SimulatedProcess, eager: boolean): void {
     for (const hold of this.holds) {
       if (hold.process !== process || hold.over) continue;
       const until = hold.trusted.at(-1)?.to ?? 0;
@@ -160,7 +164,6 @@ export class LockRules {
   /** What a process trusts, the store has under its ticket. */
   checkOwned(): void {
     const { now } = this.world;
-    if (!this.server.keepsAll) return;
     for (const hold of this.holds) {
       const trust = hold.trusted.findLast(({ from, to }) => from <= now && now < to);
       if (trust) this.checkOwner(hold, trust);

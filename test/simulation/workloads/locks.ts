@@ -14,14 +14,21 @@ class GivenUp extends Error {
 
 export class Locks implements Workload {
   private readonly rules: LockRules;
+  /** Whether all calls have ended. */
+  private ended = false;
 
   constructor(private readonly schedule: Schedule) {
     const { world, server, verdict, swarm } = schedule;
     this.rules = new LockRules(world, server, verdict);
     world.every(500, () => this.rules.checkCalls(swarm.commandTimeout));
     world.every(500, () => this.rules.checkAwake());
-    world.every(20, () => this.rules.checkOwned());
-    if (swarm.deaths + swarm.restarts > 0) world.every(20, () => this.rules.order.checkHeirs(swarm.names));
+    // Who owns what is read from the Redis of the schedule: other stores have that elsewhere.
+    world.every(20, () => {
+      if (!server.keepsAll || this.ended) return false;
+      this.rules.checkOwned();
+      if (swarm.deaths + swarm.restarts > 0) this.rules.order.checkHeirs(swarm.names);
+      return true;
+    });
     // A process that blocks its event loop takes nothing meanwhile.
     if (swarm.faultless && swarm.blocks === 0) {
       world.every(20, () => {
@@ -44,6 +51,7 @@ export class Locks implements Workload {
   }
 
   checkEnded(): void {
+    this.ended = true;
     this.rules.checkEnded();
   }
 
