@@ -142,6 +142,8 @@ export class TokenOffset {
   }
 }
 
+/** 0 where somebody else wrote what is no number of ours: it counts as lost. */
 function numberIn(kv: KeyValue | undefined): number {
-  return Number(decode(kv?.value));
+  const number = Number(decode(kv?.value));
+  return Number.isSafeInteger(number) ? number : 0;
 }

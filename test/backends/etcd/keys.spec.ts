@@ -32,6 +32,9 @@ describe('keys', () => {
     expect(deleted).toBe('1');
   }
 
+  const putText = (key: string, value: string) =>
+    askEtcd<object>(server.url, '/v3/kv/put', { key: btoa(key), value: btoa(value) });
+
   it('leaves no key and no lease behind when its application ends', async () => {
     /** All but the number above which tokens begin: that one stays for good. */
     const keysInUse = async () => (await keysOf(server.url)).filter(({ key }) => key !== 'nest-redis-lock/first-token');
@@ -127,28 +130,32 @@ describe('keys', () => {
     expect(last).toBeGreaterThan(after);
   });
 
-  it('writes the start of its tokens again after its key was deleted', async () => {
-    const options = { root: 'deleted/', firstToken: 1_000_000_000 };
+  it.each([
+    ['its key was deleted', () => deleteKey('lost/first-token')],
+    ['somebody wrote a text there', () => putText('lost/first-token', 'many')],
+    ['somebody wrote a number there that no token can follow', () => putText('lost/first-token', String(2 ** 60))],
+  ])('writes the start of its tokens again after %s', async (_, lose) => {
+    const options = { root: 'lost/', firstToken: 1_000_000_000 };
     await using one = await onEtcd(options);
     await using two = await onEtcd(options);
     let last = 0;
     for (let round = 0; round < 2; round += 1) {
       for (const { locks } of [one, two]) {
-        const token = await locks.withLock('deleted', { wait: 20_000 }, async ({ fencingToken }) => fencingToken);
+        const token = await locks.withLock('lost', { wait: 20_000 }, async ({ fencingToken }) => fencingToken);
         expect(token).toBeGreaterThan(last);
         last = token;
       }
       if (round > 0) break;
-      const queued = await one.locks.acquire('deleted');
-      const waiting = two.locks.acquire('deleted', { wait: 20_000 });
-      await eventually(async () => (await one.locks.inspect('deleted'))?.waiting === 1);
-      await deleteKey('deleted/first-token');
+      const queued = await one.locks.acquire('lost');
+      const waiting = two.locks.acquire('lost', { wait: 20_000 });
+      await eventually(async () => (await one.locks.inspect('lost'))?.waiting === 1);
+      await lose();
       await queued.release();
       const next = await waiting;
       expect(next.fencingToken).toBeGreaterThan(queued.fencingToken);
       last = next.fencingToken;
       await next.release();
-      await deleteKey('deleted/first-token');
+      await lose();
     }
   });
 
