@@ -70,12 +70,13 @@ export class ReadBatch {
 
   /**
    * No two reads in a row have replies of one form: one value, or a list of a certain length. So where a reply is lost
-   * or comes twice on the way, the next one is no answer, rather than the values of other keys.
+   * or comes twice on the way, the next one is no answer, rather than the values of other keys. Not in a Cluster: its
+   * nodes answer by connections of their own, and node-redis sends an MGET later than what is called after it.
    */
   private send(keys: readonly string[], reads: readonly PendingRead[]): void {
     const { scripts } = this;
     const { length } = reads;
-    const alone = length === 1 && scripts.lastRead !== 0;
+    const alone = length === 1 && (scripts.takesOneSlot || scripts.lastRead !== 0);
     const listed = length === scripts.lastRead ? [...keys, keys[0] as string] : [...keys];
     const form = (scripts.lastRead = alone ? 0 : listed.length);
     this.underWay += 1;
