@@ -35,9 +35,9 @@ export default {
   globalSetup: '<rootDir>/test/support/global-setup.mjs',
   globalTeardown: '<rootDir>/test/support/global-teardown.mjs',
   testTimeout: 240_000,
-  // Most specs wait for servers and leases: a core that runs one at a time is idle for most of it. Each may need a
+  // Most specs wait for servers and leases: a core that runs one at a time is idle for half of it. Each may need a
   // gigabyte with its servers.
-  maxWorkers: Math.max(2, Math.min(3 * availableParallelism(), Math.floor(totalmem() / 1.5e9))),
+  maxWorkers: Math.max(2, Math.min(2 * availableParallelism(), Math.floor(totalmem() / 1.5e9))),
   testSequencer: '<rootDir>/test/support/long-first.mjs',
   // Modules of a file that has ended stay in memory where they are ES modules; a large heap stands still when it is
   // collected.
