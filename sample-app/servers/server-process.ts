@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import getPort, { portNumbers } from 'get-port';
 import { findProgram } from './programs.js';
@@ -97,9 +97,20 @@ export class ServerProcess {
     return this.child.pid as number;
   }
 
-  /** Suspends it; connections stay open. */
+  /** Suspends it; connections stay open. On Linux it stands still by then: its threads may go on for a moment. */
   pause(): void {
     this.child.kill('SIGSTOP');
+    const until = performance.now() + 1_000;
+    while (!this.standsStill && performance.now() < until);
+  }
+
+  private get standsStill(): boolean {
+    const tasks = `/proc/${this.child.pid}/task`;
+    try {
+      return readdirSync(tasks).every((task) => /^[^)]*\) [TtZX]/.test(readFileSync(`${tasks}/${task}/stat`, 'utf8')));
+    } catch {
+      return true;
+    }
   }
 
   resume(): void {
