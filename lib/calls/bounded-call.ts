@@ -45,13 +45,15 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
 
   readonly onAnswer = (answer: T): void => {
     this.rules.breaker?.answered();
-    if (this.over) return this.late?.(answer);
-    this.end();
+    const { over } = this;
+    if (!over) this.end();
     try {
-      this.answered(answer);
+      if (over) this.late?.(answer);
+      else this.answered(answer);
     } catch (error) {
       // It is no answer of its kind: a backend of the application's may return anything.
-      this.failed(this.rules.explain(this.operation, this.subject, error));
+      const failure = this.rules.explain(this.operation, this.subject, error);
+      if (!over) this.failed(failure);
     }
   };
 
@@ -145,17 +147,27 @@ export abstract class BoundedCalls<Subject, Failure extends Error> implements Ca
 
   /**
    * Makes a call, once the check at the start has ended: what that refuses is not granted before. Not if the backend
-   * refuses for good: what passes by chance the next time is no safer. A call that throws fails a little later, as one
-   * that rejects.
+   * refuses for good: what passes by chance the next time is no safer. What `givesBack` goes to that one, too, and in
+   * turn: behind the request whose caller gave up. A call that throws, or returns no promise, as one of an
+   * application's backend may, fails a little later, as one that rejects.
    */
-  begin<T>(call: () => Pending<T>): Pending<T> {
+  begin<T>(call: () => Pending<T>, givesBack = false): Pending<T> {
     const { checks } = this;
     if (checks.due) beginDue(checks, checks.due);
     const { underWay } = checks;
     if (underWay)
-      return underWay.then(() => new Promise<T>((resolve, reject) => this.begin(call).then(resolve, reject)));
-    const refusal = refusals.get(this.diagnosable);
-    return refusal ? Promise.reject(refusal) : begun(call);
+      return underWay.then(
+        () => new Promise<T>((resolve, reject) => this.begin(call, givesBack).then(resolve, reject)),
+      );
+    const refusal = givesBack ? undefined : refusals.get(this.diagnosable);
+    if (refusal) return Promise.reject(refusal);
+    try {
+      const pending = call() as Pending<T> | undefined;
+      if (typeof pending?.then === 'function') return pending;
+      throw new Error('it returned no promise');
+    } catch (error) {
+      return Promise.reject<T>(error);
+    }
   }
 
   /** Names the operation, what it was about, and why it failed. */
@@ -181,14 +193,3 @@ function beginDue(checks: StartChecks, begin: () => void): void {
 
 /** What each backend and store has refused, for as long as the process uses it. */
 const refusals = new WeakMap<Diagnosable, BackendRefusal>();
-
-/** A backend of the application's may throw instead of rejecting, or return no promise. */
-export function begun<T>(call: () => Pending<T>): Pending<T> {
-  try {
-    const pending = call() as Pending<T> | undefined;
-    if (typeof pending?.then === 'function') return pending;
-    throw new Error('it returned no promise');
-  } catch (error) {
-    return Promise.reject<T>(error);
-  }
-}

@@ -1,4 +1,4 @@
-import { begun, BoundedCall, BoundedCalls } from '../calls/bounded-call.js';
+import { BoundedCall, BoundedCalls } from '../calls/bounded-call.js';
 import type { CircuitBreaker } from '../calls/circuit-breaker.js';
 import type { LockBackend } from '../contracts/lock-backend.js';
 import { isPrimitiveStoreProvider, type PrimitiveStores } from '../contracts/primitive-stores.js';
@@ -113,7 +113,7 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     { late, limit = this.commandTimeout, givesBack = false }: CallOptions<T> = {},
   ): void {
     // The call first: the backend is at work while this process notes the time limit.
-    const pending = givesBack ? begun(call) : this.begin(call);
+    const pending = this.begin(call, givesBack);
     const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);
     pending.then(bounded.onAnswer, bounded.onError);
   }

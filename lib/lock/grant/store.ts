@@ -1,4 +1,5 @@
-import { begun, BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
+import { inspect } from 'node:util';
+import { BoundedCall, BoundedCalls } from '../../calls/bounded-call.js';
 import type { LockBackend } from '../../contracts/lock-backend.js';
 import type {
   AcquireAnswer,
@@ -79,12 +80,16 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
    * As much of a grant as is believed, of names that were asked for `asked` ms at `base`: no longer lease, and no token
    * that this process has seen. Where no token is left, others are to be minted before the names have a holder. Those
    * that read share a token, which must not be below what was seen.
+   *
+   * @throws LockBackendError for what is no grant: a backend of the application's may answer anything
    */
   granted(
     { names, ticket }: Ticketed,
     { base, asked, mode = 'write' }: { readonly base: Instant; readonly asked: number; readonly mode?: LockMode },
-    { tokens, remaining }: GrantedLease,
+    answer: GrantedLease,
   ): Grant {
+    const { tokens, remaining } = answer;
+    if (!tokens || typeof remaining !== 'number') throw this.noAnswer(names, answer);
     if (remaining > asked && exceedsLease(remaining, asked)) this.warnOfLease(names, remaining, asked);
     const fresh = this.floor.admit(names, tokens, mode);
     if (fresh.count === 0) this.warnOfTokens(names, tokens.first);
@@ -95,6 +100,11 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
       grant.most = this.longestSession;
     }
     return grant;
+  }
+
+  /** The error for what is neither a grant nor says that the names are taken. */
+  noAnswer(names: readonly string[], answer: unknown): LockBackendError {
+    return this.failure('acquire', names, `it answered ${inspect(answer, { depth: 1, breakLength: Infinity })}`);
   }
 
   /** The backend answered `remaining` ms to a request for `asked` ms that was sent at `sentAt`. */
@@ -199,7 +209,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
       return backend.release({ prefix, name, names: [name], ticket });
     };
     // Also to a backend that refuses by now: what it granted before is given back.
-    const call = begun(() => (names.length === 1 ? give(names[0] as string) : worstOf(names.map(give))));
+    const call = this.begin(() => (names.length === 1 ? give(names[0] as string) : worstOf(names.map(give))), true);
     const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
     call.then(pending.onAnswer, pending.onError);
   }

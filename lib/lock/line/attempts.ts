@@ -228,7 +228,9 @@ export class Attempts {
       return;
     }
     if (answer.status === 'granted') return this.begun(attempt, sentAt, answer, attempt.ttl, sentAt);
-    this.contender.succeeded();
+    const { contender } = this;
+    if (answer.status !== 'busy') throw contender.backend.calls.noAnswer(contender.names, answer);
+    contender.succeeded();
     if (attempt.queues) this.wait(attempt, sentAt, answer);
     else this.refused(attempt, answer);
   }
@@ -269,12 +271,12 @@ export class Attempts {
 
   private begun(attempt: Attempt, base: Instant, answer: GrantedLease, asked: number, startedAt?: Instant): void {
     const { contender } = this;
-    attempt.heartbeat?.leave();
-    this.current = undefined;
-    this.granted = startedAt ? undefined : attempt;
     const { names, mode } = contender;
     const { ticket } = attempt;
     const grant = contender.backend.calls.granted({ names, ticket }, { base, asked, mode }, answer);
+    attempt.heartbeat?.leave();
+    this.current = undefined;
+    this.granted = startedAt ? undefined : attempt;
     contender.succeeded();
     contender.turn.begin(grant, answer.waiting, startedAt);
   }

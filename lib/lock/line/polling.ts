@@ -3,7 +3,7 @@ import { LockBackendError, LockTimeoutError, type LockLostError } from '../../er
 import { currentInstant } from '../../timing/clock.js';
 import { type Grant, requestedTtl } from '../grant/grant.js';
 import { Lease } from '../grant/lease.js';
-import type { BackendCalls } from '../grant/store.js';
+import type { BackendCalls, GrantedLease } from '../grant/store.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import { delaysOf, exponentialBackoff, nextDelay } from '../options/retry-strategy.js';
 import type { Caller } from './caller.js';
@@ -105,15 +105,23 @@ async function askOnce(
     caller.meetContention(answer.owner);
     return answer;
   }
-  const grant = calls.granted(attempt, { base: sentAt, asked: ttl, mode }, answer);
+  const grant = granted(answer);
   if (grant.tokens === 0) await mintTokens(calls, grant, mode, limit).catch(refuse);
-  const granted = new Lease(grant, backend, options, sentAt);
-  if (granted.held) {
-    backend.watchdog.watch(granted.grant);
-    return granted;
+  const lease = new Lease(grant, backend, options, sentAt);
+  if (lease.held) {
+    backend.watchdog.watch(lease.grant);
+    return lease;
   }
   releaser.abandon(attempt, ttl);
-  throw grantedTooLate(backend, names, options, granted.lost);
+  throw grantedTooLate(backend, names, options, lease.lost);
+
+  function granted(taken: GrantedLease): Grant {
+    try {
+      return calls.granted(attempt, { base: sentAt, asked: ttl, mode }, taken);
+    } catch (error) {
+      return refuse(error);
+    }
+  }
 
   function refuse(error: unknown): never {
     giveBack();

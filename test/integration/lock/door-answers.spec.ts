@@ -1,5 +1,6 @@
 import { BackendRefusal, IdempotencyService, RateLimiter, SemaphoreService } from 'nest-redis-lock';
 import { answering, lying, lyingSemaphores } from '../../support/lying-backend.js';
+import { Gate } from '../../support/gate.js';
 import { startLockApp } from '../../support/lock-app.js';
 import { primitivesWith } from '../../support/primitives-with.js';
 
@@ -71,6 +72,31 @@ it('an answer that is none fails the call', async () => {
   await using other = await startLockApp({ backend });
   const taking = other.app.get(SemaphoreService).acquire('three', { permits: 3, wait: 100 });
   await expect(taking).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+});
+
+const NONE = [undefined, null, {}, 'granted', { status: 'granted' }, { status: 'granted', remaining: 1_000 }];
+
+it.each(NONE)('an answer to a request for a lock that is none fails the call: %j', async (answer) => {
+  const backend = lying((honest) => answering(honest, async () => answer as never));
+  await using app = await startLockApp({ backend });
+  for (const names of ['one', ['one', 'two']]) {
+    await expect(app.locks.tryAcquire(names)).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+    await expect(app.locks.acquire(names, { wait: 200 })).rejects.toMatchObject({ code: /LOCK_(BACKEND|TIMEOUT)/ });
+  }
+});
+
+it.each(NONE)('one that comes after its caller gave up ends nothing else: %j', async (answer) => {
+  const gate = new Gate();
+  const backend = lying((honest) =>
+    answering(honest, async () => {
+      await gate.opened;
+      return answer as never;
+    }),
+  );
+  await using app = await startLockApp({ backend, commandTimeout: 50 });
+  await expect(app.locks.tryAcquire('one')).rejects.toMatchObject({ code: 'LOCK_BACKEND' });
+  gate.open();
+  await new Promise(setImmediate);
 });
 
 it('a store that has lost its semaphores is asked for permits with tokens above those seen', async () => {

@@ -110,6 +110,22 @@ describe('the check at the start', () => {
     expect(asked.filter((name) => name !== 'release')).toEqual([]);
   });
 
+  it.each<[string, (app: App) => Promise<unknown>]>([
+    ['a lock', (app) => app.get(LockService).tryAcquire('early')],
+    ['several locks', (app) => app.get(LockService).tryAcquire(['early', 'late'])],
+    ['a permit', (app) => app.get(SemaphoreService).acquire('early', { permits: 2, wait: 0 })],
+  ])('has what gives back %s go behind the request, whose caller gave up before the end', async (_what, call) => {
+    const check = new Gate();
+    const { backend, asked } = checkedBackend(check);
+    await using lockApp = await startLockApp({ backend, commandTimeout: 200 });
+    await expect(call(lockApp.app)).rejects.toThrow();
+    check.open();
+    await eventually(() => asked.includes('release'));
+    const requested = asked.findIndex((name) => name.startsWith('acquire'));
+    expect(requested).toBeGreaterThanOrEqual(0);
+    expect(asked.indexOf('release')).toBeGreaterThan(requested);
+  });
+
   const THROWING = { defaults: { onRedisError: 'throw' } } as const;
 
   it('of a cache ends before its store is asked, and refuses for good', async () => {
