@@ -79,6 +79,7 @@ describe('idempotent methods over processes', () => {
     expect(newer.attempt).toBe(2);
     const answer = JSON.stringify(newer);
     expect(await answersOf(next)).toEqual(new Map([[answer, 1]]));
+    frozen.signal('SIGUSR2');
     frozen.signal('SIGCONT');
     expect(await answersOf(frozen)).toEqual(new Map([['LockLostError', 1]]));
     expect(await answersOf(startCaller('order:3', 'hang'))).toEqual(new Map([[answer, 1]]));

@@ -14,8 +14,6 @@ export class Server {
   readonly losses: { readonly time: number; readonly key: string | undefined }[] = [];
   /** Whether what the processes hold is at this server and nowhere else. */
   keepsAll = false;
-  /** Whether those that wait ask again and again. */
-  polled = false;
   /** Those that a store refuses for good, where it can. */
   readonly refused = new Set<SimulatedProcess>();
   onAskedAgain: (process: SimulatedProcess) => void = () => {};

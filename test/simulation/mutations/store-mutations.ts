@@ -47,6 +47,6 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
     name: 'polled: a process that has lost a lock asks before the others',
     store: 'contract',
     edits: [{ file: 'lock/line/turn.ts', text: '    if (this.wanted) this.giveWay();\n', becomes: '' }],
-    swarm: { faultless: true, overstays: 0.4, ttl: 800, names: ['a'], reads: 0 },
+    swarm: { faultless: true, overstays: 0.25, ttl: 800, names: ['a'], reads: 0 },
   },
 ];

@@ -50,7 +50,6 @@ export const STORES = {
     return {
       swarm: () => ({ ...LOCKS_ALONE, reads: 0, evictions: 0, emptied: 0, failovers: 0 }),
       backendOf: (process, server) => {
-        server.polled = true;
         const connections = quorumOf(server).map((node) => connectionTo(process, node));
         return redlock(connections, { restartDelay: 4_000 });
       },
@@ -76,19 +75,17 @@ export const STORES = {
     const { memory } = await load<typeof Memory>('backends/memory/memory-lock-backend.js');
     const { BackendRefusal } = await load<typeof Refusals>('contracts/store.js');
     return {
-      swarm: ({ ttl, holdTime, overstays }) => ({
+      // Chance decides who asks first after a body that overran, which lasts a lease: none where order is checked.
+      swarm: ({ ttl, holdTime, overstays, faultless, deaf, unheard }) => ({
         ...LOCKS_ALONE,
         processes: 3,
         callers: 4,
         ttl: Math.min(ttl, 800),
         holdTime: Math.min(holdTime, 30),
-        overstays: Math.min(overstays, 0.1),
+        overstays: faultless || deaf || unheard ? 0 : Math.min(overstays, 0.1),
       }),
       extent: SHORT,
-      backendOf: (process, server) => {
-        server.polled = true;
-        return contractBackend(process, server, memory, BackendRefusal);
-      },
+      backendOf: (process, server) => contractBackend(process, server, memory, BackendRefusal),
     };
   },
 };

@@ -7,8 +7,6 @@ import type { Call } from './lock-rules.js';
 
 /** For how many ms, and how often, one process may enter while a call of another one waits. */
 const LONGEST_RUN = 4_000;
-/** The same where chance decides who asks next. */
-const LONGEST_RUN_WHERE_POLLED = 7_000;
 const MOST_ENTRIES = 12;
 /** Milliseconds after the end of a process from which on nothing is given to it. */
 const ENDED = 250;
@@ -26,8 +24,7 @@ export class LockOrder {
 
   /** No process enters again and again while a call of another one waits. */
   checkPassed(name: string, process: SimulatedProcess, calls: Iterable<Call>): void {
-    const { polled, swarm } = this.server;
-    const { faultless, deaf, unheard } = swarm;
+    const { faultless, deaf, unheard } = this.server.swarm;
     if (!faultless && !deaf && !unheard) return;
     for (const call of calls) {
       const { passedBy } = call;
@@ -40,7 +37,7 @@ export class LockOrder {
       const times = (passedBy.get(process) ?? 0) + 1;
       passedBy.set(process, times);
       const ms = process.time - call.passedSince;
-      if (times <= MOST_ENTRIES || ms < (polled ? LONGEST_RUN_WHERE_POLLED : LONGEST_RUN)) continue;
+      if (times <= MOST_ENTRIES || ms < LONGEST_RUN) continue;
       passedBy.clear();
       call.passedSince = Infinity;
       this.verdict.violated(

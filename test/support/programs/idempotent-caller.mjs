@@ -1,7 +1,8 @@
 // Calls one idempotency key `calls` times at once, and tells each run of the method and the answers.
-// Arguments: port, key, calls, lease in ms, and what the method does: "quick", "hang", or "freeze" (it ends once the
-// process has stood still for longer than half of the lease, which may have run for a while when that began).
+// Arguments: port, key, calls, lease in ms, and what the method does: "quick", "hang", or "freeze" (it ends at SIGUSR2,
+// which a process that stands still gets as soon as it goes on).
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { IdempotencyService } from 'nest-redis-lock';
 import { say, startLockApp } from './lock-app.mjs';
@@ -15,15 +16,8 @@ async function body({ attempt }) {
   say('ran', result);
   if (how === 'quick') await sleep(100);
   if (how === 'hang') await sleep(600_000);
-  if (how === 'freeze') await standstill(Number(lease) / 2);
+  if (how === 'freeze') await once(process, 'SIGUSR2');
   return result;
-}
-
-async function standstill(ms) {
-  for (let last = performance.now(); ; last = performance.now()) {
-    await sleep(5);
-    if (performance.now() - last > ms) return;
-  }
 }
 
 const options = { lease: Number(lease), wait: 60_000 };
