@@ -20,7 +20,7 @@ export class TurnBatch<Request, Answer> {
   }
 
   add(request: Request): Pending<Answer> {
-    const call = new BatchedCall((answer) => answer as Answer);
+    const call = new BatchedCall<Answer>();
     this.requests.push(request);
     this.calls.push(call);
     this.gathering.added(this.calls.length >= this.most);
@@ -63,7 +63,8 @@ export class BatchedCall<T> implements Pending<T> {
   private others: Promise<T> | undefined;
   private settleOthers: (() => void) | undefined;
 
-  constructor(private readonly read: (reply: unknown) => T) {}
+  /** `read`: makes the answer of the reply, where that is another one. */
+  constructor(private readonly read?: (reply: unknown) => T) {}
 
   then(answered: (answer: T) => void, failed: (error: unknown) => void): void {
     if (this.answered || this.outcome) this.forOthers().then(answered, failed);
@@ -77,7 +78,7 @@ export class BatchedCall<T> implements Pending<T> {
     if (reply instanceof Error) return this.fail(reply);
     let answer: T;
     try {
-      answer = this.read(reply);
+      answer = this.read ? this.read(reply) : (reply as T);
     } catch (error) {
       return this.fail(error);
     }

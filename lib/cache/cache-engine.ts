@@ -13,8 +13,7 @@ import { LoadScopes, LoadWaiters } from './load/load-scopes.js';
 import { Loads } from './load/loader-runner.js';
 import type { CacheSettings } from './options/cache-options.js';
 import { OtherLoads, Refresher, RestingKeys } from './read/fill.js';
-import { FirstLevelReads } from './read/read.js';
-import { Flights, SingleFlight } from './read/single-flight.js';
+import { FirstLevelReads, Flights, SingleFlight } from './read/single-flight.js';
 import { MissShares, StoredValues } from './read/stored-values.js';
 import { CacheCounters, type CacheStats } from './store/cache-stats.js';
 import { StoreCalls } from './store/store-calls.js';
@@ -70,7 +69,7 @@ export class CacheEngine implements CacheListener {
         ? new FirstLevelClass(settings.firstLevel, (entry) => envelopes.copyOf(entry))
         : undefined;
     const resting = new RestingKeys();
-    const flights = new Flights(firstLevel, invalidatedTags);
+    const flights = new Flights();
     const local = new LocalState(firstLevel, flights, waiters, resting, invalidatedTags);
 
     const unconfirmed = new UnconfirmedDeletions(calls, stepOrder, counters, warnings, local);
@@ -107,7 +106,12 @@ export class CacheEngine implements CacheListener {
     const refresher = new Refresher(leases, loads, resting, firstLevel, envelopes, warnings, settings.refreshContext);
     this.refresher = refresher;
     const otherLoads = new OtherLoads(leases, waiters, values, counters);
-    const singleFlight = new SingleFlight(flights, invalidatedTags, {
+    const context = {
+      flights,
+      calls,
+      stepOrder,
+      unconfirmed,
+      invalidatedTags,
       values,
       firstLevel,
       scopes: loadScopes,
@@ -119,7 +123,8 @@ export class CacheEngine implements CacheListener {
       resting,
       counters,
       warnings,
-    });
+    };
+    const singleFlight = new SingleFlight(context);
 
     this.calls = calls;
     this.envelopes = envelopes;
@@ -138,7 +143,7 @@ export class CacheEngine implements CacheListener {
     this.values = values;
     this.flights = flights;
     this.singleFlight = singleFlight;
-    this.reads = firstLevel ? new FirstLevelReads(firstLevel, singleFlight, values, refresher, counters) : singleFlight;
+    this.reads = firstLevel ? new FirstLevelReads(firstLevel, singleFlight, context) : singleFlight;
   }
 
   warn(line: string): void {

@@ -76,13 +76,13 @@ export class CacheService implements CacheOperations, OnModuleInit {
 
   getOrSet<T>(key: string, loader: Loader<T>, options?: ReadOptions): Promise<T> {
     try {
-      const { engine } = this.scope;
-      const settings = about('getOrSet', [key], () => this.scope.readSettings(options));
-      requireFunction(loader, 'loader', cacheOption);
+      const { reads } = this.scope.opened ?? this.scope.engine;
+      const settings = this.scope.readSettings('getOrSet', key, options);
+      if (typeof loader !== 'function') requireFunction(loader, 'loader', cacheOption);
       const full = this.scope.key(key);
-      if (!options?.signal) return engine.reads.read(full, loader, settings) as Promise<T>;
+      if (!options?.signal) return reads.read(full, loader, settings) as Promise<T>;
       const { signal } = options;
-      return abandonable(signal, () => engine.reads.read(full, loader, { ...settings, signal }) as Promise<T>);
+      return abandonable(signal, () => reads.read(full, loader, { ...settings, signal }) as Promise<T>);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -91,7 +91,7 @@ export class CacheService implements CacheOperations, OnModuleInit {
   async getOrSetMany<T>(keys: readonly string[], loader: BatchLoader<T>, options?: ReadOptions): Promise<T[]> {
     const { engine } = this.scope;
     requireFunction(loader, 'loader', cacheOption);
-    const settings = about('getOrSetMany', requireList(keys), () => this.scope.readSettings(options));
+    const settings = this.scope.readSettings('getOrSetMany', requireList(keys), options);
     if (!options?.signal) return loadValues(engine, this.keyPrefix, keys, loader, settings);
     const { signal } = options;
     return abandonable(signal, () => loadValues(engine, this.keyPrefix, keys, loader, { ...settings, signal }));

@@ -10,7 +10,8 @@ import { readSettings, settingsByHand, type ByHand, type EntrySettings } from '.
 
 /** Turns the keys and options of callers into full keys and complete settings, for the keys under one prefix. */
 export class KeyScope {
-  private opened: CacheEngine | undefined;
+  /** The engine, once it is in use. */
+  opened: CacheEngine | undefined;
   private readonly byHand = {
     read: this.resolverOf('read'),
     deletion: this.resolverOf('deletion'),
@@ -38,12 +39,16 @@ export class KeyScope {
     options: CacheEntryOptions | undefined,
   ): EntrySettings {
     if (options === undefined) return this.engine.settings.entries;
-    return about(method, typeof keys === 'string' ? [keys] : keys, () => this.byHand[what].settingsOf(options));
+    return about(method, keys, () => this.byHand[what].settingsOf(options));
   }
 
-  /** @throws CacheConfigError */
-  readSettings(options: ReadOptions | undefined): EntrySettings {
-    if (options !== undefined) return this.readOptions.settingsOf(options);
+  /** Of a read by `method`. @throws CacheConfigError */
+  readSettings(method: string, keys: string | readonly string[], options: ReadOptions | undefined): EntrySettings {
+    try {
+      if (options !== undefined) return this.readOptions.settingsOf(options);
+    } catch (error) {
+      throw telling(error, method, keys);
+    }
     return readSettings(undefined, this.engine.settings.entries, this.keyPrefix);
   }
 
@@ -110,12 +115,18 @@ export function timeToKeep(method: string, key: string, options: { readonly ttl:
 }
 
 /** Lets an error of `check` name the method and the keys of the call. @throws CacheConfigError */
-export function about<T>(method: string, keys: readonly string[], check: () => T): T {
+export function about<T>(method: string, keys: string | readonly string[], check: () => T): T {
   try {
     return check();
   } catch (error) {
-    if (!(error instanceof CacheConfigError)) throw error;
-    const of = Array.isArray(keys) && keys.length > 0 ? ` of ${quoted(keys.slice(0, 3))}` : '';
-    throw new CacheConfigError(`"${method}"${of}: ${error.message}`, keys);
+    throw telling(error, method, keys);
   }
+}
+
+/** The error, which names the method and the keys of the call if it is about options. */
+function telling(error: unknown, method: string, keys: string | readonly string[]): unknown {
+  if (!(error instanceof CacheConfigError)) return error;
+  const all = typeof keys === 'string' ? [keys] : keys;
+  const of = Array.isArray(all) && all.length > 0 ? ` of ${quoted(all.slice(0, 3))}` : '';
+  return new CacheConfigError(`"${method}"${of}: ${error.message}`, all);
 }

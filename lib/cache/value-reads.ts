@@ -92,7 +92,7 @@ export async function freshValue(
   key: string,
   data: Buffer | null,
 ): Promise<FoundValue | undefined> {
-  const found = values.decode(key, data);
+  const found = data === null ? undefined : values.decode(key, data);
   if (!found?.entry?.tags) return found && isFresh(found) ? found : undefined;
   const judged = isFresh(found) ? await values.checkTags(key, found, []) : undefined;
   return judged && isFresh(judged) ? judged : undefined;

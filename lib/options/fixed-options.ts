@@ -93,7 +93,7 @@ function isEqual(
   { prototype, names, values, template }: Resolution<unknown>,
 ): boolean {
   if (options == null || Object.getPrototypeOf(options) !== prototype) return false;
-  if (templateOf(options) !== template) return false;
+  if ((options as Marked)[TEMPLATE] !== template) return false;
   let index = 0;
   for (const name in options) {
     const value: unknown = options[name as keyof typeof options];

@@ -214,7 +214,7 @@ export type ReserveTokens = (request: NamesRequest, least: number) => Promise<To
  * lease runs, and unless the request was given up meanwhile; else it is undone.
  */
 export class PendingGrant implements ScriptCall {
-  readonly answer = new BatchedCall((answer) => answer as AcquireAnswer);
+  readonly answer = new BatchedCall<AcquireAnswer>();
   private readonly startedAt = performance.now();
   /** The first of the tokens that the nodes are asked to reserve. */
   private first = 0;

@@ -38,7 +38,7 @@ export type Ask = (node: RedlockNode, call: ScriptCall) => 'away' | 'postponed' 
  * `NoQuorum` when too many nodes have failed. After the time limit, nodes without an answer count as failed.
  */
 export function ask<Answer>(quorum: Quorum, tally: Tally<Answer>, send: Ask): Pending<Answer> {
-  const call = new BatchedCall((answer) => answer as Answer);
+  const call = new BatchedCall<Answer>();
   new Round(quorum, tally, call).begin(send);
   return call;
 }

@@ -23,7 +23,8 @@ export class StepOrder {
   private readonly last = new Map<string, StepGroup>();
   /** The steps that were under way when they were entered, by key. Not a Map: see `Flights`. */
   private readonly entered = Object.create(null) as Record<string, EnteredSteps>;
-  private enteredKeys = 0;
+  /** How many resources have steps under way. */
+  busy = 0;
 
   /**
    * Resolves when all changes of the key that were called before have ended; `undefined` if there are none. A command
@@ -31,8 +32,8 @@ export class StepOrder {
    * of the event loop.
    */
   afterKey(key: string): Promise<void> | undefined {
-    const group = this.last.size > 0 ? this.last.get(keyResource(key))?.close() : undefined;
-    const entered = this.enteredKeys > 0 ? this.entered[key]?.ended : undefined;
+    const group = this.last.get(keyResource(key))?.close();
+    const entered = this.entered[key]?.ended;
     return group && entered ? entered.then(() => group) : (group ?? entered);
   }
 
@@ -61,7 +62,9 @@ export class StepOrder {
     } finally {
       for (const [index, group] of groups.entries()) {
         const { resource } = accesses[index] as Access;
-        if (group.leave() && this.last.get(resource) === group) this.last.delete(resource);
+        if (!group.leave() || this.last.get(resource) !== group) continue;
+        this.last.delete(resource);
+        this.busy -= 1;
       }
     }
   }
@@ -77,7 +80,7 @@ export class StepOrder {
       return;
     }
     this.entered[key] = new EnteredSteps();
-    this.enteredKeys += 1;
+    this.busy += 1;
   }
 
   /** Ends a step that was entered. */
@@ -87,7 +90,7 @@ export class StepOrder {
     steps.open -= 1;
     if (steps.open > 0) return;
     delete this.entered[key];
-    this.enteredKeys -= 1;
+    this.busy -= 1;
     steps.end?.();
   }
 
@@ -95,6 +98,7 @@ export class StepOrder {
     const last = this.last.get(resource);
     if (last?.admits(mode)) return last.join();
     const group = new StepGroup(mode, last?.ended).join();
+    if (!last) this.busy += 1;
     this.last.set(resource, group);
     return group;
   }

@@ -251,15 +251,12 @@ export interface Deletion {
 
 /** The deletions that the store has not confirmed, by what they cover. */
 class PendingDeletions {
+  size = 0;
   private readonly byName = new Map<string, Deletion>();
   private readonly byKey = new Map<string, Set<Deletion>>();
   /** Deletions that cover more than one key: every read is compared with them. */
   private readonly byTag = new Set<Deletion>();
   private readonly bySweep = new Set<Deletion>();
-
-  get size(): number {
-    return this.byName.size;
-  }
 
   /** The deletions that scan all keys. */
   get sweeps(): readonly Deletion[] {
@@ -305,6 +302,7 @@ class PendingDeletions {
     const { name, key, tag, matches } = deletion;
     this.delete(this.byName.get(name));
     this.byName.set(name, deletion);
+    this.size = this.byName.size;
     if (tag !== undefined) this.byTag.add(deletion);
     if (matches) this.bySweep.add(deletion);
     if (key === undefined) return;
@@ -318,6 +316,7 @@ class PendingDeletions {
     if (!deletion || !this.includes(deletion)) return;
     const { name, key } = deletion;
     this.byName.delete(name);
+    this.size = this.byName.size;
     this.byTag.delete(deletion);
     this.bySweep.delete(deletion);
     if (key === undefined) return;

@@ -4,7 +4,7 @@
  * and store under it (`load/loader-runner.ts`, `load/load-commits.ts`); `OtherLoads` waits where another caller has it.
  */
 
-import { AsyncLocalStorage, type AsyncResource } from 'node:async_hooks';
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { CacheBackendError, CacheConfigError, CacheTimeoutError } from '../../errors/cache-errors.js';
 import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
@@ -15,11 +15,11 @@ import type { LoadWaiters } from '../load/load-scopes.js';
 import type { Loads } from '../load/loader-runner.js';
 import type { CacheSettings } from '../options/cache-options.js';
 import type { EntrySettings } from '../options/entry-settings.js';
-import { publishHit, type CacheCounters } from '../store/cache-stats.js';
+import type { CacheCounters } from '../store/cache-stats.js';
 import type { Envelopes } from '../values/envelope.js';
 import type { FirstLevel } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
-import type { Flight } from './single-flight.js';
+import type { Read } from './read.js';
 import { beginningOf, isFresh, type FoundValue, type StoredValues } from './stored-values.js';
 
 /** What the reads of one cache use to load values. */
@@ -32,35 +32,26 @@ export interface FillContext {
   readonly warnings: Warnings;
 }
 
-/** Fills the miss of a flight: loads the value, or waits for another load of it. */
+/** Fills a miss: loads the value, or waits for another load of it. */
 export class Fill {
   constructor(
-    private readonly context: FillContext,
-    private readonly flight: Flight,
-    private readonly loader: Loader<unknown>,
-    private readonly settings: EntrySettings,
-    private readonly participant: BatchParticipant | undefined,
-    /** The context of the caller, in which the loader runs. */
-    private readonly caller: AsyncResource,
+    private readonly read: Read,
     /** Served if the load fails or takes longer than `softTimeout`. */
     private readonly stale: FoundValue | undefined,
   ) {}
 
-  private get key(): string {
-    return this.flight.key;
-  }
-
   /** `present`: stored data that must not be served. */
   start(present: Buffer | undefined): void {
-    const { bloom } = this.settings;
+    const { context, settings } = this.read;
+    const { bloom } = settings;
     this.countMiss();
     if (!bloom) return this.requestLease(present);
     const asked = bloom.filter.mayHave(bloom.id).then((mayHave) => {
       if (mayHave) return this.requestLease(present);
-      this.context.counters.absentByFilter += 1;
-      this.flight.land(null);
+      context.counters.absentByFilter += 1;
+      this.read.land(null);
     });
-    this.flight.follow(asked);
+    this.read.follow(asked);
   }
 
   /** Goes on where the read has found no value, and has asked for the lease. */
@@ -71,114 +62,103 @@ export class Fill {
 
   /** Loads without storing: a write is under way, or the store is down. */
   loadUnstored(): void {
-    const { context, key, loader, settings, stale } = this;
+    const { context, key, loader, settings, caller } = this.read;
     const done = (result: LoadResult) => {
       this.addTags(result.tags);
-      this.flight.land(result.value);
+      this.read.land(result.value);
     };
-    this.caller.runInAsyncScope(() =>
-      context.loads.unstored(key, loader, settings, stale?.value, done, this.onLoadError),
+    caller.runInAsyncScope(() =>
+      context.loads.unstored(key, loader, settings, this.stale?.value, done, this.onLoadError),
     );
   }
 
   doWithoutStore(error: CacheBackendError): void {
-    this.context.counters.redisErrors += 1;
-    if (this.settings.failOpen) this.loadUnstored();
-    else this.flight.fail(error);
+    const { context, settings } = this.read;
+    context.counters.redisErrors += 1;
+    if (settings.failOpen) this.loadUnstored();
+    else this.read.fail(error);
   }
 
   private countMiss(): void {
-    this.context.counters.misses += 1;
-    const { template } = this.settings;
-    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key: this.key, template });
+    const { context, key, settings } = this.read;
+    context.counters.misses += 1;
+    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key, template: settings.template });
   }
 
   private goOn(outcome: LeaseOutcome, present: Buffer | undefined): void {
     if (outcome instanceof LoadLease) this.load(outcome);
     else if (outcome.status === 'barrier') this.loadUnstored();
-    else this.flight.follow(this.awaitOther(present));
+    else this.read.follow(this.awaitOther(present));
   }
 
   private requestLease(present: Buffer | undefined): void {
-    const { context, key, settings } = this;
+    const { context, key, settings } = this.read;
     const answered = (outcome: LeaseOutcome) => {
       try {
         this.goOn(outcome, present);
       } catch (error) {
-        this.flight.fail(error);
+        this.read.fail(error);
       }
     };
     const failed = (error: CacheBackendError) => this.doWithoutStore(error);
-    context.leases.request(
-      key,
-      settings,
-      { replaces: present && beginningOf(present), waits: false },
-      answered,
-      failed,
-    );
+    const wish = { replaces: present && beginningOf(present), waits: false };
+    context.leases.request(key, settings, wish, answered, failed);
   }
 
   private load(lease: LoadLease): void {
-    const { context, flight, loader, settings, stale } = this;
-    const { softTimeout } = settings;
+    const { read, stale } = this;
+    const { context, loader, settings, participant } = read;
+    const { softTimeout, strong, failOpen } = settings;
     const soft = stale && softTimeout > 0 ? setTimeout(() => this.endEarly(stale), softTimeout) : undefined;
     const land = (result: LoadResult, isStoring: boolean) => {
       clearTimeout(soft);
       try {
         this.addTags(result.tags);
-        flight.landLoaded(result, isStoring);
+        read.landLoaded(result, isStoring);
       } catch (error) {
-        flight.fail(error);
+        read.fail(error);
       }
     };
-    const done = (result: LoadResult) => (flight.isStoring ? flight.stored(result) : land(result, false));
+    const done = (result: LoadResult) => (read.isStoring ? read.stored(result) : land(result, false));
     const failed = (error: unknown) => {
       clearTimeout(soft);
       this.onLoadError(error);
     };
-    const storing = this.answersFirst ? (result: LoadResult) => land(result, true) : undefined;
-    this.caller.runInAsyncScope(() =>
+    // Callers get the value while it is being stored.
+    const answersFirst = !strong && failOpen && !participant?.storesFirst;
+    const storing = answersFirst ? (result: LoadResult) => land(result, true) : undefined;
+    read.caller.runInAsyncScope(() =>
       context.loads.underLease(lease, loader, settings, stale?.value, done, failed, storing),
     );
   }
 
-  /** Whether callers get the value while it is being stored. */
-  private get answersFirst(): boolean {
-    const { strong, failOpen } = this.settings;
-    return !strong && failOpen && !this.participant?.storesFirst;
-  }
-
-  /** Ends the flight with the stale value; the load goes on, and its value is stored. */
+  /** Ends the read with the stale value; the load goes on, and its value is stored. */
   private endEarly(stale: FoundValue): void {
-    this.flight.endedEarly = true;
-    this.landStale(stale);
+    this.read.endedEarly = true;
+    this.read.serveStale(stale);
   }
 
   private readonly onLoadError = (error: unknown): void => {
-    const { context, flight, key, settings, stale } = this;
+    const { read, stale } = this;
+    const { context, key, settings } = read;
     if (stale) context.resting.begin(key, settings.restAfterError);
-    if (flight.endedEarly) {
+    if (read.endedEarly) {
       context.warnings.warn(`The loader of "${key}" failed in the background: ${textOf(error)}`, 'background');
-    } else if (stale && settings.staleIfError) this.landStale(stale);
-    else flight.fail(error);
+    } else if (stale && settings.staleIfError) read.serveStale(stale);
+    else read.fail(error);
   };
-
-  private landStale(stale: FoundValue): void {
-    this.context.counters.staleHits += 1;
-    if (cacheChannels.hit.hasSubscribers) publishHit(this.key, this.settings.template, 'second', true);
-    this.flight.landStale(stale);
-  }
 
   /** Adds the tags that its loader named. */
   private addTags(named: readonly string[]): void {
     if (named.length === 0) return;
-    const { tags, tagPrefix } = this.settings;
-    this.flight.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
+    const { tags, tagPrefix } = this.read.settings;
+    this.read.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
   }
 
   /** Waits for another caller that loads or has loaded. */
   private async awaitOther(present: Buffer | undefined): Promise<void> {
-    const { context, key, settings, participant, stale } = this;
+    const { read, stale } = this;
+    const { context, key, settings, participant } = read;
     const wait = stale ? Math.min(settings.wait, settings.softTimeout) : settings.wait;
     let end: OtherLoadEnd;
     try {
@@ -190,7 +170,7 @@ export class Fill {
     if (end instanceof LoadLease) return this.load(end);
     if (end === 'barrier') return this.loadUnstored();
     if (end === 'late') return this.giveUpWaiting();
-    if (end !== 'unreadable') return this.flight.landFresh(end);
+    if (end !== 'unreadable') return read.landFound(end, 'hit');
     context.warnings.warn(
       `What Redis has under "${key}" is not a value of the cache, or the replica that is read does not have it yet`,
     );
@@ -198,8 +178,9 @@ export class Fill {
   }
 
   private giveUpWaiting(): void {
-    const { key, settings, stale } = this;
-    if (stale) return this.landStale(stale);
+    const { read, stale } = this;
+    const { key, settings } = read;
+    if (stale) return read.serveStale(stale);
     if (settings.onTimeout !== 'throw') return this.loadUnstored();
     const message = `"${key}" was still being loaded by another call after lock.wait (${settings.wait} ms)`;
     throw new CacheTimeoutError(message, [key]);
@@ -272,7 +253,7 @@ export class OtherLoads {
 
   private async fresh(key: string, settings: EntrySettings, data: Buffer | null): Promise<FoundValue | undefined> {
     const { revive, tags } = settings;
-    const stored = this.values.decode(key, data);
+    const stored = data === null ? undefined : this.values.decode(key, data);
     if (!stored || !isFresh(stored)) return undefined;
     const found = await this.values.checkTags(key, stored, tags);
     if (!found || !isFresh(found) || !revive) return found && isFresh(found) ? found : undefined;

@@ -56,16 +56,16 @@ export function reported(read: ReportedRead, report: ReadReport | undefined): Pr
   });
 }
 
-/** Created with the first report, so that without one reads make no look-up. */
-let reports: AsyncLocalStorage<ReadReport> | undefined;
+/** Its storage is created with the first report, so that without one reads make no look-up. */
+export const readReports: { storage: AsyncLocalStorage<ReadReport> | undefined } = { storage: undefined };
 
 /** The report of the body that this code runs in, if there is one. */
 export function currentReport(): ReadReport | undefined {
-  return reports?.getStore();
+  return readReports.storage?.getStore();
 }
 
 /** Runs `body`, and adds all reads inside it to `report`. */
 export function withReadReport<T>(report: ReadReport, body: () => T): T {
-  reports ??= new AsyncLocalStorage();
-  return reports.run(report, body);
+  readReports.storage ??= new AsyncLocalStorage();
+  return readReports.storage.run(report, body);
 }

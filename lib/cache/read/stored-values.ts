@@ -1,5 +1,4 @@
 import type { TagState } from '../../contracts/cache-store.js';
-import type { CacheBackendError } from '../../errors/cache-errors.js';
 import { textOf, type Warnings } from '../../errors/limited-log.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
@@ -72,24 +71,9 @@ export class StoredValues {
     private readonly warnings: Warnings,
   ) {}
 
-  /** Resolves when the changes of the key that were called before have ended; `undefined` if there are none. */
-  afterChanges(key: string): Promise<void> | undefined {
-    return this.stepOrder.afterKey(key);
-  }
-
-  /** Sends the read in the same turn of the event loop. */
-  send(key: string, answered: (data: Buffer | null) => void, failed: (error: CacheBackendError) => void): void {
-    this.calls.send('read', key, () => this.calls.store.read(key), answered, failed);
-  }
-
-  /** As `send`. @throws CacheBackendError when Redis fails */
+  /** @throws CacheBackendError when Redis fails */
   read(key: string): Promise<Buffer | null> {
     return this.calls.run('read', key, () => this.calls.store.read(key));
-  }
-
-  /** Resolves when the changes of the tags that were called before have ended; `undefined` if there are none. */
-  afterTagChanges(tags: readonly string[]): Promise<unknown> | undefined {
-    return this.stepOrder.afterTags(tags);
   }
 
   /** Reads the stored data and the states of the tags in one round trip. @throws CacheBackendError when Redis fails */
@@ -100,8 +84,7 @@ export class StoredValues {
   }
 
   /** The value in the stored data. Unreadable data counts as absent: another version of the application wrote it. */
-  decode(key: string, data: Buffer | null): FoundValue | undefined {
-    if (data === null) return undefined;
+  decode(key: string, data: Buffer): FoundValue | undefined {
     try {
       const entry = this.envelopes.open(data);
       if (entry) return { value: this.envelopes.valueOf(entry), entry, data };
@@ -148,21 +131,6 @@ export class StoredValues {
     } catch (error) {
       return refuse(error);
     }
-  }
-
-  /** Whether the key has a deletion that Redis has not confirmed. */
-  isInDoubt(key: string): boolean {
-    return this.unconfirmed.pending.covering(key) !== undefined;
-  }
-
-  /** Whether one of the tags has a deletion that Redis has not confirmed. */
-  areTagsInDoubt(tags: TagStamp | undefined): boolean {
-    return this.unconfirmed.coversTags(tags);
-  }
-
-  /** Why the value of the key cannot be read; `undefined` if no unconfirmed deletion covers it. */
-  doubtAbout(key: string, tags?: TagStamp): CacheBackendError | undefined {
-    return this.unconfirmed.doubtAbout(key, tags);
   }
 
   private tagStates(key: string, tags: readonly string[]): Promise<readonly TagState[]> {

@@ -142,12 +142,14 @@ export class Envelopes {
       }
       at += length;
     }
-    if ((kind & MORE) === 0) {
-      return entry(kind, expiresAt, undefined, data.subarray(at + 1));
+    let more: { t?: number; g?: TagStamp } | undefined;
+    if ((kind & MORE) !== 0) {
+      const end = data.indexOf(NEW_LINE, at);
+      more = JSON.parse(data.toString('utf8', at, end)) as { t?: number; g?: TagStamp };
+      at = end;
     }
-    const end = data.indexOf(NEW_LINE, at);
-    const more = JSON.parse(data.toString('utf8', at, end)) as { t?: number; g?: TagStamp };
-    return entry(kind, expiresAt, more, data.subarray(end + 1));
+    const keptStale = (kind & HEADER.keptStale) !== 0;
+    return { kind, expiresAt, keptStale, loadTime: more?.t, tags: more?.g, payload: data.subarray(at + 1) };
   }
 
   /** The first bytes of the stored value: all before the payload. */
@@ -215,15 +217,6 @@ export function countedNumber(data: Buffer): number | undefined {
 
 function joined(first: string, payload: string | Buffer): StoredData {
   return typeof payload === 'string' ? first + payload : Buffer.concat([Buffer.from(first), payload]);
-}
-
-function entry(
-  kind: number,
-  expiresAt: number,
-  more: { t?: number; g?: TagStamp } | undefined,
-  payload: Buffer,
-): Entry {
-  return { kind, expiresAt, keptStale: (kind & HEADER.keptStale) !== 0, loadTime: more?.t, tags: more?.g, payload };
 }
 
 /** Time, the mark of a serializer, and the rest as JSON. */

@@ -33,8 +33,8 @@ const OF_CHANGES: readonly Mutation[] = of('cache', [
     'cache/read/fill.ts',
     '  private requestLease(present: Buffer | undefined): void {\n',
     `  private requestLease(present: Buffer | undefined): void {
-    const loaded = Promise.resolve(this.loader({ setTags() {}, skip() {} } as never));
-    Object.assign(this, { loader: () => loaded });
+    const loaded = Promise.resolve(this.read.loader({ setTags() {}, skip() {} } as never));
+    Object.assign(this.read, { loader: () => loaded });
 `,
   ),
   one(
@@ -73,7 +73,7 @@ if redis.call('PTTL'`,
     one(
       'cache: a process reads past a deletion that is not confirmed',
       'cache/read/read.ts',
-      '    if (context.values.isInDoubt(key)) return this.doWithoutDoubted();\n',
+      '    if (unconfirmed.pending.size > 0 && unconfirmed.pending.covering(key)) return this.doWithoutDoubted();\n',
       '',
     ),
   ),
@@ -143,9 +143,9 @@ if redis.call('PTTL'`,
     { firstLevel: true, slow: 0.4, slowness: 60, callers: 8 },
     one(
       'cache: a first level keeps what was read before a message of its key',
-      FLIGHTS,
-      'if (!firstLevel || this.outdated || this.endedEarly ||',
-      'if (!firstLevel || this.endedEarly ||',
+      'cache/read/read.ts',
+      'if (this.outdated || this.endedEarly ||',
+      'if (this.endedEarly ||',
     ),
   ),
   given(

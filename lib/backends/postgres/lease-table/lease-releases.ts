@@ -28,7 +28,7 @@ export class LeaseReleases {
     const { name, ticket } = call;
     const id = `${ticket} ${name}`;
     this.underWay.begun(id);
-    const both = new BatchedCall((answer) => answer as ReleaseAnswer);
+    const both = new BatchedCall<ReleaseAnswer>();
     const answered = (status: Status) => both.settle({ status, resent: this.underWay.ended(id) });
     const failed = (error: unknown) => {
       this.underWay.ended(id);

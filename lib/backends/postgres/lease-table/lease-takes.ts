@@ -43,7 +43,7 @@ export class LeaseTakes {
 
   enqueue(call: EnqueueCall): Pending<QueueAnswer> {
     if (this.contended.has(call.name)) return this.enqueues.add(call);
-    const both = new BatchedCall((answer) => answer as QueueAnswer);
+    const both = new BatchedCall<QueueAnswer>();
     const failed = (error: unknown) => both.fail(error);
     this.takes.add(call).then((taken) => {
       if (taken) both.settle(taken);

@@ -28,7 +28,7 @@ export class RedisCacheWrites {
   }
 
   set(request: SetRequest): Pending<SetAnswer> {
-    const call = new BatchedCall((answer) => answer as SetAnswer);
+    const call = new BatchedCall<SetAnswer>();
     new SetCall(this, request).send(call);
     return call;
   }

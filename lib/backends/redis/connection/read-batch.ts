@@ -29,7 +29,7 @@ export class ReadBatch {
   constructor(private readonly scripts: ScriptRunner) {}
 
   read(key: string): Pending<Buffer | null> {
-    const read: PendingRead = new BatchedCall(asRead);
+    const read: PendingRead = new BatchedCall();
     this.keys.push(key);
     this.reads.push(read);
     if (this.reads.length >= MOST_KEYS || (this.underWay === 0 && this.lastWasAlone)) this.flush();
@@ -54,17 +54,10 @@ export class ReadBatch {
     this.keys = [];
     this.reads = [];
     this.lastWasAlone = reads.length === 1;
-    this.submit(keys, reads);
+    this.send(keys, reads);
   }
 
-  private submit(keys: readonly string[], reads: readonly PendingRead[]): void {
-    const { client, takesOneSlot } = this.scripts;
-    if (client.status !== 'ready' && this.scripts.defers(() => this.submit(keys, reads), failing(reads))) return;
-    if (reads.length > 1 && takesOneSlot) this.submitEach(keys, reads);
-    else this.send(keys, reads);
-  }
-
-  private submitEach(keys: readonly string[], reads: readonly PendingRead[]): void {
+  private sendEach(keys: readonly string[], reads: readonly PendingRead[]): void {
     for (const [index, read] of reads.entries()) this.send([keys[index] as string], [read]);
   }
 
@@ -75,24 +68,27 @@ export class ReadBatch {
    */
   private send(keys: readonly string[], reads: readonly PendingRead[]): void {
     const { scripts } = this;
+    const { client } = scripts;
     const { length } = reads;
+    if (client.status !== 'ready' && scripts.defers(() => this.send(keys, reads), failing(reads))) return;
+    if (length > 1 && scripts.takesOneSlot) return this.sendEach(keys, reads);
     const alone = length === 1 && (scripts.takesOneSlot || scripts.lastRead !== 0);
     const listed = length === scripts.lastRead ? [...keys, keys[0] as string] : [...keys];
     const form = (scripts.lastRead = alone ? 0 : listed.length);
     this.underWay += 1;
     scripts.ask<unknown>(
-      alone ? scripts.client.getBuffer(keys[0] as string) : scripts.client.mgetBuffer(listed),
+      alone ? client.getBuffer(keys[0] as string) : client.mgetBuffer(listed),
       (reply) => {
         this.underWay -= 1;
         const values: readonly unknown[] = alone ? [reply] : Array.isArray(reply) ? reply : [];
-        if (values.length !== (form || 1) || !values.every(isValue) || scripts.isOfScript(values)) {
-          return failing(reads)(scripts.mixedUp());
-        }
+        let mixed = values.length !== (form || 1) || (form === 2 && scripts.isOfScript(values));
+        for (const value of values) mixed ||= value !== null && !Buffer.isBuffer(value);
+        if (mixed) return failing(reads)(scripts.mixedUp());
         for (let index = 0; index < length; index++) reads[index]?.settle(values[index]);
       },
       (error) => {
         this.underWay -= 1;
-        if (length > 1 && scripts.refusesKeys(error)) this.submitEach(keys, reads);
+        if (length > 1 && scripts.refusesKeys(error)) this.sendEach(keys, reads);
         else failing(reads)(error);
       },
     );
@@ -103,12 +99,4 @@ function failing(reads: readonly PendingRead[]): (error: unknown) => void {
   return (error) => {
     for (const read of reads) read.fail(error);
   };
-}
-
-function asRead(reply: unknown): Buffer | null {
-  return reply as Buffer | null;
-}
-
-function isValue(reply: unknown): boolean {
-  return reply === null || Buffer.isBuffer(reply);
 }
