@@ -9,6 +9,8 @@ import { testServices } from './wire.js';
 
 /** How long (ms) a case waits for what must come: the machine may be slow. */
 const PATIENCE = 30_000;
+/** How long (ms) a service waits for an answer of the store, for the same reason. */
+const COMMAND_TIMEOUT = 5_000;
 
 /** What one case uses: backends, processes and services that end with it, and names that no other case has. */
 export class Stage {
@@ -34,7 +36,12 @@ export class Stage {
   async locks(backend?: LockBackend): Promise<LockService> {
     const main = backend ?? (await this.world.open());
     this.backends.delete(main);
-    const services = testServices({ backend: main, cache: false, shutdownGrace: 0 });
+    const services = testServices({
+      backend: main,
+      cache: false,
+      commandTimeout: COMMAND_TIMEOUT,
+      shutdownGrace: 0,
+    });
     this.services.push(() => services.close());
     return services.locks;
   }

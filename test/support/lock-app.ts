@@ -11,6 +11,9 @@ export interface LockApp extends AsyncDisposable {
   close(): Promise<void>;
 }
 
+/** Of applications whose calls are not about outages: a busy machine answers late. */
+export const PATIENT = { commandTimeout: 10_000 } as const;
+
 class Root {}
 
 /** An application of nothing but the lock module. */

@@ -20,7 +20,7 @@ import { collectGarbage } from '../../../support/collect-garbage.js';
 import { eventually } from '../../../support/eventually.js';
 import { Gate } from '../../../support/gate.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
-import { RENEWED_OFTEN } from '../../../support/renewals.js';
+import { RENEWED_OFTEN, renewedAgain } from '../../../support/renewals.js';
 import { type RedisServer, startRedisServer } from '../../../support/servers/redis-server.js';
 
 let server: RedisServer;
@@ -312,10 +312,10 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
   });
 
   it('is renewed while it is referenced, and not reported: a lock', async () => {
-    const lock = await locks.acquire('kept', { ttl: 4_000 });
-    for (let turn = 0; turn < 10; turn++) {
-      await sleep(500);
+    const lock = await locks.acquire('kept', RENEWED_OFTEN);
+    for (let times = 0; times < 5; times++) {
       await collectGarbage();
+      await renewedAgain(lock);
     }
     expect(lock.held).toBe(true);
     await lock.release();
@@ -326,15 +326,17 @@ describe.each(['redis', 'memory'] as const)('what nobody needs any more on %s', 
   it('is renewed, and not told, where the application releases by name: a lock whose Lock nobody keeps', async () => {
     const other = await startLockApp(kind === 'redis' ? { redis: server.url } : { backend: memory() });
     const byName = async (name: string, work: () => Promise<void>) => {
-      await other.locks.acquire(name, { ttl: 6_000, renew: { interval: 300 } });
+      await other.locks.acquire(name, RENEWED_OFTEN);
       await work();
       await other.locks.release(name);
     };
     await byName('first', async () => {});
     await byName('second', async () => {
-      for (let turn = 0; turn < 13; turn++) {
-        await sleep(500);
+      const end = async () => performance.now() + ((await other.locks.inspect('second'))?.ttl ?? 0);
+      for (let times = 0; times < 5; times++) {
         await collectGarbage();
+        const before = await end();
+        await eventually(async () => (await end()) > before + RENEWED_OFTEN.renew.interval / 2);
       }
     });
     expect(other.logger.matching(/dropped without release/)).toEqual([]);
