@@ -20,7 +20,7 @@ import type {
 } from '../../contracts/lock-backend.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { BriefMap } from '../../timing/brief-map.js';
-import { EncodedCall, type ScriptArgument } from '../redis/connection/encoded-call.js';
+import type { ScriptArgument, ScriptRequest } from '../redis/connection/encoded-call.js';
 import type { RedisScript } from '../redis/connection/redis-script.js';
 import { checkServers } from '../redis/connection/server-check.js';
 import { labelKey } from '../redis/locks/redis-lock-keys.js';
@@ -88,7 +88,7 @@ class RedlockLockBackend implements LockBackend {
     const acquisition = this.cancel(request);
     const tally = new ReleaseTally(quorum, ticket, keys, acquisition);
     const requeue = again === undefined ? undefined : [ticket, again, this.clock.propose()];
-    const encoded = new EncodedCall(RELEASE, keys, [ticket]);
+    const release: ScriptRequest = { script: RELEASE, keys, args: [ticket] };
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) {
         node.owes(ticket, keys);
@@ -96,7 +96,7 @@ class RedlockLockBackend implements LockBackend {
       }
       if (acquisition?.undecided) node.sendAcquires();
       if (requeue) node.run(REQUEUE, keys, requeue, call);
-      else node.release(encoded, call);
+      else node.release(release, call);
       return undefined;
     });
   }
@@ -189,12 +189,12 @@ class RedlockLockBackend implements LockBackend {
     const { quorum } = this;
     const { names, ticket, ttl, waits } = request;
     const args = [ticket, ttl, grant.propose(), waits ? 1 : 0, names.length];
-    const alone = waits && names.length === 1 ? args.slice(0, 3) : args;
-    const encoded = new EncodedCall(quorum.scripts.acquire, acquireKeys(request), args, alone);
+    const aloneArgs = waits && names.length === 1 ? args.slice(0, 3) : args;
+    const acquire: ScriptRequest = { script: quorum.scripts.acquire, keys: acquireKeys(request), args, aloneArgs };
     new Round(quorum, acquisition, grant).begin((node, call) => {
       if (quorum.skips(node) || !quorum.restarts.mayGrant(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
-      node.acquire(encoded, call);
+      node.acquire(acquire, call);
       return undefined;
     });
   }
@@ -227,11 +227,11 @@ class RedlockLockBackend implements LockBackend {
       if (this.renewals.get(id) === tally) this.renewals.delete(id);
     });
     this.renewals.set(id, tally);
-    const encoded = new EncodedCall(RENEW, keys, [ticket, ttl]);
+    const renewal: ScriptRequest = { script: RENEW, keys, args: [ticket, ttl] };
     return ask(quorum, tally, (node, call) => {
       if (quorum.skips(node)) return 'away';
       if (node.isUnsettled(ticket)) return 'postponed';
-      node.renew(encoded, call);
+      node.renew(renewal, call);
       return undefined;
     });
   }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RedisConnection } from '../../options/redis-connection.js';
 import { serverOf } from '../redis/connection/connection-options.js';
-import type { EncodedCall, ScriptArgument, ScriptCall } from '../redis/connection/encoded-call.js';
+import type { ScriptArgument, ScriptCall, ScriptRequest } from '../redis/connection/encoded-call.js';
 import { RedisLink } from '../redis/connection/redis-link.js';
 import { integerOf, type RedisScript } from '../redis/connection/redis-script.js';
 import { ScriptBatch } from '../redis/connection/script-batch.js';
@@ -62,17 +62,17 @@ export class RedlockNode {
     return this.unsettled.has(ticket);
   }
 
-  acquire(encoded: EncodedCall, call: ScriptCall): void {
-    this.acquires.runEncoded(encoded, call);
+  acquire(request: ScriptRequest, call: ScriptCall): void {
+    this.acquires.runRequest(request, call);
   }
 
-  renew(encoded: EncodedCall, call: ScriptCall): void {
-    this.renewals.runEncoded(encoded, call);
+  renew(request: ScriptRequest, call: ScriptCall): void {
+    this.renewals.runRequest(request, call);
   }
 
   /** Frees the names of a ticket that is not asked for again. */
-  release(encoded: EncodedCall, call: ScriptCall): void {
-    this.releases.runEncoded(encoded, call);
+  release(request: ScriptRequest, call: ScriptCall): void {
+    this.releases.runRequest(request, call);
   }
 
   /** Sends the acquires of this turn, before a release of one of them that nobody waits for any more. */

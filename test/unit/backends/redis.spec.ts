@@ -4,7 +4,11 @@ import { Cluster, Command, type Redis } from 'ioredis';
 import { redlock } from 'nest-redis-lock/redlock';
 import type { Notice } from 'nest-redis-lock/backend';
 import { RedisCacheBus } from '../../../lib/backends/redis/cache/redis-cache-bus.js';
-import { EncodedCall } from '../../../lib/backends/redis/connection/encoded-call.js';
+import {
+  encodedCall,
+  encodedCommandClass,
+  type ScriptRequest,
+} from '../../../lib/backends/redis/connection/encoded-call.js';
 import { redisScript } from '../../../lib/backends/redis/connection/redis-script.js';
 import { ScriptRunner } from '../../../lib/backends/redis/connection/script-runner.js';
 import { VersionsInUse } from '../../../lib/backends/redis/connection/versions-in-use.js';
@@ -13,34 +17,43 @@ import { RENEW } from '../../../lib/backends/redis/locks/release.lua.js';
 import { eventually } from '../../support/eventually.js';
 
 const SCRIPT = redisScript('return 1');
-const IGNORED = { settle: () => {}, fail: () => {} };
+const EncodedCommand = encodedCommandClass(Command);
+const IGNORED = { settled: () => {}, rejected: () => {} };
+
+function encodedCommand(request: Omit<ScriptRequest, 'script'>, reader = IGNORED): Command {
+  const call = { script: SCRIPT, ...request };
+  const encoded = encodedCall(call);
+  if (!encoded) throw new Error('an argument is bytes');
+  const sent = { request: call, call: { settle: () => {}, fail: () => {} }, batch: undefined, id: 'one:7' };
+  return new EncodedCommand(encoded, sent, reader);
+}
 
 it.each(['name', 'Straße', '名前', '🔒'])('encodes %s as the client does', (name) => {
-  const encoded = new EncodedCall(SCRIPT, [`{${name}}`, 'key'], [name, 1.5, 1_760_000_000_000_128]).command(
-    IGNORED,
-    'one:7',
-  );
+  const encoded = encodedCommand({ keys: [`{${name}}`, 'key'], args: [name, 1.5, 1_760_000_000_000_128] });
   const parts = [SCRIPT.sha1, 2, `{${name}}`, 'key', name, 1.5, 1_760_000_000_000_128, 'one:7'];
   const usual = new Command('evalsha', parts);
-  expect(encoded?.toWritable({})).toBe(usual.toWritable({}));
+  expect(encoded.toWritable({})).toBe(usual.toWritable({}));
 });
 
 it('encodes the arguments for a call that is alone', () => {
-  const encoded = new EncodedCall(SCRIPT, ['key'], ['ticket', 1], ['ticket']).command(IGNORED, 'one:7');
+  const encoded = encodedCommand({ keys: ['key'], args: ['ticket', 1], aloneArgs: ['ticket'] });
   const usual = new Command('evalsha', [SCRIPT.sha1, 1, 'key', 'ticket', 'one:7']);
-  expect(encoded?.toWritable({})).toBe(usual.toWritable({}));
+  expect(encoded.toWritable({})).toBe(usual.toWritable({}));
+});
+
+it('does not encode bytes', () => {
+  expect(encodedCall({ script: SCRIPT, keys: ['key'], args: [Buffer.from('value')] })).toBeNull();
 });
 
 it('keeps an error of those who wait for the reply out of the client that reads it', () => {
   const later = jest.spyOn(globalThis, 'queueMicrotask').mockImplementation(() => {});
   try {
     const failure = new Error('of a listener');
-    const settle = () => {
+    const settled = () => {
       throw failure;
     };
-    const call = new EncodedCall(SCRIPT, [], []);
-    const command = call.command({ settle, fail: () => {} }, 'one:7');
-    expect(() => command?.resolve(Buffer.from('reply'))).not.toThrow();
+    const command = encodedCommand({ keys: [], args: [] }, { ...IGNORED, settled });
+    expect(() => command.resolve(Buffer.from('reply'))).not.toThrow();
     expect(later.mock.calls).toHaveLength(1);
     expect(later.mock.calls[0]?.[0]).toThrow(failure);
   } finally {

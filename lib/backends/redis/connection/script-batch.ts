@@ -1,6 +1,6 @@
 import type { Pending } from '../../../contracts/store.js';
 import { BatchedCall } from '../../batch.js';
-import { EncodedCall, type ScriptArgument, type ScriptCall } from './encoded-call.js';
+import type { ScriptArgument, ScriptCall, ScriptRequest } from './encoded-call.js';
 import { repliesOf, type RedisScript } from './redis-script.js';
 import type { ScriptRunner } from './script-runner.js';
 
@@ -55,19 +55,20 @@ export class ScriptBatch {
     const call = new BatchedCall(read);
     if (this.underWay > 0 || this.calls.length > 0) this.gather(shared, keys, args, call);
     else {
-      this.underWay = 1;
       const first = shared === undefined ? [] : [shared];
       const all = this.keysOfCalls === 'numbered' ? [...first, 1, ...args] : [...first, ...args];
-      this.scripts.sendAlone(new EncodedCall(this.script, keys, all), call, this);
+      const request = { script: this.script, keys, args: all };
+      this.underWay = 1;
+      if (!this.scripts.sendEncoded(request, call, this)) this.scripts.sendAlone({ request, call, batch: this });
     }
     return call;
   }
 
   /** As `run` without `shared`, for a call that other servers get, too. */
-  runEncoded(encoded: EncodedCall, call: ScriptCall): void {
-    if (this.underWay > 0 || this.calls.length > 0) return this.gather(undefined, encoded.keys, encoded.args, call);
+  runRequest(request: ScriptRequest, call: ScriptCall): void {
+    if (this.underWay > 0 || this.calls.length > 0) return this.gather(undefined, request.keys, request.args, call);
     this.underWay = 1;
-    this.scripts.sendAlone(encoded, call, this);
+    if (!this.scripts.sendEncoded(request, call, this)) this.scripts.sendAlone({ request, call, batch: this });
   }
 
   /** Sends the calls of this turn that have been gathered, so that what is sent now comes after them. */

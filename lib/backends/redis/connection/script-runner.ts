@@ -1,6 +1,15 @@
 import type { Cluster, Redis } from 'ioredis';
 import { randomUUID } from 'node:crypto';
-import { EncodedCall, type ScriptArgument, type ScriptCall, sendsEncoded } from './encoded-call.js';
+import {
+  encodedCall,
+  encodingClient,
+  type EncodingClient,
+  type RunCounter,
+  type ScriptArgument,
+  type ScriptCall,
+  type ScriptRequest,
+  type SentCall,
+} from './encoded-call.js';
 import { type PrimarySeeker, type ReadyQueue, RefusedForNow } from './ready-queue.js';
 import type { RedisClient } from './redis-client.js';
 import type { RedisScript, RunScript } from './redis-script.js';
@@ -34,7 +43,7 @@ export class ScriptRunner {
   readonly repeated = new Set<RefusedForNow>();
   private readonly scriptClient: RedisClient;
   /** The client, where it takes commands that are encoded before. */
-  private readonly encoding: Redis | undefined;
+  private readonly encoding: EncodingClient | undefined;
   private readonly persists: boolean;
   /** How the ids of the calls begin: a connection may bring what belongs to another process. */
   private readonly own = `${randomUUID().slice(0, 8)}:`;
@@ -50,7 +59,7 @@ export class ScriptRunner {
     this.persists = care.persists ?? true;
     this.takesOneSlot = client.isCluster;
     this.scriptClient = scriptClient(client);
-    this.encoding = sendsEncoded(client) ? client : undefined;
+    this.encoding = encodingClient(client);
     for (const event of DISCONNECT_EVENTS) client.on(event, this.countDisconnect);
   }
 
@@ -124,7 +133,7 @@ export class ScriptRunner {
     ) {
       return;
     }
-    if (this.sentEncoded(new EncodedCall(script, keys, args), { settle: answered, fail: failed })) return;
+    if (this.sendEncoded({ script, keys, args }, { settle: answered, fail: failed })) return;
     const id = this.own + this.sent;
     const sent = script.bytes
       ? this.scriptClient.callBuffer('EVALSHA', script.sha1, keys.length, ...keys, ...args, id)
@@ -136,27 +145,61 @@ export class ScriptRunner {
     this.ask(sent, answered, erred, id);
   }
 
-  /** As `send`, for a call that other servers may get, too, and that is the only one in a run of `batch`. */
-  sendAlone(encoded: EncodedCall, call: ScriptCall, batch: RunCounter): void {
-    if (!this.sentEncoded(encoded, call, batch)) this.sendAttempt(new EncodedAttempt(this, encoded, call, batch, ''));
-  }
-
-  sendAttempt(attempt: EncodedAttempt): void {
-    const { script, keys, args } = attempt.encoded;
-    const answered = (reply: unknown) => attempt.answered(reply);
-    this.send(script, keys, args, answered, (error) => attempt.failed(error));
-  }
-
-  /** Sends it encoded, where the client takes that; returns whether. */
-  private sentEncoded(encoded: EncodedCall, call: ScriptCall, batch?: RunCounter): boolean {
+  /**
+   * Sends a call encoded, where the client takes that; else returns `false`. `batch`: whose run it is, in which it is
+   * the only call.
+   */
+  sendEncoded(request: ScriptRequest, call: ScriptCall, batch?: RunCounter): boolean {
     const { encoding } = this;
-    if (encoding?.status !== 'ready') return false;
-    const id = this.own + this.sent;
-    const command = encoded.command(new EncodedAttempt(this, encoded, call, batch, id), id);
-    if (!command) return false;
+    if (encoding?.client.status !== 'ready') return false;
+    if (request.encoded === undefined) request.encoded = encodedCall(request);
+    if (!request.encoded) return false;
+    const sent = { request, call, batch, id: this.own + this.sent };
     this.sent += 1;
-    void encoding.sendCommand(command);
+    void encoding.client.sendCommand(new encoding.Command(request.encoded, sent, this));
     return true;
+  }
+
+  /** As `send`, for the only call in a run of its batch. */
+  sendAlone(sent: Omit<SentCall, 'id'>): void {
+    const { script, keys, args } = sent.request;
+    const answered = (answer: unknown) => this.answered(sent, answer);
+    this.send(script, keys, args, answered, (error) => this.failed(sent, error));
+  }
+
+  /** The server has replied to an encoded call. */
+  settled(sent: SentCall, reply: unknown): void {
+    const answer = this.replied(reply, sent.id);
+    if (answer instanceof Error) this.refusedAlone(sent, answer);
+    else this.answered(sent, answer);
+  }
+
+  /** An encoded call has failed. */
+  rejected(sent: SentCall, error: unknown): void {
+    this.erred(error);
+    if (!isUnknownScript(error)) return this.refusedAlone(sent, error);
+    const { script, keys, args } = sent.request;
+    this.ask(
+      whole(this.client, script, keys, args, sent.id),
+      (answer) => this.answered(sent, answer),
+      (reason) => this.refusedAlone(sent, reason),
+      sent.id,
+    );
+  }
+
+  private refusedAlone(sent: SentCall, error: unknown): void {
+    if (sent.batch && this.isRefusedForNow(error)) this.sendAlone(sent);
+    else this.failed(sent, error);
+  }
+
+  private answered({ call, batch }: Omit<SentCall, 'id'>, answer: unknown): void {
+    if (batch) batch.underWay -= 1;
+    call.settle(answer);
+  }
+
+  private failed({ call, batch }: Omit<SentCall, 'id'>, error: unknown): void {
+    if (batch) batch.underWay -= 1;
+    call.fail(error);
   }
 
   /**
@@ -315,57 +358,6 @@ function scriptClient(client: RedisClient): RedisClient {
 /** Whether a node refused a script because some of its keys are at the other node of a slot that is being migrated. */
 function isTryAgain(error: Error): boolean {
   return error.message.startsWith('TRYAGAIN ');
-}
-
-/** What has runs of a script under way. */
-interface RunCounter {
-  underWay: number;
-}
-
-/** An encoded call on its way to one server: an object rather than functions, as every lock takes this path. */
-class EncodedAttempt implements ScriptCall {
-  constructor(
-    private readonly scripts: ScriptRunner,
-    readonly encoded: EncodedCall,
-    private readonly call: ScriptCall,
-    /** Whose run it is; such a call is sent again while the server refuses it for now. */
-    private readonly batch: RunCounter | undefined,
-    private readonly id: string,
-  ) {}
-
-  settle(reply: unknown): void {
-    const answer = this.scripts.replied(reply, this.id);
-    if (answer instanceof Error) this.refused(answer);
-    else this.answered(answer);
-  }
-
-  fail(error: unknown): void {
-    const { scripts, encoded, id } = this;
-    const { script, keys, args } = encoded;
-    scripts.erred(error);
-    if (!isUnknownScript(error)) return this.refused(error);
-    scripts.ask(
-      whole(scripts.client, script, keys, args, id),
-      (answer) => this.answered(answer),
-      (reason) => this.refused(reason),
-      id,
-    );
-  }
-
-  answered(answer: unknown): void {
-    if (this.batch) this.batch.underWay -= 1;
-    this.call.settle(answer);
-  }
-
-  failed(error: unknown): void {
-    if (this.batch) this.batch.underWay -= 1;
-    this.call.fail(error);
-  }
-
-  private refused(error: unknown): void {
-    if (this.batch && this.scripts.isRefusedForNow(error)) this.scripts.sendAttempt(this);
-    else this.failed(error);
-  }
 }
 
 /** Sends the text of a script that the server does not know. */

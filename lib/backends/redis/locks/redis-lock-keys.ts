@@ -8,7 +8,7 @@ import type { Probe, Rights } from '../connection/server-check.js';
 
 /** The key of a lock: `lock:{<name>}`, after the prefix. */
 export function lockKey({ prefix, name }: NameRequest): string {
-  return `${beginningOf(prefix)}${taggedName(name)}}`;
+  return `${prefix === undefined ? '' : `${prefix}:`}lock:{${taggedName(name)}}`;
 }
 
 /**
@@ -60,7 +60,7 @@ function encodeBeginning(name: string): string {
 }
 
 function beginningOf(prefix: string | undefined): string {
-  return `${prefix === undefined ? '' : `${prefix}:`}lock:{`;
+  return lockKey({ prefix, name: '' }).slice(0, -1);
 }
 
 /** The argument from which a script learns how to publish: see QUEUE. */

@@ -12,7 +12,7 @@ import type {
 import { LONGEST_DELAY } from '../../../timing/clock.js';
 import { mastersOf, type RedisSubscriber } from '../connection/redis-client.js';
 import type { RedisLink } from '../connection/redis-link.js';
-import { leaseOf, type RedisInteger, tokenRange } from '../connection/redis-script.js';
+import { leaseOf, type RedisInteger, tokenRange, unexpected } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { type ChannelMessage, WatchedSubscriber } from '../connection/watched-subscriber.js';
@@ -56,9 +56,13 @@ export class RedisLockQueue implements LockQueue {
     const { ticket, ttl, claim, name, mode } = request;
     const args = [ticket, ttl, claim === undefined ? '' : `${claim}:${name}`];
     const batch = mode === 'read' ? this.reads : this.enqueues;
-    return batch.run(publishArgument(request, this.link.client), keysOf(request), args, (reply) =>
-      Array.isArray(reply) ? queueAnswer(reply as QueueReply) : grantedAtOnce(Number(reply), ttl),
-    );
+    return batch.run(publishArgument(request, this.link.client), keysOf(request), args, (reply) => {
+      if (Array.isArray(reply)) return queueAnswer(reply as QueueReply);
+      // The name was free and nobody waited for it.
+      const first = Number(reply);
+      if (!(Number.isSafeInteger(first) && first > 0)) throw unexpected(reply, 'a fencing token');
+      return { status: 'granted', tokens: { first, count: 1 }, remaining: ttl, waiting: 0 };
+    });
   }
 
   beat(request: BeatRequest): Pending<QueueAnswer | { status: 'gone' }> {
@@ -92,13 +96,6 @@ export function prepareRenewals({ client }: ScriptRunner): void {
 }
 
 export type QueueReply = [status: RedisInteger, ...rest: RedisInteger[]];
-
-/** The name was free and nobody waited for it. */
-function grantedAtOnce(token: number, ttl: number): QueueAnswer {
-  if (!Number.isSafeInteger(token) || token <= 0)
-    throw new Error(`Redis answered ${token}, which is not a fencing token`);
-  return { status: 'granted', tokens: { first: token, count: 1 }, remaining: ttl, waiting: 0 };
-}
 
 export function queueAnswer(reply: QueueReply): QueueAnswer {
   if (Number(reply[0]) === 1) {

@@ -31,7 +31,15 @@ export class RedisRateLimitStore implements RateLimitStore {
   }
 
   take(request: TakeRequest): Pending<TakeAnswer> {
-    return request.least === request.most ? this.takeAll(request) : this.takeShare(request);
+    const { limits, least, most } = request;
+    if (least !== most) return this.takeShare(request);
+    const args: number[] = [];
+    for (const { interval, capacity } of limits) args.push(most * interval, capacity);
+    return this.takes.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply)] };
+      const [taken, ...used] = (reply as RedisInteger[]).map(integerOf);
+      return { granted: taken === 1 ? most : 0, used };
+    });
   }
 
   async peek(request: Pick<TakeRequest, 'key' | 'limits'>): Promise<readonly number[]> {
@@ -45,18 +53,12 @@ export class RedisRateLimitStore implements RateLimitStore {
   }
 
   hit({ key, window, limit, block }: HitRequest): Pending<HitAnswer> {
-    return this.hits.run(undefined, [this.keyOf(key, 'hits')], [window, limit, block], hitAnswer);
-  }
-
-  private takeAll(request: TakeRequest): Pending<TakeAnswer> {
-    const { limits, most } = request;
-    const args: number[] = [];
-    for (const { interval, capacity } of limits) args.push(most * interval, capacity);
-    return this.takes.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
-      if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply)] };
-      const [taken, ...used] = (reply as RedisInteger[]).map(integerOf);
-      return { granted: taken === 1 ? most : 0, used };
-    });
+    return this.hits.run(
+      undefined,
+      [`${primitiveKey('rate', { prefix: this.prefix, name: key })}:hits`],
+      [window, limit, block],
+      hitAnswer,
+    );
   }
 
   private takeShare(request: TakeRequest): Pending<TakeAnswer> {
@@ -70,11 +72,10 @@ export class RedisRateLimitStore implements RateLimitStore {
   }
 
   private keysOf({ key, limits }: Pick<TakeRequest, 'key' | 'limits'>): string[] {
-    return limits.map(({ id }) => this.keyOf(key, id));
-  }
-
-  private keyOf(key: string, id: string): string {
-    return `${primitiveKey('rate', { prefix: this.prefix, name: key })}:${id}`;
+    const ofKey = primitiveKey('rate', { prefix: this.prefix, name: key });
+    const keys: string[] = [];
+    for (const { id } of limits) keys.push(`${ofKey}:${id}`);
+    return keys;
   }
 }
 
