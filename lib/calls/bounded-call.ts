@@ -40,7 +40,7 @@ export class BoundedCall<T, Subject, Failure extends Error> implements Expiring,
     const { breaker, limits } = rules;
     this.answersBefore = breaker ? breaker.answers : 0;
     this.timeout = limits.start(limit, this);
-    this.place = breaker?.enter(this);
+    this.place = breaker?.underWay.push(this);
   }
 
   readonly onAnswer = (answer: T): void => {

@@ -1,5 +1,5 @@
 import type { Pending } from '../contracts/store.js';
-import { LinkedList, type Place } from '../timing/linked-list.js';
+import { LinkedList } from '../timing/linked-list.js';
 
 /** Milliseconds between two PINGs while the breaker is open. */
 const PROBE_INTERVAL = 250;
@@ -18,7 +18,8 @@ export interface Interruptible {
  * The pattern is Nygard's ("Release It!", 2007).
  */
 export class CircuitBreaker {
-  private readonly underWay = new LinkedList<Interruptible>();
+  /** The calls that can still fail; each leaves its place when it ends. */
+  readonly underWay = new LinkedList<Interruptible>();
   private failures = 0;
   private openUntil = 0;
   private timer: NodeJS.Timeout | undefined;
@@ -40,14 +41,10 @@ export class CircuitBreaker {
     return this.openUntil !== 0;
   }
 
-  /** The call begins; it leaves its place when it ends. */
-  enter(call: Interruptible): Place<Interruptible> {
-    return this.underWay.push(call);
-  }
-
   answered(): void {
     this.answers += 1;
-    this.succeeded();
+    this.failures = 0;
+    if (this.isOpen) this.close();
   }
 
   failed(): void {
@@ -81,11 +78,6 @@ export class CircuitBreaker {
     this.onOpen();
   }
 
-  private succeeded(): void {
-    this.failures = 0;
-    if (this.isOpen) this.close();
-  }
-
   private probeUntilAnswered(): void {
     if (!this.isOpen) return;
     const left = this.openUntil - performance.now();
@@ -99,7 +91,7 @@ export class CircuitBreaker {
     this.probe().then(
       () => {
         this.probing = false;
-        this.succeeded();
+        this.answered();
       },
       () => {
         this.probing = false;

@@ -100,6 +100,7 @@ export abstract class HoldingInterceptor<
         if (isObservable(result)) {
           throw undeclaredObservable(this.injected, call, `the ${this.noun} cannot cover it`);
         }
+        if (typeof result !== 'object') return result;
         const stream = nodeStreamOf(result);
         if (stream) await untilNodeStreamCloses(stream, held, () => handOver(result));
         else if (isReadLater(result)) throw this.readLater(call);

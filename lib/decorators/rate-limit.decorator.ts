@@ -87,9 +87,13 @@ class RateLimitInterceptor implements MethodInterceptor {
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
     const limited = await this.take(call);
-    if (!limited) return this.result(call);
-    if (this.onLimit === 'throw') throw limited.error;
-    return this.onLimit === 'skip' ? undefined : this.reaction(call, this.onLimit, limited);
+    if (limited) {
+      if (this.onLimit === 'throw') throw limited.error;
+      return this.onLimit === 'skip' ? undefined : this.reaction(call, this.onLimit, limited);
+    }
+    const result = await call.proceed();
+    if (isObservable(result)) throw undeclaredObservable(RATE_LIMITS, call, 'its caller would get a promise of it');
+    return result;
   }
 
   interceptObservable(call: MethodCall): Observable<unknown> {
@@ -105,12 +109,6 @@ class RateLimitInterceptor implements MethodInterceptor {
 
   private reaction(call: MethodCall, react: Exclude<OnLimit, string>, limited: LimitedCall): unknown {
     return call.answerBy((args) => react.call(call.instance, { ...limited, args }));
-  }
-
-  private async result(call: MethodCall): Promise<unknown> {
-    const result = await call.proceed();
-    if (isObservable(result)) throw undeclaredObservable(RATE_LIMITS, call, 'its caller would get a promise of it');
-    return result;
   }
 
   /** Resolves to `undefined` if the method may run. */

@@ -30,7 +30,8 @@ export function derivedName(kind: string, application: string | undefined, parts
 export function whyNotAKeyPart(value: unknown): string | undefined {
   switch (typeof value) {
     case 'string':
-      return value === '' ? 'an empty string' : whyNotText(value);
+      if (value === '') return 'an empty string';
+      return value.isWellFormed() ? undefined : whyNotText(value);
     case 'number':
       return Number.isFinite(value) ? undefined : String(value);
     case 'bigint':
@@ -45,7 +46,7 @@ export function whyNotAKeyPart(value: unknown): string | undefined {
 
 /** Why the value cannot be a whole key; `undefined` when it can. */
 export function whyNotAName(value: unknown): string | undefined {
-  if (typeof value === 'string' && value !== '') return whyNotText(value);
+  if (typeof value === 'string' && value !== '') return value.isWellFormed() ? undefined : whyNotText(value);
   if (value === '') return 'an empty string';
   // An object may have no text, or one whose making throws.
   const text = inspect(value, { depth: 0, customInspect: false });

@@ -23,15 +23,11 @@ export interface PrimitiveHome {
 /** What the primitives of one module instance share: their stores, opened at the first use. */
 export class PrimitiveRuntime {
   private readonly homes = new Map<string | undefined, PrimitiveHome>();
-  private stopped = false;
+  /** Whether the application has ended. */
+  isStopped = false;
 
   constructor(readonly backends: LockBackends) {
     backends.whenStopping(() => this.stop());
-  }
-
-  /** Whether the application has ended. */
-  get isStopped(): boolean {
-    return this.stopped;
   }
 
   /**
@@ -64,7 +60,7 @@ export class PrimitiveRuntime {
   }
 
   private async stop(): Promise<void> {
-    this.stopped = true;
+    this.isStopped = true;
     await Promise.all(Array.from(this.homes.values(), ({ stores }) => stores.close()));
   }
 }
@@ -112,6 +108,7 @@ export class PrimitiveCalls extends BoundedCalls<string, PrimitiveBackendError> 
     failed: (error: PrimitiveBackendError) => void,
     { late, limit = this.commandTimeout, givesBack = false }: CallOptions<T> = {},
   ): void {
+    if (this.breaker?.isOpen) return failed(this.failure(operation, key, 'the circuit breaker is open'));
     // The call first: the backend is at work while this process notes the time limit.
     const pending = this.begin(call, givesBack);
     const bounded = new BoundedCall(this, operation, key, limit, answered, failed, late);

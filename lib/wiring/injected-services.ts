@@ -55,8 +55,8 @@ export interface InjectedService<Service> {
   readonly decorators: string;
   /** What to use instead if Nest cannot inject it. */
   readonly instead: string;
-  /** Whether the value under `property` has the methods that the decorators call. */
-  works(service: Service): boolean;
+  /** The method that the decorators call, where a mock may lack it. */
+  readonly method: string | undefined;
   readonly ConfigError: new (message: string) => Error;
   readonly NotWiredError: new (message: string) => Error;
 }
@@ -66,7 +66,7 @@ export const LOCKS: InjectedService<LockService> = {
   token: LockService,
   decorators: '@DistributedLock',
   instead: 'LockService.withLock()',
-  works: (service) => typeof service.withLock === 'function',
+  method: 'withLock' satisfies keyof LockService,
   ConfigError: LockConfigError,
   NotWiredError: LockNotWiredError,
 };
@@ -76,7 +76,7 @@ export const CACHE: InjectedService<CacheService> = {
   token: CacheService,
   decorators: '@Cached, @CacheEvict or @CachePut',
   instead: 'CacheService itself',
-  works: () => true,
+  method: undefined,
   ConfigError: CacheConfigError,
   NotWiredError: CacheNotWiredError,
 };
@@ -89,7 +89,7 @@ export const JOBS: InjectedService<ScheduledJobs> = {
   token: ScheduledJobs,
   decorators: '@ScheduledLock',
   instead: 'ScheduledJobs.run()',
-  works: (service) => typeof service.run === 'function',
+  method: 'run' satisfies keyof ScheduledJobs,
   ...PRIMITIVE,
 };
 
@@ -98,7 +98,7 @@ export const IDEMPOTENCY: InjectedService<IdempotencyService> = {
   token: IdempotencyService,
   decorators: '@Idempotent',
   instead: 'IdempotencyService.run()',
-  works: (service) => typeof service.run === 'function',
+  method: 'run' satisfies keyof IdempotencyService,
   ...PRIMITIVE,
 };
 
@@ -107,7 +107,7 @@ export const LEADERS: InjectedService<LeaderElection> = {
   token: LeaderElection,
   decorators: '@OnlyLeader',
   instead: 'LeaderElection.join()',
-  works: (service) => typeof service.candidacyFor === 'function',
+  method: 'candidacyFor' satisfies keyof LeaderElection,
   ...PRIMITIVE,
 };
 
@@ -116,7 +116,7 @@ export const SEMAPHORES: InjectedService<SemaphoreService> = {
   token: SemaphoreService,
   decorators: '@Semaphore',
   instead: 'SemaphoreService.withPermit()',
-  works: (service) => typeof service.withPermit === 'function',
+  method: 'withPermit' satisfies keyof SemaphoreService,
   ...PRIMITIVE,
 };
 
@@ -125,7 +125,7 @@ export const RATE_LIMITS: InjectedService<RateLimiter> = {
   token: RateLimiter,
   decorators: '@RateLimit',
   instead: 'RateLimiter.take()',
-  works: (service) => typeof service.take === 'function',
+  method: 'take' satisfies keyof RateLimiter,
   ...PRIMITIVE,
 };
 
@@ -142,7 +142,7 @@ export const INJECTED: readonly InjectedService<{ readonly closed: boolean }>[] 
 
 /** @throws NotWiredError when Nest did not create the instance */
 export function serviceOf<Service>(injected: InjectedService<Service>, call: MethodCall): Service {
-  const { property, token, instead, NotWiredError } = injected;
+  const { property, token, instead, method, NotWiredError } = injected;
   const instance: unknown = call.instance;
   // The class has the property, and so have its instances.
   const isInstance = typeof instance === 'object' && instance !== null && property in instance;
@@ -156,7 +156,8 @@ export function serviceOf<Service>(injected: InjectedService<Service>, call: Met
         `module, or inside another object; there, use ${instead}; in a test, wire() of nest-redis-lock/testing`,
     );
   }
-  if (!injected.works(service)) throw mockedService(injected, call);
+  if (method !== undefined && typeof (service as Record<string, unknown>)[method] !== 'function')
+    throw mockedService(injected, call);
   return service;
 }
 

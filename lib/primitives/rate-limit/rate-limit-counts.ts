@@ -66,7 +66,7 @@ export class RateLimitCounts {
       const granted = Math.min(answer.granted, most);
       taken({ allowed: granted > 0, granted, used: answer.used, decidedBy });
     };
-    this.decide(onFailure, 'take', key, (store) => store.take(request), answered, failed);
+    this.decide(onFailure, 'take', key, (store = this.store) => store.take(request), answered, failed);
   }
 
   /** @throws PrimitiveBackendError where `onFailure` is 'closed' */
@@ -79,7 +79,7 @@ export class RateLimitCounts {
         );
         resolve({ allowed: allowed || !answer, used, decidedBy });
       };
-      this.decide(onFailure, 'peek', key, (store) => store.peek({ key, limits }), answered, reject);
+      this.decide(onFailure, 'peek', key, (store = this.store) => store.peek({ key, limits }), answered, reject);
     });
   }
 
@@ -91,7 +91,7 @@ export class RateLimitCounts {
 
   /** Answers `undefined` where nobody counted. Fails with a PrimitiveBackendError where `onFailure` is 'closed'. */
   hit(request: HitRequest, onFailure: OnRateLimitFailure, answered: Decided<HitAnswer>, failed: Failed): void {
-    this.decide(onFailure, 'count', request.key, (store) => store.hit(request), answered, failed);
+    this.decide(onFailure, 'count', request.key, (store = this.store) => store.hit(request), answered, failed);
   }
 
   /** Asks the store, and on its failure what `onFailure` says; answers `undefined` where nobody decides. */
@@ -99,7 +99,7 @@ export class RateLimitCounts {
     onFailure: OnRateLimitFailure,
     operation: string,
     key: string,
-    ask: (store: RateLimitStore) => Pending<T>,
+    ask: (store?: RateLimitStore) => Pending<T>,
     answered: Decided<T>,
     failed: Failed,
   ): void {
@@ -112,7 +112,7 @@ export class RateLimitCounts {
     this.calls.ask(
       operation,
       key,
-      () => ask(this.store),
+      ask,
       (answer) => {
         // From this process alone, it means that nobody has counted.
         if (!answer) throw new Error(`it answered ${String(answer)}`);
@@ -160,17 +160,6 @@ class RateLimitCalls extends PrimitiveCalls {
       },
       () => {},
     );
-  }
-
-  override ask<T>(
-    operation: string,
-    key: string,
-    call: () => Pending<T>,
-    answered: (answer: T) => void,
-    failed: (error: PrimitiveBackendError) => void,
-  ): void {
-    if (this.breaker.isOpen) failed(this.failure(operation, key, 'the circuit breaker is open'));
-    else super.ask(operation, key, call, answered, failed);
   }
 
   override failure(operation: string, key: string, why: string, cause?: unknown): PrimitiveBackendError {

@@ -46,17 +46,19 @@ export function decisionOf(
   { limits, cost }: Pick<RateLimitSettings, 'limits' | 'cost'>,
   { allowed, used, held = 0, decidedBy }: Usage,
 ): RateLimitDecision {
-  const states = limits.map((limit, index) => stateOf(limit, used[index] as number, held));
-  let [tightest] = states as [RateLimitState];
+  const states: RateLimitState[] = [];
+  let tightest: RateLimitState | undefined;
   let [retryAfter, resetAfter] = [0, 0];
-  for (const [index, state] of states.entries()) {
-    if (state.remaining < tightest.remaining) tightest = state;
+  for (const [index, each] of limits.entries()) {
+    const usedOfLimit = used[index] as number;
+    const state = stateOf(each, usedOfLimit, held);
+    states.push(state);
+    if (!tightest || state.remaining < tightest.remaining) tightest = state;
     resetAfter = Math.max(resetAfter, state.resetAfter);
-    if (allowed) continue;
-    const { interval, capacity } = limits[index] as ResolvedLimit;
-    retryAfter = Math.max(retryAfter, wholeMilliseconds((used[index] as number) + cost * interval - capacity));
+    const missing = usedOfLimit + cost * each.interval - each.capacity;
+    if (!allowed) retryAfter = Math.max(retryAfter, wholeMilliseconds(missing));
   }
-  const { limit, remaining } = tightest;
+  const { limit, remaining } = tightest as RateLimitState;
   return { allowed, limit, remaining, retryAfter, resetAfter, states, decidedBy };
 }
 

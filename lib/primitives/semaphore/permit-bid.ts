@@ -7,7 +7,7 @@ import type {
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
-import { ACQUISITION, grantOf, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
+import { ACQUISITION, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
 import type { PermitCall, PermitLine } from './permit-line.js';
 import type { PermitSource } from './permit-source.js';
 
@@ -20,7 +20,11 @@ import type { PermitSource } from './permit-source.js';
  * place in the queue, which the ticket got by a request without an answer, and of a claim that has ended since.
  */
 export class PermitBid {
-  private ticket: string;
+  readonly name: string;
+  /** Its ticket, and what that is for. */
+  request: PermitRequest;
+  /** The number of its ticket among those of this process. */
+  number: number;
   /** When the last request was sent that was answered with "waiting"; before that, when the ticket was first sent. */
   private base: Instant = currentInstant();
   /** The last fencing token of the semaphore by that answer. */
@@ -41,24 +45,14 @@ export class PermitBid {
   constructor(
     private readonly source: PermitSource,
     /** The calls that it is made for. */
-    private readonly line: PermitLine,
+    readonly line: PermitLine,
     /** The one call that it is made for; other bids are made for the first call that waits. */
     readonly call?: PermitCall,
   ) {
-    this.ticket = source.newTicket();
+    this.name = line.name;
+    this.request = { name: line.name, ticket: source.newTicket(), count: line.settings.count };
+    this.number = source.lastTicket;
     this.lastToken = this.seen = source.floor.of(line.name);
-  }
-
-  get name(): string {
-    return this.line.name;
-  }
-
-  get permits(): number {
-    return this.line.settings.permits;
-  }
-
-  get request(): PermitRequest {
-    return { name: this.name, ticket: this.ticket, count: this.line.settings.count };
   }
 
   begin(): void {
@@ -127,7 +121,7 @@ export class PermitBid {
    */
   private answeredLate(request: PermitRequest, answer: AcquirePermitsAnswer): void {
     const { source, turn } = this;
-    if (request.ticket === this.ticket && (!this.over || turn?.over === false)) return;
+    if (request === this.request && (!this.over || turn?.over === false)) return;
     if (answer.status === 'granted') source.giveBack(request, answer.remaining);
     else if (!this.call) source.giveBack(request, this.line.settings.ttl);
   }
@@ -150,8 +144,10 @@ export class PermitBid {
   }
 
   private grantOf(sentAt: Instant, granted: Omit<PermitsGranted, 'status'>): PermitGrant {
-    const { source, name, line } = this;
-    return grantOf(sentAt, granted, source.trusted(name, granted.remaining, line.settings.ttl));
+    const { fencingToken, tokens } = granted;
+    const remaining = this.source.trusted(this.name, granted.remaining, this.line.settings.ttl);
+    // Field by field on the path of every permit: V8 takes 2 µs to spread one object into another.
+    return { sentAt, remaining, fencingToken, tokens };
   }
 
   /** Gives a grant back whose fencing token is none, or was seen already; asks with another ticket. */
@@ -171,7 +167,8 @@ export class PermitBid {
   private takeAnotherTicket(): void {
     const { source } = this;
     source.queues.leave(this);
-    this.ticket = source.newTicket();
+    this.request = { ...this.request, ticket: source.newTicket() };
+    this.number = source.lastTicket;
     this.base = currentInstant();
     this.lastToken = this.seen = source.floor.of(this.name);
     this.line.asksAnew(this);

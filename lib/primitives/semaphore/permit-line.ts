@@ -34,7 +34,8 @@ export class PermitLine {
   private bidding = 0;
   /** Bids that wait in the queue at the store. */
   private queued = 0;
-  private holders = 0;
+  /** How many calls of this process hold permits of it. */
+  holders = 0;
   /** Turns that may have another holder within this tick. */
   private kept: PermitTurn[] = [];
   private patience: NodeJS.Timeout | undefined;
@@ -130,11 +131,6 @@ export class PermitLine {
     // It refuses for good: nobody waits for it to change its mind.
     if (this.source.calls.refusal) for (const call of this.calls.toArray()) call.refuse(error, 'backend');
     this.refuseOverdue();
-  }
-
-  /** A caller no longer holds the permits of a turn. */
-  holderLeft(): void {
-    this.holders -= 1;
   }
 
   /** Whether the permits stay with this process: for a call that waits or, with `mayStay`, for one that may come. */
@@ -257,6 +253,8 @@ export class PermitLine {
 /** One call that wants permits: how long it waits, and what it gets. */
 export class PermitCall implements Expiring {
   readonly startedAt = performance.now();
+  /** Whether it asks the store once, and does not wait. */
+  readonly triesOnce: boolean;
   /** Of its events, once it has published one. */
   recorded: SemaphoreCall | undefined;
   /** Its place among those that wait. */
@@ -277,7 +275,9 @@ export class PermitCall implements Expiring {
     readonly settings: SemaphoreSettings,
     private readonly resolve: (permit: HeldPermit) => void,
     private readonly reject: (error: unknown) => void,
-  ) {}
+  ) {
+    this.triesOnce = settings.wait === 0;
+  }
 
   begin(): void {
     const { wait, signal } = this.settings;
@@ -291,11 +291,6 @@ export class PermitCall implements Expiring {
 
   get call(): SemaphoreCall {
     return (this.recorded ??= callOf(this.source.eventSource, this.name, this.settings));
-  }
-
-  /** Whether it asks the store once, and does not wait. */
-  get triesOnce(): boolean {
-    return this.settings.wait === 0;
   }
 
   expire(): void {

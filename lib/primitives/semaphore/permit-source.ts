@@ -45,7 +45,8 @@ export class PermitSource {
   private readonly lines = new BriefMap<string, PermitLine[]>();
   private readonly watchdog: PermitWatchdog;
   private readonly retries: ReleaseRetries<PermitRequest & UnansweredRelease>;
-  private lastTicket = 0;
+  /** The number of the last ticket of this process. */
+  lastTicket = 0;
   private emptied: (() => void) | undefined;
   /** The permits that the shutdown does not wait for: their bodies wait for it. */
   private asking: ReadonlySet<HeldPermit> = new Set();
@@ -84,6 +85,11 @@ export class PermitSource {
     });
   }
 
+  newTicket(): string {
+    this.lastTicket += 1;
+    return `${this.process}:${this.lastTicket}`;
+  }
+
   /** The line of the calls that want the same of the semaphore. */
   lineOf(name: string, settings: SemaphoreSettings): PermitLine {
     let lines = this.lines.get(name);
@@ -91,11 +97,6 @@ export class PermitSource {
     let line = lines.find((each) => each.serves(settings));
     if (!line) lines.push((line = new PermitLine(this, name, settings)));
     return line;
-  }
-
-  newTicket(): string {
-    this.lastTicket += 1;
-    return `${this.process}:${this.lastTicket}`;
   }
 
   /** How much (ms) of the lease that the store says it granted is believed: no more than was asked for. */
@@ -156,7 +157,7 @@ export class PermitSource {
     const { line, request } = turn;
     this.drop(permit);
     // `drain` has given it back.
-    if (permit.lost?.reason === 'shutdown') return onTaken(false);
+    if (permit.lostError?.reason === 'shutdown') return onTaken(false);
     if (line.keeps(turn, mayStay)) {
       onTaken(false);
       return line.passOn(turn);
@@ -243,7 +244,7 @@ export class PermitSource {
   }
 
   private drop(permit: HeldPermit): void {
-    if (permit.place) permit.turn.line.holderLeft();
+    if (permit.place) permit.turn.line.holders -= 1;
     this.watchdog.unwatch(permit);
     if (this.emptied && !this.awaitsHolders) this.emptied();
   }

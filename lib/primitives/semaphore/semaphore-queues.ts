@@ -26,7 +26,7 @@ export class SemaphoreQueues {
 
   /** From now on, messages for the ticket of the bid reach it. */
   enter(bid: PermitBid): void {
-    this.bids[numberOf(bid.request.ticket)] = bid;
+    this.bids[bid.number] = bid;
   }
 
   /** The ticket stands in the queue at the store; the next lease there ends in `nextEnd` ms. */
@@ -38,7 +38,7 @@ export class SemaphoreQueues {
   }
 
   leave(bid: PermitBid): void {
-    delete this.bids[numberOf(bid.request.ticket)];
+    delete this.bids[bid.number];
     const queue = this.queues.get(bid.name);
     if (!queue?.remove(bid)) return;
     this.queues.delete(bid.name);
@@ -114,7 +114,7 @@ class Queue {
     const [first] = asked;
     this.beatAt = Infinity;
     if (!first) return;
-    const { permits } = first;
+    const { permits } = first.line.settings;
     const waiters = asked.map(({ request }) => request);
     const sentAt = currentInstant();
     this.beating = true;

@@ -6,7 +6,7 @@ import type {
   TakeRequest,
 } from '../../../contracts/primitive-stores.js';
 import type { Pending } from '../../../contracts/store.js';
-import { integerOf, type RedisInteger, type RedisScript } from '../connection/redis-script.js';
+import { integerOf, type RedisInteger } from '../connection/redis-script.js';
 import { ScriptBatch } from '../connection/script-batch.js';
 import type { ScriptRunner } from '../connection/script-runner.js';
 import { primitiveKey } from './primitive-key.js';
@@ -17,16 +17,15 @@ import { HIT, PEEK, takeScript, takeShareScript } from './rate-limit.lua.js';
  * slot.
  */
 export class RedisRateLimitStore implements RateLimitStore {
-  private readonly takes: BatchesByLimits;
-  private readonly shares: BatchesByLimits;
+  /** By the number of limits of a call: the script differs by it. */
+  private readonly takes: ScriptBatch[] = [];
+  private readonly shares: ScriptBatch[] = [];
   private readonly hits: ScriptBatch;
 
   constructor(
     private readonly scripts: ScriptRunner,
     private readonly prefix: string | undefined,
   ) {
-    this.takes = new BatchesByLimits(scripts, takeScript);
-    this.shares = new BatchesByLimits(scripts, takeShareScript);
     this.hits = new ScriptBatch(scripts, HIT);
   }
 
@@ -35,7 +34,8 @@ export class RedisRateLimitStore implements RateLimitStore {
     if (least !== most) return this.takeShare(request);
     const args: number[] = [];
     for (const { interval, capacity } of limits) args.push(most * interval, capacity);
-    return this.takes.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+    const batch = (this.takes[limits.length] ??= new ScriptBatch(this.scripts, takeScript(limits.length)));
+    return batch.run(undefined, this.keysOf(request), args, (reply) => {
       if (!Array.isArray(reply)) return { granted: most, used: [integerOf(reply)] };
       const [taken, ...used] = (reply as RedisInteger[]).map(integerOf);
       return { granted: taken === 1 ? most : 0, used };
@@ -65,7 +65,8 @@ export class RedisRateLimitStore implements RateLimitStore {
     const { limits, least, most } = request;
     const args = [least, most];
     for (const { interval, capacity } of limits) args.push(interval, capacity);
-    return this.shares.of(limits.length).run(undefined, this.keysOf(request), args, (reply) => {
+    const batch = (this.shares[limits.length] ??= new ScriptBatch(this.scripts, takeShareScript(limits.length)));
+    return batch.run(undefined, this.keysOf(request), args, (reply) => {
       const [granted = 0, ...used] = (reply as RedisInteger[]).map(integerOf);
       return { granted, used };
     });
@@ -82,18 +83,4 @@ export class RedisRateLimitStore implements RateLimitStore {
 function hitAnswer(reply: unknown): HitAnswer {
   const [hits = 0, left = 0, blocked] = (reply as RedisInteger[]).map(integerOf);
   return { hits, left, blocked: blocked === 1 };
-}
-
-/** The batches of a script that differs by the number of limits of a call. */
-class BatchesByLimits {
-  private readonly batches: (ScriptBatch | undefined)[] = [];
-
-  constructor(
-    private readonly scripts: ScriptRunner,
-    private readonly scriptFor: (limits: number) => RedisScript,
-  ) {}
-
-  of(limits: number): ScriptBatch {
-    return (this.batches[limits] ??= new ScriptBatch(this.scripts, this.scriptFor(limits)));
-  }
 }
