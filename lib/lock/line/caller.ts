@@ -94,7 +94,10 @@ export class Caller implements Expiring {
     lockChannels.contended.publish({ call: this.call, owner: owner || undefined });
   }
 
-  /** Enters the queue of `contender`; then one of the two functions is called. */
+  /**
+   * Enters the queue of `contender`, where it waits for at most the `wait` of its options; then one of the two functions
+   * is called.
+   */
   enter(
     contender: Contender,
     options: ResolvedLockOptions,
@@ -102,18 +105,14 @@ export class Caller implements Expiring {
     onRefused: (error: unknown) => void,
   ): void {
     this.options = options;
-    this.triesOnce = options.wait === 0;
+    const { wait } = options;
+    this.triesOnce = wait === 0;
     this.contender = contender;
     this.overdue = false;
-    this.timeout = undefined;
+    const limited = wait > 0 && wait !== Infinity;
+    this.timeout = limited ? contender.backend.calls.timeouts.start(wait, this) : undefined;
     this.onAdmitted = onAdmitted;
     this.onRefused = onRefused;
-  }
-
-  /** Unless it was admitted at once, it waits for at most the `wait` of its options. */
-  limitWait(timeouts: Timeouts): void {
-    const { wait } = this.options;
-    if (this.contender && wait > 0 && wait !== Infinity) this.timeout = timeouts.start(wait, this);
   }
 
   expire(): void {

@@ -3,8 +3,9 @@ import { LockTimeoutError, type LockBackendError } from '../../errors/lock-error
 import { lockChannels } from '../../events/lock-channels.js';
 import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import type { Lease } from '../grant/lease.js';
-import { Attempts, type GrantMessage } from './attempts.js';
+import { type Grant, requestedTtl } from '../grant/grant.js';
+import type { Lease, ReleaseOutcome } from '../grant/lease.js';
+import { Attempt, claimOf, type GrantMessage } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { LockMode } from '../options/lock-options.js';
 import type { Contenders } from './lines.js';
@@ -12,29 +13,39 @@ import type { QueueingBackend } from './named-backend.js';
 import { SharedTurn } from './shared-turn.js';
 import { Turn } from './turn.js';
 
+/** A caller that waits for longer than this (ms) can let other processes ask first: they do so within 50 ms. */
+const PATIENT = 200;
+
 /**
  * Serves the callers of one process for one name, in order of arrival: it asks the backend with one ticket for all of
  * them, and passes what the backend grants from caller to caller without a request, for one bounded turn while another
  * process waits, else for as long as callers come.
  *
- * It is idle, or has an attempt (a ticket that asks or waits), or a grant: with a holder, or without one while it
- * renews the lease or reserves tokens for the next caller. docs/protocol.md has the rules.
- *
- * `Attempts` has the ticket that asks, and `Turn` (for readers: `SharedTurn`) what was granted; both call back here.
+ * It is **idle**; or **asks**, **waits** (`attempt`) or **pauses** (`delay`) before another ticket asks; or **owns** the
+ * name (`turn`): with a holder, or without one while it renews the lease or reserves tokens for the next caller.
+ * docs/protocol.md has the rules.
  */
 export class Contender {
   /** In order of arrival. */
   readonly callers = new LinkedList<Caller>();
   readonly names: readonly [string];
   readonly backend: QueueingBackend;
+  /** The ticket that asks or waits now. */
+  attempt: Attempt | undefined;
+  /** The ticket that a message has granted the name last: the answer to its request may still come. */
+  granted: Attempt | undefined;
+  /** What was granted. */
+  readonly turn: Turn | SharedTurn;
   /** Why the last request failed; `undefined` once the backend has answered. */
   error: LockBackendError | undefined;
   /** Whether what it was granted lingers: no caller has it, and the next one gets it without a request. */
   lingers = false;
-  readonly turn: Turn | SharedTurn;
   /** Whether the wait of some caller is over, and it stays only for the answer under way. */
   overdue = false;
-  private readonly attempts: Attempts;
+  /** After what another ticket asks: a pause, or a release of this process. */
+  private delay: NodeJS.Timeout | Promise<unknown> | undefined;
+  /** The owner of the name in the last answer. */
+  private lastOwner: LastOwner | undefined;
   private failures = 0;
 
   constructor(
@@ -48,19 +59,18 @@ export class Contender {
   ) {
     this.names = [name];
     this.backend = contenders.backend;
-    this.attempts = new Attempts(this);
-    this.turn = mode === 'read' ? new SharedTurn(this) : new Turn(this, this.attempts);
+    this.turn = mode === 'read' ? new SharedTurn(this) : new Turn(this);
   }
 
   join(caller: Caller): void {
     const { grant } = this.turn;
     if (!grant) {
       caller.place = this.callers.push(caller);
-      if (!this.attempts.active) this.attempts.start(caller);
-      else caller.meetContention();
+      if (this.attempt || this.delay) caller.meetContention();
+      else this.ask(caller);
       return;
     }
-    const { available } = this;
+    const { available } = this.turn;
     caller.place = this.callers.push(caller);
     if (!available) caller.meetContention(grant.ticket);
     this.turn.joined(grant, available);
@@ -81,21 +91,11 @@ export class Contender {
   refusal(waited: number): LockTimeoutError | LockBackendError {
     const { error, names } = this;
     const { grant } = this.turn;
-    const { lastOwner } = this.attempts;
+    const { lastOwner } = this;
     if (error) return error;
     if (grant?.holder) return timedOut(names, waited, grant.ticket, grant.remaining());
     if (lastOwner) return timedOut(names, waited, lastOwner.owner, lastOwner.until - performance.now());
     return this.backend.calls.unanswered('acquire', names, waited);
-  }
-
-  /** A caller comes. `false` if what lingers was not there for it, but was handed back. */
-  resume(): boolean {
-    return this.turn instanceof SharedTurn || this.turn.resume();
-  }
-
-  /** Releases what lingers. */
-  handBack(): void {
-    if (this.turn instanceof Turn) this.turn.handBack();
   }
 
   /** Readers keep the lease of an owner of this process. */
@@ -104,7 +104,7 @@ export class Contender {
   }
 
   get idle(): boolean {
-    return !this.callers.first && !this.attempts.current && !this.turn.grant;
+    return !this.callers.first && !this.attempt && !this.turn.grant;
   }
 
   /** Whether a caller of this process holds the name. */
@@ -112,44 +112,29 @@ export class Contender {
     return this.turn.grant?.holder?.held === true;
   }
 
-  /** Whether a caller that comes now gets the name without a request. */
-  get available(): boolean {
-    return this.turn.available;
-  }
-
   /** Whether its ticket waits in the queue at the backend, as far as this process knows. */
   get queued(): boolean {
-    return this.attempts.current?.queues === true;
+    return this.attempt?.queues === true;
   }
 
   /** Whether it asks, waits or owns under this ticket. */
   knows(ticket: string): boolean {
-    return this.attempts.current?.ticket === ticket || this.owns(ticket);
-  }
-
-  /** Whether it owns the name under this ticket. */
-  owns(ticket: string): boolean {
-    return this.turn.owns(ticket);
+    return this.attempt?.ticket === ticket || this.turn.owns(ticket);
   }
 
   onGrant(message: GrantMessage): void {
-    this.attempts.onGrant(message);
-  }
-
-  /** Another process waits for the name that the ticket owns. */
-  wantedElsewhere(ticket: string): void {
-    this.turn.wantedElsewhere(ticket);
+    if (this.attempt?.ticket === message.ticket) this.attempt.onGrant(message);
   }
 
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */
   onLeaseEnds(ticket: string, remaining: number): void {
-    this.attempts.onLeaseEnds(ticket, remaining);
+    if (this.attempt?.ticket === ticket) this.attempt.onLeaseEnds(remaining);
   }
 
   /** The channel was closed and is open again: messages may have been lost. */
   onReconnect(): void {
-    this.attempts.onReconnect();
-    this.handBack();
+    this.attempt?.onReconnect();
+    this.turn.handBack();
   }
 
   /** The ticket no longer asks, waits or owns. */
@@ -162,12 +147,12 @@ export class Contender {
     if (this.idle && !(this.turn instanceof SharedTurn && this.turn.used)) this.contenders.remove(this);
   }
 
-  /** The backend answered that the name is taken. Returns by whom. */
-  busy({ owner, remaining }: Busy): LastOwner {
+  /** The backend answered that the name is taken. */
+  busy({ owner, remaining }: Busy): void {
     if (lockChannels.contended.hasSubscribers) {
       for (const caller of this.callers.toArray()) caller.meetContention(owner);
     }
-    return { owner, until: performance.now() + remaining };
+    this.lastOwner = { owner, until: performance.now() + remaining };
   }
 
   /** The backend has answered. */
@@ -196,31 +181,123 @@ export class Contender {
 
   /** Asks again for the callers that still wait. */
   goOn(): void {
-    if (this.turn.grant || this.attempts.active) return;
+    if (this.turn.grant || this.attempt || this.delay) return;
     const caller = this.callers.first;
-    if (caller) this.attempts.start(caller);
+    if (caller) this.ask(caller);
     else this.forgetIfIdle();
   }
 
-  /** The last caller has left. */
+  /** Asks again after a pause, which grows with each failure in a row. */
+  pause(): void {
+    this.delay = setTimeout(() => {
+      this.delay = undefined;
+      this.goOn();
+    }, this.backOff()).unref();
+  }
+
+  /**
+   * Asks under a new ticket once the release is answered, so that the request cannot overtake it. Where requests are
+   * written in order, that is not waited for: the ticket asks again if it finds the name taken.
+   */
+  askAfter(released: Promise<unknown>): void {
+    this.delay = released;
+    void released.then(() => {
+      if (this.delay !== released) return;
+      this.delay = undefined;
+      this.goOn();
+    });
+  }
+
+  /** Hands the name over to another process and waits again under a new ticket, in one request. */
+  requeue(grant: Grant, claim: number): Promise<ReleaseOutcome> {
+    const { backend, contenders, name, names } = this;
+    const { calls, releaser } = backend;
+    const attempt = (this.attempt = new Attempt(this, true, claim));
+    const request = { prefix: calls.prefix, name, ticket: grant.ticket, again: attempt.ticket, claim };
+    return releaser.ending(grant, (ended) => {
+      calls.send(
+        'release',
+        names,
+        () => contenders.queue.requeue(request),
+        (answer) => {
+          if (answer.status !== 'not-owner') {
+            attempt.answered(attempt.askedAt, answer);
+            return ended('released');
+          }
+          // The backend carried out an earlier send of this request, and the message of the grant has arrived.
+          if (attempt.owns) return ended('released');
+          if (answer.resent) attempt.abandon();
+          if (this.attempt === attempt) {
+            attempt.end();
+            this.goOn();
+          }
+          ended(answer.resent ? 'released' : 'taken');
+        },
+        (error) => {
+          releaser.repeatUntilConfirmed(grant);
+          attempt.failed(error);
+          ended('unconfirmed');
+        },
+      );
+    });
+  }
+
+  /** The last caller has left: gives up the ticket that asks or waits, and what was granted. */
   quit(): void {
-    this.attempts.quit();
+    const { attempt, delay } = this;
+    if (attempt) {
+      attempt.end();
+      attempt.abandon();
+    }
+    if (!(delay instanceof Promise)) clearTimeout(delay);
+    this.delay = undefined;
     this.turn.quit();
     this.forgetIfIdle();
   }
 
+  /** Asks under a new ticket. */
+  private ask(caller: Caller): void {
+    const { backend, contenders, name, names } = this;
+    const { calls, releaser } = backend;
+    const { options, first } = caller;
+    const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
+    if (released && !calls.backend.traits.writesAtOnce) return this.askAfter(released);
+    const queues = contenders.channel.tried && !caller.triesOnce;
+    const claim = queues ? claimOf(this, options.ttl) : undefined;
+    const ttl = requestedTtl(options);
+    const attempt = (this.attempt = new Attempt(this, queues, ttl, claim, released));
+    const patient = caller.remaining() > PATIENT;
+    const queue = first ?? contenders.queue;
+    const { commandTimeout = calls.commandTimeout, mode } = options;
+    calls.send(
+      'acquire',
+      names,
+      () => queue.enqueue({ prefix: calls.prefix, name, ticket: attempt.ticket, mode, ttl, claim, patient }),
+      (answer) => {
+        if (answer.status === 'answered') return attempt.needless(caller);
+        if (first && caller.waits && caller.first) caller.asksForName();
+        attempt.answered(attempt.askedAt, answer);
+      },
+      (error) => {
+        if (first?.failed && caller.waits && caller.first) caller.refuse(first.failed(error));
+        attempt.failed(error);
+      },
+      // It may be its second request, after a release of this process.
+      options.wait === 0 ? caller.limitOf(commandTimeout) : commandTimeout,
+    );
+  }
+
   /** Whether a request is under way whose answer decides whether the next caller gets the name. */
   private get awaitsAnswer(): boolean {
-    const { current, awaitsRelease } = this.attempts;
-    if (current) return !current.answered;
-    if (awaitsRelease) return true;
+    if (this.attempt) return !this.attempt.waits;
+    if (this.delay instanceof Promise) return true;
     const { grant } = this.turn;
     return grant !== undefined && !grant.holder && !this.error;
   }
 }
 
 /** The owner of a name in an answer of the backend. */
-export interface LastOwner {
+interface LastOwner {
   readonly owner: string;
   /** When (monotonic, ms) its lease ends. */
   readonly until: number;

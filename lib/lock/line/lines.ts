@@ -67,12 +67,12 @@ export class Contenders {
     const single = options.order === 'fifo';
     const reads = options.mode === 'read';
     let contender = single ? undefined : (reads ? this.readers : this.byName).get(name);
-    if (contender?.lingers && !contender.resume()) contender = undefined;
+    if (contender?.lingers && !contender.turn.resume()) contender = undefined;
     if (single || reads) this.handBack([name]);
     // Others of this process ask for it, or have it.
     if (caller.first && contender && !contender.idle) caller.asksForName();
     // Who asks once does not wait behind others: it is refused if one of them holds the name, else asks by itself.
-    if (contender && options.wait === 0 && !contender.idle && !contender.available) {
+    if (contender && options.wait === 0 && !contender.idle && !contender.turn.available) {
       if (contender.holds) {
         caller.meetContention();
         refuse(contender.refusal(caller.waited()));
@@ -88,7 +88,6 @@ export class Contenders {
     }
     caller.enter(contender, options, admit, refuse);
     contender.join(caller);
-    caller.limitWait(this.backend.calls.timeouts);
   }
 
   take(name: string, options: ResolvedLockOptions, caller: Caller): Promise<Lease> {
@@ -99,13 +98,13 @@ export class Contenders {
 
   /** Releases those of the names that linger, for a call that cannot use them as they are. */
   handBack(names: readonly string[]): void {
-    for (const name of names) this.byName.get(name)?.handBack();
+    for (const name of names) this.byName.get(name)?.turn.handBack();
   }
 
   /** Releases all that lingers. From now on nothing does. */
   stopLingering(): void {
     this.lingering = false;
-    for (const contender of this.byName.values()) if (contender.lingers) contender.handBack();
+    for (const contender of this.byName.values()) if (contender.lingers) contender.turn.handBack();
   }
 
   /** How many tickets of this process wait for the name in the queue at the backend. */
@@ -162,7 +161,7 @@ export class Contenders {
     const readers = this.readers.get(name);
     const contender = readers?.knows(ticket) ? readers : (this.byTicket.get(ticket) ?? this.byName.get(name));
     if (message.kind === 'ends') contender?.onLeaseEnds(ticket, message.remaining);
-    else if (message.kind === 'wanted') contender?.wantedElsewhere(ticket);
+    else if (message.kind === 'wanted') contender?.turn.wantedElsewhere(ticket);
     else if (contender?.knows(ticket)) contender.onGrant(message);
     else releaser.abandon({ names: [name], ticket }, message.claim);
   }

@@ -6,7 +6,7 @@ import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '..
 import type { Releaser } from '../grant/releaser.js';
 import type { Watchdog } from '../grant/watchdog.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
-import { LONGEST_CLAIM } from './attempts.js';
+import { LONGEST_CLAIM } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
@@ -63,6 +63,13 @@ export class SharedTurn implements GrantListener {
     if (this.current?.grant !== grant) this.contender.goOn();
     else if (grant !== this.prepared) this.serve(grant);
   }
+
+  /** What reads does not linger. */
+  resume(): boolean {
+    return true;
+  }
+
+  handBack(): void {}
 
   wantedElsewhere(ticket: string): void {
     if (this.current?.grant.ticket === ticket) this.wanted = true;

@@ -6,7 +6,7 @@ import { GONE, Lease, RELEASED, type LeaseSource, type ReleaseOutcome } from '..
 import { LIMIT_STEP } from '../grant/releaser.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import type { LastRequest } from '../grant/store.js';
-import { claimOf, LONGEST_CLAIM, type Attempts } from './attempts.js';
+import { claimOf, LONGEST_CLAIM } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { Contender } from './line.js';
 import { grantedTooLate } from './polling.js';
@@ -49,10 +49,7 @@ export class Turn implements LeaseSource, GrantListener {
   /** Whether it looks at the end of this tick whether the grant is still unused. */
   private looksAfterThisTick = false;
 
-  constructor(
-    private readonly contender: Contender,
-    private readonly attempts: Attempts,
-  ) {}
+  constructor(private readonly contender: Contender) {}
 
   /**
    * Whether a caller that comes now gets the grant at once: it has neither holder nor caller for the rest of a tick.
@@ -77,7 +74,6 @@ export class Turn implements LeaseSource, GrantListener {
     // A message, not an answer, reported the grant.
     this.handOver = lockChannels.handedOver.hasSubscribers && startedAt === undefined ? {} : undefined;
     this.informed = waiting !== undefined;
-    if (this.contender.callers.several) this.stayInformed();
     this.serve(grant, startedAt);
   }
 
@@ -150,7 +146,8 @@ export class Turn implements LeaseSource, GrantListener {
   leaveToReaders(lease: Lease): void {
     const { grant } = this;
     if (grant?.holder !== lease) return;
-    this.attempts.leaveToReaders(grant);
+    const { granted } = this.contender;
+    if (granted?.ticket === grant.ticket) granted.leftToReaders = true;
     this.contender.forgetTicket(grant.ticket);
     this.grant = undefined;
     this.contender.goOn();
@@ -221,7 +218,9 @@ export class Turn implements LeaseSource, GrantListener {
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.contender.backend.watchdog.watch(grant, remaining);
     const lingers = caller.options.linger > 0 && this.mayLinger(grant);
-    if (lingers || this.contender.callers.first) {
+    const others = this.contender.callers.first !== undefined;
+    if (others) this.stayInformed();
+    if (lingers || others) {
       const few = this.wanted ? FEW_TOKENS : Math.max(FEW_TOKENS, grant.reserved / 2);
       if (grant.tokens < few) this.prepared().mint(grant);
     }
@@ -302,7 +301,7 @@ export class Turn implements LeaseSource, GrantListener {
   /** The turn has ended: hands the name over to another process, and waits again. */
   private requeue(grant: Grant, next: Caller): Promise<ReleaseOutcome> {
     this.drop(grant);
-    return this.attempts.requeue(grant, claimOf(this.contender, next.options.ttl));
+    return this.contender.requeue(grant, claimOf(this.contender, next.options.ttl));
   }
 
   /**

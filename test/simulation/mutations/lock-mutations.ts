@@ -6,8 +6,9 @@ import { given, type Mutation, one } from './mutation.js';
 const ACQUIRE = 'backends/redis/locks/acquire.lua.ts';
 const QUEUE = 'backends/redis/locks/queue.lua.ts';
 const RELEASE = 'backends/redis/locks/release.lua.ts';
-const ATTEMPTS = 'lock/line/attempts.ts';
+const ATTEMPT = 'lock/line/attempt.ts';
 const GRANT = 'lock/grant/grant.ts';
+const LINE = 'lock/line/line.ts';
 const LINES = 'lock/line/lines.ts';
 const TURN = 'lock/line/turn.ts';
 
@@ -94,15 +95,15 @@ end`,
   ),
   one(
     'R5 a grant counts from its answer',
-    ATTEMPTS,
-    'this.begun(attempt, sentAt, answer, attempt.ttl, sentAt)',
-    'this.begun(attempt, currentInstant(), answer, attempt.ttl, sentAt)',
+    ATTEMPT,
+    'this.begun(sentAt, answer, this.ttl, sentAt)',
+    'this.begun(currentInstant(), answer, this.ttl, sentAt)',
   ),
   one(
     'R5 a grant in a message counts from its arrival',
-    ATTEMPTS,
-    'this.begun(current, current.base,',
-    'this.begun(current, currentInstant(),',
+    ATTEMPT,
+    'this.begun(this.base,',
+    'this.begun(currentInstant(),',
   ),
   one(
     'R5 a renewal counts from its answer',
@@ -111,11 +112,11 @@ end`,
     '    sentAt = this.confirmedAt = currentInstant();',
   ),
   one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
-  one('R6 a claim is a whole lease', ATTEMPTS, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
+  one('R6 a claim is a whole lease', ATTEMPT, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '    if remaining < ttl then', '    if true then'),
   given(
     TWICE_AND_LATE,
-    one('R8 a message of an earlier grant counts', ATTEMPTS, 'if (tokens.first < current.unissued) return;', ''),
+    one('R8 a message of an earlier grant counts', ATTEMPT, 'if (tokens.first < this.unissued) return;', ''),
   ),
   given(
     {
@@ -179,18 +180,18 @@ end`,
     name: 'R12 a message for another ticket counts',
     edits: [
       {
-        file: ATTEMPTS,
-        text: '    if (current?.ticket !== ticket) return;\n    if (tokens',
-        becomes: '    if (!current) return;\n    if (tokens',
+        file: LINE,
+        text: '    if (this.attempt?.ticket === message.ticket) this.attempt.onGrant(message);',
+        becomes: '    this.attempt?.onGrant(message);',
       },
       { file: LINES, text: 'else if (contender?.knows(ticket))', becomes: 'else if (contender)' },
     ],
   },
   one(
     'R12 an answer for another ticket counts',
-    ATTEMPTS,
-    '    if (this.current !== attempt) {\n      // The message',
-    '    if (!this.current) {\n      // The message',
+    ATTEMPT,
+    '    if (contender.attempt !== this) {\n      // The message',
+    '    if (!contender.attempt) {\n      // The message',
   ),
   one(
     'R13 a grant for nobody is not released',
@@ -201,7 +202,7 @@ end`,
   ),
   one(
     'R13 a ticket that is given up is not released',
-    ATTEMPTS,
+    ATTEMPT,
     '    backend.releaser.abandon({ names, ticket }, ttl);',
     '    void [names, backend, ticket, ttl];',
     'what it is granted is released, because nobody wants it',
@@ -211,7 +212,7 @@ end`,
     edits: [
       { file: LINES, text: 'else releaser.abandon({ names: [name], ticket }, message.claim);', becomes: '' },
       {
-        file: ATTEMPTS,
+        file: ATTEMPT,
         text: '    backend.releaser.abandon({ names, ticket }, ttl);',
         becomes: '    void [names, backend, ticket, ttl];',
       },
@@ -231,10 +232,10 @@ end`,
     },
     one(
       'R14 a requeued ticket counts from the answer',
-      ATTEMPTS,
-      `            this.answered(attempt, attempt.base, answer);
+      LINE,
+      `            attempt.answered(attempt.askedAt, answer);
             return ended('released');`,
-      `            this.answered(attempt, currentInstant(), answer);
+      `            attempt.answered({ monotonic: performance.now(), wall: Date.now() }, answer);
             return ended('released');`,
     ),
   ),
@@ -262,8 +263,8 @@ end`,
   ),
   one(
     'R17 a waiter sends no heartbeat after a failed one',
-    ATTEMPTS,
-    '        contender.error = error;\n        this.beatAfter(attempt, contender.backOff());',
+    ATTEMPT,
+    '        contender.error = error;\n        this.beatAfter(contender.backOff());',
     '        contender.error = error;',
   ),
   given(
