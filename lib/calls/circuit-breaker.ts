@@ -21,6 +21,7 @@ export class CircuitBreaker {
   /** The calls that can still fail; each leaves its place when it ends. */
   readonly underWay = new LinkedList<Interruptible>();
   private failures = 0;
+  isOpen = false;
   private openUntil = 0;
   private timer: NodeJS.Timeout | undefined;
   private probing = false;
@@ -36,10 +37,6 @@ export class CircuitBreaker {
     private readonly onOpen: () => void,
     private readonly onClose: () => void,
   ) {}
-
-  get isOpen(): boolean {
-    return this.openUntil !== 0;
-  }
 
   answered(): void {
     this.answers += 1;
@@ -67,12 +64,13 @@ export class CircuitBreaker {
   stop(): void {
     this.stopped = true;
     clearTimeout(this.timer);
-    this.openUntil = 0;
+    this.isOpen = false;
   }
 
   private trip(): void {
     if (this.isOpen || this.stopped) return;
     this.opened += 1;
+    this.isOpen = true;
     this.openUntil = performance.now() + this.options.open;
     this.probeUntilAnswered();
     this.onOpen();
@@ -101,7 +99,7 @@ export class CircuitBreaker {
 
   private close(): void {
     clearTimeout(this.timer);
-    this.openUntil = 0;
+    this.isOpen = false;
     this.onClose();
   }
 }

@@ -71,8 +71,14 @@ export function compileSingleKeyTemplate(template: string, KeyError: KeyErrorCla
       `Key template "${template}" yields a key for each element, where one key is needed; leave the * out`,
     );
   }
-  const names = compile(template, parts, KeyError);
-  return (call) => names(call)[0] as string;
+  const steps = stepsOf(parts);
+  return (call) => {
+    let name = '';
+    for (const step of steps) {
+      name += typeof step === 'string' ? step : valuesOf(template, step.part, call, KeyError, step.encode)[0];
+    }
+    return name;
+  };
 }
 
 /**
@@ -170,9 +176,7 @@ function compile(
   parts: readonly Part[],
   KeyError: KeyErrorClass,
 ): (call: Source) => readonly string[] {
-  const steps = parts.map((part, index) =>
-    typeof part === 'string' ? part : { part, encode: keyPartEncoder(softSeparators(parts, index)) },
-  );
+  const steps = stepsOf(parts);
   return (call) => {
     let names = [''];
     for (const step of steps) {
@@ -182,6 +186,13 @@ function compile(
     }
     return names;
   };
+}
+
+/** What is text, and what is encoded how. */
+function stepsOf(parts: readonly Part[]) {
+  return parts.map((part, index) =>
+    typeof part === 'string' ? part : { part, encode: keyPartEncoder(softSeparators(parts, index)) },
+  );
 }
 
 /**

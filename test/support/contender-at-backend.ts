@@ -1,5 +1,5 @@
 import type { Lock, LockOptions } from 'nest-redis-lock';
-import { driftOf } from '../../lib/lock/grant/grant.js';
+import { driftOf } from '../../lib/timing/clock.js';
 import { DrivenClock } from './driven-clock.js';
 import { startLockServices, type LockServices } from './lock-services.js';
 import { busy, granted, ScriptedBackend, type Command } from './scripted-backend.js';

@@ -2,7 +2,7 @@ import type { LockBackend } from '../../contracts/lock-backend.js';
 import type { TokenRange } from '../../contracts/lock-requests.js';
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
-import { currentInstant, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
+import { currentInstant, driftOf, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
@@ -75,38 +75,34 @@ export class Grant {
   private span: number;
   /** How many tokens the backend reserved with its last answer. */
   reserved: number;
+  /** How many of the fencing tokens are left for further holders. */
+  tokens: number;
+  /** The next of them. */
   private next: number;
-  private end: number;
 
   constructor(
     readonly names: readonly string[],
     readonly ticket: string,
     /** When the request was sent whose answer set the current deadline. */
     private base: Instant,
-    /** Milliseconds that the backend granted from then. */
-    private ttl: number,
+    /** Milliseconds of lease that the backend granted last. */
+    public granted: number,
     tokens: TokenRange,
     /** Milliseconds that were asked for. */
-    asked = ttl,
+    asked = granted,
   ) {
     this.longest = asked;
     this.since = base.monotonic;
-    this.trusted = ttl;
+    this.trusted = granted;
     this.confirmedAt = base;
-    this.span = ttl - driftOf(ttl);
-    this.reserved = tokens.count;
+    this.span = granted - driftOf(granted);
+    this.reserved = this.tokens = tokens.count;
     this.next = tokens.first;
-    this.end = tokens.first + tokens.count;
   }
 
   /** Milliseconds until the deadline; 0 or less after it. */
   remaining(): number {
     return this.span - elapsedSince(this.base);
-  }
-
-  /** Milliseconds of lease that the backend granted last. */
-  get granted(): number {
-    return this.ttl;
   }
 
   /** Whether a renewal is under way. After a standstill its answer may have arrived without having been read. */
@@ -136,7 +132,7 @@ export class Grant {
    * When (monotonic, ms) `interval` of `ttl` has passed; for a shorter lease, such as a claim, the same share of it.
    */
   dueAfter(interval: number, ttl: number): number {
-    const share = Math.min(1, this.ttl / ttl);
+    const share = Math.min(1, this.granted / ttl);
     return this.confirmedAt.monotonic + Math.max(interval * share, Math.min(interval, SHORTEST_PAUSE));
   }
 
@@ -148,7 +144,7 @@ export class Grant {
     const left = this.trusted - elapsedBetween(this.base, sentAt);
     const remaining = trustedLease(answered, Math.max(asked, left));
     this.confirmedAt = sentAt;
-    this.ttl = remaining;
+    this.granted = remaining;
     this.most = remaining < asked ? remaining : Infinity;
     const span = remaining - driftOf(remaining);
     if (span - elapsedSince(sentAt) > this.remaining()) {
@@ -165,16 +161,12 @@ export class Grant {
     const span = ttl - driftOf(ttl);
     if (span >= this.remaining()) return;
     this.base = this.confirmedAt = currentInstant();
-    this.ttl = this.trusted = ttl;
+    this.granted = this.trusted = ttl;
     this.span = span;
   }
 
-  /** Fencing tokens left for further holders. */
-  get tokens(): number {
-    return this.end - this.next;
-  }
-
   takeToken(): number {
+    this.tokens -= 1;
     return this.next++;
   }
 
@@ -185,15 +177,18 @@ export class Grant {
 
   /** Adds tokens that the backend reserved; ignores a late answer, whose tokens are below those present. */
   addTokens({ first, count }: TokenRange): void {
-    if (first < this.end) return;
-    if (first > this.end) this.next = first;
-    this.end = first + count;
+    const end = this.next + this.tokens;
+    if (first < end) return;
+    if (first > end) [this.next, this.tokens] = [first, 0];
+    this.tokens += count;
     this.reserved = count;
   }
 
   /** Discards the tokens below `least`. */
   skipTokensBelow(least: number): void {
-    this.next = Math.min(Math.max(this.next, least), Math.max(this.end, this.next));
+    const skipped = Math.min(Math.max(0, least - this.next), Math.max(0, this.tokens));
+    this.next += skipped;
+    this.tokens -= skipped;
   }
 
   /** Marks the lock as lost to its holder, for good. */
@@ -267,21 +262,6 @@ export function trustedLease(answered: number, asked: number): number {
 /** Whether a store says that more of a lease is left than was asked for, by more than clocks differ. */
 export function exceedsLease(remaining: number, asked: number): boolean {
   return remaining > asked + driftOf(asked);
-}
-
-/** How far two clocks may drift apart over `lease` ms: 1 % + 2 ms, as in the Redlock specification of redis.io. */
-export function driftOf(lease: number): number {
-  return lease * 0.01 + 2;
-}
-
-/** How long (ms) a hold lasts at most that nothing renews. */
-export function ceilingOf({ renewal, ttl }: ResolvedLockOptions): number {
-  return renewal ? Infinity : ttl - driftOf(ttl);
-}
-
-/** The `ttl` (ms) to request: the lease at the backend must outlast `minHold` without a renewal. */
-export function requestedTtl({ ttl, minHold }: { readonly ttl: number; readonly minHold: number }): number {
-  return minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
 }
 
 /** How many names a floor remembers one by one, at least: those that were granted last. At most twice as many. */

@@ -1,9 +1,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
-import { currentInstant, elapsedSince, type Instant } from '../../timing/clock.js';
+import { currentInstant, driftOf, elapsedSince, type Instant } from '../../timing/clock.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
-import { ceilingOf, driftOf, type Grant, type GrantHolder } from './grant.js';
+import type { Grant, GrantHolder } from './grant.js';
 import type { LastRequest } from './store.js';
 
 /** The start of a hold without limits of its own, which never uses it: saves reading the clocks. */
@@ -76,7 +76,7 @@ export class Lease implements GrantHolder {
     startedAt?: Instant,
     public fencingToken = grant.takeToken(),
   ) {
-    this.ceiling = ceilingOf(options);
+    this.ceiling = options.ceiling;
     this.startedAt = startedAt ?? (this.limited ? currentInstant() : UNLIMITED);
     grant.holder = this;
     if (options.ttl > grant.longest) grant.longest = options.ttl;
@@ -95,7 +95,7 @@ export class Lease implements GrantHolder {
   begin(options: ResolvedLockOptions, startedAt: Instant): void {
     this.options = options;
     this.startedAt = startedAt;
-    this.ceiling = ceilingOf(options);
+    this.ceiling = options.ceiling;
   }
 
   get limited(): boolean {
@@ -234,12 +234,12 @@ export class Lease implements GrantHolder {
       const since = startedAt ? elapsedSince(startedAt) : 0;
       ttl = Math.max(ttl, options.ttl);
       if (options.renewal && options.renewal.interval < (renewal?.interval ?? Infinity)) renewal = options.renewal;
-      ceiling = Math.max(ceiling, ceilingOf(options) - since);
+      ceiling = Math.max(ceiling, options.ceiling - since);
       if (maxHold !== undefined) {
         maxHold = options.maxHold === undefined ? undefined : Math.max(maxHold, options.maxHold - since);
       }
     }
-    this.options = { ...this.options, mode: 'read', ttl, renewal, maxHold, minHold: 0 };
+    this.options = { ...this.options, mode: 'read', ttl, lease: ttl, ceiling, renewal, maxHold, minHold: 0 };
     this.startedAt = currentInstant();
     this.ceiling = ceiling;
     this.grant.endAfter(ttl);

@@ -110,7 +110,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   /** The backend answered `remaining` ms to a request for `asked` ms that was sent at `sentAt`. */
   renewed(grant: Grant, sentAt: Instant, remaining: number, asked: number): void {
     const longest = Math.max(asked, grant.longest);
-    if (exceedsLease(remaining, longest)) this.warnOfLease(grant.names, remaining, longest);
+    if (remaining > longest && exceedsLease(remaining, longest)) this.warnOfLease(grant.names, remaining, longest);
     grant.renewed(sentAt, remaining, asked);
   }
 

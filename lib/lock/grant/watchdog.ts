@@ -185,7 +185,7 @@ export class Watchdog {
     const sentAt = currentInstant();
     const unanswered = new Set(grants);
     const limit = Math.min(...grants.map((grant) => this.timeoutOf(grant)));
-    for (const grant of grants) this.markUnderWay(grant);
+    for (const { schedule } of grants) if (schedule) schedule.underWay = true;
     const giveUp = () => {
       this.failed([...unanswered], `no answer within ${Math.round(limit)} ms`);
       unanswered.clear();
@@ -243,10 +243,6 @@ export class Watchdog {
     if (!grant.schedule) return;
     grant.schedule.failures = 0;
     this.reschedule(grant, dueAgain(grant));
-  }
-
-  private markUnderWay(grant: Grant): void {
-    if (grant.schedule) grant.schedule.underWay = true;
   }
 
   /** Repeats at once, then after a growing pause, until the deadline. Logs the first failure in a row only. */

@@ -2,7 +2,7 @@ import { LockLostError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
-import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
+import { mustNotEnd } from '../../timing/awake-process.js';
 import { currentInstant, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/linked-list.js';
 import type { LastRequest } from '../grant/store.js';
@@ -11,7 +11,7 @@ import type { QueueingBackend } from '../line/named-backend.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import type { BareAcquisition } from './bare-acquisition.js';
 import type { HoldScope } from './hold-context.js';
-import { endsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
+import { holdsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
 import type { HoldTaker } from './hold-taker.js';
 import type { Lock } from './lock.js';
 
@@ -45,7 +45,7 @@ export class HeldLock implements Lock, LeaseHolder {
   private taken: LockLostError | undefined;
   private ended = false;
   /** Whether it keeps the process alive. */
-  private awake = false;
+  awake = false;
   private joinedSignal: AbortSignal | undefined;
 
   constructor(
@@ -237,7 +237,7 @@ export class HeldLock implements Lock, LeaseHolder {
 
   leaseLost(): void {
     const { lost } = lockChannels;
-    if (this.over() && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
+    if (this.taker.holdOver(this) && lost.hasSubscribers) publishLost(this, this.lost?.reason ?? 'expired');
   }
 
   runAsHolder(callback: () => void): void {
@@ -269,7 +269,8 @@ export class HeldLock implements Lock, LeaseHolder {
 
   /** `known`: the outcome of a release that was answered. */
   private end(atOnce: boolean, trusted: true | undefined, known?: ReleaseOutcome): Promise<ReleaseOutcome> {
-    const late = endsAreObserved() && this.isLost;
+    const observed = holdsAreObserved();
+    const late = observed && this.isLost;
     this.ended = true;
     let outcome: Promise<ReleaseOutcome> = RELEASED;
     for (const { backend, lease } of this.parts) {
@@ -284,16 +285,9 @@ export class HeldLock implements Lock, LeaseHolder {
     for (const { endTurn } of this.parts) endTurn?.();
     this.context?.close();
     this.context = undefined;
-    this.over();
-    if (endsAreObserved()) this.observedEnd = observeEnd(this, late);
+    this.taker.holdOver(this);
+    if (observed) this.observedEnd = observeEnd(this, late);
     return outcome;
-  }
-
-  /** Returns whether it was over for the first time: a lost hold ends, too. */
-  private over(): boolean {
-    if (this.awake) mayEnd();
-    this.awake = false;
-    return this.taker.holdOver(this);
   }
 
   private lostAs(reason: 'taken'): LockLostError {

@@ -6,13 +6,8 @@ import type { HeldLock } from './held-lock.js';
 
 /** Whether somebody listens to the beginning or the end of holds. */
 export function holdsAreObserved(): boolean {
-  return lockChannels.acquired.hasSubscribers || endsAreObserved();
-}
-
-/** Whether somebody listens to the end of holds. */
-export function endsAreObserved(): boolean {
-  const { released, lost, releasedLate } = lockChannels;
-  return released.hasSubscribers || lost.hasSubscribers || releasedLate.hasSubscribers;
+  const { acquired, released, lost, releasedLate } = lockChannels;
+  return acquired.hasSubscribers || released.hasSubscribers || lost.hasSubscribers || releasedLate.hasSubscribers;
 }
 
 /** Publishes that the caller has the hold, and notes since when. */

@@ -8,7 +8,6 @@ import {
 import { lockChannels } from '../../events/lock-channels.js';
 import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
 import { LinkedList, type Place } from '../../timing/linked-list.js';
-import { requestedTtl } from '../grant/grant.js';
 import type { Lease, LossObserver } from '../grant/lease.js';
 import { Caller, type FirstRequest } from '../line/caller.js';
 import type { LockBackends } from '../line/lock-backends.js';
@@ -123,6 +122,8 @@ export class HoldTaker implements LossObserver {
 
   /** Called when the hold was lost or has ended; again when a lost one ends. Returns whether it was the first time. */
   holdOver(hold: HeldLock): boolean {
+    if (hold.awake) mayEnd();
+    hold.awake = false;
     const first = hold.place?.leave() === true;
     if (first && this.idle.length > 0 && this.isIdle) for (const resolve of this.idle.splice(0)) resolve();
     return first;
@@ -305,7 +306,7 @@ export class HoldTaker implements LossObserver {
   /** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
   private async outlastMinHold(parts: readonly HeldPart[], options: ResolvedLockOptions): Promise<void> {
     for (const { backend, lease } of parts) {
-      if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, requestedTtl(options));
+      if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, options.lease);
     }
   }
 

@@ -3,7 +3,7 @@ import { LockTimeoutError, type LockBackendError } from '../../errors/lock-error
 import { lockChannels } from '../../events/lock-channels.js';
 import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
-import { type Grant, requestedTtl } from '../grant/grant.js';
+import type { Grant } from '../grant/grant.js';
 import type { Lease, ReleaseOutcome } from '../grant/lease.js';
 import { Attempt, claimOf, type GrantMessage } from './attempt.js';
 import type { Caller } from './caller.js';
@@ -260,19 +260,18 @@ export class Contender {
     const { backend, contenders, name, names } = this;
     const { calls, releaser } = backend;
     const { options, first } = caller;
+    const { commandTimeout = calls.commandTimeout, mode, ttl, lease } = options;
     const released = releaser.inFlight > 0 ? releaser.releasing(names) : undefined;
     if (released && !calls.backend.traits.writesAtOnce) return this.askAfter(released);
     const queues = contenders.channel.tried && !caller.triesOnce;
-    const claim = queues ? claimOf(this, options.ttl) : undefined;
-    const ttl = requestedTtl(options);
-    const attempt = (this.attempt = new Attempt(this, queues, ttl, claim, released));
+    const claim = queues ? claimOf(this, ttl) : undefined;
+    const attempt = (this.attempt = new Attempt(this, queues, lease, claim, released));
     const patient = caller.remaining() > PATIENT;
     const queue = first ?? contenders.queue;
-    const { commandTimeout = calls.commandTimeout, mode } = options;
     calls.send(
       'acquire',
       names,
-      () => queue.enqueue({ prefix: calls.prefix, name, ticket: attempt.ticket, mode, ttl, claim, patient }),
+      () => queue.enqueue({ prefix: calls.prefix, name, ticket: attempt.ticket, mode, ttl: lease, claim, patient }),
       (answer) => {
         if (answer.status === 'answered') return attempt.needless(caller);
         if (first && caller.waits && caller.first) caller.asksForName();

@@ -1,7 +1,7 @@
 import type { AcquireAnswer, Busy, TokenRange } from '../../contracts/lock-requests.js';
 import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
-import { type Grant, requestedTtl } from '../grant/grant.js';
+import type { Grant } from '../grant/grant.js';
 import { Lease } from '../grant/lease.js';
 import type { BackendCalls, GrantedLease } from '../grant/store.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
@@ -86,9 +86,8 @@ async function askOnce(
   const { backend } = contenders;
   const { calls, releaser } = backend;
   const limit = caller.limitOf(options.commandTimeout ?? calls.commandTimeout);
-  const ttl = requestedTtl(options);
   const sentAt = currentInstant();
-  const { mode } = options;
+  const { mode, lease: ttl } = options;
   const sent = calls.acquire(attempt, { mode, ttl, leastToken });
   let answer: AcquireAnswer | undefined;
   try {

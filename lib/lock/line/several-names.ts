@@ -109,7 +109,7 @@ export class SeveralNames {
     try {
       return await this.contenders.take(
         name,
-        { ...this.options, renewal, maxHold: undefined, minHold: 0, wait },
+        { ...this.options, renewal, ceiling: Infinity, maxHold: undefined, minHold: 0, lease: ttl, wait },
         this.caller,
       );
     } catch (error) {

@@ -1,5 +1,6 @@
 import { abortSignal, callable, oneOf, text, timer, trueOrFalse, type Duration } from '../../options/checks.js';
 import { templateOf } from '../../options/fixed-options.js';
+import { driftOf } from '../../timing/clock.js';
 import { lockOption } from '../../options/option-checks.js';
 import { OptionTable, settingOf } from '../../options/option-table.js';
 import type { RetryStrategy } from './retry-strategy.js';
@@ -125,6 +126,10 @@ export interface ResolvedLockOptions {
   readonly maxHold: number | undefined;
   /** 0 for none. */
   readonly minHold: number;
+  /** The lease (ms) to ask for: without a renewal, it outlasts `minHold`. */
+  readonly lease: number;
+  /** How long (ms) a hold lasts at most that nothing renews. */
+  readonly ceiling: number;
   readonly reentrant: boolean;
   readonly order: 'batched' | 'fifo';
   readonly retry: RetryStrategy | undefined;
@@ -152,6 +157,8 @@ const LOCK_OPTIONS = new OptionTable<LockOptions, ResolvedLockOptions>(
     renewal: { interval: 10_000, timeout: undefined },
     maxHold: undefined,
     minHold: 0,
+    lease: 30_000,
+    ceiling: Infinity,
     reentrant: true,
     order: 'batched',
     retry: undefined,
@@ -210,6 +217,9 @@ export function resolveLockOptions(options: LockOptions, base = LOCK_OPTIONS.def
   const given = lockOption.object('options', options, 'an object of lock options');
   const settings = LOCK_OPTIONS.settings(given, base);
   settings.renewal = renewalOf(settings, options.renew);
+  const { ttl, minHold, renewal } = settings;
+  settings.lease = minHold === 0 ? ttl : Math.max(ttl, Math.ceil(minHold + driftOf(minHold)));
+  settings.ceiling = renewal ? Infinity : ttl - driftOf(ttl);
   settings.template = templateOf(options);
   return settings;
 }

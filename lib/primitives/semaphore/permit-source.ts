@@ -101,7 +101,7 @@ export class PermitSource {
 
   /** How much (ms) of the lease that the store says it granted is believed: no more than was asked for. */
   trusted(name: string, answered: number, asked: number): number {
-    if (exceedsLease(answered, asked)) {
+    if (answered > asked && exceedsLease(answered, asked)) {
       this.logger.warn(
         `A permit of semaphore "${name}" is said to be held for another ${answered} ms, though ${asked} ms was asked for. ` +
           'The lease counts for no longer than was asked; did the clock of the store step back?',

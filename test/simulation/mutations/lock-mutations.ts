@@ -111,7 +111,7 @@ end`,
     '    this.confirmedAt = sentAt;',
     '    sentAt = this.confirmedAt = currentInstant();',
   ),
-  one('R5 no drift is taken off', GRANT, 'return lease * 0.01 + 2;', 'return 0;'),
+  one('R5 no drift is taken off', 'timing/clock.ts', 'return lease * 0.01 + 2;', 'return 0;'),
   one('R6 a claim is a whole lease', ATTEMPT, '? ttl : Math.min(LONGEST_CLAIM, ttl);', '? ttl : 10 * ttl;'),
   one('R7 a renewal shortens a lease', RELEASE, '    if remaining < ttl then', '    if true then'),
   given(
