@@ -1,5 +1,5 @@
-import { LockLostError } from '../../errors/lock-errors.js';
-import { lockChannels, type LockCall } from '../../events/lock-channels.js';
+import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
+import { lockChannels, type LockCall, type LockHoldEvent } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
 import { mustNotEnd } from '../../timing/awake-process.js';
@@ -11,7 +11,6 @@ import type { QueueingBackend } from '../line/named-backend.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 import type { BareAcquisition } from './bare-acquisition.js';
 import type { HoldScope } from './hold-context.js';
-import { holdsAreObserved, observeEnd, publishEnd, publishLost, type ObservedEnd } from './hold-events.js';
 import type { HoldTaker } from './hold-taker.js';
 import type { Lock } from './lock.js';
 
@@ -293,4 +292,42 @@ export class HeldLock implements Lock, LeaseHolder {
   private lostAs(reason: 'taken'): LockLostError {
     return new LockLostError(this.keys, { reason, fencingToken: this.fencingToken, owner: this.owner });
   }
+}
+
+/** Whether somebody listens to the beginning or the end of holds. */
+export function holdsAreObserved(): boolean {
+  const { acquired, released, lost, releasedLate } = lockChannels;
+  return acquired.hasSubscribers || released.hasSubscribers || lost.hasSubscribers || releasedLate.hasSubscribers;
+}
+
+function publishLost(hold: HeldLock, reason: LockLostReason): void {
+  lockChannels.lost.publish({ ...eventOf(hold), reason, held: heldFor(hold) });
+}
+
+/** The end of a hold that was trusted until then. It is published once the backend has answered to the release. */
+interface ObservedEnd {
+  readonly held: number | undefined;
+}
+
+/** Called when a hold ends; `late`: it was known to be lost. Publishes at once if it was, or if its deadline passed. */
+function observeEnd(hold: HeldLock, late: boolean): ObservedEnd | undefined {
+  if (!late && !hold.isLost) return { held: heldFor(hold) };
+  if (!late) publishLost(hold, 'expired');
+  lockChannels.releasedLate.publish({ ...eventOf(hold), held: heldFor(hold) });
+  return undefined;
+}
+
+/** `taken`: the backend answered that the lock had been taken away before its release. */
+function publishEnd(hold: HeldLock, { held }: ObservedEnd, outcome: ReleaseOutcome, taken: boolean): void {
+  const { call, owner, fencingToken } = hold;
+  if (taken) lockChannels.lost.publish({ call, owner, fencingToken, reason: 'taken', held });
+  else lockChannels.released.publish({ call, owner, fencingToken, held, confirmed: outcome !== 'unconfirmed' });
+}
+
+function eventOf({ call, owner, fencingToken }: HeldLock): LockHoldEvent {
+  return { call, owner, fencingToken };
+}
+
+function heldFor({ grantedAt }: HeldLock): number | undefined {
+  return grantedAt === undefined ? undefined : performance.now() - grantedAt;
 }

@@ -2,6 +2,7 @@ import { logOnce } from '../../errors/http-error.js';
 import {
   LockBackendError,
   LockConfigError,
+  LockTimeoutError,
   type LockLostError,
   type LockLostReason,
 } from '../../errors/lock-errors.js';
@@ -16,8 +17,7 @@ import { acquireLease, grantedTooLate } from '../line/polling.js';
 import { SeveralNames, shareOneToken } from '../line/several-names.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
 import { extendForNested, reenter, refuseToWaitForOwnHold, type HoldContext } from './hold-context.js';
-import { HeldLock, type HeldPart } from './held-lock.js';
-import { holdsAreObserved, publishAcquired, publishRefusal } from './hold-events.js';
+import { HeldLock, holdsAreObserved, type HeldPart } from './held-lock.js';
 
 /** What to do about a lock that was lost, by the reason. */
 const REMEDIES: Record<LockLostReason, string> = {
@@ -360,4 +360,26 @@ function severalLinger({ length }: readonly string[], { linger }: ResolvedLockOp
 
 function shuttingDown(names: readonly string[]): LockBackendError {
   return new LockBackendError(names, 'The application is shutting down: no new lock is taken');
+}
+
+/** Publishes that the caller has the hold, and notes since when. */
+function publishAcquired(hold: HeldLock, caller: Caller): void {
+  hold.grantedAt = performance.now();
+  if (!lockChannels.acquired.hasSubscribers) return;
+  const { call, owner, fencingToken, reentrant } = hold;
+  // V8 takes 2 µs to spread an object into another, a fifth of what a free lock costs.
+  lockChannels.acquired.publish({ call, owner, fencingToken, waited: caller.waited(), reentrant });
+}
+
+/** Publishes why the call of `caller` ended without the lock. */
+function publishRefusal(caller: Caller, error: unknown, closing: boolean): void {
+  const { timedOut, failed } = lockChannels;
+  if (caller.first?.failed) return;
+  if (error instanceof LockTimeoutError) {
+    if (!timedOut.hasSubscribers) return;
+    return timedOut.publish({ call: caller.call, waited: caller.waited(), remaining: error.remaining });
+  }
+  if (!failed.hasSubscribers) return;
+  const reason = closing ? 'shutdown' : caller.cancellation ? 'aborted' : 'backend';
+  failed.publish({ call: caller.call, waited: caller.waited(), reason, error });
 }
