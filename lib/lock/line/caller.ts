@@ -95,8 +95,8 @@ export class Caller implements Expiring {
   }
 
   /**
-   * Enters the queue of `contender`, where it waits for at most the `wait` of its options; then one of the two functions
-   * is called.
+   * Enters the queue of `contender`, where it waits for at most the `wait` of its options. Then one of the two
+   * functions is called.
    */
   enter(
     contender: Contender,

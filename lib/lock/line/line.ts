@@ -21,9 +21,9 @@ const PATIENT = 200;
  * them, and passes what the backend grants from caller to caller without a request, for one bounded turn while another
  * process waits, else for as long as callers come.
  *
- * It is **idle**; or **asks**, **waits** (`attempt`) or **pauses** (`delay`) before another ticket asks; or **owns** the
- * name (`turn`): with a holder, or without one while it renews the lease or reserves tokens for the next caller.
- * docs/protocol.md has the rules.
+ * It is **idle**. Or its ticket **asks** or **waits** (`attempt`), or it **pauses** before another one asks (`delay`).
+ * Or it **owns** the name (`turn`): with a holder, or without one while it renews the lease or reserves tokens for the
+ * next caller. docs/protocol.md has the rules.
  */
 export class Contender {
   /** In order of arrival. */
