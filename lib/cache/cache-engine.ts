@@ -7,10 +7,10 @@ import { Invalidations, MatchingDeletions, Mutations } from './invalidation/inva
 import { InvalidatedTags, LocalState } from './invalidation/local-state.js';
 import { StepOrder } from './invalidation/step-order.js';
 import { UnconfirmedDeletions } from './invalidation/unconfirmed-deletions.js';
-import { LoadCommits, TagStamps } from './load/load-commits.js';
 import { LoadLeases } from './load/load-lease.js';
 import { LoadScopes, LoadWaiters } from './load/load-scopes.js';
-import { Loads } from './load/loader-runner.js';
+import { TagStamps } from './load/tag-stamps.js';
+import { Loads } from './load/load.js';
 import type { CacheSettings } from './options/cache-options.js';
 import { OtherLoads, Refresher, RestingKeys } from './read/fill.js';
 import { FirstLevelReads, Flights, SingleFlight } from './read/single-flight.js';
@@ -29,7 +29,6 @@ export class CacheEngine implements CacheListener {
   readonly invalidatedTags = new InvalidatedTags();
   readonly calls: StoreCalls;
   readonly envelopes: Envelopes;
-  readonly unkeptClasses: UnkeptClasses;
   readonly tagStamps: TagStamps;
   readonly firstLevel: FirstLevel | undefined;
   readonly local: LocalState;
@@ -46,7 +45,7 @@ export class CacheEngine implements CacheListener {
   readonly refresher: Refresher;
   /** Whether messages of other processes have arrived at some time. */
   wasConnected = false;
-  private readonly commits: LoadCommits;
+  private readonly loads: Loads;
   private readonly singleFlight: SingleFlight;
   private readonly flights: Flights;
   private readonly waiters = new LoadWaiters();
@@ -61,8 +60,7 @@ export class CacheEngine implements CacheListener {
     const { counters, stepOrder, invalidatedTags, waiters } = this;
     const { serializer = typedSerializer(), compression, maxValueBytes } = settings;
     const calls = new StoreCalls(store, settings, warnings);
-    const envelopes = new Envelopes(serializer, compression, maxValueBytes);
-    const unkeptClasses = new UnkeptClasses(warnings);
+    const envelopes = new Envelopes(serializer, compression, maxValueBytes, new UnkeptClasses(warnings));
     const nextToken = tokenSource();
     const firstLevel =
       settings.firstLevel && FirstLevelClass
@@ -84,23 +82,21 @@ export class CacheEngine implements CacheListener {
     const tagStamps = new TagStamps(calls, invalidatedTags);
     const leases = new LoadLeases(calls, tagStamps, invalidatedTags, nextToken);
     const loadScopes = new LoadScopes(calls.timeouts);
-    const hasFirstLevel = firstLevel !== undefined;
     const outdated = {
       forget: (key: string) => firstLevel?.delete(key),
       deleteLater: (key: string) => invalidations.deleteLater(key),
     };
-    const commits = new LoadCommits(
+    const loads = new Loads({
       calls,
       stepOrder,
       envelopes,
       tagStamps,
-      unkeptClasses,
+      scopes: loadScopes,
       counters,
       warnings,
-      hasFirstLevel,
+      hasFirstLevel: firstLevel !== undefined,
       outdated,
-    );
-    const loads = new Loads(calls.timeouts, loadScopes, counters, commits);
+    });
 
     const values = new StoredValues(calls, stepOrder, unconfirmed, envelopes, warnings);
     const refresher = new Refresher(leases, loads, resting, firstLevel, envelopes, warnings, settings.refreshContext);
@@ -128,7 +124,6 @@ export class CacheEngine implements CacheListener {
 
     this.calls = calls;
     this.envelopes = envelopes;
-    this.unkeptClasses = unkeptClasses;
     this.tagStamps = tagStamps;
     this.firstLevel = firstLevel;
     this.local = local;
@@ -139,7 +134,7 @@ export class CacheEngine implements CacheListener {
     this.doubleDeletions = new DoubleDeletions(calls, counters, invalidations, matchingDeletions, scheduled, warnings);
     this.scheduled = scheduled;
     this.loadScopes = loadScopes;
-    this.commits = commits;
+    this.loads = loads;
     this.values = values;
     this.flights = flights;
     this.singleFlight = singleFlight;
@@ -167,7 +162,7 @@ export class CacheEngine implements CacheListener {
 
   async stop(): Promise<void> {
     this.scheduled.stop();
-    await this.commits.settled();
+    await this.loads.settled();
     await this.unconfirmed.stop();
     this.calls.stop();
     this.flights.close();

@@ -237,7 +237,7 @@ class ValueWrite {
     const tags = this.tags.length > 0 ? await engine.tagStamps.ofWrite(key, this.tags, ttl + staleTtl) : undefined;
     const mark = { expiresAt: Date.now() + ttl, keptStale: staleTtl > 0, loadTime: undefined, tags };
     try {
-      return await engine.envelopes.sealSerialized(content, mark);
+      return await engine.envelopes.seal(content, mark);
     } catch (error) {
       throw unstorable(key, error);
     }
@@ -245,8 +245,7 @@ class ValueWrite {
 
   private serialized(value: unknown, revive: EntrySettings['revive']): Serialized {
     try {
-      this.engine.unkeptClasses.look(this.key, value, revive);
-      return this.engine.envelopes.serialize(value);
+      return this.engine.envelopes.serialize(this.key, value, revive);
     } catch (error) {
       throw unstorable(this.key, error);
     }

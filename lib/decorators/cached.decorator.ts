@@ -110,10 +110,16 @@ interface CachedMethod {
 class CachedInterceptor implements MethodInterceptor {
   readonly mayAnswer = 'a hit';
 
-  constructor(private readonly method: CachedMethod) {}
+  /** Whether all calls have the same options. */
+  private readonly isFixed: boolean;
+
+  constructor(private readonly method: CachedMethod) {
+    const { ofInstance, tagsOf, forceFresh, signal } = method;
+    this.isFixed = !ofInstance && !tagsOf && !forceFresh && !signal;
+  }
 
   async interceptPromise(call: MethodCall): Promise<unknown> {
-    const { condition } = this.method;
+    const { condition, unless, options } = this.method;
     const cache = serviceOf(CACHE, call);
     if (condition && !cacheOption.decision('condition', condition.call(call.instance, ...call.args))) {
       return call.proceed();
@@ -125,27 +131,23 @@ class CachedInterceptor implements MethodInterceptor {
       async (context) => {
         ran = true;
         const result = await call.proceed();
-        if (await this.isLeftOut(cache, call, key, result)) context.skip();
+        try {
+          requireStorable(call, result);
+          if (unless && cacheOption.decision('unless', unless.call(call.instance, result, ...call.args)))
+            context.skip();
+        } catch (error) {
+          // The value from before is out of date all the same.
+          if (cache instanceof CacheService) await cache.invalidate(key).catch(() => {});
+          throw error;
+        }
         return result;
       },
-      this.optionsOf(call),
+      this.isFixed ? options : this.optionsOf(call),
     );
     // A cached value stands for the method.
     MethodBegin.note(call.method);
     if (value === undefined && !ran && !(cache instanceof CacheService)) throw mockedService(CACHE, call);
     return value;
-  }
-
-  /** Where the result is refused, the value from before is out of date all the same. */
-  private async isLeftOut(cache: CacheService, call: MethodCall, key: string, result: unknown): Promise<boolean> {
-    const { unless } = this.method;
-    try {
-      requireStorable(call, result);
-      return unless !== undefined && cacheOption.decision('unless', unless.call(call.instance, result, ...call.args));
-    } catch (error) {
-      if (cache instanceof CacheService) await cache.invalidate(key).catch(() => {});
-      throw error;
-    }
   }
 
   private optionsOf(call: MethodCall): ReadOptions {

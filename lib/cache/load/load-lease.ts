@@ -4,7 +4,7 @@ import type { Expiring, Timeout } from '../../timing/timeouts.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
 import { type EntrySettings, tagMemory } from '../options/entry-settings.js';
 import type { StoreCalls } from '../store/store-calls.js';
-import type { TagStamps } from './load-commits.js';
+import type { TagStamps } from './tag-stamps.js';
 
 /** A granted lease, or the reason why there is none. */
 export type LeaseOutcome = LoadLease | Exclude<LeaseAnswer, { status: 'leased' }>;
@@ -63,19 +63,16 @@ export class LoadLeases {
     const token = this.nextToken();
     const { resends } = calls.store;
     const request = { key, token, lease, waits: false };
-    const send = (done: (answer: Buffer | LeaseAnswer) => void, refused: (error: CacheBackendError) => void) => {
-      const late = (answer: Buffer | LeaseAnswer) => {
-        if (!Buffer.isBuffer(answer)) this.giveBack(key, token, answer);
-      };
-      const call = () => calls.store.readOrLease?.(request) ?? Promise.reject(new Error('The store cannot'));
-      calls.send('read', key, call, done, refused, late);
+    const call = () => calls.store.readOrLease?.(request) ?? Promise.reject(new Error('The store cannot'));
+    const late = (answer: Buffer | LeaseAnswer) => {
+      if (!Buffer.isBuffer(answer)) this.giveBack(key, token, answer);
     };
-    const read = (answer: Buffer | LeaseAnswer, tagVersions: readonly TagVersion[]) => {
+    const read = (answer: Buffer | LeaseAnswer, tagVersions: readonly TagVersion[] = []) => {
       if (Buffer.isBuffer(answer)) answered({ data: answer, tagVersions });
       else answered(this.outcome(key, settings, token, answer, tagVersions, resends));
     };
-    if (tags.length === 0) return send((answer) => read(answer, []), failed);
-    Promise.all([new Promise(send), tagStamps.begin(key, tags, tagMemory(ttl + staleTtl))]).then(
+    if (tags.length === 0) return calls.send('read', key, call, read, failed, late);
+    Promise.all([calls.run('read', key, call, late), tagStamps.begin(key, tags, tagMemory(ttl + staleTtl))]).then(
       ([answer, tagVersions]) => read(answer, tagVersions),
       (error: unknown) => {
         releaseLease(calls, key, token);

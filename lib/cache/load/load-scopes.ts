@@ -30,8 +30,9 @@ export class LoadScopes implements Expiring {
 
   /** Calls `loader` inside the load, which lasts until `ended`. */
   begin<L extends ScopedLoad, R>(load: L, loader: (load: L) => R): R {
+    const outer = this.running > 0 ? this.current() : undefined;
     this.running += 1;
-    return this.scopes.run({ load, outer: this.current() }, loader, load);
+    return this.scopes.run({ load, outer }, loader, load);
   }
 
   ended(): void {

@@ -213,7 +213,8 @@ const TAG_MARGIN = 60_000;
 /** Milliseconds for which a value counts as fresh, at most `ttl`; 0 for a value that must not be stored. */
 export function timeToLive(value: unknown, { ttl, nullTtl, jitter }: EntrySettings, ofLoader = ttl): number {
   const given = isAbsent(value) ? Math.min(ofLoader, nullTtl) : ofLoader;
-  return given === FOR_EVER ? given : jittered(given, jitter);
+  // Shortens it by at most the part `jitter`, so that values stored together do not expire together.
+  return given === FOR_EVER ? given : Math.ceil(given * (1 - jitter * Math.random()));
 }
 
 /** Milliseconds for which a value is kept beyond its `ttl`; 0 for an absent value, which is never served stale. */
@@ -279,11 +280,6 @@ function loadLock(value: unknown, option: string, present: LoadLockSettings): Pa
   const { lease, renew, wait, onTimeout } = present;
   const given = cacheOption.object(option, value, 'true, false or { lease, renew, wait, onTimeout }');
   return LOAD_LOCK_OPTIONS.settings(given, { lease, renew, wait, onTimeout });
-}
-
-/** Shortens `ttl` by at most the part `jitter` of it, so that values stored together do not expire together. */
-function jittered(ttl: number, jitter: number): number {
-  return Math.ceil(ttl * (1 - jitter * Math.random()));
 }
 
 function isAbsent(value: unknown): boolean {

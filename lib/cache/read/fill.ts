@@ -1,7 +1,7 @@
 /*
  * How a read gets a value that the store does not have, or has no longer fresh: `Fill` for a caller who waits,
  * `Refresher` in the background while the value is still served. Both load under a load lease (`load/load-lease.ts`),
- * and store under it (`load/loader-runner.ts`, `load/load-commits.ts`); `OtherLoads` waits where another caller has it.
+ * and store under it (`load/load.ts`); `OtherLoads` waits where another caller has it.
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
@@ -9,10 +9,9 @@ import { CacheBackendError, CacheConfigError, CacheTimeoutError } from '../../er
 import { textOf, type Warnings } from '../../errors/limited-log.js';
 import { cacheChannels } from '../../events/cache-channels.js';
 import type { Loader } from '../load/cache-loader.js';
-import type { LoadResult } from '../load/load-commits.js';
+import { Load, type LoadCaller, type LoadResult, type Loads } from '../load/load.js';
 import { LoadLease, type LeaseOutcome, type LoadLeases } from '../load/load-lease.js';
 import type { LoadWaiters } from '../load/load-scopes.js';
-import type { Loads } from '../load/loader-runner.js';
 import type { CacheSettings } from '../options/cache-options.js';
 import type { EntrySettings } from '../options/entry-settings.js';
 import type { CacheCounters } from '../store/cache-stats.js';
@@ -33,18 +32,27 @@ export interface FillContext {
 }
 
 /** Fills a miss: loads the value, or waits for another load of it. */
-export class Fill {
+export class Fill implements LoadCaller {
+  /** Not where the callers want to know what becomes of the value. */
+  readonly answersFirst: boolean;
+  private soft: NodeJS.Timeout | undefined;
+
   constructor(
     private readonly read: Read,
     /** Served if the load fails or takes longer than `softTimeout`. */
     private readonly stale: FoundValue | undefined,
-  ) {}
+  ) {
+    const { settings, participant } = read;
+    this.answersFirst = !settings.strong && settings.failOpen && !participant?.storesFirst;
+  }
 
-  /** `present`: stored data that must not be served. */
-  start(present: Buffer | undefined): void {
-    const { context, settings } = this.read;
-    const { bloom } = settings;
-    this.countMiss();
+  /** `present`: stored data that must not be served. `outcome`: that of the lease, if the read has asked for it. */
+  start(present: Buffer | undefined, outcome?: LeaseOutcome): void {
+    const { context, key, settings } = this.read;
+    const { bloom, template } = settings;
+    context.counters.misses += 1;
+    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key, template });
+    if (outcome) return this.goOn(outcome, present);
     if (!bloom) return this.requestLease(present);
     const asked = bloom.filter.mayHave(bloom.id).then((mayHave) => {
       if (mayHave) return this.requestLease(present);
@@ -54,22 +62,9 @@ export class Fill {
     this.read.follow(asked);
   }
 
-  /** Goes on where the read has found no value, and has asked for the lease. */
-  startWith(outcome: LeaseOutcome): void {
-    this.countMiss();
-    this.goOn(outcome, undefined);
-  }
-
   /** Loads without storing: a write is under way, or the store is down. */
   loadUnstored(): void {
-    const { context, key, loader, settings, caller } = this.read;
-    const done = (result: LoadResult) => {
-      this.addTags(result.tags);
-      this.read.land(result.value);
-    };
-    caller.runInAsyncScope(() =>
-      context.loads.unstored(key, loader, settings, this.stale?.value, done, this.onLoadError),
-    );
+    this.load(undefined);
   }
 
   doWithoutStore(error: CacheBackendError): void {
@@ -77,12 +72,6 @@ export class Fill {
     context.counters.redisErrors += 1;
     if (settings.failOpen) this.loadUnstored();
     else this.read.fail(error);
-  }
-
-  private countMiss(): void {
-    const { context, key, settings } = this.read;
-    context.counters.misses += 1;
-    if (cacheChannels.miss.hasSubscribers) cacheChannels.miss.publish({ key, template: settings.template });
   }
 
   private goOn(outcome: LeaseOutcome, present: Buffer | undefined): void {
@@ -105,54 +94,44 @@ export class Fill {
     context.leases.request(key, settings, wish, answered, failed);
   }
 
-  private load(lease: LoadLease): void {
+  private load(lease: LoadLease | undefined): void {
     const { read, stale } = this;
-    const { context, loader, settings, participant } = read;
-    const { softTimeout, strong, failOpen } = settings;
-    const soft = stale && softTimeout > 0 ? setTimeout(() => this.endEarly(stale), softTimeout) : undefined;
-    const land = (result: LoadResult, isStoring: boolean) => {
-      clearTimeout(soft);
-      try {
-        this.addTags(result.tags);
-        read.landLoaded(result, isStoring);
-      } catch (error) {
-        read.fail(error);
-      }
-    };
-    const done = (result: LoadResult) => (read.isStoring ? read.stored(result) : land(result, false));
-    const failed = (error: unknown) => {
-      clearTimeout(soft);
-      this.onLoadError(error);
-    };
-    // Callers get the value while it is being stored.
-    const answersFirst = !strong && failOpen && !participant?.storesFirst;
-    const storing = answersFirst ? (result: LoadResult) => land(result, true) : undefined;
-    read.caller.runInAsyncScope(() =>
-      context.loads.underLease(lease, loader, settings, stale?.value, done, failed, storing),
-    );
+    const { context, key, loader, settings } = read;
+    const { softTimeout } = settings;
+    if (lease && stale && softTimeout > 0) this.soft = setTimeout(() => this.endEarly(stale), softTimeout);
+    const load = new Load(context.loads, key, settings, stale?.value, this, lease);
+    read.caller.runInAsyncScope(() => load.start(loader));
+  }
+
+  done(result: LoadResult, isStoring: boolean): void {
+    const { read } = this;
+    const { tags, tagPrefix } = read.settings;
+    if (read.isStoring) return read.stored(result);
+    clearTimeout(this.soft);
+    try {
+      // Those that its loader named.
+      if (result.tags.length > 0) read.tags = [...tags, ...result.tags.map((tag) => tagPrefix + tag)];
+      read.landLoaded(result, isStoring);
+    } catch (error) {
+      read.fail(error);
+    }
+  }
+
+  failed(error: unknown): void {
+    const { read, stale } = this;
+    const { context, key, settings } = read;
+    clearTimeout(this.soft);
+    if (stale) context.resting.begin(key, settings.restAfterError);
+    if (read.endedEarly) {
+      context.warnings.warn(`The loader of "${key}" failed in the background: ${textOf(error)}`, 'background');
+    } else if (stale && settings.staleIfError) read.serveStale(stale);
+    else read.fail(error);
   }
 
   /** Ends the read with the stale value; the load goes on, and its value is stored. */
   private endEarly(stale: FoundValue): void {
     this.read.endedEarly = true;
     this.read.serveStale(stale);
-  }
-
-  private readonly onLoadError = (error: unknown): void => {
-    const { read, stale } = this;
-    const { context, key, settings } = read;
-    if (stale) context.resting.begin(key, settings.restAfterError);
-    if (read.endedEarly) {
-      context.warnings.warn(`The loader of "${key}" failed in the background: ${textOf(error)}`, 'background');
-    } else if (stale && settings.staleIfError) read.serveStale(stale);
-    else read.fail(error);
-  };
-
-  /** Adds the tags that its loader named. */
-  private addTags(named: readonly string[]): void {
-    if (named.length === 0) return;
-    const { tags, tagPrefix } = this.read.settings;
-    this.read.tags = [...tags, ...named.map((tag) => tagPrefix + tag)];
   }
 
   /** Waits for another caller that loads or has loaded. */
@@ -340,7 +319,7 @@ export class Refresher {
     const outcome = await this.leases.take(key, settings, { replaces, waits: false });
     if (outcome instanceof LoadLease) {
       await new Promise((resolve, reject) => {
-        this.loads.underLease(outcome, loader, settings, value, resolve, reject);
+        new Load(this.loads, key, settings, value, { done: resolve, failed: reject }, outcome).start(loader);
       });
     } else if (outcome.status !== 'hit') return;
     this.firstLevel?.delete(key);

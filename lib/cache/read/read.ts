@@ -10,11 +10,10 @@
  * - `LoadLeases` in `load/load-lease.ts`: the store grants a `LoadLease` to one caller of all processes. It tells
  *   others that somebody loads or has loaded, and `OtherLoads` (`fill.ts`) waits for that value; or that a write is
  *   under way, and the load goes on without being stored.
- * - `Loads` in `load/loader-runner.ts`: `underLease` renews the lease while the loader runs, with its time limit,
- *   inside its `LoadScopes` (`load/load-scopes.ts`).
- * - `LoadCommits` in `load/load-commits.ts`: `store` seals the value and commits it with the token of the lease. The
- *   store refuses it if the key was invalidated meanwhile; the callers get it all the same.
- * - `Fill.load` gets the result back, and `Read.landLoaded` gives it to the first level and to all callers: as soon as
+ * - `Load` in `load/load.ts`: `start` calls the loader, with its time limit, inside its `LoadScopes`
+ *   (`load/load-scopes.ts`), while the lease is renewed. `store` seals the value, and `commit` stores it with the token
+ *   of the lease. The store refuses it if the key was invalidated meanwhile; the callers get it all the same.
+ * - `Fill` gets the result back, and `Read.landLoaded` gives it to the first level and to all callers: as soon as
  *   the commit is on its way, unless they want to know what becomes of it.
  *
  * A hit ends in `Read.serve`. A value with tags passes `lookUpTagged` or `checkTags` as well; `onFailure` is the way
@@ -29,7 +28,7 @@ import type { InvalidatedTags } from '../invalidation/local-state.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';
 import type { Loader } from '../load/cache-loader.js';
-import type { LoadResult } from '../load/load-commits.js';
+import type { LoadResult } from '../load/load.js';
 import type { LeaseOutcome, ReadInstead } from '../load/load-lease.js';
 import type { LoadScopes } from '../load/load-scopes.js';
 import type { EntrySettings } from '../options/entry-settings.js';
@@ -142,14 +141,17 @@ export class Read {
 
   private lookUp(): void {
     const { context, key, settings } = this;
-    const { calls, leases, scopes, unconfirmed } = context;
+    const { calls, leases, scopes, stepOrder, unconfirmed } = context;
     if (scopes.running > 0 && scopes.wouldWaitForItself(key)) return this.fill().loadUnstored();
     if (unconfirmed.pending.size > 0 && unconfirmed.pending.covering(key)) return this.doWithoutDoubted();
     if (settings.forceFresh) return this.fill().start(ANY_VALUE);
     if (!settings.bloom && leases.canRead) {
       this.share = settings.expect === undefined ? context.missShares.of(settings) : undefined;
       // There is probably no value: to ask for the load lease at once saves a round trip.
-      if (this.share ? this.share.isLikely : settings.expect === 'miss') return this.readOrLease();
+      if (this.share ? this.share.isLikely : settings.expect === 'miss') {
+        const changes = settings.tags.length > 0 ? stepOrder.afterTags(settings.tags) : undefined;
+        return changes ? this.follow(changes.then(() => this.readOrLease())) : this.readOrLease();
+      }
     }
     if (settings.tags.length > 0) return this.follow(this.lookUpTagged());
     calls.send('read', key, () => calls.store.read(key), this.onData, this.onFailure);
@@ -161,15 +163,12 @@ export class Read {
       try {
         this.share?.note(!('data' in outcome));
         if ('data' in outcome) this.onReadInstead(outcome);
-        else this.fill().startWith(outcome);
+        else this.fill().start(undefined, outcome);
       } catch (error) {
         this.fail(error);
       }
     };
-    const ask = () => context.leases.requestOrRead(key, settings, answered, this.onFailure);
-    const changes = settings.tags.length > 0 ? context.stepOrder.afterTags(settings.tags) : undefined;
-    if (changes) this.follow(changes.then(ask));
-    else ask();
+    context.leases.requestOrRead(key, settings, answered, this.onFailure);
   }
 
   private onReadInstead({ data, tagVersions }: ReadInstead): void {

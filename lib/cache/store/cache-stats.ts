@@ -88,10 +88,6 @@ export function publishRead(key: string, found: boolean): void {
   else if (!found && miss.hasSubscribers) miss.publish({ key, template: undefined });
 }
 
-export function loadsAreObserved(): boolean {
-  return cacheChannels.load.hasSubscribers || cacheChannels.loadStarted.hasSubscribers;
-}
-
 /** Publishes that a load begins, and notes when. */
 export function observeLoad(key: string, template: string | undefined): ObservedLoad {
   const event = { key, template };

@@ -3,7 +3,8 @@ import { promisify, types } from 'node:util';
 import { deflateRaw, inflateRawSync } from 'node:zlib';
 import { textOf } from '../../errors/limited-log.js';
 import { type StoredData, HEADER } from '../../contracts/cache-store.js';
-import { type CacheSerializer, BUILT_IN_SERIALIZERS } from './serializers.js';
+import { type CacheSerializer, BUILT_IN_SERIALIZERS, isJson } from './serializers.js';
+import type { UnkeptClasses } from './unkept-classes.js';
 
 /** The tags of a value, with the version of each before the value was loaded. */
 export type TagStamp = Readonly<Record<string, number>>;
@@ -76,20 +77,24 @@ export class Envelopes {
     private readonly serializer: CacheSerializer,
     private readonly compression: Compression,
     private readonly greatest: number,
+    private readonly unkeptClasses: UnkeptClasses,
   ) {
     this.sharesBytes = !BUILT_IN_SERIALIZERS.has(serializer);
     this.serializedBy = this.sharesBytes ? SERIALIZED_BY + digestOf(serializer) : '';
     this.serializedByBytes = Buffer.from(this.serializedBy);
   }
 
-  seal(value: unknown, mark: EntryMark): StoredData | Promise<StoredData> {
-    return this.sealSerialized(this.serialize(value), mark);
-  }
-
-  /** Serializes the value as it is now, to seal it later. @throws what the serializer throws */
-  serialize(value: unknown): Serialized {
+  /**
+   * Serializes the value of the key as it is now, to seal it later, and warns of what would not come back of it.
+   *
+   * @throws what `UnkeptClasses` and the serializer throw
+   */
+  serialize(key: string, value: unknown, revive: unknown): Serialized {
     if (value === null) return { absent: NULL };
     if (value === undefined) return { absent: UNDEFINED };
+    // All of it comes back.
+    if (!this.sharesBytes && isJson(value, 0)) return { payload: JSON.stringify(value) };
+    this.unkeptClasses.look(key, value, revive);
     const payload: unknown = this.serializer.serialize(value);
     if (typeof payload === 'string') return { payload };
     if (types.isUint8Array(payload)) {
@@ -98,7 +103,7 @@ export class Envelopes {
     throw new TypeError(`"cache.serializer" returned ${textOf(payload)}; let it return text or bytes`);
   }
 
-  sealSerialized({ absent = 0, payload }: Serialized, mark: EntryMark): StoredData | Promise<StoredData> {
+  seal({ absent = 0, payload }: Serialized, mark: EntryMark): StoredData | Promise<StoredData> {
     const kind = absent | (mark.keptStale ? HEADER.keptStale : 0);
     if (payload === undefined) return this.head(kind, mark);
     const { threshold, maxBytes } = this.compression;
@@ -106,15 +111,16 @@ export class Envelopes {
       const size = Buffer.byteLength(payload);
       if (size >= threshold && size <= maxBytes) return this.compressed(payload, this.head(kind | COMPRESSED, mark));
     }
-    return this.bounded(joined(this.head(kind, mark), payload));
+    return this.bounded(this.head(kind, mark), payload);
   }
 
   private async compressed(payload: string | Buffer, first: string): Promise<StoredData> {
-    return this.bounded(joined(first, await compress(payload)));
+    return this.bounded(first, await compress(payload));
   }
 
   /** Refuses a value so large that its command would delay all others beyond `commandTimeout`. */
-  private bounded(data: StoredData): StoredData {
+  private bounded(first: string, payload: string | Buffer): StoredData {
+    const data = typeof payload === 'string' ? first + payload : Buffer.concat([Buffer.from(first), payload]);
     // A character takes at most 3 bytes for each unit of its length.
     if (data.length * 3 <= this.greatest || Buffer.byteLength(data) <= this.greatest) return data;
     const size = `${Buffer.byteLength(data)} bytes, more than cache.maxValueBytes (${this.greatest})`;
@@ -213,10 +219,6 @@ export function countedNumber(data: Buffer): number | undefined {
   if (first !== MINUS && !(first >= ZERO && first <= NINE)) return undefined;
   const digits = data.toString('latin1');
   return /^-?\d+$/.test(digits) ? Number(digits) : undefined;
-}
-
-function joined(first: string, payload: string | Buffer): StoredData {
-  return typeof payload === 'string' ? first + payload : Buffer.concat([Buffer.from(first), payload]);
 }
 
 /** Time, the mark of a serializer, and the rest as JSON. */

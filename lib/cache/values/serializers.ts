@@ -62,7 +62,7 @@ export function instancesOf<T extends object>(type: Type<T>): (stored: unknown) 
 const DEEPEST = 32;
 
 /** Whether `JSON.parse(JSON.stringify(value))` is the same. */
-function isJson(value: unknown, depth: number): boolean {
+export function isJson(value: unknown, depth: number): boolean {
   switch (typeof value) {
     case 'string':
     case 'boolean':

@@ -105,7 +105,7 @@ if redis.call('PTTL'`,
   ),
   one(
     'cache: a tag that the loader names may have been invalidated since the lease',
-    'cache/load/load-commits.ts',
+    'cache/load/tag-stamps.ts',
     '      if (version > granted.at && (!begun || mayBeEvicted)) return undefined;\n',
     '',
   ),
@@ -203,12 +203,7 @@ if redis.call('PTTL'`,
 ]);
 
 const OF_READS: readonly Mutation[] = of('misses', [
-  one(
-    'cache: the next call does not wait for the commit',
-    'cache/load/load-commits.ts',
-    'if (isUnderWay) this.begin(key);',
-    'if (isUnderWay) this.underWay += 1;',
-  ),
+  one('cache: the next call does not wait for the commit', 'cache/load/load.ts', '      stepOrder.enter(key);\n', ''),
   one('cache: a read takes the lease although there is a value', LOADS, '  if value then return value end\n', ''),
   one(
     'cache: a lease is granted although there is a value',

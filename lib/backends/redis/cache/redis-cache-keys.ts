@@ -12,6 +12,8 @@ import type { Probe, Rights } from '../connection/server-check.js';
 export class RedisCacheKeys {
   /** The channel of all messages of the cache. */
   readonly channel: string;
+  /** The key of the time when any tag was last invalidated. */
+  readonly lastTagInvalidation: string;
   private readonly values: string;
   private readonly before: string;
 
@@ -23,6 +25,7 @@ export class RedisCacheKeys {
     this.before = prefix === undefined ? '' : `${prefix}:`;
     this.values = `${this.before}cache:`;
     this.channel = `${this.beforeKeys}bus`;
+    this.lastTagInvalidation = `${this.before}cache-tags`;
   }
 
   value(key: string): string {
@@ -40,22 +43,16 @@ export class RedisCacheKeys {
     return beginsWithTag(key) ? key : key.replace(/%25|%7D/g, (code) => (code === '%25' ? '%' : '}'));
   }
 
-  /** The keys of a value and of its load lease. */
-  valueAndLease(key: string): [value: string, lease: string] {
-    const value = this.value(key);
-    return [value, `${this.before}lease:${this.tagged(key, value)}`];
-  }
-
   /** The keys of a value, of its load lease and of its barrier. */
   valueLeaseAndBarrier(key: string): [value: string, lease: string, barrier: string] {
     const value = this.value(key);
-    const tagged = this.tagged(key, value);
+    const tagged = key.startsWith('{') && beginsWithTag(key) ? value : `{${this.clientPrefix}${value}}`;
     return [value, `${this.before}lease:${tagged}`, `${this.before}barrier:${tagged}`];
   }
 
   /** The key of the load lease. */
   lease(key: string): string {
-    return this.valueAndLease(key)[1];
+    return this.valueLeaseAndBarrier(key)[1];
   }
 
   /** The key of the barrier: the writes under way. */
@@ -65,11 +62,6 @@ export class RedisCacheKeys {
 
   tag(tag: string): string {
     return `${this.before}cache-tag:${tag}`;
-  }
-
-  /** The key of the time when any tag was last invalidated. */
-  get lastTagInvalidation(): string {
-    return `${this.before}cache-tags`;
   }
 
   set(key: string): string {
@@ -111,10 +103,6 @@ export class RedisCacheKeys {
     const all = escapeGlob(this.clientPrefix);
     const values = `${escapeGlob(this.values)}${keys}`;
     return { values: all + values, leases: `${all}${escapeGlob(this.before)}lease:*${values}*` };
-  }
-
-  private tagged(key: string, value: string): string {
-    return beginsWithTag(key) ? value : `{${this.clientPrefix}${value}}`;
   }
 }
 

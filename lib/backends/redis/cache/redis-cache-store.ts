@@ -113,12 +113,14 @@ export class RedisCacheStore implements CacheStore {
 
   readOrLease({ key, token, lease, waits }: Omit<LeaseRequest, 'refresh' | 'seen'>): Pending<Buffer | LeaseAnswer> {
     const args = [token, lease, 'read', '', waits ? 1 : ''];
-    return this.leases.run(this.keys.channel, this.keysOfLease(key), args, valueOrLeaseAnswer);
+    return this.leases.run(this.keys.channel, this.keysOfLease(key), args, (answer) =>
+      Buffer.isBuffer(answer) ? answer : leaseAnswer(answer),
+    );
   }
 
   commit({ key, token, data, ttl }: CommitRequest): Pending<boolean> {
-    const keys = this.keys.valueAndLease(key);
-    return this.commits.run(this.keys.channel, keys, [token, ttl, key, data], isOne);
+    const [value, lease] = this.keys.valueLeaseAndBarrier(key);
+    return this.commits.run(this.keys.channel, [value, lease], [token, ttl, key, data], isOne);
   }
 
   async renew({ key, token, lease }: LoadRequest & { lease: number }): Promise<boolean> {
@@ -126,7 +128,7 @@ export class RedisCacheStore implements CacheStore {
   }
 
   async release({ key, token, outdated }: LoadRequest & { outdated?: boolean }): Promise<void> {
-    const [value, lease] = this.keys.valueAndLease(key);
+    const [value, lease] = this.keys.valueLeaseAndBarrier(key);
     if (outdated) this.reads.sendThoseOf(value);
     await this.scripts.run(RELEASE_LEASE, [lease, value], [this.keys.channel, token, key, outdated ? 1 : '']);
   }
@@ -139,9 +141,9 @@ export class RedisCacheStore implements CacheStore {
   }
 
   async take(key: string): Promise<Buffer | null> {
-    const keys = this.keys.valueAndLease(key);
-    this.reads.sendThoseOf(keys[0]);
-    return (await this.scripts.runForBytes(TAKE, keys, [this.keys.channel, key])) as Buffer | null;
+    const [value, lease] = this.keys.valueLeaseAndBarrier(key);
+    this.reads.sendThoseOf(value);
+    return (await this.scripts.runForBytes(TAKE, [value, lease], [this.keys.channel, key])) as Buffer | null;
   }
 
   async renewBarrier({ key, token, ttl }: KeyRequest & { token: string; ttl: number }): Promise<boolean> {
@@ -153,9 +155,9 @@ export class RedisCacheStore implements CacheStore {
   }
 
   increment({ key, by, ttl }: KeyRequest & { by: number; ttl: number }): Pending<number> {
-    const keys = this.keys.valueAndLease(key);
-    this.reads.sendThoseOf(keys[0]);
-    return this.increments.run(this.keys.channel, keys, [by, ttl === Infinity ? '' : ttl, key], Number);
+    const [value, lease] = this.keys.valueLeaseAndBarrier(key);
+    this.reads.sendThoseOf(value);
+    return this.increments.run(this.keys.channel, [value, lease], [by, ttl === Infinity ? '' : ttl, key], Number);
   }
 
   async expire({ key, ttl }: KeyRequest & { ttl: number }): Promise<boolean> {
@@ -232,11 +234,6 @@ export class RedisCacheStore implements CacheStore {
   }
 }
 
-/** Reads the answer of the script LEASE to a call that wants the value. */
-function valueOrLeaseAnswer(answer: unknown): Buffer | LeaseAnswer {
-  return Buffer.isBuffer(answer) ? answer : leaseAnswer(answer);
-}
-
 function caveatOf(client: RedisClient): string | undefined {
   const { scaleReads = 'master' } = isCluster(client) ? client.options : {};
   if (scaleReads === 'master') return undefined;
@@ -246,7 +243,7 @@ function caveatOf(client: RedisClient): string | undefined {
   );
 }
 
-/** Reads the answer of the script LEASE. */
+/** Reads the answer of the script LEASE, unless that is a value. */
 function leaseAnswer(answer: unknown): LeaseAnswer {
   const reply = Number(answer);
   if (reply > 0) return { status: 'leased', at: reply };
