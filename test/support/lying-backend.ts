@@ -1,22 +1,41 @@
 import { memory, type LockBackend } from 'nest-redis-lock';
-import type { AcquireAnswer, AcquireRequest, AcquireSeveralRequest } from 'nest-redis-lock/backend';
+import type { AcquireAnswer, AcquireRequest, AcquireSeveralRequest, CacheStore } from 'nest-redis-lock/backend';
+import type { CacheStoreProvider } from '../../lib/contracts/cache-store.js';
 import type { PrimitiveStoreProvider, PrimitiveStores, SemaphoreStore } from '../../lib/contracts/primitive-stores.js';
 
 type Lies = { readonly [Name in keyof LockBackend]?: LockBackend[Name] | undefined } & {
   readonly openPrimitiveStores?: PrimitiveStoreProvider['openPrimitiveStores'];
+  readonly openCacheStore?: CacheStoreProvider['openCacheStore'];
 };
 
 /** A store that lies: `memory()`, of which some calls are replaced. */
 export function lying(replace: (honest: LockBackend) => Lies): LockBackend {
   const honest = memory();
-  const replaced = replace(honest) as Record<string | symbol, unknown>;
+  return replacing(honest, replace(honest));
+}
+
+/** `honest`, of which some members are replaced. */
+function replacing<T extends object>(honest: T, replaced: object): T {
   return new Proxy(honest, {
     get: (target, name) => {
-      if (name in replaced) return replaced[name];
-      const value = Reflect.get(target, name) as unknown;
+      const value = (name in replaced ? Reflect.get(replaced, name) : Reflect.get(target, name)) as unknown;
       return typeof value === 'function' ? (value.bind(target) as unknown) : value;
     },
   });
+}
+
+/** `memory()`, of whose cache the call of that name, as in `sets.add`, answers something else. */
+export function lyingCache(call: string, answer: unknown): LockBackend {
+  const [part = '', ofPart] = call.split('.');
+  const lie = async () => answer;
+  return lying((honest) => ({
+    openCacheStore: (prefix: string | undefined): CacheStore => {
+      const store = (honest as LockBackend & CacheStoreProvider).openCacheStore(prefix);
+      if (ofPart === undefined) return replacing(store, { [part]: lie });
+      const whole = Reflect.get(store, part) as object;
+      return replacing(store, { [part]: replacing(whole, { [ofPart]: lie }) });
+    },
+  }));
 }
 
 /** `memory()`, of whose semaphores some calls are replaced. */
@@ -25,13 +44,7 @@ export function lyingSemaphores(replace: (honest: SemaphoreStore) => Partial<Sem
     openPrimitiveStores: (prefix: string | undefined): PrimitiveStores => {
       const stores = (honest as LockBackend & PrimitiveStoreProvider).openPrimitiveStores(prefix);
       const { semaphores } = stores;
-      const lies = replace(semaphores) as Record<string | symbol, unknown>;
-      const both = new Proxy(semaphores, {
-        get: (target, name) => {
-          const value = name in lies ? lies[name] : (Reflect.get(target, name) as unknown);
-          return typeof value === 'function' ? (value.bind(target) as unknown) : value;
-        },
-      });
+      const both = replacing(semaphores, replace(semaphores));
       return Object.assign(Object.create(stores) as PrimitiveStores, { semaphores: both });
     },
   }));

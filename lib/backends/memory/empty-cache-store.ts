@@ -1,13 +1,14 @@
-import type {
-  CacheBits,
-  CacheExpiringSets,
-  CacheListener,
-  CacheSets,
-  CacheStore,
-  KeyState,
-  LeaseAnswer,
-  ScheduledDeletions,
-  TagVersion,
+import {
+  OWN_CACHE_STORES,
+  type CacheBits,
+  type CacheExpiringSets,
+  type CacheListener,
+  type CacheSets,
+  type CacheStore,
+  type KeyState,
+  type LeaseAnswer,
+  type ScheduledDeletions,
+  type TagVersion,
 } from '../../contracts/cache-store.js';
 import { refusal } from './memory-cache-store.js';
 
@@ -38,6 +39,10 @@ class EmptyCacheStore implements CacheStore {
     renew: async () => {},
     done: async () => {},
   };
+
+  constructor() {
+    OWN_CACHE_STORES.add(this);
+  }
 
   listen(listener: CacheListener): void {
     void Promise.resolve().then(() => listener.onConnected());

@@ -5,6 +5,7 @@ import {
   type CommitRequest,
   type DeleteMatchingRequest,
   expiredSoftly,
+  OWN_CACHE_STORES,
   type InvalidateRequest,
   type KeyRequest,
   type KeyState,
@@ -52,7 +53,9 @@ class MemoryCacheStore implements CacheStore {
   private readonly tags = new MemoryCacheTags(() => this.moment());
   private lastMoment = 0;
 
-  constructor(private readonly values: ExpiringMap<Buffer> | BoundedValues) {}
+  constructor(private readonly values: ExpiringMap<Buffer> | BoundedValues) {
+    OWN_CACHE_STORES.add(this);
+  }
 
   listen(listener: CacheListener): void {
     this.connection.listen(listener);

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 import { BoundedCall, BoundedCalls, diagnosisOf } from '../../calls/bounded-call.js';
 import { CircuitBreaker } from '../../calls/circuit-breaker.js';
-import type { CacheStore } from '../../contracts/cache-store.js';
+import { OWN_CACHE_STORES, type CacheStore } from '../../contracts/cache-store.js';
 import type { Pending, StartRequest } from '../../contracts/store.js';
 import { CacheBackendError } from '../../errors/cache-errors.js';
 import type { Warnings } from '../../errors/limited-log.js';
@@ -23,15 +24,20 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
   readonly timeouts = new Timeouts();
   /** The time limits: standstills of the process do not count, so an answer that has arrived is always read. */
   readonly limits = new Timeouts({ countsStandstills: false });
+  /** Its answers have the form that the contract gives them. */
+  readonly store: CacheStore;
   private readonly onBack: (() => void)[] = [];
   private stopped = false;
 
   constructor(
-    readonly store: CacheStore,
+    store: CacheStore,
     readonly options: StoreCallsOptions,
     warnings: Warnings,
   ) {
     super(store);
+    const tell = (call: string, why: string) =>
+      warnings.warn(`Cache store "${store.name}": ${call} failed: ${why}`, `answers to ${call}`);
+    this.store = OWN_CACHE_STORES.has(store) ? store : checked(store, ANSWERS, tell);
     this.breaker = new CircuitBreaker(
       options.breaker,
       () => store.ping(),
@@ -134,6 +140,116 @@ export class StoreCalls extends BoundedCalls<string, CacheBackendError> {
       throw this.explain('start', '', error);
     }
   }
+}
+
+/** Whether an answer has the form that the contract gives it; `asked` is the first argument of the call. */
+type Form = (answer: unknown, asked?: unknown) => boolean;
+
+/** The forms by the names of the calls; those of a part of the store stand below the name of the part. */
+interface Forms {
+  readonly [method: string]: Form | Forms;
+}
+
+const isNumber: Form = (answer) => typeof answer === 'number' && !Number.isNaN(answer);
+const isBoolean: Form = (answer) => typeof answer === 'boolean';
+const isText: Form = (answer) => typeof answer === 'string';
+const isBytes: Form = (answer) => Buffer.isBuffer(answer);
+const isStatus: Form = (answer) => isText(answer) && /^(hit|leased|busy|barrier)$/.test(String(answer));
+
+function orNull(form: Form): Form {
+  return (answer, asked) => answer === null || form(answer, asked);
+}
+
+/** With `asked`: one answer for each of the items that the call was given. */
+function listOf(form: Form, asked?: (request: unknown) => unknown): Form {
+  return (answer, request) =>
+    Array.isArray(answer) &&
+    answer.every((each) => form(each)) &&
+    (!asked || answer.length === (asked(request) as readonly unknown[]).length);
+}
+
+function withParts(forms: Readonly<Record<string, Form>>): Form {
+  const parts = Object.entries(forms);
+  return (answer) =>
+    typeof answer === 'object' && answer !== null && parts.every(([part, form]) => form(Reflect.get(answer, part)));
+}
+
+const isNumberOrNull = orNull(isNumber);
+const isBytesOrNull = orNull(isBytes);
+const isListOfTexts = listOf(isText);
+const isVersion = withParts({ version: isNumber, begun: isBoolean });
+const isSoftVersion = withParts({ version: isNumber, least: isNumber });
+const isStoredValue = withParts({ head: isBytes, bytes: isNumber, ttl: isNumber });
+const isLease = withParts({ status: isStatus });
+const isLeased = withParts({ at: isNumber });
+const isBusy = withParts({ remaining: isNumber });
+
+function isLeaseAnswer(answer: unknown): boolean {
+  if (!isLease(answer)) return false;
+  const { status } = answer as { status: string };
+  return status === 'leased' ? isLeased(answer) : status !== 'busy' || isBusy(answer);
+}
+
+const sameList = (request: unknown) => request;
+
+const ANSWERS: Forms = {
+  read: isBytesOrNull,
+  lease: isLeaseAnswer,
+  readOrLease: (answer) => isBytes(answer) || isLeaseAnswer(answer),
+  commit: isBoolean,
+  renew: isBoolean,
+  invalidate: isBoolean,
+  take: isBytesOrNull,
+  renewBarrier: isBoolean,
+  set: (answer) => answer === 'late' || isBoolean(answer),
+  increment: isNumber,
+  expire: isBoolean,
+  ttl: isNumberOrNull,
+  inspect: withParts({ value: orNull(isStoredValue), lease: isNumberOrNull, barrier: isBoolean }),
+  beginTags: listOf(isVersion, sameList),
+  readTags: listOf((state) => isNumberOrNull(state) || isSoftVersion(state), sameList),
+  lastTagInvalidation: isNumberOrNull,
+  deleteMatching: isNumber,
+  sets: { add: isNumber, remove: isNumber, has: isBoolean, members: isListOfTexts },
+  expiringSets: { add: isNumber, remove: isNumber, has: isBoolean, members: isListOfTexts, size: isNumber },
+  bits: {
+    has: orNull(listOf(isBoolean, (request) => (request as { lists: unknown }).lists)),
+    beginRebuild: isBoolean,
+    addToRebuild: isBoolean,
+    finishRebuild: isBoolean,
+  },
+  deletions: { claim: withParts({ names: isListOfTexts, next: isNumberOrNull }) },
+};
+
+/**
+ * A store of the application's, of which a call rejects where the answer is none of the contract. `tell` gets the line
+ * for the log: most reads go on without the store.
+ */
+function checked<Part extends object>(part: Part, forms: Forms, tell: (call: string, why: string) => void): Part {
+  return new Proxy(part, {
+    get: (target, name) => {
+      const value = Reflect.get(target, name, target) as unknown;
+      const call = String(name);
+      const form = forms[call];
+      if (typeof form === 'object') return checked(value as object, form, tell);
+      if (typeof value !== 'function') return value;
+      return (...args: unknown[]) => {
+        const pending: unknown = Reflect.apply(value, target, args);
+        if (!form) return pending;
+        return Promise.resolve(pending).then((answer) => {
+          if (form(answer, args[0])) return answer;
+          const why = `it answered ${inspect(answer, { depth: 1, breakLength: Infinity })}`;
+          tell(call, why);
+          throw new WrongAnswer(why);
+        });
+      };
+    },
+  });
+}
+
+/** The store did answer: the name keeps the circuit breaker closed. */
+class WrongAnswer extends Error {
+  override readonly name = 'ReplyError';
 }
 
 /** How many calls in a row a store may make at its start. */

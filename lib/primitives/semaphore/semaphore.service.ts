@@ -128,6 +128,8 @@ export class SemaphoreService {
    * for a while, so that the store does not know the number any more. Those that wait are not counted: a call that
    * finds free permits may still have to wait behind one that wants more of them.
    *
+   * Of an object of options that other calls share, it checks all and uses `permits` and `backend`.
+   *
    * @throws PrimitiveBackendError when the backend fails
    */
   available(key: string, options: SemaphoreLookup & { readonly permits: number }): Promise<number>;

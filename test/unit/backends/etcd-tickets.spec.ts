@@ -1,4 +1,6 @@
 import { jest } from '@jest/globals';
+import type { LockBackend } from 'nest-redis-lock';
+import type { Pending } from 'nest-redis-lock/backend';
 import { EtcdEndpoint } from '../../../lib/backends/etcd/etcd-endpoint.js';
 import { etcd } from '../../../lib/backends/etcd/etcd-lock-backend.js';
 import { EtcdModel } from '../../simulation/stores/etcd-model.js';
@@ -22,32 +24,25 @@ describe('a ticket of etcd that is given back while its request waits for a sess
   const ticket = { name: 'a', ticket: 'process:1' };
   const locks = () => model.names().filter((key) => key.includes('/lock/'));
 
-  it.each([
-    ['acquire', {}],
-    ['enqueue', { claim: 1_000 }],
-  ] as const)('takes nothing (%s)', async (request, { claim }: { claim?: number }) => {
-    const backend = etcd({ endpoints: 'http://etcd:2379' });
-    const asked =
-      request === 'acquire'
-        ? backend.acquire({ ...ticket, ttl: 3_000 })
-        : backend.queue!.enqueue({ ...ticket, ttl: 3_000, claim, patient: false });
-    const released = await backend.release(ticket);
-    expect(released).toMatchObject({ status: 'gone' });
-    openSession();
-    await expect(asked).rejects.toThrow('was given back');
-    expect(locks()).toEqual([]);
-    await backend.close();
-  });
+  const next = { ticket: 'process:2' };
 
-  it('takes nothing as the next ticket of a turn that has ended', async () => {
-    const backend = etcd({ endpoints: 'http://etcd:2379' });
-    const asked = backend.queue!.requeue({ ...ticket, again: 'process:2', claim: 1_000 });
-    await backend.release({ ...ticket, ticket: 'process:2' });
-    openSession();
-    await expect(asked).rejects.toThrow('was given back');
-    expect(locks()).toEqual([]);
-    await backend.close();
-  });
+  it.each([
+    ['acquire', (backend) => backend.acquire({ ...ticket, ttl: 3_000 }), {}],
+    ['enqueue', ({ queue }) => queue!.enqueue({ ...ticket, ttl: 3_000, claim: 1_000, patient: false }), {}],
+    // The next ticket of a turn that has ended.
+    ['requeue', ({ queue }) => queue!.requeue({ ...ticket, again: next.ticket, claim: 1_000 }), next],
+  ] as const satisfies readonly (readonly [string, (backend: LockBackend) => Pending<unknown>, object])[])(
+    'takes nothing (%s)',
+    async (_request, ask, waiting) => {
+      const backend = etcd({ endpoints: 'http://etcd:2379' });
+      const asked = ask(backend);
+      await expect(backend.release({ ...ticket, ...waiting })).resolves.toMatchObject({ status: 'gone' });
+      openSession();
+      await expect(asked).rejects.toThrow('was given back');
+      expect(locks()).toEqual([]);
+      await backend.close();
+    },
+  );
 
   it('may be asked for again', async () => {
     const backend = etcd({ endpoints: 'http://etcd:2379' });

@@ -290,5 +290,11 @@ it('refuses what needs a store of its own on a backend that keeps locks alone, a
   await once.run('a', { ttl: '1m', ...named }, body);
   expect(ran).toBe(true);
   expect(await semaphores.available('a', { permits: 2, backend: 'memory' })).toBe(2);
+  const shared = { permits: 2, count: 2, wait: '2s', ttl: '10s', backend: 'memory' } as const;
+  const permit = await semaphores.acquire('a', shared);
+  expect(await semaphores.available('a', shared)).toBe(0);
+  await permit.release();
+  const wrong = { ...shared, wait: 'soon' };
+  await expect(semaphores.available('a', wrong)).rejects.toMatchObject({ code: 'PRIMITIVE_CONFIG' });
   await expect(semaphores.acquire('a', { permits: 1, backend: 'none' })).rejects.toMatchObject({ code: 'LOCK_CONFIG' });
 });

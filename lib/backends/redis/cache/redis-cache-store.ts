@@ -1,18 +1,19 @@
-import type {
-  CacheListener,
-  CacheStore,
-  CacheTracker,
-  CommitRequest,
-  DeleteMatchingRequest,
-  InvalidateRequest,
-  KeyRequest,
-  KeyState,
-  LeaseAnswer,
-  LeaseRequest,
-  LoadRequest,
-  SetRequest,
-  TagState,
-  TagVersion,
+import {
+  OWN_CACHE_STORES,
+  type CacheListener,
+  type CacheStore,
+  type CacheTracker,
+  type CommitRequest,
+  type DeleteMatchingRequest,
+  type InvalidateRequest,
+  type KeyRequest,
+  type KeyState,
+  type LeaseAnswer,
+  type LeaseRequest,
+  type LoadRequest,
+  type SetRequest,
+  type TagState,
+  type TagVersion,
 } from '../../../contracts/cache-store.js';
 import type { Pending, StartRequest } from '../../../contracts/store.js';
 import { CacheConfigError } from '../../../errors/cache-errors.js';
@@ -71,6 +72,7 @@ export class RedisCacheStore implements CacheStore {
     prefix: string | undefined,
     private readonly onClose: () => void = () => {},
   ) {
+    OWN_CACHE_STORES.add(this);
     const { scripts } = link;
     const { report } = link.reporters;
     this.scripts = scripts;
