@@ -2,7 +2,7 @@ import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { boundOptions, fixedOptions, withTemplate } from '../options/fixed-options.js';
-import { cacheOption } from '../options/option-checks.js';
+import { cacheOption, unawaited } from '../options/option-checks.js';
 import { MethodBegin } from '../primitives/idempotency/method-begin.js';
 import {
   CACHE,
@@ -157,8 +157,8 @@ class CachedInterceptor implements MethodInterceptor {
     return {
       ...options,
       ...(tagsOf && { tags: tagsOf(call) }),
-      ...(forceFresh && { forceFresh: forceFresh.call(call.instance, ...call.args) }),
-      ...(signal && { signal: signal.call(call.instance, ...call.args) }),
+      ...(forceFresh && { forceFresh: unawaited(forceFresh.call(call.instance, ...call.args)) }),
+      ...(signal && { signal: unawaited(signal.call(call.instance, ...call.args)) }),
     };
   }
 }

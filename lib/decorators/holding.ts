@@ -7,7 +7,7 @@ import type { HttpError } from '../errors/http-error.js';
 import type { LockTimeoutError } from '../errors/lock-errors.js';
 import { abortSignal } from '../options/checks.js';
 import { boundOptions, fixedOptions } from '../options/fixed-options.js';
-import { isThenable, type OptionChecks } from '../options/option-checks.js';
+import { isThenable, unawaited, type OptionChecks } from '../options/option-checks.js';
 import {
   mockedService,
   type MethodCall,
@@ -159,7 +159,7 @@ export function holdOptions<Options extends object>(
 ): HoldOptions<Options> {
   const fixed = fixedOptions(typeof signal === 'object' ? { ...options, signal } : options);
   const signalOf = ({ instance, args }: MethodCall) => {
-    const answer: unknown = typeof signal === 'function' && signal.call(instance, ...args);
+    const answer: unknown = typeof signal === 'function' && unawaited(signal.call(instance, ...args));
     return answer === undefined ? undefined : abortSignal(answer, 'signal', checks);
   };
   return {

@@ -1,7 +1,7 @@
 import { PrimitiveConfigError, PrimitiveKeyError } from '../errors/primitive-errors.js';
 import { callable } from '../options/checks.js';
 import { boundOptions, withTemplate } from '../options/fixed-options.js';
-import { primitiveOption } from '../options/option-checks.js';
+import { primitiveOption, unawaited } from '../options/option-checks.js';
 import { idempotencySettings, type IdempotencyOptions } from '../primitives/idempotency/idempotency-options.js';
 import { MethodBegin, NothingDone, endOf, outcomeOf } from '../primitives/idempotency/method-begin.js';
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
@@ -93,7 +93,7 @@ function fingerprintFunction(
   fingerprint: IdempotentOptions['fingerprint'],
 ): ((call: MethodCall) => unknown) | undefined {
   if (fingerprint === undefined) return undefined;
-  if (typeof fingerprint === 'function') return ({ instance, args }) => fingerprint.call(instance, ...args);
+  if (typeof fingerprint === 'function') return ({ instance, args }) => unawaited(fingerprint.call(instance, ...args));
   if (typeof fingerprint === 'string') return compileSingleKeyTemplate(fingerprint, PrimitiveKeyError);
   throw primitiveOption.refused('fingerprint', fingerprint, "a key template such as '<#0>', or a function");
 }
@@ -120,7 +120,7 @@ class IdempotentInterceptor implements MethodInterceptor {
     const given = {
       ...(ofInstance?.(call.instance) ?? options),
       ...(fingerprintOf && { fingerprint: fingerprintOf(call) }),
-      ...(signal && { signal: signal.call(call.instance, ...call.args) }),
+      ...(signal && { signal: unawaited(signal.call(call.instance, ...call.args)) }),
     };
     let ran = false;
     const value = await service.run(keyOf(call), given, async () => {

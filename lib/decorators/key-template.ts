@@ -1,6 +1,7 @@
 import { textOf } from '../errors/limited-log.js';
 import { hashKey } from '../keys/hash-key.js';
 import { keyPartEncoder, whyNotAKeyPart, whyNotText } from '../keys/key-part.js';
+import { unawaited } from '../options/option-checks.js';
 import type { MethodCall } from '../wiring/injected-services.js';
 import type { KeyCharacter, KeysOnInstance, NotedKey } from '../wiring/noted-methods.js';
 import { methodName } from './method-wrapping.js';
@@ -19,7 +20,7 @@ type Source = Pick<MethodCall, 'instance' | 'args'>;
  * function. @throws KeyError for an unreadable or missing template
  */
 export function keyFunction(key: AnyKey, KeyError: KeyErrorClass): (call: Source) => string | readonly string[] {
-  if (typeof key === 'function') return ({ instance, args }) => key.call(instance, ...(args as never[]));
+  if (typeof key === 'function') return ({ instance, args }) => unawaited(key.call(instance, ...(args as never[])));
   if (Array.isArray(key) && key.length === 0) {
     throw new KeyError('The list of key templates is empty; give one or more');
   }
@@ -38,7 +39,7 @@ export function singleKeyFunction(
 ): (call: Source) => string {
   if (typeof key !== 'function') return compileSingleKeyTemplate(key, KeyError);
   return ({ instance, args }) => {
-    const made: unknown = key.call(instance, ...(args as never[]));
+    const made: unknown = unawaited(key.call(instance, ...(args as never[])));
     if (typeof made === 'string' && made !== '') return made;
     throw new KeyError(`The key function returned ${made === '' ? 'an empty string' : textOf(made)}; return one key`);
   };

@@ -1,6 +1,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { PrimitiveConfigError } from '../errors/primitive-errors.js';
 import { hashKey } from '../keys/hash-key.js';
+import { unawaited } from '../options/option-checks.js';
 
 /** Longer parts of a key are hashed. */
 const LONGEST = 128;
@@ -25,7 +26,7 @@ export type ClientKey =
 
 /** The count that a request belongs to. */
 export function clientOf(request: LimitedRequest, key: ClientKey): string {
-  if (typeof key === 'function') return partOf('key', key(request)) ?? addressOf(request);
+  if (typeof key === 'function') return partOf('key', unawaited(key(request))) ?? addressOf(request);
   const [kind, name = ''] = key.split(/:(.*)/s, 2);
   if (kind === 'header') return partOf(key, request.headers[name.toLowerCase()], secret) ?? addressOf(request);
   if (kind === 'user')

@@ -17,6 +17,7 @@ import { NothingDone, endOf, outcomeOf, type End } from '../primitives/idempoten
 import { IdempotencyService } from '../primitives/idempotency/idempotency.service.js';
 import { handlerName, httpName, pathOf, routeOfRequest } from './derived-names.js';
 import { HandlerRun, watchHandlers } from './handler-run.js';
+import { unawaited } from '../options/option-checks.js';
 import { answersItself, type HttpResponse } from './http-response.js';
 import {
   idempotencyKeyRules,
@@ -91,7 +92,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
     }
     const { fingerprint, run } = this.rules;
     // Kept results have a digest of this form.
-    const identity = [pathOf(request), fingerprint(request)].filter((part) => part !== undefined);
+    const identity = [pathOf(request), unawaited(fingerprint(request))].filter((part) => part !== undefined);
     const handlerRun = new HandlerRun(context.getClass(), name, response);
     return new Promise((resolve, reject) => {
       const answer = new EarlyAnswer(resolve, reject);
@@ -160,7 +161,7 @@ class IdempotencyKeyInterceptor implements NestInterceptor {
 
   private keyOf(context: ExecutionContext, header: string): string {
     const request = context.switchToHttp().getRequest<IdempotentRequest>();
-    const scope = this.rules.scope(request);
+    const scope = unawaited(this.rules.scope(request));
     const why = whyNotAKeyPart(scope);
     if (why) throw new PrimitiveKeyError(`Option "scope" returned ${why}; return text that identifies the client`);
     const route = routeOfRequest(

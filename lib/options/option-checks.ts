@@ -28,9 +28,7 @@ export class OptionChecks {
 
   /** What a function of the application has decided. A promise would count as yes, whatever it resolves to. */
   decision(option: string, answer: unknown): boolean {
-    if (!isThenable(answer)) return Boolean(answer);
-    // Nobody waits for it.
-    answer.then(undefined, () => {});
+    if (!isThenable(unawaited(answer))) return Boolean(answer);
     throw this.conflict(
       `Option "${option}" returned a promise; give a function that answers at once, with true or false`,
     );
@@ -142,6 +140,16 @@ export class OptionChecks {
 /** Whether `await` would wait for it. */
 export function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
+}
+
+/**
+ * What a function of the application's has answered that must answer at once. A promise is refused by what needs the
+ * value; nobody waits for it, and its rejection must not end the process.
+ */
+export function unawaited<T>(answer: T): T {
+  if (isThenable(answer)) answer.then(undefined, () => {});
+  else if (Array.isArray(answer)) answer.forEach(unawaited);
+  return answer;
 }
 
 /** Hides what stands before the host of a URL, and a password among its parameters. */

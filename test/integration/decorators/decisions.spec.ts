@@ -8,6 +8,7 @@ import {
   Idempotent,
   memory,
   RateLimit,
+  Semaphore,
 } from 'nest-redis-lock';
 import { testServices, wire } from 'nest-redis-lock/testing';
 import { firstValueFrom, Observable, of } from 'rxjs';
@@ -157,4 +158,44 @@ it('an Observable emits what the promise of onBusy and of onLimit resolves to', 
   expect(await firstValueFrom(streams.limited())).toBe('free');
   expect(await firstValueFrom(streams.limited())).toBe('limited');
   await held.release();
+});
+
+describe('a function that must answer at once, and returns a promise that rejects', () => {
+  const late = (async () => {
+    throw new Error('no tenant');
+  }) as unknown as (...args: unknown[]) => never;
+  const unhandled: unknown[] = [];
+  const remember = (error: unknown) => void unhandled.push(error);
+  beforeAll(() => process.on('unhandledRejection', remember));
+  afterAll(() => process.off('unhandledRejection', remember));
+
+  it.each([
+    ['the key of a lock', () => DistributedLock(late)],
+    ['one of its keys', () => DistributedLock(() => [late()])],
+    ['the signal of a lock', () => DistributedLock('a', { signal: late })],
+    ['the key of a semaphore', () => Semaphore(late, { permits: 1 })],
+    ['the signal of a semaphore', () => Semaphore('a', { permits: 1, signal: late })],
+    ['the key of a value', () => Cached(late)],
+    ['the tags of a value', () => Cached('a', { tags: late })],
+    ['the signal of a read', () => Cached('a', { signal: late })],
+    ['forceFresh', () => Cached('a', { forceFresh: late })],
+    ['the key that is put', () => CachePut(late)],
+    ['the key that is evicted', () => CacheEvict(late)],
+    ['the key of an idempotent method', () => Idempotent(late)],
+    ['its fingerprint', () => Idempotent('a', { fingerprint: late })],
+    ['the key of a rate limit', () => RateLimit(late, { limit: 1, per: '1h' })],
+  ] as const)('is refused, and ends no process: %s', async (_what, decorator) => {
+    class Shop {
+      async call(): Promise<string> {
+        return 'ran';
+      }
+    }
+    const descriptor = Object.getOwnPropertyDescriptor(Shop.prototype, 'call')!;
+    (decorator() as MethodDecorator)(Shop.prototype, 'call', descriptor);
+    Object.defineProperty(Shop.prototype, 'call', descriptor);
+    const services = testServices({ backend: memory() });
+    await expect(wire(new Shop(), services).call()).rejects.toThrow(/promise/i);
+    await new Promise(setImmediate);
+    expect(unhandled).toEqual([]);
+  });
 });
