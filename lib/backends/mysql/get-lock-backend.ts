@@ -77,20 +77,12 @@ class GetLockBackend extends SessionLockBackend implements LockBackend {
   }
 
   async start(request: StartRequest): Promise<void> {
-    try {
-      await tryOut(this);
-      await this.tokens.start(request, this.keyOf({ name: TRIAL }));
-    } catch (error) {
-      throw this.diagnose(error);
-    }
+    await tryOut(this);
+    await this.tokens.start(request, this.keyOf({ name: TRIAL }));
   }
 
   async ping(): Promise<void> {
-    try {
-      await this.link.rows('SELECT 1');
-    } catch (error) {
-      throw this.diagnose(error);
-    }
+    await this.link.rows('SELECT 1');
   }
 
   diagnose(error?: unknown): Error | undefined {

@@ -119,20 +119,12 @@ export class LeaseTableBackend implements LockBackend {
   }
 
   async start(request: StartRequest): Promise<void> {
-    try {
-      await tryOut(this);
-      await this.table.start(request, rowIdOf(undefined, TRIAL));
-    } catch (error) {
-      throw this.diagnose(error);
-    }
+    await tryOut(this);
+    await this.table.start(request, rowIdOf(undefined, TRIAL));
   }
 
   async ping(): Promise<void> {
-    try {
-      await this.link.rows('SELECT 1');
-    } catch (error) {
-      throw this.diagnose(error);
-    }
+    await this.link.rows('SELECT 1');
   }
 
   diagnose(error?: unknown): Error | undefined {

@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto';
+import { inspect } from 'node:util';
+import getPort from 'get-port';
 import { createPool as createCallbackPool } from 'mysql2';
 import { createPool, type Pool, type PoolOptions } from 'mysql2/promise';
 import type { LockBackend } from 'nest-redis-lock';
@@ -324,3 +326,13 @@ describe('the service of locks', () => {
     await eventually(async () => (await others()) === 0);
   });
 });
+
+it.each([leaseTable, getLock])(
+  'a start that nothing answers prints its cause twice: in its message, and as the cause',
+  async (open) => {
+    const backend = open(`mysql://root@127.0.0.1:${await getPort()}/locks`);
+    const error = await startLockApp({ backend, failFast: true, cache: false }).catch((caught: unknown) => caught);
+    expect(error).toMatchObject({ code: 'LOCK_BACKEND' });
+    expect(inspect(error).split('connect ECONNREFUSED')).toHaveLength(3);
+  },
+);
