@@ -1,3 +1,4 @@
+import { isThrown } from '../errors/limited-log.js';
 import { LockConfigError, LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import type { Lock } from '../lock/hold/lock.js';
 import { resolveLockOptions, type LockOptions } from '../lock/options/lock-options.js';
@@ -93,6 +94,6 @@ class DistributedLockInterceptor extends HoldingInterceptor<Lock, LockTimeoutErr
   }
 
   protected isBusy(error: unknown): error is LockTimeoutError {
-    return error instanceof LockTimeoutError;
+    return isThrown(error, LockTimeoutError);
   }
 }

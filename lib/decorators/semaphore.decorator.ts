@@ -1,3 +1,4 @@
+import { isThrown } from '../errors/limited-log.js';
 import { PrimitiveConfigError, PrimitiveKeyError, SemaphoreTimeoutError } from '../errors/primitive-errors.js';
 import { withTemplate } from '../options/fixed-options.js';
 import { primitiveOption } from '../options/option-checks.js';
@@ -95,6 +96,6 @@ class SemaphoreInterceptor extends HoldingInterceptor<Permit, SemaphoreTimeoutEr
   }
 
   protected isBusy(error: unknown): error is SemaphoreTimeoutError {
-    return error instanceof SemaphoreTimeoutError;
+    return isThrown(error, SemaphoreTimeoutError);
   }
 }

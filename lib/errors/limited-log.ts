@@ -100,6 +100,15 @@ export function textOf(thrown: unknown): string {
   );
 }
 
+/** Whether what was thrown is of the class: `instanceof` throws for a revoked proxy, and a wait must end all the same. */
+export function isThrown<T>(thrown: unknown, type: abstract new (...args: never[]) => T): thrown is T {
+  try {
+    return thrown instanceof type;
+  } catch {
+    return false;
+  }
+}
+
 /** As `textOf`, but of an error only its message. */
 export function messageOf(thrown: unknown): string {
   return firstText(

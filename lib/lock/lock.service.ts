@@ -1,5 +1,5 @@
 import { Inject, Injectable, type OnApplicationShutdown, type OnModuleInit } from '@nestjs/common';
-import { textOf } from '../errors/limited-log.js';
+import { isThrown, textOf } from '../errors/limited-log.js';
 import { LockKeyError, LockTimeoutError } from '../errors/lock-errors.js';
 import { quoted, whyNotAName } from '../keys/key-part.js';
 import { OptionResolver } from '../options/fixed-options.js';
@@ -65,7 +65,7 @@ export class LockService implements OnModuleInit, OnApplicationShutdown {
       const request = this.taker.request(resolveLockOptions(options, this.oneTry));
       return await this.acquireAs(namesOf(key), request);
     } catch (error) {
-      if (error instanceof LockTimeoutError) return null;
+      if (isThrown(error, LockTimeoutError)) return null;
       throw error;
     }
   }

@@ -1,4 +1,5 @@
 import { logOnce } from '../../errors/http-error.js';
+import { isThrown } from '../../errors/limited-log.js';
 import {
   LockBackendError,
   LockConfigError,
@@ -171,8 +172,8 @@ export class HoldTaker implements LossObserver {
       const { backend, names, caller } = wait;
       const refuse = (error: unknown) => {
         this.settled(wait);
-        publishRefusal(caller, error, this.closing);
         reject(error);
+        publishRefusal(caller, error, this.closing);
       };
       if (caller.cancellation) return refuse(caller.cancellation.reason);
       backend.contenders.join(
@@ -192,9 +193,9 @@ export class HoldTaker implements LossObserver {
             if (this.refuses(wait.inside)) throw shuttingDown(names);
             resolve(this.hold(wait, parts, options));
           } catch (error) {
-            publishRefusal(caller, error, this.closing);
             void lease.source.takeBack(lease, true);
             reject(error);
+            publishRefusal(caller, error, this.closing);
           }
         },
         refuse,
@@ -217,8 +218,8 @@ export class HoldTaker implements LossObserver {
       if (options.minHold > 0) for (const { lease } of parts) lease.grant.startMinHold(options.minHold);
       return this.hold(wait, parts, options);
     } catch (error) {
-      publishRefusal(caller, error, this.closing);
       giveBack(parts);
+      publishRefusal(caller, error, this.closing);
       throw error;
     } finally {
       this.settled(wait);
@@ -375,7 +376,7 @@ function publishAcquired(hold: HeldLock, caller: Caller): void {
 function publishRefusal(caller: Caller, error: unknown, closing: boolean): void {
   const { timedOut, failed } = lockChannels;
   if (caller.first?.failed) return;
-  if (error instanceof LockTimeoutError) {
+  if (isThrown(error, LockTimeoutError)) {
     if (!timedOut.hasSubscribers) return;
     return timedOut.publish({ call: caller.call, waited: caller.waited(), remaining: error.remaining });
   }

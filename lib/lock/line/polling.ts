@@ -1,4 +1,5 @@
 import type { AcquireAnswer, Busy, TokenRange } from '../../contracts/lock-requests.js';
+import { isThrown } from '../../errors/limited-log.js';
 import { LockBackendError, LockTimeoutError, type LockLostError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import type { Grant } from '../grant/grant.js';
@@ -34,7 +35,7 @@ export async function acquireLease(
   const delays = delaysOf(options.retry ?? DEFAULT_RETRY);
   for (let attempt = 1; ; attempt++) {
     const outcome = await tryOnce(contenders, names, options, caller).catch((error: unknown) => {
-      if (caller.cancellation || !(error instanceof LockBackendError)) throw error;
+      if (caller.cancellation || !isThrown(error, LockBackendError)) throw error;
       return error;
     });
     if (outcome instanceof Lease) return outcome;

@@ -1,4 +1,5 @@
 import type { TokenRange } from '../../contracts/lock-requests.js';
+import { isThrown } from '../../errors/limited-log.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { currentInstant } from '../../timing/clock.js';
 import { Lease } from '../grant/lease.js';
@@ -42,7 +43,7 @@ export class SeveralNames {
         refusals += 1;
       } catch (error) {
         const { refusal } = this.backend.calls;
-        const fails = error instanceof LockBackendError && !refusal;
+        const fails = isThrown(error, LockBackendError) && !refusal;
         const again = fails && this.caller.remaining() > 0 && !this.caller.cancellation;
         if (!again) throw error;
         await this.caller.sleep(PAUSE_AFTER_ERROR);
@@ -113,7 +114,7 @@ export class SeveralNames {
         this.caller,
       );
     } catch (error) {
-      if (!(error instanceof LockTimeoutError)) throw error;
+      if (!isThrown(error, LockTimeoutError)) throw error;
       this.busy = { remaining: error.remaining };
       throw this.timedOut();
     }

@@ -31,9 +31,15 @@ export function seriesOf(
   };
 }
 
+const OTHER = '_OTHER';
+
 /** The class of an error, which the semantic conventions call its type. */
 export function typeOf(error: unknown): string {
-  return error instanceof Error ? error.name : '_OTHER';
+  try {
+    return error instanceof Error ? error.name : OTHER;
+  } catch {
+    return OTHER;
+  }
 }
 
 /** Those that the semantic conventions advise for durations of requests, and shorter ones. */

@@ -29,7 +29,7 @@ import { backoff } from '../../timing/clock.js';
 import type { PrimitiveHome } from '../runtime.js';
 import type { IdempotencySettings } from './idempotency-options.js';
 import type { RepeatEstimate } from './idempotency.service.js';
-import { messageOf } from '../../errors/limited-log.js';
+import { isThrown, messageOf } from '../../errors/limited-log.js';
 import { NothingDone } from './method-begin.js';
 import { answerOf, errorResultOf, resultOf, unkeptError, type Answer, type Result } from './results.js';
 
@@ -150,7 +150,7 @@ export class IdempotentCall {
       );
     } catch (error) {
       if (entrance?.record) return this.answerOf(entrance.record)?.value;
-      if (error instanceof LockTimeoutError && !this.entered) return this.answerInsteadOf(error);
+      if (isThrown(error, LockTimeoutError) && !this.entered) return this.answerInsteadOf(error);
       // It was refused before it asked: a result that is kept needs no lock.
       if (entrance && !entrance.ticket) {
         const kept = await this.read();
@@ -158,7 +158,7 @@ export class IdempotentCall {
       }
       if (entrance && !this.entered && !isBackendError(error)) this.takeBack(entrance);
       // The lock was lost after the store had confirmed the result: no other attempt can begin any more.
-      if (error instanceof LockLostError && this.kept) return this.kept.value;
+      if (isThrown(error, LockLostError) && this.kept) return this.kept.value;
       throw error;
     }
   }

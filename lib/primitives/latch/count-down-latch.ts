@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Inject, Injectable } from '@nestjs/common';
 import type { LatchStore } from '../../contracts/primitive-stores.js';
 import type { Pending } from '../../contracts/store.js';
+import { isThrown } from '../../errors/limited-log.js';
 import {
   LatchNotDefinedError,
   LatchTimeoutError,
@@ -124,8 +125,8 @@ export class CountDownLatch {
       };
       const giveUp = (error: unknown, reason: LatchFailed['reason']) => {
         end();
-        publishRefusal(watch.source, name, startedAt, error, reason);
         reject(error);
+        publishRefusal(watch.source, name, startedAt, error, reason);
       };
       const refuse = () =>
         giveUp(failure ?? new LatchTimeoutError(name, { waited: performance.now() - startedAt, remaining }), 'backend');
@@ -215,7 +216,7 @@ function publishRefusal(
   reason: LatchFailed['reason'],
 ): void {
   const { timedOut, failed } = latchChannels;
-  const late = error instanceof LatchTimeoutError;
+  const late = isThrown(error, LatchTimeoutError);
   if (!(late ? timedOut : failed).hasSubscribers) return;
   const event = { ...latchEvent(source, key), waited: performance.now() - startedAt };
   if (late) timedOut.publish({ ...event, remaining: error.remaining });

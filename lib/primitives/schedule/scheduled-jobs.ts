@@ -11,7 +11,7 @@ import {
 import type { Pending } from '../../contracts/store.js';
 import { LockBackendError, LockTimeoutError } from '../../errors/lock-errors.js';
 import { scheduleChannels } from '../../events/schedule-channels.js';
-import { messageOf } from '../../errors/limited-log.js';
+import { isThrown, messageOf } from '../../errors/limited-log.js';
 import { HeldLock } from '../../lock/hold/held-lock.js';
 import type { Lock } from '../../lock/hold/lock.js';
 import type { FirstRequest } from '../../lock/line/caller.js';
@@ -77,8 +77,8 @@ export class ScheduledJobs {
       if (run) await this.end(run, (ended) => ({ kind: 'failed', ...ended, error }));
       if (began) throw error;
       if (entrance) void this.recorder.forget(schedule, entrance);
-      if (error instanceof LockBackendError) this.tell(schedule, { kind: 'unavailable', name, error });
-      if (!(error instanceof LockTimeoutError)) throw error;
+      if (isThrown(error, LockBackendError)) this.tell(schedule, { kind: 'unavailable', name, error });
+      if (!isThrown(error, LockTimeoutError)) throw error;
       this.tell(schedule, { kind: 'skipped', name, remaining: error.remaining });
       return undefined;
     }

@@ -1,3 +1,4 @@
+import { isThrown } from '../../errors/limited-log.js';
 import { SemaphoreTimeoutError, type PermitLostReason } from '../../errors/primitive-errors.js';
 import type { LockSource } from '../../events/lock-channels.js';
 import {
@@ -36,7 +37,7 @@ export function publishAcquired(permit: HeldPermit, startedAt: number): void {
 /** Publishes why a call ended without permits; `reason` where too few of them were not why. */
 export function publishRefusal(refused: PermitCall, error: unknown, reason: SemaphoreFailed['reason']): void {
   const { timedOut, failed } = semaphoreChannels;
-  const busy = error instanceof SemaphoreTimeoutError;
+  const busy = isThrown(error, SemaphoreTimeoutError);
   if (!(busy ? timedOut : failed).hasSubscribers) return;
   const event = { call: refused.call, waited: performance.now() - refused.startedAt };
   if (busy) timedOut.publish(event);

@@ -306,8 +306,8 @@ export class PermitCall implements Expiring {
   refuse(error: unknown, reason: SemaphoreFailed['reason']): void {
     if (this.over) return;
     this.end();
-    publishRefusal(this, error, reason);
     this.reject(error);
+    publishRefusal(this, error, reason);
   }
 
   timedOut(): SemaphoreTimeoutError {

@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Inject, Injectable } from '@nestjs/common';
+import { isThrown } from '../../errors/limited-log.js';
 import { PrimitiveKeyError, SemaphoreTimeoutError } from '../../errors/primitive-errors.js';
 import { whyNotAName } from '../../keys/key-part.js';
 import { OptionResolver } from '../../options/fixed-options.js';
@@ -82,7 +83,7 @@ export class SemaphoreService {
     try {
       return await this.takeHeld(key, options.wait === undefined ? { ...settings, wait: 0 } : settings);
     } catch (error) {
-      if (error instanceof SemaphoreTimeoutError) return null;
+      if (isThrown(error, SemaphoreTimeoutError)) return null;
       throw error;
     }
   }

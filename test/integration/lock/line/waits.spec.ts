@@ -2,12 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import {
+  CountDownLatch,
   fixedDelay,
   type LockBackend,
   LockBackendError,
   type LockOptions,
   LockTimeoutError,
   memory,
+  SemaphoreService,
 } from 'nest-redis-lock';
 import { eventually } from '../../../support/eventually.js';
 import { FaultProxy } from '../../../support/fault-proxy.js';
@@ -353,5 +355,33 @@ describe('a waiter that is not reached', () => {
       await c.release(name, c1);
       expect(await owner()).toBe(b1);
     });
+  });
+});
+
+describe('a wait that is given up for a reason of which nothing can be read, as a revoked proxy', () => {
+  const { proxy: unreadable, revoke } = Proxy.revocable({}, {});
+  beforeAll(revoke);
+
+  let app: LockApp;
+  beforeAll(async () => {
+    app = await startLockApp({ backend: memory(), cache: false });
+    const { locks } = app;
+    await locks.acquire('held', { ttl: '1h' });
+    await app.app.get(SemaphoreService).acquire('held', { permits: 1 });
+    await app.app.get(CountDownLatch).define('held', { count: 1, ttl: '1h' });
+  });
+  afterAll(() => app.close());
+
+  it.each<[string, (signal: AbortSignal) => Promise<unknown>]>([
+    ['a lock', (signal) => app.locks.acquire('held', { wait: Infinity, signal })],
+    ['a lock in one try', (signal) => app.locks.tryAcquire('held', { wait: Infinity, signal })],
+    ['several locks', (signal) => app.locks.acquire(['free', 'held'], { wait: Infinity, signal })],
+    ['a permit', (signal) => app.app.get(SemaphoreService).acquire('held', { permits: 1, wait: Infinity, signal })],
+    ['a latch', (signal) => app.app.get(CountDownLatch).await('held', { wait: Infinity, signal })],
+  ])('ends: %s', async (_what, ask) => {
+    const left = new AbortController();
+    const asked = ask(left.signal).catch((reason: unknown) => reason === unreadable);
+    left.abort(unreadable);
+    expect(await asked).toBe(true);
   });
 });
