@@ -78,6 +78,8 @@ export interface ResolvedModuleOptions {
   readonly shutdownGrace: number;
   readonly failFast: boolean;
   readonly cache: CacheSettings | undefined;
+  /** Set by `withoutServer` alone: nobody else uses the backends. */
+  readonly alone?: boolean;
 }
 
 const setting = settingOf<ResolvedModuleOptions>();

@@ -16,6 +16,7 @@ import { RateLimiter } from '../primitives/rate-limit/rate-limiter.js';
 import { PrimitiveRuntime } from '../primitives/runtime.js';
 import { ScheduledJobs } from '../primitives/schedule/scheduled-jobs.js';
 import { SemaphoreService } from '../primitives/semaphore/semaphore.service.js';
+import { lockOption } from '../options/option-checks.js';
 import { MODULE_OPTIONS_TOKEN, RedisLockModule, RESOLVED_OPTIONS } from '../redis-lock.module.js';
 import {
   resolveModuleOptions,
@@ -152,33 +153,36 @@ export function withoutServer<Builder extends TestingBuilder>(
   builder: Builder,
   options: Omit<RedisLockModuleOptions, 'redis'> = {},
 ): Builder {
+  const remedy = 'what Test.createTestingModule(...) of @nestjs/testing returns, before its compile()';
+  const { overrideProvider } = lockOption.object('builder', builder, remedy) as Partial<TestingBuilder>;
+  lockOption.require(typeof overrideProvider === 'function', 'builder', builder, remedy);
   builder.overrideProvider(RESOLVED_OPTIONS).useFactory({
     inject: [MODULE_OPTIONS_TOKEN],
     factory: async (given) => {
       // A backend such as redis(url) connects when it is made, and no module will close it.
       const unused = [given.backend, ...Object.values(given.backends ?? {})];
       await Promise.allSettled(unused.map(async (backend) => backend?.close()));
-      return resolveModuleOptions({ ...inMemory(given), ...options });
+      const { backend, backends } = { ...options };
+      const settings = resolveModuleOptions({ ...inMemory(given), ...options });
+      return { ...settings, alone: backend === undefined && backends === undefined };
     },
   });
   return builder;
 }
 
-/** The options, without what connects, what only Redis takes, and an order, which memory keeps in one application. */
+/** The options, without what connects, and what only Redis takes: what changes values in memory sends messages. */
 function inMemory({
   redis: _redis,
   fenceTtl: _fenceTtl,
   backends = {},
   cache,
-  defaults: { order: _order, ...defaults } = {},
   ...others
 }: RedisLockModuleOptions): RedisLockModuleOptions {
-  const { redis: _cacheRedis, ...values } = cache || {};
+  const { redis: _cacheRedis, l1, ...values } = cache || {};
   return {
     ...others,
     backend: memory(),
     backends: Object.fromEntries(Object.keys(backends).map((name) => [name, memory()])),
-    defaults,
-    cache: cache !== false && values,
+    cache: cache !== false && { ...values, ...(l1 && { l1: { ...l1, bus: 'pubsub' } }) },
   };
 }

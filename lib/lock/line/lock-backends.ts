@@ -19,6 +19,7 @@ interface LockBackendsOptions {
   readonly label: string;
   readonly shutdownGrace: number;
   readonly failFast: boolean;
+  readonly alone?: boolean | undefined;
 }
 
 /** Calls that wait for checks at the start. */

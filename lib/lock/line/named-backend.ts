@@ -17,6 +17,8 @@ interface BackendOptions {
   readonly prefix: string | undefined;
   readonly commandTimeout: number;
   readonly label: string;
+  /** The module shares its backends with nobody, so the line of this process has all that wait. */
+  readonly alone?: boolean | undefined;
 }
 
 /**
@@ -37,7 +39,7 @@ export class QueueingBackend implements LeaseSource {
   constructor(
     readonly name: string,
     backend: LockBackend,
-    options: BackendOptions,
+    private readonly options: BackendOptions,
     logger: Warnings,
   ) {
     const source = { backend: name || backend.name, label: options.label };
@@ -63,7 +65,7 @@ export class QueueingBackend implements LeaseSource {
         `Option "ttl" is ${ttl}, but backend "${name}" grants no lease below ${traits.leastLease} ms; give more`,
       );
     }
-    if (order === 'fifo' && !backend.queue) {
+    if (order === 'fifo' && !backend.queue && !this.options.alone) {
       throw new LockConfigError(`Option "order" is "fifo", but backend "${name}" keeps no queue; leave it out`);
     }
     if (order === 'fifo' && retry) {

@@ -8,6 +8,7 @@ import {
   DistributedLock,
   LockConfigError,
   LockService,
+  memory,
   redis,
   RedisLockModule,
   type RedisLockModuleOptions,
@@ -20,6 +21,12 @@ describe('withoutServer', () => {
     @DistributedLock('order:<0>', { backend: 'critical' })
     async ship(id: string): Promise<string> {
       return id;
+    }
+
+    @DistributedLock('turn:<0>', { order: 'fifo', wait: '5s' })
+    async take(_id: string, turn: number, taken: number[]): Promise<void> {
+      taken.push(turn);
+      await new Promise(setImmediate);
     }
 
     @Cached('price:<0>')
@@ -37,7 +44,7 @@ describe('withoutServer', () => {
       prefix: 'shop',
       backends: { critical: redis(url) },
       defaults: { wait: 0, order: 'fifo' },
-      cache: { redis: url, l1: { ttl: '1s' }, defaults: { ttl: '1h' } },
+      cache: { redis: url, l1: { ttl: '1s', bus: 'tracking' }, defaults: { ttl: '1h' } },
     };
     const useFactory = () => {
       asked.push('factory');
@@ -66,6 +73,9 @@ describe('withoutServer', () => {
     // Kept by a backend of its own.
     expect(await orders.ship('7')).toBe('7');
     await held.release();
+    const taken: number[] = [];
+    await Promise.all([0, 1, 2, 3].map((turn) => orders.take('7', turn, taken)));
+    expect(taken).toEqual([0, 1, 2, 3]);
     expect(asked).toEqual(how === 'forRoot' ? [] : ['factory']);
     await module.close();
   });
@@ -81,6 +91,23 @@ describe('withoutServer', () => {
     expect(await module.get(Orders).price('7')).toBe('mocked');
     await expect(module.get(CacheService).get('a')).rejects.toThrow(CacheConfigError);
     await module.close();
+  });
+
+  it('leaves the order to a store of the test, which others may share', async () => {
+    const imports = [appModule('forRoot')];
+    const builder = withoutServer(Test.createTestingModule({ imports }), {
+      backend: memory(),
+      defaults: { wait: 0 },
+      cache: false,
+    });
+    const module = await builder.compile();
+    await module.init();
+    await expect(module.get(Orders).take('7', 0, [])).rejects.toThrow('Option "order" is "fifo"');
+    await module.close();
+  });
+
+  it.each([undefined, null, {}, { compile: () => {} }])('names what it takes, and not %j', (builder) => {
+    expect(() => withoutServer(builder as never)).toThrow(/Option "builder" is .*Test\.createTestingModule/);
   });
 
   it('refuses what the module would', async () => {
