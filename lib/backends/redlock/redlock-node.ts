@@ -54,7 +54,8 @@ export class RedlockNode {
 
   /** Whether its connection is lost. */
   get absent(): boolean {
-    return this.scripts.client.status !== 'ready' && this.scripts.disconnects > 0;
+    const { client, disconnects, usesSpare } = this.scripts;
+    return client.status !== 'ready' && disconnects > 0 && !usesSpare;
   }
 
   /** Whether it has yet to free what the ticket may hold here, so that it must not be asked for the ticket. */
@@ -243,11 +244,14 @@ export class Restarts {
   }
 
   mayGrant(node: RedlockNode): boolean {
+    // Over the spare connection it only gives back: the server may have restarted since.
+    if (node.scripts.usesSpare) return false;
     return node.trusted || (node.identified && this.reasonAgainst(node) === undefined);
   }
 
   /** Why the node may not grant, for messages. */
   reasonAgainst(node: RedlockNode): string | undefined {
+    if (node.scripts.usesSpare) return 'has a client that the application has ended; give one that stays open';
     if (!node.identified) return 'is being asked when it started';
     const { start } = node;
     // Its user may not run INFO, so that restarts go unnoticed.

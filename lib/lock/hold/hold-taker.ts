@@ -71,7 +71,9 @@ export class HoldTaker implements LossObserver {
   request(options: ResolvedLockOptions): HoldRequest {
     const backend = this.backends.get(options.backend);
     backend.requireSupport(options);
-    return { backend, options };
+    if (options.order !== 'fifo' || backend.calls.backend.queue) return { backend, options };
+    // Nobody else waits: the line of this process has the order.
+    return { backend, options: { ...options, order: 'batched' } };
   }
 
   /**

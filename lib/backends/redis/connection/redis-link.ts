@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { Redis, RedisOptions } from 'ioredis';
 import type { StartRequest } from '../../../contracts/store.js';
 import type { RedisClient } from './redis-client.js';
 import { allowListeners, createRedisClient } from './own-client.js';
@@ -14,7 +14,7 @@ import { adapted } from './adapted-servers.js';
 import { isNodeRedis } from './node-redis-clients.js';
 
 /** How many listeners for one event of a client a link and its users need at most. */
-const LISTENERS = 6;
+const LISTENERS = 7;
 
 /**
  * A client of the application, which stays open, or one of our own, which is closed; together with the runner of its
@@ -30,6 +30,8 @@ export class RedisLink {
   private readonly queue?: ReadyQueue;
   private readonly guard: SilenceGuard;
   private readonly lowerLimit: () => void;
+  private wasConnected: boolean;
+  private spare: SpareLink | undefined;
   private advised = false;
   private closed = false;
 
@@ -52,8 +54,11 @@ export class RedisLink {
       ...(persists !== undefined && { persists }),
       seeker: new PrimarySeeker(client, this.reporters.report),
       onMixedUp: () => this.replaceMixedUp(),
+      ...(own === undefined && { spare: () => this.spareOf(connection as ApplicationClient, option) }),
     });
     this.guard = new SilenceGuard(this.scripts);
+    this.wasConnected = client.status === 'ready';
+    this.scripts.whenConnected(() => (this.wasConnected = true));
   }
 
   start(request: StartRequest): void {
@@ -77,9 +82,16 @@ export class RedisLink {
     this.reporters.report({ level: 'warn', message: `${server}: ${MIXED_UP}; ${then}` });
   }
 
+  /** Whatever ended its client, what the application holds must be given back, and must be renewed until then. */
+  private spareOf(client: ApplicationClient, option: ConnectionOption): SpareLink | undefined {
+    if (this.closed || this.client.status !== 'end' || !this.wasConnected) return undefined;
+    return (this.spare ??= new SpareLink(client, option));
+  }
+
   close(): void {
     if (this.closed) return;
     this.closed = true;
+    this.spare?.close();
     this.queue?.close();
     this.guard.close();
     this.scripts.close();
@@ -88,6 +100,55 @@ export class RedisLink {
     if (this.ours) this.client.disconnect();
   }
 }
+
+/** A client of ioredis or node-redis, of a server or a Cluster. */
+type ApplicationClient = Exclude<RedisConnection, string | RedisOptions>;
+
+/** How long (ms) the connection stays open that nobody uses. */
+const IDLE = 1_000;
+
+/** A connection of our own to where a client of the application led, open while scripts are sent on it. */
+class SpareLink {
+  private open: { readonly link: RedisLink; readonly end: () => void } | undefined;
+  private underWay = 0;
+  private idle: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly client: ApplicationClient,
+    private readonly option: ConnectionOption,
+  ) {}
+
+  readonly send: ScriptRunner['send'] = (script, keys, args, answered, failed) => {
+    clearTimeout(this.idle);
+    this.open ??= opened(this.client, this.option);
+    this.underWay += 1;
+    const settled = <T>(tell: (outcome: T) => void) => {
+      return (outcome: T) => {
+        this.underWay -= 1;
+        if (this.underWay === 0) this.idle = setTimeout(() => this.close(), IDLE);
+        tell(outcome);
+      };
+    };
+    this.open.link.scripts.send(script, keys, args, settled(answered), settled(failed));
+  };
+
+  close(): void {
+    clearTimeout(this.idle);
+    this.open?.link.close();
+    this.open?.end();
+    this.open = undefined;
+  }
+}
+
+function opened(client: ApplicationClient, option: ConnectionOption) {
+  const copy = (client as Copied).duplicate();
+  copy.on('error', () => {});
+  const link = new RedisLink(copy, option);
+  if (isNodeRedis(copy) || link.client.status === 'wait') copy.connect().catch(() => {});
+  return { link, end: () => (isNodeRedis(copy) ? copy.destroy() : copy.disconnect()) };
+}
+
+type Copied = ApplicationClient & { duplicate(): ApplicationClient & { connect(): Promise<unknown> } };
 
 /** The client for a connection; `own` where it is one that the library made and closes. */
 function clientOf(

@@ -127,11 +127,10 @@ export class ScriptRunner {
     answered: (reply: unknown) => void,
     failed: (error: unknown) => void,
   ): void {
-    if (
-      this.client.status !== 'ready' &&
-      this.defers(() => this.sendOnce(script, keys, args, answered, failed), failed)
-    ) {
-      return;
+    if (this.client.status !== 'ready') {
+      const elsewhere = this.care.spare?.();
+      if (elsewhere) return elsewhere.send(script, keys, args, answered, failed);
+      if (this.defers(() => this.sendOnce(script, keys, args, answered, failed), failed)) return;
     }
     if (this.sendEncoded({ script, keys, args }, { settle: answered, fail: failed })) return;
     const id = this.own + this.sent;
@@ -217,6 +216,11 @@ export class ScriptRunner {
         else reject(error);
       });
     });
+  }
+
+  /** Whether scripts go over another connection, because the application has ended its client. */
+  get usesSpare(): boolean {
+    return this.care.spare?.() !== undefined;
   }
 
   /** Takes a call that finds the client not ready: `true` when the `ReadyQueue` sends or fails it later. */
@@ -319,6 +323,8 @@ export interface ConnectionCare {
   readonly persists?: boolean;
   readonly queue?: ReadyQueue;
   readonly seeker?: PrimarySeeker;
+  /** What sends scripts in the place of a client that the application has ended. */
+  readonly spare?: () => Pick<ScriptRunner, 'send'> | undefined;
   /** A reply came for another call. */
   readonly onMixedUp?: () => void;
 }

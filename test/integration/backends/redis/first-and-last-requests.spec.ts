@@ -1,5 +1,7 @@
+import { createClient } from '@redis/client';
 import { Redis } from 'ioredis';
-import { IdempotencyService, redis, ScheduledJobs } from 'nest-redis-lock';
+import { IdempotencyService, redis, type RedisConnection, ScheduledJobs, SemaphoreService } from 'nest-redis-lock';
+import { redlock } from 'nest-redis-lock/redlock';
 import type { LockBackend, Pending, RenewAnswer } from '../../../../lib/contracts/lock-backend.js';
 import type {
   EnterRequest,
@@ -228,5 +230,51 @@ describe('a call in two requests', () => {
     await forgotten.opened;
     Object.assign(runs, { enter, forget });
     expect(await jobs.lastRun(key)).toBeNull();
+  });
+});
+
+describe('a client that the application ends before the module', () => {
+  type Given = readonly [client: RedisConnection, end: () => unknown];
+  const ofIoredis = (): Given => {
+    const given = new Redis(server.url);
+    return [given, () => given.quit()];
+  };
+  const ofNodeRedis = async (): Promise<Given> => {
+    const given = createClient({ url: server.url });
+    await given.connect();
+    return [given, () => given.close()];
+  };
+
+  it.each([
+    ['ioredis', ofIoredis],
+    ['node-redis', ofNodeRedis],
+  ])('gives back what the application holds over a connection of its own: %s', async (_library, open) => {
+    const [given, end] = await open();
+    const app = await startLockApp({ redis: given, shutdownGrace: 0, cache: false });
+    await app.locks.acquire(key, { ttl: '1h' });
+    await app.locks.acquire([`${key}1`, `${key}2`], { ttl: '1h' });
+    await app.app.get(SemaphoreService).acquire(key, { permits: 1, ttl: '1h' });
+    await end();
+    await app.close();
+    await using next = await startLockApp({ redis: server.url, cache: false });
+    for (const name of [key, `${key}1`, `${key}2`]) expect(await next.locks.isLocked(name)).toBe(false);
+    expect(await next.app.get(SemaphoreService).available(key, { permits: 1 })).toBe(1);
+  });
+
+  it('is renewed and released with, but its Redlock node grants nothing', async () => {
+    const [given, end] = ofIoredis();
+    await using app = await startLockApp({ backend: redlock([given], { anyCount: true }), cache: false });
+    const lock = await app.locks.acquire(key, { ttl: '1h' });
+    await end();
+    await eventually(() => (given as Redis).status === 'end');
+    await lock.extend(7_200_000);
+    await lock.release();
+    expect(await client.exists(`lock:{${key}}`)).toBe(0);
+    await expect(app.locks.acquire(key, { wait: 0 })).rejects.toThrow('a client that the application has ended');
+  });
+
+  it('is not replaced where it was never connected', async () => {
+    await using app = await startLockApp({ redis: createClient({ url: server.url }), cache: false });
+    await expect(app.locks.acquire(key, { wait: 0 })).rejects.toThrow('its client is not open');
   });
 });
