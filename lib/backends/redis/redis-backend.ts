@@ -23,6 +23,7 @@ import type {
 } from '../../contracts/lock-backend.js';
 import type { PrimitiveStoreProvider, PrimitiveStores } from '../../contracts/primitive-stores.js';
 import type { StartRequest } from '../../contracts/store.js';
+import { messageOf } from '../../errors/limited-log.js';
 import { LockConfigError, LockKeyError } from '../../errors/lock-errors.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
@@ -34,7 +35,7 @@ import { RedisLink } from './connection/redis-link.js';
 import { integerOf, leaseOf, type RedisInteger, tokenRange } from './connection/redis-script.js';
 import { ScriptBatch } from './connection/script-batch.js';
 import type { ScriptRunner } from './connection/script-runner.js';
-import { checkServers, evictionHazards } from './connection/server-check.js';
+import { checkServers, evictionHazards, type Rights } from './connection/server-check.js';
 import { VersionsInUse } from './connection/versions-in-use.js';
 import { fencingScripts, type FencingScripts } from './locks/fencing-scripts.js';
 import { listLocks, LockInspection } from './locks/lock-inspection.js';
@@ -43,7 +44,7 @@ import { keysOf, labelKey, lockKey, publishArgument, rightsOfLocks, versionsKey 
 import { prepareRenewals, RedisLockQueue, releaseStatus } from './locks/redis-lock-queue.js';
 import { KEEP, RENEW, RENEW_ONE } from './locks/release.lua.js';
 import { Replicas, ReplicatedQueue } from './locks/replicas.js';
-import { primitiveChannels } from './primitives/primitive-key.js';
+import { primitiveChannels, rightsOfSemaphores } from './primitives/primitive-key.js';
 import { RedisIdempotencyStore } from './primitives/redis-idempotency-store.js';
 import { RedisLatchStore } from './primitives/redis-latch-store.js';
 import { RedisPrimitiveChannel } from './primitives/redis-primitive-channel.js';
@@ -84,6 +85,9 @@ export interface RedisBackendOptions {
 }
 
 /** Composes the parts of `connection/`, `locks/`, `cache/` and `primitives/`; of a lock, it decides what goes where. */
+/** A command is renamed or disabled, or the user may not run it. */
+const COMMAND_REFUSED = /unknown (redis )?command|can't run this command|NOPERM/i;
+
 class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'redis';
   readonly traits: LockTraits;
@@ -97,6 +101,8 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   private readonly versions: VersionsInUse;
   /** `undefined` where no replica has to confirm. */
   private readonly replicas: Replicas | undefined;
+  /** What the primitives need, until the server has refused some of it. */
+  private primitives: Rights | undefined;
 
   private readonly fenceTtl: number;
 
@@ -193,6 +199,7 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   /** On the connection of the locks. */
   openPrimitiveStores(prefix: string | undefined): PrimitiveStores {
     const { link } = this;
+    this.primitives ??= rightsOfSemaphores(prefix, this.scripts.client.options.keyPrefix);
     const channel = new RedisPrimitiveChannel(link, primitiveChannels(prefix));
     // Where replicas must confirm a grant, it takes more than one script.
     const fenceTtl = this.replicas ? undefined : this.fenceTtl;
@@ -220,7 +227,17 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   }
 
   diagnose(error?: unknown): Error {
+    if (this.primitives && COMMAND_REFUSED.test(messageOf(error))) void this.nameRefused(this.primitives);
     return this.link.diagnose(error);
+  }
+
+  /** The error of a script does not say which command the server refused. */
+  private async nameRefused(rights: Rights): Promise<void> {
+    this.primitives = undefined;
+    const { report } = this.link.reporters;
+    await checkServers(this.scripts, rights, report).catch((error: unknown) => {
+      report({ level: 'warn', message: messageOf(error) });
+    });
   }
 
   async ping(): Promise<void> {

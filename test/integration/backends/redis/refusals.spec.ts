@@ -3,6 +3,7 @@ import { jest } from '@jest/globals';
 import { Cluster, Redis } from 'ioredis';
 import {
   CacheService,
+  CountDownLatch,
   type LockBackend,
   LockBackendError,
   memory,
@@ -10,6 +11,7 @@ import {
   RateLimiter,
   redis,
   type RedisConnection,
+  SemaphoreService,
 } from 'nest-redis-lock';
 import { redlock } from 'nest-redis-lock/redlock';
 import { openRedisCacheStore } from '../../../../lib/backends/redis/cache/redis-cache-store.js';
@@ -300,6 +302,26 @@ describe('a command that the server does not have', () => {
     const started = startLockApp({ redis: server.url, failFast: true, cache: {} });
     await expect(started).rejects.toThrow(refusalOf(command, 'the cache'));
   });
+
+  it.each(['HMGET', 'ZADD', 'SCARD'])(
+    '%s of semaphores and latches is named once one of them fails',
+    async (command) => {
+      await using server = await without(command);
+      await using app = await startLockApp({ redis: server.url, failFast: true, cache: false });
+      const refusal = refusalOf(command, 'semaphores and latches');
+      await app.locks.withLock('name', async () => {});
+      expect(app.logger.lines).toEqual([]);
+      const latches = app.app.get(CountDownLatch);
+      const using = async () => {
+        await app.app.get(SemaphoreService).tryAcquire('name', { permits: 1 });
+        await latches.define('name', { count: 1, ttl: '1m' });
+        await latches.countDown('name');
+        await latches.count('name');
+      };
+      await expect(using()).rejects.toMatchObject({ code: 'PRIMITIVE_BACKEND' });
+      await eventually(() => app.logger.matching(refusal).length === 1);
+    },
+  );
 
   it.each(['SUBSCRIBE', 'PUBLISH'])('%s is a warning', async (command) => {
     await using server = await without(command);
