@@ -100,7 +100,7 @@ export function textOf(thrown: unknown): string {
   );
 }
 
-/** Whether what was thrown is of the class: `instanceof` throws for a revoked proxy, and a wait must end all the same. */
+/** Whether what was thrown is of the class. `instanceof` throws for a revoked proxy, for which a wait must end, too. */
 export function isThrown<T>(thrown: unknown, type: abstract new (...args: never[]) => T): thrown is T {
   try {
     return thrown instanceof type;
