@@ -57,8 +57,8 @@ export class Grant {
   /** Present while a caller holds this grant. */
   holder: GrantHolder | undefined;
   listener: GrantListener | undefined;
-  /** Called once when the next renewal was confirmed. */
-  onRenewed: (() => void) | undefined;
+  /** Called once when the next renewal was confirmed: several readers may wait for it. */
+  onRenewed: Set<() => void> | undefined;
   /** How much lease (ms) the last request gave that was for more: a store may grant less than the `ttl`. */
   most = Infinity;
   /** The longest `ttl` (ms) requested so far: the backend may have carried out a request without answering. */
@@ -152,8 +152,7 @@ export class Grant {
       this.trusted = remaining;
       this.span = span;
     }
-    this.onRenewed?.();
-    this.onRenewed = undefined;
+    for (const renewed of this.onRenewed ?? []) renewed();
   }
 
   /** From now on the lease ends `ttl` ms after this moment, as the backend learns by a request. */

@@ -1,4 +1,4 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
+import { AsyncResource } from 'node:async_hooks';
 import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
 import { currentInstant, driftOf, elapsedSince, type Instant } from '../../timing/clock.js';
@@ -300,7 +300,7 @@ export async function worseOf(one: Promise<ReleaseOutcome>, other: Promise<Relea
 class LossSignal {
   private readonly controller = new AbortController();
   /** The async context (of all storages) in which it was made. */
-  private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined = AsyncLocalStorage.snapshot();
+  private context: AsyncResource | undefined = new AsyncResource('LockSignal');
 
   get signal(): AbortSignal {
     return this.controller.signal;
@@ -311,7 +311,7 @@ class LossSignal {
     const { context } = this;
     this.context = undefined;
     const abort = () => runAsHolder(() => this.controller.abort(error));
-    if (context) context(abort);
+    if (context) context.runInAsyncScope(abort);
     else abort();
   }
 

@@ -142,15 +142,16 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
     }
   }
 
-  /** Sends one renewal, with the time limit of a command. */
+  /** Sends one renewal. */
   sendRenewal(
     request: Ticketed & { readonly ttl: number },
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
+    limit = this.commandTimeout,
   ): void {
     const [call] = this.sentRenewals([request]) as [Pending<RenewAnswer>];
     // Not by `send`, which drops the call of a backend that refuses by now, and nobody would handle its rejection.
-    const pending = new BoundedCall(this, 'renew', request.names, this.commandTimeout, answered, failed, answered);
+    const pending = new BoundedCall(this, 'renew', request.names, limit, answered, failed, answered);
     call.then(pending.onAnswer, pending.onError);
   }
 

@@ -94,11 +94,13 @@ export class Watchdog {
   async renewedOrOver(grant: Grant): Promise<void> {
     while (grant.holder?.held && this.awaitsRenewal(grant)) {
       await new Promise<void>((resolve) => {
-        const nap = setTimeout(resolve, Math.min(LONGEST_NAP, Math.max(1, remainingOf(grant)))).unref();
-        grant.onRenewed = () => {
+        const wake = () => {
           clearTimeout(nap);
+          grant.onRenewed?.delete(wake);
           resolve();
         };
+        const nap = setTimeout(wake, Math.min(LONGEST_NAP, Math.max(1, remainingOf(grant)))).unref();
+        (grant.onRenewed ??= new Set()).add(wake);
       });
     }
   }

@@ -232,10 +232,14 @@ async function reenterOne(
 function noTurn(): void {}
 
 /** Extends those re-entered leases without renewal that would end before the `ttl` of the nested hold. */
-export async function extendForNested(parts: readonly HeldPart[], { ttl }: ResolvedLockOptions): Promise<void> {
+export async function extendForNested(
+  parts: readonly HeldPart[],
+  { ttl }: ResolvedLockOptions,
+  caller: Caller,
+): Promise<void> {
   for (const { backend, lease } of parts) {
     if (lease.options.renewal || lease.remaining() >= ttl) continue;
-    await backend.extend(lease, ttl);
+    await backend.extend(lease, ttl, caller.limitOf(backend.calls));
     if (lease.lost) throw lease.lost;
   }
 }

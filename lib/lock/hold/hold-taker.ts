@@ -237,20 +237,16 @@ export class HoldTaker implements LossObserver {
   ): Promise<void> {
     const { backend, names, inside, caller } = wait;
     const missing = inside && options.reentrant ? await reenter(this.context, backend, names, caller, parts) : names;
-    if (parts.length > 0) await extendForNested(parts, options);
+    if (parts.length > 0) await extendForNested(parts, options, caller);
     if (missing.length > 0) {
       for (const lease of await this.usable(wait, missing, options, granted)) parts.push(this.received(wait, lease));
       if (this.refuses(inside)) throw shuttingDown(names);
     }
     if (parts.length > 1 && missing.length < names.length) {
-      const limit = caller.limitOf(options.commandTimeout ?? backend.calls.commandTimeout);
-      await shareOneToken(
-        backend.calls,
-        parts.map(({ lease }) => lease),
-        limit,
-      );
+      const leases = parts.map(({ lease }) => lease);
+      await shareOneToken(backend.calls, leases, caller.limitOf(backend.calls));
     }
-    if (options.minHold > 0) await this.outlastMinHold(parts, options);
+    if (options.minHold > 0) await outlastMinHold(parts, options, caller);
     if (this.refuses(inside)) throw shuttingDown(names);
   }
 
@@ -280,15 +276,27 @@ export class HoldTaker implements LossObserver {
     granted?: readonly Lease[],
   ): Promise<readonly Lease[]> {
     const { backend, caller } = wait;
-    const { watchdog } = backend;
     let leases = granted ?? (await this.leases(wait, names, options));
     for (;;) {
-      for (const { grant } of leases) if (watchdog.awaitsRenewal(grant)) await watchdog.renewedOrOver(grant);
+      await this.renewed(wait, leases).catch((error: unknown) => {
+        for (const lease of leases) void lease.source.takeBack(lease, true);
+        throw error;
+      });
       const lost = leases.find((lease) => !lease.held);
       if (!lost) return leases;
       for (const lease of leases) void lease.source.takeBack(lease, true);
       if (caller.remaining() === 0) throw grantedTooLate(backend, names, options, lost.lost);
       leases = await this.leases(wait, names, { ...options, wait: Math.ceil(caller.remaining()) });
+    }
+  }
+
+  /** Waits until no lease is short, or one has ended. @throws LockBackendError when the call must end before */
+  private async renewed({ backend, names, caller }: Wait, leases: readonly Lease[]): Promise<void> {
+    const { watchdog, calls } = backend;
+    for (const { grant } of leases) {
+      if (!watchdog.awaitsRenewal(grant)) continue;
+      await caller.until(watchdog.renewedOrOver(grant), caller.left(calls));
+      if (grant.holder?.held && watchdog.awaitsRenewal(grant)) throw calls.unanswered('renew', names, caller.waited());
     }
   }
 
@@ -304,13 +312,6 @@ export class HoldTaker implements LossObserver {
     }
     if (names.length > 1) return new SeveralNames(contenders, names, options, caller).take();
     return [await contenders.take(names[0] as string, options, caller)];
-  }
-
-  /** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
-  private async outlastMinHold(parts: readonly HeldPart[], options: ResolvedLockOptions): Promise<void> {
-    for (const { backend, lease } of parts) {
-      if (!lease.grant.lastsFor(options.minHold)) await backend.keep(lease, options.lease);
-    }
   }
 
   private received({ backend, caller }: Wait, lease: Lease): HeldPart {
@@ -344,6 +345,14 @@ export class HoldTaker implements LossObserver {
   private whenIdle(): Promise<void> {
     if (this.isIdle) return Promise.resolve();
     return new Promise((resolve) => this.idle.push(resolve));
+  }
+}
+
+/** Makes each lease last for `minHold` without renewals, because that of a claim may be shorter. */
+async function outlastMinHold(parts: readonly HeldPart[], options: ResolvedLockOptions, caller: Caller): Promise<void> {
+  for (const { backend, lease } of parts) {
+    if (lease.grant.lastsFor(options.minHold)) continue;
+    await backend.keep(lease, options.lease, caller.limitOf(backend.calls));
   }
 }
 

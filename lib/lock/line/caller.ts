@@ -3,6 +3,7 @@ import type { Pending } from '../../contracts/store.js';
 import type { LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels, type LockCall, type LockSource } from '../../events/lock-channels.js';
 import type { Lease } from '../grant/lease.js';
+import type { BackendCalls } from '../grant/store.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
 import type { Place } from '../../timing/linked-list.js';
 import { onceRead } from '../../timing/clock.js';
@@ -20,6 +21,8 @@ export interface FirstRequest {
    */
   failed?(error: LockBackendError): unknown;
 }
+
+type Limited = Pick<BackendCalls, 'commandTimeout'>;
 
 /**
  * One call that waits for its names: how long it may wait, and what may end its wait early. The clock starts when it is
@@ -148,11 +151,21 @@ export class Caller implements Expiring {
   }
 
   /**
-   * Milliseconds that a request may go unanswered: the caller waits for an answer under way beyond the end of its wait,
-   * but at most `commandTimeout` beyond it.
+   * Milliseconds until its call is over: it waits for an answer under way beyond the end of its wait, but at most
+   * `commandTimeout` beyond it. In whole ms, because `Timeouts` shares a timer among equal ones.
    */
-  limitOf(commandTimeout: number): number {
-    return Math.max(0, Math.min(commandTimeout, this.wait + commandTimeout - this.waited()));
+  left(calls: Limited): number {
+    return Math.max(0, Math.ceil(this.wait + this.commandTimeout(calls) - this.waited()));
+  }
+
+  /** Milliseconds that a request may go unanswered. */
+  limitOf(calls: Limited): number {
+    return Math.min(this.commandTimeout(calls), this.left(calls));
+  }
+
+  /** The `commandTimeout` of its options, or that of the module. */
+  commandTimeout(calls: Limited): number {
+    return this.options.commandTimeout ?? calls.commandTimeout;
   }
 
   /** Ends the wait: it is refused, and whatever waits on it rejects, with `reason`. */

@@ -80,8 +80,8 @@ export class Contender {
   leave(caller: Caller, cancelled?: { reason: unknown }): void {
     if (!cancelled && !caller.overdue && this.awaitsAnswer) {
       this.overdue = true;
-      const { timeouts, commandTimeout } = this.backend.calls;
-      return caller.awaitAnswer(timeouts, caller.options.commandTimeout ?? commandTimeout);
+      const { calls } = this.backend;
+      return caller.awaitAnswer(calls.timeouts, caller.commandTimeout(calls));
     }
     caller.refuse(cancelled ? cancelled.reason : this.refusal(caller.waited()));
     if (!this.callers.first) this.quit();
@@ -282,7 +282,7 @@ export class Contender {
         attempt.failed(error);
       },
       // It may be its second request, after a release of this process.
-      options.wait === 0 ? caller.limitOf(commandTimeout) : commandTimeout,
+      options.wait === 0 ? caller.limitOf(calls) : commandTimeout,
     );
   }
 

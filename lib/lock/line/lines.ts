@@ -88,6 +88,10 @@ export class Contenders {
     }
     caller.enter(contender, options, admit, refuse);
     contender.join(caller);
+    if (!caller.triesOnce || !caller.waits) return;
+    // Its answer may bring a grant that lacks something: a renewal or a token comes with another request.
+    const { calls } = this.backend;
+    caller.awaitAnswer(calls.timeouts, caller.limitOf(calls));
   }
 
   take(name: string, options: ResolvedLockOptions, caller: Caller): Promise<Lease> {

@@ -105,14 +105,14 @@ export class QueueingBackend implements LeaseSource {
    *
    * @throws LockBackendError when the backend did not confirm it in time
    */
-  async extend(lease: Lease, ttl = lease.options.ttl): Promise<void> {
+  async extend(lease: Lease, ttl = lease.options.ttl, limit?: number): Promise<void> {
     const sentAt = currentInstant();
-    if (await this.renew(lease, ttl, sentAt)) lease.extended(sentAt, ttl);
+    if (await this.renew(lease, ttl, sentAt, limit)) lease.extended(sentAt, ttl);
   }
 
   /** Makes the lease at the backend last for `ms` from now. The limits of the holder stay as they are. */
-  async keep(lease: Lease, ms: number): Promise<void> {
-    await this.renew(lease, ms, currentInstant());
+  async keep(lease: Lease, ms: number, limit: number): Promise<void> {
+    await this.renew(lease, ms, currentInstant(), limit);
   }
 
   /** Keeps the backend open for this module, even when another module that shares it stops. */
@@ -125,12 +125,12 @@ export class QueueingBackend implements LeaseSource {
     return (this.stopped ??= this.stopOnce());
   }
 
-  private async renew(lease: Lease, ttl: number, sentAt: Instant): Promise<boolean> {
+  private async renew(lease: Lease, ttl: number, sentAt: Instant, limit?: number): Promise<boolean> {
     const { grant } = lease;
     const { names, ticket } = grant;
     grant.longest = Math.max(grant.longest, ttl);
     const answer = await new Promise<RenewAnswer>((resolve, reject) => {
-      this.calls.sendRenewal({ names, ticket, ttl }, resolve, reject);
+      this.calls.sendRenewal({ names, ticket, ttl }, resolve, reject, limit);
     });
     if (answer.status === 'renewed') this.calls.renewed(grant, sentAt, answer.remaining, ttl);
     else lease.lose('taken');

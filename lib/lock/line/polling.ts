@@ -71,7 +71,7 @@ export async function tryOnce(
     const outcome = await askOnce(contenders, names, options, caller, leastToken);
     if (outcome instanceof Lease) return outcome;
   }
-  await caller.until(released, caller.limitOf(options.commandTimeout ?? calls.commandTimeout));
+  await caller.until(released, caller.limitOf(calls));
   return askOnce(contenders, names, options, caller, leastToken);
 }
 
@@ -86,7 +86,7 @@ async function askOnce(
   const attempt = { names, ticket: contenders.nextTicket() };
   const { backend } = contenders;
   const { calls, releaser } = backend;
-  const limit = caller.limitOf(options.commandTimeout ?? calls.commandTimeout);
+  const limit = caller.limitOf(calls);
   const sentAt = currentInstant();
   const { mode, lease: ttl } = options;
   const sent = calls.acquire(attempt, { mode, ttl, leastToken });
@@ -106,7 +106,7 @@ async function askOnce(
     return answer;
   }
   const grant = granted(answer);
-  if (grant.tokens === 0) await mintTokens(calls, grant, mode, limit).catch(refuse);
+  if (grant.tokens === 0) await mintTokens(calls, grant, mode, caller).catch(refuse);
   const lease = new Lease(grant, backend, options, sentAt);
   if (lease.held) {
     backend.watchdog.watch(lease.grant);
@@ -144,7 +144,7 @@ async function askOnce(
  *
  * @throws LockBackendError when the backend does not confirm it
  */
-async function mintTokens(calls: BackendCalls, grant: Grant, mode: LockMode, limit: number): Promise<void> {
+async function mintTokens(calls: BackendCalls, grant: Grant, mode: LockMode, caller: Caller): Promise<void> {
   const { names, ticket } = grant;
   const mint = (name: string, least: number) =>
     new Promise<TokenRange>((resolve, reject) => {
@@ -152,7 +152,7 @@ async function mintTokens(calls: BackendCalls, grant: Grant, mode: LockMode, lim
         if (tokens) resolve(tokens);
         else reject(calls.failure('acquire', names, 'the names were lost before they had a fencing token'));
       };
-      calls.mint([name], ticket, least, answered, reject, limit, mode);
+      calls.mint([name], ticket, least, answered, reject, caller.limitOf(calls), mode);
     });
   const minted = await Promise.all(names.map((name) => mint(name, 0)));
   const first = Math.max(...minted.map((tokens) => tokens.first));

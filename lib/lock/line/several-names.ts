@@ -131,7 +131,7 @@ export class SeveralNames {
   private async join(leases: readonly Lease[]): Promise<boolean> {
     const largest = Math.max(...leases.map((lease) => lease.fencingToken));
     const smaller = leases.filter((lease) => lease.fencingToken < largest);
-    const limit = this.caller.limitOf(this.options.commandTimeout ?? this.backend.calls.commandTimeout);
+    const limit = this.caller.limitOf(this.backend.calls);
     await Promise.all(smaller.map((lease) => raiseTokens(this.backend.calls, lease, largest, limit)));
     const now = currentInstant();
     for (const lease of leases) {

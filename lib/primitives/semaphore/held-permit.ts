@@ -1,4 +1,4 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
+import { AsyncResource } from 'node:async_hooks';
 import type { PermitRequest } from '../../contracts/primitive-stores.js';
 import { PermitLostError, type PermitLostReason } from '../../errors/primitive-errors.js';
 import type { SemaphoreCall } from '../../events/semaphore-channels.js';
@@ -77,7 +77,7 @@ export class HeldPermit implements Permit {
   lostError: PermitLostError | undefined;
   private controller: AbortController | undefined;
   /** The async context in which `signal` was first read, for its listeners. */
-  private context: ReturnType<typeof AsyncLocalStorage.snapshot> | undefined;
+  private context: AsyncResource | undefined;
   private ended = false;
   /** Whether it keeps the process alive. */
   private awake = false;
@@ -143,7 +143,7 @@ export class HeldPermit implements Permit {
     if (!this.controller) {
       this.controller = new AbortController();
       if (this.lostError) this.controller.abort(this.lostError);
-      else this.context = AsyncLocalStorage.snapshot();
+      else this.context = new AsyncResource('PermitSignal');
     }
     return this.controller.signal;
   }
@@ -193,7 +193,7 @@ export class HeldPermit implements Permit {
     publishLost(this, reason);
     const { controller, context, lostError } = this;
     this.context = undefined;
-    if (context) context(() => controller?.abort(lostError));
+    if (context) context.runInAsyncScope(() => controller?.abort(lostError));
   }
 
   async release(): Promise<void> {

@@ -1,0 +1,104 @@
+import type { LockOptions } from 'nest-redis-lock';
+import { LockBackendError } from '../../../../lib/errors/lock-errors.js';
+import { app, backend, Call, clock, NAME, startContender } from '../../../support/contender-at-backend.js';
+import { granted } from '../../../support/scripted-backend.js';
+
+startContender();
+
+/** Milliseconds, as the application has it. */
+const COMMAND_TIMEOUT = 3_000;
+
+/** The requests of waiters may still be on their way when they were sent, as over HTTP. */
+function answersBeforeBodies(): void {
+  Object.assign(backend.traits, { writesAtOnce: false });
+}
+
+/** How long (ms) the call takes to be refused. */
+async function refusedAfter({ begun, call }: { begun: number; call: Call }): Promise<number> {
+  await clock.eventually(() => call.error, { within: 20_000, every: 1 });
+  expect(call.error).toBeInstanceOf(LockBackendError);
+  return performance.now() - begun;
+}
+
+const calling = (options: LockOptions) => ({ begun: performance.now(), call: new Call({ wait: 0, ...options }) });
+
+describe('a call with wait: 0 ends within one commandTimeout', () => {
+  it.each([
+    ['alone', {}, 'enqueue'],
+    ['to read', { mode: 'read' }, 'enqueue'],
+    ['with order: fifo', { order: 'fifo' }, 'enqueue'],
+    ['by a retry strategy', { retry: () => [].values() }, 'acquire'],
+  ] as const)('where its tokens do not come: %s', async (_how, options, kind) => {
+    const called = calling(options);
+    const request = await backend.take(kind);
+    await clock.pass(2_000);
+    await request.answer(granted({ count: 0 }));
+    await backend.take('mint');
+    expect(await refusedAfter(called)).toBeLessThanOrEqual(COMMAND_TIMEOUT + 10);
+    expect(backend.releases).toContain(request.ticket);
+  });
+
+  it.each([{}, { mode: 'read' }] as const)('where its short lease is not renewed: %j', async (options) => {
+    answersBeforeBodies();
+    const called = calling({ ttl: 10_000, ...options });
+    const enqueue = await backend.take('enqueue');
+    await clock.pass(2_000);
+    await enqueue.answer(granted({ remaining: 7_000 }));
+    await backend.take('renew');
+    expect(await refusedAfter(called)).toBeLessThanOrEqual(COMMAND_TIMEOUT + 10);
+    expect(backend.releases).toContain(enqueue.ticket);
+  });
+
+  it('where its minimum hold is not confirmed', async () => {
+    Object.assign(backend, { keep: backend.release.bind(backend) });
+    const called = calling({ ttl: 5_000, minHold: 4_000, renew: false });
+    const enqueue = await backend.take('enqueue');
+    await clock.pass(2_000);
+    await enqueue.answer(granted({ remaining: 5_000 }));
+    await backend.take('renew');
+    expect(await refusedAfter(called)).toBeLessThanOrEqual(COMMAND_TIMEOUT + 10);
+  });
+
+  it('and a nested one, which extends the lease around it', async () => {
+    backend.atOnce.enqueue = () => granted({ remaining: 5_000 });
+    await app.locks.withLock(NAME, { ttl: 5_000, renew: false }, async () => {
+      const called = calling({ ttl: 30_000, commandTimeout: 500 });
+      await backend.take('renew');
+      expect(await refusedAfter(called)).toBeLessThanOrEqual(510);
+    });
+  });
+});
+
+describe('a call that waits', () => {
+  it('ends one commandTimeout after its wait where its short lease is not renewed', async () => {
+    answersBeforeBodies();
+    const called = calling({ ttl: 30_000, wait: 1_000 });
+    await (await backend.take('enqueue')).answer(granted({ remaining: 10_000 }));
+    expect(await refusedAfter(called)).toBeLessThanOrEqual(1_000 + COMMAND_TIMEOUT + 10);
+  });
+
+  it('gives up at once where its short lease is not renewed', async () => {
+    answersBeforeBodies();
+    const call = new Call({ ttl: 30_000 });
+    const enqueue = await backend.take('enqueue');
+    await enqueue.answer(granted({ remaining: 10_000 }));
+    await backend.take('renew');
+    const begun = performance.now();
+    await clock.settle(call.giveUp());
+    expect(call.error).toMatchObject({ message: 'given up' });
+    expect(performance.now() - begun).toBeLessThanOrEqual(20);
+    expect(backend.releases).toContain(enqueue.ticket);
+  });
+});
+
+it('readers of one short lease all begin with its renewal', async () => {
+  answersBeforeBodies();
+  const readers = Array.from({ length: 3 }, () => new Call({ ttl: 30_000, mode: 'read' }));
+  await (await backend.take('enqueue')).answer(granted({ remaining: 10_000 }));
+  const renewal = await backend.take('renew');
+  await clock.pass(100);
+  expect(readers.map(({ lock }) => lock)).toEqual([undefined, undefined, undefined]);
+  await renewal.answer({ status: 'renewed', remaining: 30_000 });
+  await clock.pass(1);
+  expect(readers.filter(({ lock }) => lock?.held)).toHaveLength(3);
+});
