@@ -182,7 +182,7 @@ export class EtcdLockQueue implements LockQueue {
       this.names.stateIn(outcome);
       return undefined;
     }
-    if (ticket === request.ticket) return this.names.granted(outcome.revision, state.waiting - 1, lease);
+    if (ticket === request.ticket) return this.names.granted(outcome.revision, outcome.count(0) - 1, lease);
     return this.busy(outcome.revision, ticket, false);
   }
 

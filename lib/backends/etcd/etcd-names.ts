@@ -3,6 +3,7 @@ import { processOf } from '../../contracts/lock-requests.js';
 import type { Mail } from './etcd-lock-queue.js';
 import type { EtcdSessions } from './etcd-session.js';
 import {
+  count,
   decode,
   get,
   hasNone,
@@ -149,9 +150,10 @@ export class EtcdNames {
 
   /**
    * Gives the name to its first waiter, on the lease of that one, if `state` is the present one: `owner` has it, or
-   * nobody. Without success, with the `reads`.
+   * nobody. The new owner also learns of those who have begun to wait since then: they did not tell it, because they
+   * were not the first. Without success, with the `reads`.
    */
-  handOver(
+  async handOver(
     request: NameRequest,
     { owner, first: to, waiting }: NameState & { readonly first: Waiter },
     { caller, also = [], mail }: HandOverExtras = {},
@@ -169,15 +171,23 @@ export class EtcdNames {
       ...(to.ticket === caller ? [] : [{ to: to.ticket, lease: to.lease, message: grant }]),
       ...(mail ? [mail] : []),
     ];
-    return this.transactions.run({
+    const outcome = await this.transactions.run({
       compare: [owner ? hasValue(lock, owner.ticket) : isAbsent(lock), isSince(to.key, to.since), this.offset.guard()],
-      success: [this.give(request, to.ticket, to.lease), remove(to.key), ...also, ...this.post(request, letters)],
+      success: [
+        count(this.keys.waiters(request)),
+        this.give(request, to.ticket, to.lease),
+        remove(to.key),
+        ...also,
+        ...this.post(request, letters),
+      ],
       failure: this.reads(request),
     });
+    if (outcome.succeeded && outcome.count(0) > waiting && to.ticket !== caller) void this.want(request, to);
+    return outcome;
   }
 
   /** Tells the owner that others wait. A message that is lost is sent again with the next heartbeat. */
-  async want(request: NameRequest, { ticket, lease }: NonNullable<NameState['owner']>): Promise<void> {
+  async want(request: NameRequest, { ticket, lease }: Pick<Waiter, 'ticket' | 'lease'>): Promise<void> {
     const message: Mail = { kind: 'wanted', ticket, name: request.name };
     try {
       await this.transactions.run({

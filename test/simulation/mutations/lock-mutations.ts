@@ -75,7 +75,7 @@ export const LOCK_MUTATIONS: readonly Mutation[] = [
   deaf, purpose = 0, '800:' .. string.match(lock.key, '{(.*)}')
   join(lock, me, purpose)
 end`,
-      'a grant that comes after its end is given back (R13), or renewed before it counts, with new tokens (R15); it costs the others a claim',
+      'a grant that comes after its end is given back (R13), or renewed before it counts, with new tokens (R15); it costs the others a claim. Nor is it found where R13 is broken as well: R2 is about time, not about safety',
     ),
   ),
   one(

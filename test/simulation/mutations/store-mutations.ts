@@ -4,7 +4,22 @@ import type { Mutation } from './mutation.js';
 
 const ETCD_RELEASES = 'backends/etcd/etcd-releases.ts';
 
+/** Readers that wait for the renewal of the lease that they share, over a network that is slow. */
+const SLOW_READERS = { reads: 0.9, slow: 0.4, slowness: 400, ttl: 800, commandTimeout: 500 };
+
 export const STORE_MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'wait: a call waits for the renewal of its lease for as long as that takes',
+    store: 'contract',
+    edits: [
+      {
+        file: 'lock/hold/hold-taker.ts',
+        text: 'await caller.until(watchdog.renewedOrOver(grant), caller.left(calls));',
+        becomes: 'await caller.until(watchdog.renewedOrOver(grant), Infinity);',
+      },
+    ],
+    swarm: SLOW_READERS,
+  },
   {
     name: 'etcd: a release takes the name from any owner',
     store: 'etcd',
@@ -42,6 +57,18 @@ export const STORE_MUTATIONS: readonly Mutation[] = [
       },
     ],
     swarm: { faultless: true, blocks: 0.3, ttl: 800, callers: 4 },
+  },
+  {
+    name: 'etcd: a new owner does not learn of who began to wait during its hand-over',
+    store: 'etcd',
+    edits: [
+      {
+        file: 'backends/etcd/etcd-names.ts',
+        text: 'if (outcome.succeeded && outcome.count(0) > waiting && to.ticket !== caller) void this.want(request, to);',
+        becomes: '',
+      },
+    ],
+    swarm: { faultless: true, lingers: 0.6, lingerTime: 5_000, blocks: 0 },
   },
   {
     name: 'polled: a process that has lost a lock asks before the others',
