@@ -1,4 +1,4 @@
-// Builds what is out of date: node tools/build.mjs [lib]. With `lib`, the sample application is left out.
+// Builds what is out of date: node tools/build.mjs [lib|simulation]. Default: the library and the sample application.
 import { spawn } from 'node:child_process';
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -9,16 +9,27 @@ const BUILDERS = ['build-lib', 'entries', 'import-entries', 'notices'].map((name
 const SETTINGS = ['package.json', 'package-lock.json', 'tsconfig.json'];
 
 /** Each with what it is made from, and the file that its build writes last. */
-const PARTS = [
+const LIB = [
   {
     script: 'build:lib',
     from: ['lib', 'tsconfig.build.json', ...BUILDERS, ...SETTINGS],
     last: 'dist/cjs/package.json',
   },
+];
+const PARTS = [
+  ...LIB,
   {
     script: 'build:sample-app',
     from: ['sample-app', ...SETTINGS],
     last: 'dist-sample/built',
+  },
+];
+/** Not with the others: only the simulation needs it. */
+const SIMULATION = [
+  {
+    script: 'build:simulation',
+    from: ['lib', 'test/simulation', ...SETTINGS],
+    last: 'dist-simulation/built',
   },
 ];
 
@@ -26,7 +37,7 @@ const PARTS = [
 const BUILDING = new URL('node_modules/.nest-redis-lock-building', ROOT);
 
 const isProgram = process.argv[1] === fileURLToPath(import.meta.url);
-if (isProgram) await buildWhatIsOutOfDate(process.argv[2] === 'lib' ? PARTS.slice(0, 1) : PARTS);
+if (isProgram) await buildWhatIsOutOfDate({ lib: LIB, simulation: SIMULATION }[process.argv[2]] ?? PARTS);
 
 export async function buildWhatIsOutOfDate(parts = PARTS) {
   if (outOfDate(parts).length === 0) return;

@@ -46,25 +46,22 @@ const held = await (settings.seed === undefined ? many(settings) : one(settings.
 process.stdout.write('', () => process.exit(held ? 0 : 1));
 
 /** Whether nothing was violated. */
-async function many({ seeds, from, twice, threads, library, other, store, kind }: Settings): Promise<boolean> {
+async function many({ seeds, from, ...others }: Settings): Promise<boolean> {
   const started = realNow();
   const found = new Map<string, number[]>();
   let [done, holds, different] = [0, 0, 0];
-  await runSeeds(
-    { first: from, count: seeds, library, other, store, kind, twice, threads },
-    ({ seed, violations, repeatable, ...result }) => {
-      done += 1;
-      holds += result.holds;
-      if (!repeatable) console.log(`seed ${seed}: two runs gave two traces`);
-      if (!repeatable) different += 1;
-      for (const rule of new Set(violations.map((each) => each.rule))) {
-        const before = found.get(rule) ?? [];
-        found.set(rule, [...before, seed]);
-        const [first] = violations.filter((each) => each.rule === rule);
-        if (before.length < 5) console.log(`seed ${seed}: ${rule}: ${first?.what}`);
-      }
-    },
-  );
+  await runSeeds({ first: from, count: seeds, ...others }, ({ seed, violations, repeatable, ...result }) => {
+    done += 1;
+    holds += result.holds;
+    if (!repeatable) console.log(`seed ${seed}: two runs gave two traces`);
+    if (!repeatable) different += 1;
+    for (const rule of new Set(violations.map((each) => each.rule))) {
+      const before = found.get(rule) ?? [];
+      found.set(rule, [...before, seed]);
+      const [first] = violations.filter((each) => each.rule === rule);
+      if (before.length < 5) console.log(`seed ${seed}: ${rule}: ${first?.what}`);
+    }
+  });
   const seconds = (realNow() - started) / 1_000;
   const rules = Array.from(found, ([rule, each]) => `${rule} in ${each.length} (first seed ${Math.min(...each)})`);
   console.log(

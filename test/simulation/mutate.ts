@@ -14,7 +14,8 @@ import { runSeeds, type SeedResult } from './seeds.js';
 const SOURCES = fileURLToPath(new URL('../../../lib/', import.meta.url));
 /** In how many schedules, up to the one that notices, the library as it is runs as well. */
 const UNBROKEN = 10;
-const MUTANT = fileURLToPath(new URL('../../mutant/', import.meta.url));
+/** One for each process: two may look for mutations at one time. */
+const MUTANT = fileURLToPath(new URL(`../../mutant-${process.pid}/`, import.meta.url));
 
 const { seeds, from, only } = new Command('npm run simulate:mutations --')
   .option('--seeds <number>', 'how many schedules each may take', Number, 10_000)

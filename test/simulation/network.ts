@@ -88,7 +88,7 @@ export class Link implements Connection {
     const [, channel] = message;
     const isLost = () => this.random.chance(this.swarm.lostMessages);
     if (typeof channel === 'string' && MAY_BE_LOST.test(channel) && isLost()) {
-      return this.world.note(this.socket.name, `never gets ${JSON.stringify(message)}`);
+      return this.world.note(this.socket.name, () => `never gets ${JSON.stringify(message)}`);
     }
     this.reply(encodePush(message, this.protocol));
   }
@@ -155,7 +155,7 @@ export class Link implements Connection {
     if (RUNS_A_SCRIPT.test(text)) this.holdBackUntilLate();
     const { model } = this.server;
     for (const command of commands) {
-      this.world.note(this.socket.name, shown(command));
+      this.world.note(this.socket.name, () => shown(command));
       const reply = model.execute(this, command);
       if (reply !== undefined) this.reply(encode(reply, this.protocol));
       if (this.open && this.random.chance(this.swarm.lostAnswers)) return this.cut({ answers: false });

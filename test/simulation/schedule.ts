@@ -62,6 +62,8 @@ interface Environment {
   /** What it has in any case. */
   readonly swarm?: Partial<Swarm> | undefined;
   readonly onNote?: (note: Note) => void;
+  /** Whether the outcome has notes and a hash. Default: yes. */
+  readonly traced?: boolean;
 }
 
 /** Must run in a task: see `inTask`. */
@@ -114,8 +116,11 @@ export class Schedule {
   private readonly other: Library;
   private readonly extent: Extent;
 
-  constructor(seed: number, { library, other = library, lua, without = new Set(), kind, swarm, onNote }: Environment) {
-    this.world = new World(seed, onNote);
+  constructor(
+    seed: number,
+    { library, other = library, lua, without = new Set(), kind, swarm, ...trace }: Environment,
+  ) {
+    this.world = new World(seed, trace);
     this.without = without;
     this.library = library;
     this.other = other;
@@ -139,7 +144,7 @@ export class Schedule {
 
   run(): void {
     const { world, swarm, workloads, server, verdict, applications } = this;
-    world.note('schedule', JSON.stringify(swarm));
+    world.note('schedule', () => JSON.stringify(swarm));
     for (let i = 1; i <= swarm.processes; i++) this.start(`P${i}`, i % 2 === 0 ? this.other : this.library);
     planFaults(this);
     world.every(500, () => verdict.checkKeys(server));

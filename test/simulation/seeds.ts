@@ -28,6 +28,8 @@ interface Seeds {
   readonly store?: StoreName;
   /** All callers call this. */
   readonly kind?: Kind | undefined;
+  /** Parts that all schedules leave out. */
+  readonly without?: readonly string[];
   /** What all schedules have. */
   readonly swarm?: Partial<Swarm> | undefined;
   /** Runs each schedule twice. */
@@ -47,6 +49,7 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
   const workers = Array.from({ length: threads }, (_, i) => {
     const share: Share = {
       twice: false,
+      without: [],
       store: 'redis',
       ...seeds,
       first: seeds.first + i,
@@ -74,6 +77,7 @@ export async function runSeeds(seeds: Seeds, onResult: (result: SeedResult) => b
 
 async function runShare(share: Share): Promise<void> {
   const { first, count, store, kind, swarm, twice, threads } = share;
+  const without = new Set(share.without);
 
   // No schedule depends on where an error was made or a lock taken, and an eighth of their time went there.
   Error.stackTraceLimit = 0;
@@ -83,7 +87,7 @@ async function runShare(share: Share): Promise<void> {
   const other = share.other === undefined ? undefined : await loadLibrary(share.other, store);
   const lua = await createLua();
   for (let seed = first; seed < first + count; seed += threads) {
-    const run = () => inTask(() => runSchedule(seed, { library, other, lua, kind, swarm }));
+    const run = () => inTask(() => runSchedule(seed, { library, other, lua, without, kind, swarm, traced: twice }));
     const outcome = await run();
     const { holds, violations } = outcome;
     const repeatable = !twice || (await run()).hash === outcome.hash;

@@ -8,10 +8,18 @@ import type { SimulatedProcess } from './simulated-process.js';
 import type { Swarm } from './swarm.js';
 import { START, type World } from './world.js';
 
+interface Loss {
+  readonly time: number;
+  /** The same by the clock of the server, in µs. */
+  readonly micros: number;
+  /** What was lost; `undefined`: of all keys. */
+  readonly key: string | undefined;
+}
+
 export class Server {
   readonly model: RedisModel;
   /** When it lost data last, of all names or of some: until then grants may be given a second time. */
-  readonly losses: { readonly time: number; readonly key: string | undefined }[] = [];
+  readonly losses: Loss[] = [];
   /** Whether what the processes hold is at this server and nowhere else. */
   keepsAll = false;
   /** Those that a store refuses for good, where it can. */
@@ -99,14 +107,18 @@ export class Server {
     if (keys.length === 0) return;
     const key = random.pick(keys);
     this.world.note(this.name, `evicts ${key}`);
-    this.losses.push({ time: this.world.now, key });
+    this.lost(key);
     this.model.data.delete(key);
+  }
+
+  private lost(key: string | undefined): void {
+    this.losses.push({ time: this.world.now, micros: this.micros, key });
   }
 
   private replace(data: ReadonlyMap<string, Entry>, what: string, random: Random): void {
     const { model, world } = this;
     world.note(this.name, what);
-    this.losses.push({ time: world.now, key: undefined });
+    this.lost(undefined);
     model.data.clear();
     for (const [key, entry] of data) model.data.set(key, entry);
     model.scripts.clear();

@@ -82,7 +82,7 @@ export class SimulatedProcess implements ProcessClock {
   block(ms: number): void {
     this.lag += ms;
     this.stoodStill += ms;
-    this.world.note(this.name, `stands still for ${ms.toFixed(1)} ms`);
+    this.world.note(this.name, () => `stands still for ${ms.toFixed(1)} ms`);
   }
 
   pause(ms: number): void {

@@ -20,17 +20,25 @@ export interface Note {
   readonly what: string;
 }
 
+type OnNote = (note: Note) => void;
+
 export class World {
   /** True time in ms. */
   now = 0;
   readonly notes: Note[] = [];
+  /** Whether anybody reads the trace: what it says costs a tenth of the time. */
+  private readonly traced: boolean;
+  private readonly onNote: OnNote | undefined;
   private readonly heap: Happening[] = [];
   private order = 0;
 
   constructor(
     readonly seed: number,
-    private readonly onNote?: (note: Note) => void,
-  ) {}
+    { traced = true, onNote }: { readonly traced?: boolean | undefined; readonly onNote?: OnNote | undefined } = {},
+  ) {
+    this.traced = traced;
+    this.onNote = onNote;
+  }
 
   /**
    * Random numbers for one purpose: what draws from its own stream does not change what others draw, so that a part of
@@ -40,8 +48,10 @@ export class World {
     return streamOf(this.seed, purpose);
   }
 
-  note(who: string, what: string): void {
-    const note = { time: this.now, who, what };
+  /** `what` may depend on nothing that changes the schedule: without a trace nobody asks. */
+  note(who: string, what: string | (() => string)): void {
+    if (!this.traced) return;
+    const note = { time: this.now, who, what: typeof what === 'string' ? what : what() };
     this.notes.push(note);
     this.onNote?.(note);
   }

@@ -101,7 +101,7 @@ function replaceEndpoint({ EtcdEndpoint, EtcdRefusal, EtcdSilence }: typeof Endp
         const timer = setTimeout(giveUp, limit);
         link.request(
           () => {
-            link.note(`${path} ${body}`);
+            link.note(() => `${path} ${body}`);
             try {
               return member.present.call(path, JSON.parse(body) as object);
             } catch (error) {

@@ -49,7 +49,7 @@ export class RequestLink {
   }
 
   /** What the trace says that the store is asked for. */
-  note(what: string): void {
+  note(what: () => string): void {
     this.server.world.note(this.socket.name, what);
   }
 

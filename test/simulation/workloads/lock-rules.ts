@@ -90,7 +90,10 @@ export class LockRules {
   ended(call: Call, outcome: string): void {
     this.calls.delete(call);
     const { process, names, since } = call;
-    this.world.note(process.name, `${outcome} ${names.join(' and ')} after ${(process.time - since).toFixed(1)} ms`);
+    this.world.note(
+      process.name,
+      () => `${outcome} ${names.join(' and ')} after ${(process.time - since).toFixed(1)} ms`,
+    );
   }
 
   /** The application has entered with this lock. */
@@ -108,7 +111,7 @@ export class LockRules {
     for (const name of names) this.order.checkPassed(name, process, this.calls);
     this.world.note(
       process.name,
-      `${reads ? 'READS' : 'HOLDS'} ${names.join(' and ')} by ${lock.owner.slice(-6)}, token ${token}`,
+      () => `${reads ? 'READS' : 'HOLDS'} ${names.join(' and ')} by ${owner.slice(-6)}, token ${token}`,
     );
     return hold;
   }
@@ -121,7 +124,7 @@ export class LockRules {
     const last = trusted.at(-1);
     if (last) last.to = Math.min(last.to, process.time);
     hold.lock = undefined;
-    this.world.note(process.name, `${how} ${names.join(' and ')}`);
+    this.world.note(process.name, () => `${how} ${names.join(' and ')}`);
     // Its code may be ahead of the world.
     this.world.at(process.time, () => this.holds.delete(hold));
   }
@@ -144,12 +147,14 @@ export class LockRules {
 
   /** After each turn of a process. `eager`: also after the trust has ended, which makes the library read the clock. */
   afterTurn(process: SimulatedProcess, eager: boolean): void {
-    if (this.holds.size > 0) process.observe(() => this.lookAtAll(process, eager));
+    const holds: Hold[] = [];
+    for (const hold of this.holds) if (hold.process === process && !hold.over) holds.push(hold);
+    if (holds.length > 0) process.observe(() => this.lookAt(holds, process, eager));
   }
 
-  private lookAtAll(process: SimulatedProcess, eager: boolean): void {
-    for (const hold of this.holds) {
-      if (hold.process !== process || hold.over) continue;
+  private lookAt(holds: readonly Hold[], process: SimulatedProcess, eager: boolean): void {
+    for (const hold of holds) {
+      if (hold.over) continue;
       const until = hold.trusted.at(-1)?.to ?? 0;
       if (eager || process.time < until) this.look(hold);
       else if (hold.signalled && process.time > until + SLACK) this.checkSignalled(hold);
@@ -335,7 +340,7 @@ export class LockRules {
    * A process may stand still between the grant and its entry, and then enters with a lock that it does not trust: what
    * counts is the order in which they trust it. Where the server loses the grant meanwhile, or before the process gives
    * it to its next caller, others come in between, and only the token tells the rows that this holder writes that it is
-   * late.
+   * late. So they do while the answer of the grant is under way.
    */
   private checkToken(hold: Hold): void {
     for (const name of hold.names) {
@@ -353,15 +358,17 @@ export class LockRules {
   }
 
   /**
-   * Whether the server lost the name, before `others` entered, while the process stood still after its call, or had the
-   * name from an earlier call and has not learned of it.
+   * Whether the server lost the name, before `others` entered, while the process stood still after its call, had the
+   * name from an earlier call and has not learned of it, or was not yet told of the grant that was lost.
    */
-  private wasLostBeforeEntry(name: string, { call, process, owner }: Hold, others: number): boolean {
-    const { losses, swarm } = this.server;
+  private wasLostBeforeEntry(name: string, { call, process, owner, token }: Hold, others: number): boolean {
+    const { losses, swarm, keepsAll } = this.server;
     const since = this.askedAt.get(owner) ?? call.since;
-    if (since === call.since && process.stoodStill === call.stoodStill) return false;
+    const late = since !== call.since || process.stoodStill !== call.stoodStill;
     return losses.some(
-      ({ time, key }) =>
+      ({ time, key, micros }) =>
+        // Where the answer of the grant was under way instead, its token is older than the loss.
+        (late || (keepsAll && token < micros)) &&
         (!swarm.forgets || this.world.now < time + LEARNS) &&
         time >= since &&
         time <= others &&

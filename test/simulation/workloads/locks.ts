@@ -103,6 +103,8 @@ export class Locks implements Workload {
     }
     rules.ended(call, 'is granted');
     const hold = rules.entered(call, reads, swarm.ttl, lock);
+    // Node.js keeps a signal made of several for as long as somebody listens, and so the whole world.
+    let endListening = () => {};
     if (random.chance(0.7)) {
       const { signal } = lock;
       if (signal.aborted) rules.left(hold, 'had lost');
@@ -113,6 +115,7 @@ export class Locks implements Workload {
           for (const ms of [20, 500, 2_000]) world.at(process.time + ms, () => rules.checkFinal(process, lock));
         };
         signal.addEventListener('abort', lost, { once: true });
+        endListening = () => signal.removeEventListener('abort', lost);
       }
     }
     if (options.renew && random.chance(swarm.blocks)) await this.block(process, lock);
@@ -125,6 +128,7 @@ export class Locks implements Workload {
       if (kept) verdict.violated('KEPT', `${process.name} has lost ${names.join(' and ')}: ${error.message}`);
       if (error.name !== 'LockLostError') verdict.violated('ERROR', error.stack ?? error.message);
     });
+    endListening();
   }
 
   /**
