@@ -21,8 +21,8 @@ export const expiringSetResource = (key: string): string => `e${key}`;
 export class StepOrder {
   /** The last group of each resource. */
   private readonly last = new Map<string, StepGroup>();
-  /** The steps that were under way when they were entered, by key. Not a Map: see `Flights`. */
-  private readonly entered = Object.create(null) as Record<string, EnteredSteps>;
+  /** The steps that were under way when they were entered, by key. */
+  private readonly entered = new Map<string, EnteredSteps>();
   /** How many resources have steps under way. */
   busy = 0;
 
@@ -33,7 +33,7 @@ export class StepOrder {
    */
   afterKey(key: string): Promise<void> | undefined {
     const group = this.last.get(keyResource(key))?.close();
-    const entered = this.entered[key]?.ended;
+    const entered = this.entered.get(key)?.ended;
     return group && entered ? entered.then(() => group) : (group ?? entered);
   }
 
@@ -47,14 +47,14 @@ export class StepOrder {
   /** As `afterKey`, for all resources that match. */
   afterMatching(matches: (resource: string) => boolean): Promise<unknown> {
     const groups = [...this.last].filter(([resource]) => matches(resource)).map(([, group]) => group.close());
-    const entered = Object.entries(this.entered).filter(([key]) => matches(keyResource(key)));
+    const entered = [...this.entered].filter(([key]) => matches(keyResource(key)));
     return Promise.all([...groups, ...entered.map(([, { ended }]) => ended)]);
   }
 
   /** Runs the step after the conflicting steps that were called before. */
   async run<T>(accesses: readonly Access[], step: () => Promise<T>): Promise<T> {
     const groups = accesses.map((access) => this.join(access));
-    const entered = accesses.map(({ resource }) => this.entered[keyOfResource(resource)]?.ended);
+    const entered = accesses.map(({ resource }) => this.entered.get(keyOfResource(resource))?.ended);
     try {
       for (const ended of entered) if (ended) await ended;
       for (const { before } of groups) if (before) await before;
@@ -74,22 +74,22 @@ export class StepOrder {
    * `leave`. Takes few objects, because each load enters one.
    */
   enter(key: string): void {
-    const steps = this.entered[key];
+    const steps = this.entered.get(key);
     if (steps) {
       steps.open += 1;
       return;
     }
-    this.entered[key] = new EnteredSteps();
+    this.entered.set(key, new EnteredSteps());
     this.busy += 1;
   }
 
   /** Ends a step that was entered. */
   leave(key: string): void {
-    const steps = this.entered[key];
+    const steps = this.entered.get(key);
     if (!steps) return;
     steps.open -= 1;
     if (steps.open > 0) return;
-    delete this.entered[key];
+    this.entered.delete(key);
     this.busy -= 1;
     steps.end?.();
   }

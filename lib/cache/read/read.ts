@@ -39,7 +39,7 @@ import type { FirstLevel, Kept } from '../values/first-level.js';
 import type { BatchParticipant } from './batch-load.js';
 import { Fill, type FillContext, type Refresher } from './fill.js';
 import type { ReadOutcome } from './read-report.js';
-import type { Flights, NextRead } from './single-flight.js';
+import type { Flight, Flights, NextRead } from './single-flight.js';
 import {
   hasTags,
   isDueForRefresh,
@@ -96,7 +96,8 @@ export class Read {
   /** The read after this one, if a caller has asked for it. */
   next: NextRead | undefined;
   /** Where callers find it. */
-  private readonly flights: Record<string, Read>;
+  private readonly flights: Map<string, Flight>;
+  private flight: Flight | undefined;
   /** Where this read counts as a hit or a miss; absent if the options say what to expect. */
   private share: MissShare | undefined;
   private isAwake = false;
@@ -126,7 +127,7 @@ export class Read {
   start(shared: boolean): this {
     const { key } = this;
     const { stepOrder } = this.context;
-    if (shared) this.flights[key] = this;
+    if (shared) this.flights.set(key, (this.flight = { read: this }));
     const changes = stepOrder.busy > 0 ? stepOrder.afterKey(key) : undefined;
     if (changes) this.follow(changes.then(() => this.lookUp()));
     else {
@@ -331,7 +332,7 @@ export class Read {
     this.freshUntil = freshUntil;
     this.isStoring = isStoring;
     // The value that an ordinary read has found meanwhile is older.
-    const ordinary = this.settings.forceFresh ? flights.ordinary[this.key] : undefined;
+    const ordinary = this.settings.forceFresh ? flights.ordinary.get(this.key)?.read : undefined;
     if (ordinary) ordinary.outdated = true;
     if (firstLevel && entry) this.keep(firstLevel, entry, false);
     this.land(value);
@@ -371,9 +372,12 @@ export class Read {
 
   /** Lets no further caller join. */
   detach(outdated = true): void {
-    const { flights, key } = this;
+    const { flight, flights, key } = this;
     this.outdated ||= outdated;
-    if (flights[key] === this) delete flights[key];
+    if (flight) {
+      if (flights.get(key) === flight) flights.delete(key);
+      flight.read = this.flight = undefined;
+    }
     this.next?.start();
   }
 

@@ -30,7 +30,7 @@ export class SingleFlight {
   ): Promise<unknown> {
     const { flights, scopes, counters } = this.context;
     const report = readReports.storage?.getStore();
-    const current = (settings.forceFresh ? flights.forced : flights.ordinary)[key];
+    const current = (settings.forceFresh ? flights.forced : flights.ordinary).get(key)?.read;
     if (!current || this.isOutdated(current, settings)) {
       const read = new Read(this.context, key, loader, settings, participant);
       read.start(true);
@@ -137,7 +137,7 @@ export class SingleFlight {
     );
     if (!outdated) return reported(current, report);
     const { key } = current;
-    const next = (settings.forceFresh ? flights.forced : flights.ordinary)[key];
+    const next = (settings.forceFresh ? flights.forced : flights.ordinary).get(key)?.read;
     if (next) return this.shared(next, loader, settings, participant, report);
     participant?.resumes();
     return reported(new Read(this.context, key, loader, settings, participant).start(true), report);
@@ -225,29 +225,42 @@ export class FirstLevelReads {
   }
 }
 
+/**
+ * The place of a read that callers can join, which is empty once it has ended: a `Map` keeps its outgrown tables, and
+ * would keep the reads in them from the collection of the young generation. Not an object by key: for each new name of
+ * a property, V8 notes a string.
+ */
+export interface Flight {
+  read: Read | undefined;
+}
+
 /** The reads of this process that are under way. For each key, callers can join at most one of either kind. */
 export class Flights {
-  // Not a Map: V8 links its outgrown tables, which keeps ended reads from the collection of the young generation.
-  readonly ordinary = Object.create(null) as Record<string, Read>;
+  readonly ordinary = new Map<string, Flight>();
   /** Those that load even if a value is stored; only callers with `forceFresh` join them. */
-  readonly forced = Object.create(null) as Record<string, Read>;
+  readonly forced = new Map<string, Flight>();
   /** Those that keep the process alive. */
   readonly awake = new Set<Read>();
   closed = false;
 
   detach(key: string): void {
-    this.ordinary[key]?.detach();
-    this.forced[key]?.detach();
+    this.ordinary.get(key)?.read?.detach();
+    this.forced.get(key)?.read?.detach();
   }
 
   /** Callers still join the read, because its value is as new as when it started. */
   outdate(key: string): void {
-    for (const read of [this.ordinary[key], this.forced[key]]) if (read) read.outdated = true;
+    for (const flights of [this.ordinary, this.forced]) {
+      const read = flights.get(key)?.read;
+      if (read) read.outdated = true;
+    }
   }
 
   detachMatching(matches: (key: string) => boolean): void {
-    for (const reads of [this.ordinary, this.forced]) {
-      for (const read of Object.values(reads)) if (matches(read.key)) read.detach();
+    for (const flights of [this.ordinary, this.forced]) {
+      // A copy, as a read that is detached may begin the next one.
+      const all = Array.from(flights);
+      for (const [key, { read }] of all) if (matches(key)) read?.detach();
     }
   }
 
