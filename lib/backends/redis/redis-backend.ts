@@ -137,8 +137,35 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
   }
 
   renew(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
-    if (this.scripts.takesOneSlot) return requests.map((request) => this.renewOne(request));
-    return this.renewInOneScript(requests);
+    const { scripts } = this;
+    if (scripts.takesOneSlot) return requests.map((request) => this.renewOne(request));
+    const keys: string[] = [];
+    const args: (string | number)[] = [];
+    const calls: BatchedCall<RenewAnswer>[] = [];
+    for (const request of requests) {
+      const [lock, , queue] = keysOf(request);
+      keys.push(lock, queue);
+      args.push(request.ticket, request.ttl);
+      calls.push(new BatchedCall(renewAnswer));
+    }
+    scripts.send(
+      RENEW,
+      keys,
+      args,
+      (reply) => {
+        const fits = Array.isArray(reply) && reply.length === 2 * calls.length;
+        const all = fits ? (reply as unknown[]) : [];
+        for (const [index, call] of calls.entries()) call.settle(all.slice(2 * index, 2 * index + 2));
+      },
+      (error) => {
+        const refused = scripts.refusesKeys(error);
+        for (const [index, call] of calls.entries()) {
+          if (refused) void this.renewAlone(requests[index] as RenewRequest, call);
+          else call.fail(error);
+        }
+      },
+    );
+    return calls;
   }
 
   release(request: TicketRequest): Pending<ReleaseAnswer> {
@@ -279,36 +306,6 @@ class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStor
     const reply = await this.scripts.run(RENEW_ONE, [lockKey(request)], [request.ticket, request.ttl]);
     const remaining = integerOf(reply);
     return remaining < 0 ? { status: 'not-owner' } : { status: 'renewed', remaining };
-  }
-
-  private renewInOneScript(requests: readonly RenewRequest[]): readonly Pending<RenewAnswer>[] {
-    const { scripts } = this;
-    const keys: string[] = [];
-    const args: (string | number)[] = [];
-    for (const request of requests) {
-      const [lock, , queue] = keysOf(request);
-      keys.push(lock, queue);
-      args.push(request.ticket, request.ttl);
-    }
-    const calls = requests.map(() => new BatchedCall(renewAnswer));
-    scripts.send(
-      RENEW,
-      keys,
-      args,
-      (reply) => {
-        const fits = Array.isArray(reply) && reply.length === 2 * calls.length;
-        const all = fits ? (reply as unknown[]) : [];
-        for (const [index, call] of calls.entries()) call.settle(all.slice(2 * index, 2 * index + 2));
-      },
-      (error) => {
-        const refused = scripts.refusesKeys(error);
-        for (const [index, call] of calls.entries()) {
-          if (refused) void this.renewAlone(requests[index] as RenewRequest, call);
-          else call.fail(error);
-        }
-      },
-    );
-    return calls;
   }
 
   private async renewAlone(request: RenewRequest, call: BatchedCall<RenewAnswer>): Promise<void> {

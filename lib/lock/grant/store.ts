@@ -34,6 +34,11 @@ export interface Ticketed {
   readonly minHoldUntil?: number;
 }
 
+/** Asks for a lease of at least `ttl` ms. */
+export interface RenewalRequest extends Ticketed {
+  readonly ttl: number;
+}
+
 /**
  * Frees the name of a ticket, or has its lease end with the rest of a minimum hold (0: none), in the same step as it
  * does something else at the store.
@@ -130,7 +135,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
 
   /** Without a time limit: a late answer still counts. Both functions get the number of the request. */
   renew(
-    requests: readonly (Ticketed & { readonly ttl: number })[],
+    requests: readonly RenewalRequest[],
     answered: (answer: RenewAnswer, index: number) => void,
     failed: (error: LockBackendError, index: number) => void,
   ): void {
@@ -144,7 +149,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
 
   /** Sends one renewal. */
   sendRenewal(
-    request: Ticketed & { readonly ttl: number },
+    request: RenewalRequest,
     answered: (answer: RenewAnswer) => void,
     failed: (error: LockBackendError) => void,
     limit = this.commandTimeout,
@@ -343,7 +348,7 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   }
 
   /** One answer for each request. A backend that throws instead of rejecting must not stop the watchdog. */
-  private sentRenewals(requests: readonly (Ticketed & { readonly ttl: number })[]): readonly Pending<RenewAnswer>[] {
+  private sentRenewals(requests: readonly RenewalRequest[]): readonly Pending<RenewAnswer>[] {
     const { prefix, refusal } = this;
     if (refusal) return requests.map(() => Promise.reject(refusal));
     const each: RenewRequest[] = [];

@@ -6,7 +6,7 @@ import { backoff, currentInstant, onceRead, type Instant } from '../../timing/cl
 import { LinkedList } from '../../timing/linked-list.js';
 import { sharedInstant, type Timeout } from '../../timing/timeouts.js';
 import type { Grant, GrantHolder } from './grant.js';
-import type { BackendCalls } from './store.js';
+import type { BackendCalls, RenewalRequest } from './store.js';
 
 /** A renewal that falls due within this share of its interval joins those that are due now. */
 const COALESCE = 0.05;
@@ -24,6 +24,8 @@ const ENOUGH = 0.6;
 const LONGEST_UNRENEWED = 10_000;
 /** A hold without renewal is looked at after this time (ms) at the latest, and after a third of its `ttl`. */
 const LONGEST_UNCHECKED = 5_000;
+/** What is asked for a grant without a holder: only whether it is still there. */
+const NOT_HELD: GrantHolder['options'] = { ttl: Infinity, renewal: undefined };
 /** After this time (ms) a hold may go on for long: the message of a forced release must reach it. */
 const LONG_HOLD = 1_000;
 
@@ -186,19 +188,24 @@ export class Watchdog {
   private renew(grants: readonly Grant[]): void {
     const sentAt = currentInstant();
     const unanswered = new Set(grants);
-    const limit = Math.min(...grants.map((grant) => this.timeoutOf(grant)));
-    for (const { schedule } of grants) if (schedule) schedule.underWay = true;
+    const requests: RenewalRequest[] = [];
+    let limit = Infinity;
+    for (const grant of grants) {
+      const { names, ticket, holder, schedule } = grant;
+      const { renewal, ttl } = holder?.options ?? NOT_HELD;
+      const { commandTimeout } = this.calls;
+      limit = Math.min(limit, renewal?.timeout ?? Math.min(commandTimeout, ttl / 4, grant.granted / 4));
+      // A lease without renewal lasts long enough already, and is only checked.
+      const renews = renewal !== undefined || holder?.outlastsGrant === true;
+      requests.push({ names, ticket, ttl: renews ? ttl : 1 });
+      if (schedule) schedule.underWay = true;
+    }
     const giveUp = () => {
       this.failed([...unanswered], `no answer within ${Math.round(limit)} ms`);
       unanswered.clear();
     };
     const timer = setTimeout(() => onceRead(giveUp), limit).unref();
 
-    const requests = grants.map(({ names, ticket, holder }) => ({
-      names,
-      ticket,
-      ttl: holder ? ttlWanted(holder) : 1,
-    }));
     const failures: Grant[] = [];
     let why = '';
     let underWay = grants.length;
@@ -212,7 +219,7 @@ export class Watchdog {
       requests,
       (answer, index) => {
         const grant = grants[index] as Grant;
-        const { ttl } = requests[index] as (typeof requests)[number];
+        const { ttl } = requests[index] as RenewalRequest;
         if (answer.status === 'renewed') {
           this.calls.renewed(grant, sentAt, answer.remaining, ttl);
           if (lockChannels.renewed.hasSubscribers) publishRenewed(grant, sentAt);
@@ -274,11 +281,6 @@ export class Watchdog {
     grant.schedule.underWay = false;
     this.wakeNoLaterThan(at);
   }
-
-  private timeoutOf(grant: Grant): number {
-    const { renewal, ttl } = grant.holder?.options ?? { renewal: undefined, ttl: Infinity };
-    return renewal?.timeout ?? Math.min(this.calls.commandTimeout, ttl / 4, grant.granted / 4);
-  }
 }
 
 /** When the next renewal is due: for a claim, which is shorter than the holder's `ttl`, sooner in proportion. */
@@ -306,11 +308,6 @@ function periodOf(holder: GrantHolder | undefined): number {
 
 function checkDue(grant: Grant, ttl: number): number {
   return grant.dueAfter(Math.min(ttl / 3, LONGEST_UNCHECKED), ttl);
-}
-
-/** The `ttl` (ms) to request: 1 for a lease without renewal, which lasts long enough already and is only checked. */
-function ttlWanted(holder: GrantHolder): number {
-  return holder.options.renewal || holder.outlastsGrant ? holder.options.ttl : 1;
 }
 
 function remainingOf({ holder }: Grant): number {

@@ -5,7 +5,7 @@ import { backoff } from '../../timing/clock.js';
 import { LinkedList } from '../../timing/linked-list.js';
 import type { Grant } from '../grant/grant.js';
 import type { Lease, ReleaseOutcome } from '../grant/lease.js';
-import { Attempt, claimOf, type GrantMessage } from './attempt.js';
+import { Attempt, claimOf } from './attempt.js';
 import type { Caller } from './caller.js';
 import type { LockMode } from '../options/lock-options.js';
 import type { Contenders } from './lines.js';
@@ -120,10 +120,6 @@ export class Contender {
   /** Whether it asks, waits or owns under this ticket. */
   knows(ticket: string): boolean {
     return this.attempt?.ticket === ticket || this.turn.owns(ticket);
-  }
-
-  onGrant(message: GrantMessage): void {
-    if (this.attempt?.ticket === message.ticket) this.attempt.onGrant(message);
   }
 
   /** The owner's lease ends in `remaining` ms, sooner than the last answer said. */

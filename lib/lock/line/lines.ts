@@ -166,8 +166,9 @@ export class Contenders {
     const contender = readers?.knows(ticket) ? readers : (this.byTicket.get(ticket) ?? this.byName.get(name));
     if (message.kind === 'ends') contender?.onLeaseEnds(ticket, message.remaining);
     else if (message.kind === 'wanted') contender?.turn.wantedElsewhere(ticket);
-    else if (contender?.knows(ticket)) contender.onGrant(message);
-    else releaser.abandon({ names: [name], ticket }, message.claim);
+    else if (contender?.attempt?.ticket === ticket) contender.attempt.onGrant(message);
+    // What it owns was granted by an answer before.
+    else if (!contender?.turn.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);
   }
 }
 

@@ -228,9 +228,10 @@ export class HeldPermit implements Permit {
     this.context = undefined;
     const held = heldFor(this);
     const answered = new Promise<void>((resolve, reject) => {
-      this.source.takeBack(this, trustedOf(this.turn.lease), mayStay, (gone) => {
+      this.source.takeBack(this, trustedOf(this.turn.lease), mayStay, (answer) => {
         if (lost) return reject(lost);
         // After the deadline, "gone" says nothing: the lease had ended.
+        const gone = answer !== undefined && !answer.live && !answer.resent;
         const taken = gone && trustedOf(this.turn.lease) > 0;
         if (taken) publishLost(this, 'taken', held);
         else if (!this.lostError) publishReleased(this, held);

@@ -149,17 +149,22 @@ export class PermitSource {
   }
 
   /**
-   * Tells whether the store answered, within the `remaining` ms of lease, that the permit was gone already; at the end
-   * of the lease at the latest. `mayStay`: nobody relies on it that the store has the permit back by then.
+   * Tells what the store answered within the `remaining` ms of lease, at their end at the latest; nothing where it was
+   * not asked. `mayStay`: nobody relies on it that the store has the permit back by then.
    */
-  takeBack(permit: HeldPermit, remaining: number, mayStay: boolean, onTaken: (gone: boolean) => void): void {
+  takeBack(
+    permit: HeldPermit,
+    remaining: number,
+    mayStay: boolean,
+    onTried: (answer?: PermitReleaseAnswer) => void,
+  ): void {
     const { turn, ttl } = permit;
     const { line, request } = turn;
     this.drop(permit);
     // `drain` has given it back.
-    if (permit.lostError?.reason === 'shutdown') return onTaken(false);
+    if (permit.lostError?.reason === 'shutdown') return onTried();
     if (line.keeps(turn, mayStay)) {
-      onTaken(false);
+      onTried();
       return line.passOn(turn);
     }
     turn.over = true;
@@ -167,12 +172,10 @@ export class PermitSource {
     line.forgetIfIdle();
     if (remaining <= 0) {
       this.giveBack(request, ttl, { held: true });
-      return onTaken(false);
+      return onTried();
     }
     const limit = releaseLimit(remaining, this.calls.commandTimeout);
-    this.giveBack(request, ttl, { held: true, limit }, (answer) =>
-      onTaken(answer !== undefined && !answer.live && !answer.resent),
-    );
+    this.giveBack(request, ttl, { held: true, limit }, onTried);
   }
 
   /** The answer to a release that no caller waits for says that the permit had been gone. */

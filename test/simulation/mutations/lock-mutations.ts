@@ -180,11 +180,10 @@ end`,
     name: 'R12 a message for another ticket counts',
     edits: [
       {
-        file: LINE,
-        text: '    if (this.attempt?.ticket === message.ticket) this.attempt.onGrant(message);',
-        becomes: '    this.attempt?.onGrant(message);',
+        file: LINES,
+        text: 'else if (contender?.attempt?.ticket === ticket)',
+        becomes: 'else if (contender?.attempt)',
       },
-      { file: LINES, text: 'else if (contender?.knows(ticket))', becomes: 'else if (contender)' },
     ],
   },
   one(
@@ -196,7 +195,7 @@ end`,
   one(
     'R13 a grant for nobody is not released',
     LINES,
-    'else releaser.abandon({ names: [name], ticket }, message.claim);',
+    'else if (!contender?.turn.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);',
     '',
     'its ticket was released when it was given up',
   ),
@@ -210,7 +209,11 @@ end`,
   {
     name: 'R13 neither is released',
     edits: [
-      { file: LINES, text: 'else releaser.abandon({ names: [name], ticket }, message.claim);', becomes: '' },
+      {
+        file: LINES,
+        text: 'else if (!contender?.turn.owns(ticket)) releaser.abandon({ names: [name], ticket }, message.claim);',
+        becomes: '',
+      },
       {
         file: ATTEMPT,
         text: '    backend.releaser.abandon({ names, ticket }, ttl);',
