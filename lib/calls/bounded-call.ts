@@ -1,6 +1,6 @@
 import { refusalIn, type BackendRefusal, type Pending } from '../contracts/store.js';
 import { messageOf, tellInOneLine } from '../errors/limited-log.js';
-import type { Place } from '../timing/linked-list.js';
+import type { Place } from '../timing/brief-collections.js';
 import type { Expiring, Timeout, Timeouts } from '../timing/timeouts.js';
 import type { CircuitBreaker, Interruptible } from './circuit-breaker.js';
 

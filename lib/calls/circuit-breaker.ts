@@ -1,5 +1,5 @@
 import type { Pending } from '../contracts/store.js';
-import { LinkedList } from '../timing/linked-list.js';
+import { LinkedList } from '../timing/brief-collections.js';
 
 /** Milliseconds between two PINGs while the breaker is open. */
 const PROBE_INTERVAL = 250;

@@ -1,4 +1,4 @@
-import { LinkedList } from './linked-list.js';
+import { LinkedList } from './brief-collections.js';
 
 interface Shared {
   readonly listeners: LinkedList<() => void>;

@@ -1,5 +1,5 @@
-import { LinkedList } from './linked-list.js';
-import { onceReadIfLate } from './clock.js';
+import { LinkedList } from './brief-collections.js';
+import { LONGEST_DELAY, onceReadIfLate } from './clock.js';
 
 /** Something with a time limit that can end earlier. */
 export interface Expiring {
@@ -245,4 +245,20 @@ class Tick {
       apart(place.value);
     }
   }
+}
+
+/** Made here, and not by a call: it would keep what the async context of the first one has for ever. */
+const keepsAwake = setInterval(() => {}, LONGEST_DELAY).unref();
+let awaited = 0;
+
+/** Keeps the process alive until as many calls of `mayEnd`: what it waits for may come over an unref'd socket. */
+export function mustNotEnd(): void {
+  awaited += 1;
+  if (awaited === 1) keepsAwake.ref();
+}
+
+/** Ends one `mustNotEnd`. */
+export function mayEnd(): void {
+  awaited -= 1;
+  if (awaited === 0) keepsAwake.unref();
 }

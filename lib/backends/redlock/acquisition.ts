@@ -5,7 +5,7 @@ import type {
   AcquireAnswer,
   TokenRange,
 } from '../../contracts/lock-backend.js';
-import type { BriefMap } from '../../timing/brief-map.js';
+import type { BriefMap } from '../../timing/brief-collections.js';
 import { BatchedCall } from '../batch.js';
 import type { ScriptCall } from '../redis/connection/encoded-call.js';
 import { integerOf, leaseOf, type RedisInteger, repliesOf, unexpected } from '../redis/connection/redis-script.js';

@@ -19,7 +19,7 @@ import type {
   TicketRequest,
 } from '../../contracts/lock-backend.js';
 import type { RedisConnection } from '../../options/redis-connection.js';
-import { BriefMap } from '../../timing/brief-map.js';
+import { BriefMap } from '../../timing/brief-collections.js';
 import type { ScriptArgument, ScriptRequest } from '../redis/connection/encoded-call.js';
 import type { RedisScript } from '../redis/connection/redis-script.js';
 import { checkServers } from '../redis/connection/server-check.js';

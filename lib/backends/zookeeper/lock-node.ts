@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Stat } from 'node-zookeeper-client';
 import type { TokenRange, TicketRequest, NameRequest } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
-import type { Place } from '../../timing/linked-list.js';
+import type { Place } from '../../timing/brief-collections.js';
 import type { Children, ZooKeeperRequests } from './zookeeper-requests.js';
 import type { ZooKeeperSession } from './zookeeper-session.js';
 

@@ -10,7 +10,7 @@ import type {
   RequeueRequest,
 } from '../../contracts/lock-backend.js';
 import { processOf } from '../../contracts/lock-requests.js';
-import { LinkedList } from '../../timing/linked-list.js';
+import { LinkedList } from '../../timing/brief-collections.js';
 import { type LockNode, type FencingTokens, ticketOf, inOrder } from './lock-node.js';
 import type { LockNodes, NodeRegistry } from './lock-nodes.js';
 import { unless, type Children } from './zookeeper-requests.js';

@@ -23,7 +23,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { CacheBackendError } from '../../errors/cache-errors.js';
 import { cacheChannels } from '../../events/cache-channels.js';
-import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
+import { mayEnd, mustNotEnd } from '../../timing/timeouts.js';
 import type { InvalidatedTags } from '../invalidation/local-state.js';
 import type { StepOrder } from '../invalidation/step-order.js';
 import type { UnconfirmedDeletions } from '../invalidation/unconfirmed-deletions.js';

@@ -3,7 +3,7 @@ import type { TokenRange } from '../../contracts/lock-requests.js';
 import type { LockLostError, LockLostReason } from '../../errors/lock-errors.js';
 import type { LockCall } from '../../events/lock-channels.js';
 import { currentInstant, driftOf, elapsedBetween, elapsedSince, type Instant } from '../../timing/clock.js';
-import type { Place } from '../../timing/linked-list.js';
+import type { Place } from '../../timing/brief-collections.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { LockMode, ResolvedLockOptions } from '../options/lock-options.js';
 

@@ -1,9 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Warnings } from '../../errors/limited-log.js';
 import { quoted } from '../../keys/key-part.js';
-import { BriefMap } from '../../timing/brief-map.js';
+import { BriefMap, LinkedList } from '../../timing/brief-collections.js';
 import { backoff } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/linked-list.js';
 import type { Grant } from './grant.js';
 import { GONE, RELEASED, type ReleaseOutcome } from './lease.js';
 import type { BackendCalls, LastRequest, Ticketed } from './store.js';

@@ -3,7 +3,7 @@ import type { LockLostReason } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { quoted } from '../../keys/key-part.js';
 import { backoff, currentInstant, onceRead, type Instant } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/linked-list.js';
+import { LinkedList } from '../../timing/brief-collections.js';
 import { sharedInstant, type Timeout } from '../../timing/timeouts.js';
 import type { Grant, GrantHolder } from './grant.js';
 import type { BackendCalls, RenewalRequest } from './store.js';

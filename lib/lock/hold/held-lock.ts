@@ -2,9 +2,9 @@ import { LockLostError, type LockLostReason } from '../../errors/lock-errors.js'
 import { lockChannels, type LockCall, type LockHoldEvent } from '../../events/lock-channels.js';
 import type { Duration } from '../../options/checks.js';
 import { lockOption } from '../../options/option-checks.js';
-import { mustNotEnd } from '../../timing/awake-process.js';
+import { mustNotEnd } from '../../timing/timeouts.js';
 import { currentInstant, onceRead, type Instant } from '../../timing/clock.js';
-import type { Place } from '../../timing/linked-list.js';
+import type { Place } from '../../timing/brief-collections.js';
 import type { LastRequest } from '../grant/store.js';
 import { RELEASED, worseOf, type Lease, type LeaseHolder, type ReleaseOutcome } from '../grant/lease.js';
 import type { QueueingBackend } from '../line/named-backend.js';

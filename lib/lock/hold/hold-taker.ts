@@ -8,8 +8,8 @@ import {
   type LockLostReason,
 } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
-import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
-import { LinkedList, type Place } from '../../timing/linked-list.js';
+import { mayEnd, mustNotEnd } from '../../timing/timeouts.js';
+import { LinkedList, type Place } from '../../timing/brief-collections.js';
 import type { Lease, LossObserver } from '../grant/lease.js';
 import { Caller, type FirstRequest } from '../line/caller.js';
 import type { LockBackends } from '../line/lock-backends.js';

@@ -5,7 +5,7 @@ import { lockChannels, type LockCall, type LockSource } from '../../events/lock-
 import type { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
-import type { Place } from '../../timing/linked-list.js';
+import type { Place } from '../../timing/brief-collections.js';
 import { onceRead } from '../../timing/clock.js';
 import type { Expiring, Timeout, Timeouts } from '../../timing/timeouts.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';
@@ -51,7 +51,8 @@ export class Caller implements Expiring {
   /** Whose queue it waits in. */
   private contender: Contender | undefined;
   private timeout: Timeout | undefined;
-  private onAdmitted: ((lease: Lease) => void) | undefined;
+  /** What gets the lease, once the caller has left the queue. */
+  onAdmitted: ((lease: Lease) => void) | undefined;
   private onRefused: ((error: unknown) => void) | undefined;
 
   /** `options` are those of the name that it waits for now. */
@@ -126,12 +127,6 @@ export class Caller implements Expiring {
   awaitAnswer(timeouts: Timeouts, limit: number): void {
     this.overdue = true;
     this.timeout = timeouts.start(limit, this);
-  }
-
-  admit(lease: Lease): void {
-    const { onAdmitted } = this;
-    this.leaveQueue();
-    onAdmitted?.(lease);
   }
 
   refuse(error: unknown): void {
@@ -210,7 +205,7 @@ export class Caller implements Expiring {
     });
   }
 
-  private leaveQueue(): void {
+  leaveQueue(): void {
     this.place?.leave();
     this.timeout?.leave();
     this.contender = undefined;

@@ -2,7 +2,7 @@ import type { Busy } from '../../contracts/lock-requests.js';
 import { LockTimeoutError, type LockBackendError } from '../../errors/lock-errors.js';
 import { lockChannels } from '../../events/lock-channels.js';
 import { backoff } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/linked-list.js';
+import { LinkedList } from '../../timing/brief-collections.js';
 import type { Grant } from '../grant/grant.js';
 import type { Lease, ReleaseOutcome } from '../grant/lease.js';
 import { Attempt, claimOf } from './attempt.js';

@@ -1,5 +1,5 @@
 import type { LockQueue, QueueListener, QueueMessage } from '../../contracts/lock-queue.js';
-import { BriefMap } from '../../timing/brief-map.js';
+import { BriefMap } from '../../timing/brief-collections.js';
 import type { Lease } from '../grant/lease.js';
 import type { BackendCalls } from '../grant/store.js';
 import type { ResolvedLockOptions } from '../options/lock-options.js';

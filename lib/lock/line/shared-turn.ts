@@ -145,10 +145,10 @@ export class SharedTurn implements GrantListener {
   }
 
   private admit(shared: SharedGrant, caller: Caller, startedAt?: Instant): void {
-    caller.place?.leave();
+    caller.leaveQueue();
     const lease = shared.admit(caller.options, startedAt);
     shared.watch(lease, this.contender.backend.watchdog);
-    caller.admit(lease);
+    caller.onAdmitted?.(lease);
   }
 
   private admits({ grant, begunAt }: SharedGrant): boolean {

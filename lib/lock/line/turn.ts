@@ -214,7 +214,7 @@ export class Turn implements LeaseSource, GrantListener {
   }
 
   private admit(grant: Grant, caller: Caller, remaining: number, startedAt?: Instant): void {
-    caller.place?.leave();
+    caller.leaveQueue();
     const lease = new Lease(grant, this, caller.options, startedAt);
     this.contender.backend.watchdog.watch(grant, remaining);
     const lingers = caller.options.linger > 0 && this.mayLinger(grant);
@@ -226,7 +226,7 @@ export class Turn implements LeaseSource, GrantListener {
     }
     if (this.contender.overdue) this.contender.refuseOverdue();
     if (this.handOver) this.publishHandOver(this.handOver, caller);
-    caller.admit(lease);
+    caller.onAdmitted?.(lease);
   }
 
   /**

@@ -6,7 +6,7 @@ import type {
 } from '../../contracts/primitive-stores.js';
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { backoff, currentInstant, type Instant } from '../../timing/clock.js';
-import type { Place } from '../../timing/linked-list.js';
+import type { Place } from '../../timing/brief-collections.js';
 import { ACQUISITION, isEnough, trustedOf, type PermitGrant, type PermitTurn } from './held-permit.js';
 import type { PermitCall, PermitLine } from './permit-line.js';
 import type { PermitSource } from './permit-source.js';

@@ -1,9 +1,8 @@
 import { SemaphoreTimeoutError } from '../../errors/primitive-errors.js';
 import { semaphoreChannels, type SemaphoreCall, type SemaphoreFailed } from '../../events/semaphore-channels.js';
 import { listenToAbort } from '../../timing/abort-listeners.js';
-import { mayEnd, mustNotEnd } from '../../timing/awake-process.js';
-import { LinkedList, type Place } from '../../timing/linked-list.js';
-import type { Expiring, Timeout } from '../../timing/timeouts.js';
+import { type Expiring, mayEnd, mustNotEnd, type Timeout } from '../../timing/timeouts.js';
+import { LinkedList, type Place } from '../../timing/brief-collections.js';
 import { PermitTurn, trustedOf, type HeldPermit, type PermitGrant } from './held-permit.js';
 import { PermitBid } from './permit-bid.js';
 import { callOf, permitsAreObserved, publishAcquired, publishRefusal } from './permit-events.js';

@@ -11,7 +11,7 @@ import type { PermitLostError, PrimitiveBackendError } from '../../errors/primit
 import type { LockSource } from '../../events/lock-channels.js';
 import { exceedsLease, floorOf, trustedLease, whyNoToken, type TokenFloor } from '../../lock/grant/grant.js';
 import { releaseLimit, ReleaseRetries, type UnansweredRelease } from '../../lock/grant/releaser.js';
-import { BriefMap } from '../../timing/brief-map.js';
+import { BriefMap } from '../../timing/brief-collections.js';
 import { Timeouts } from '../../timing/timeouts.js';
 import type { PrimitiveCalls, PrimitiveHome } from '../runtime.js';
 import { ACQUISITION, HeldPermit, type PermitTurn } from './held-permit.js';

@@ -1,7 +1,7 @@
 import type { SemaphoreStore } from '../../contracts/primitive-stores.js';
 import type { Warnings } from '../../errors/limited-log.js';
 import { backoff, currentInstant, onceRead } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/linked-list.js';
+import { LinkedList } from '../../timing/brief-collections.js';
 import type { Timeout } from '../../timing/timeouts.js';
 import type { PrimitiveCalls } from '../runtime.js';
 import { trustedOf, type HeldPermit } from './held-permit.js';

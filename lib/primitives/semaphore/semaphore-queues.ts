@@ -1,6 +1,6 @@
 import type { PrimitiveBackendError } from '../../errors/primitive-errors.js';
 import { currentInstant } from '../../timing/clock.js';
-import { LinkedList } from '../../timing/linked-list.js';
+import { LinkedList } from '../../timing/brief-collections.js';
 import { nextHeartbeat, type Timeout } from '../../timing/timeouts.js';
 import type { PermitBid } from './permit-bid.js';
 import type { PermitSource } from './permit-source.js';

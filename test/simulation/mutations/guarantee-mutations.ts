@@ -86,7 +86,7 @@ const OF_LOCKS = of('locks', [
     ),
     store: 'contract',
   },
-  one('a process that waits may end', 'timing/awake-process.ts', '  if (waiting === 1) timer.ref();\n', ''),
+  one('a process that waits may end', 'timing/timeouts.ts', '  if (awaited === 1) keepsAwake.ref();\n', ''),
   one(
     'a shutdown waits for the body that asked for it',
     'lock/hold/hold-taker.ts',

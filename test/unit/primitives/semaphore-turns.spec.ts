@@ -3,7 +3,7 @@ import type { Permit, SemaphoreOptions, SemaphoreService } from 'nest-redis-lock
 import type { SemaphoreContended } from 'nest-redis-lock/events';
 import type { SemaphoreStore } from '../../../lib/contracts/primitive-stores.js';
 import { semaphoreChannels } from '../../../lib/events/semaphore-channels.js';
-import { BriefMap } from '../../../lib/timing/brief-map.js';
+import { BriefMap } from '../../../lib/timing/brief-collections.js';
 import { DrivenClock } from '../../support/driven-clock.js';
 import { Gate } from '../../support/gate.js';
 import { semaphoresWith } from '../../support/lock-services.js';

@@ -1,5 +1,5 @@
 import { getHeapSpaceStatistics } from 'node:v8';
-import { BriefMap } from '../../lib/timing/brief-map.js';
+import { BriefMap } from '../../lib/timing/brief-collections.js';
 
 const oldSpace = () => getHeapSpaceStatistics().find((space) => space.space_name === 'old_space')?.space_used_size ?? 0;
 

@@ -1,3 +1,5 @@
+// Collections for values that stay in them briefly: V8 keeps what was in a `Map` or a `Set` for longer.
+
 /** The place of a value in a list. The value can leave at any time, at constant cost. */
 export class Place<T> {
   before: Place<T> | undefined;
@@ -64,5 +66,42 @@ export class LinkedList<T> {
     const values: T[] = [];
     for (let place = this.head; place; place = place.after) values.push(place.value);
     return values;
+  }
+}
+
+interface Slot<V> {
+  value: V | undefined;
+}
+
+/**
+ * A map for values that stay in it briefly. A `Map` would keep many of them until the next collection of the old
+ * generation: V8 links each table that a `Map` has outgrown to the next one, and such a table still refers to what it
+ * had. Here it refers to slots, which are emptied when their values are deleted.
+ */
+export class BriefMap<K, V> {
+  private readonly slots = new Map<K, Slot<V>>();
+
+  get size(): number {
+    return this.slots.size;
+  }
+
+  get(key: K): V | undefined {
+    return this.slots.get(key)?.value;
+  }
+
+  /** The key must not be in the map. */
+  add(key: K, value: V): void {
+    this.slots.set(key, { value });
+  }
+
+  delete(key: K): void {
+    const slot = this.slots.get(key);
+    if (!slot) return;
+    slot.value = undefined;
+    this.slots.delete(key);
+  }
+
+  *values(): Generator<V> {
+    for (const { value } of this.slots.values()) yield value as V;
   }
 }
