@@ -209,13 +209,14 @@ export class BackendCalls extends BoundedCalls<readonly string[], LockBackendErr
   ): void {
     const { backend, prefix } = this;
     const rest = minHoldUntil === 0 ? 0 : Math.max(0, Math.ceil(minHoldUntil - performance.now()));
-    const give = (name: string) => {
+    const give = (name = names[0] as string) => {
       if (by) return by({ prefix, name, ticket, rest });
       if (rest > 0 && backend.keep) return backend.keep({ prefix, name, names: [name], ticket, rest });
       return backend.release({ prefix, name, names: [name], ticket });
     };
     // Also to a backend that refuses by now: what it granted before is given back.
-    const call = this.begin(() => (names.length === 1 ? give(names[0] as string) : worstOf(names.map(give))), true);
+    const all = () => worstOf(names.map((name) => give(name)));
+    const call = this.begin(names.length === 1 ? give : all, true);
     const pending = new BoundedCall(this, 'release', names, limit, answered, failed, by ? undefined : answered);
     call.then(pending.onAnswer, pending.onError);
   }

@@ -1,7 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { PermitRequest } from '../../contracts/primitive-stores.js';
 import { PermitLostError, type PermitLostReason } from '../../errors/primitive-errors.js';
-import type { SemaphoreCall } from '../../events/semaphore-channels.js';
+import { semaphoreChannels, type SemaphoreCall } from '../../events/semaphore-channels.js';
 import { mayEnd, mustNotEnd, sharedInstant } from '../../timing/timeouts.js';
 import { driftOf, elapsedSince, onceRead, type Instant } from '../../timing/clock.js';
 import type { Place } from '../../timing/brief-collections.js';
@@ -233,7 +233,7 @@ export class HeldPermit implements Permit {
         const gone = answer !== undefined && !answer.live && !answer.resent;
         const taken = gone && trustedOf(this.turn.lease) > 0;
         if (taken) publishLost(this, 'taken', held);
-        else if (!this.lostError) publishReleased(this, held);
+        else if (!this.lostError && semaphoreChannels.released.hasSubscribers) publishReleased(this, held);
         if (taken) reject(this.lossOf('taken'));
         else resolve();
       });

@@ -49,7 +49,6 @@ export function publishLost(permit: HeldPermit, reason: PermitLostReason, held =
 }
 
 export function publishReleased(permit: HeldPermit, held: number | undefined): void {
-  if (!semaphoreChannels.released.hasSubscribers) return;
   const { call, owner, fencingToken } = permit;
   semaphoreChannels.released.publish({ call, owner, fencingToken, held });
 }
