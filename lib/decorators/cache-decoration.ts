@@ -2,7 +2,6 @@ import { CacheService } from '../cache/cache.service.js';
 import { about, cacheKeys } from '../cache/key-scope.js';
 import type { CacheEntryOptions } from '../cache/options/cache-options.js';
 import { entrySettings } from '../cache/options/entry-settings.js';
-import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { CacheConfigError, CacheKeyError } from '../errors/cache-errors.js';
 import { cacheOption } from '../options/option-checks.js';
 import { CACHE, type MethodCall, type MethodInterceptor } from '../wiring/injected-services.js';
@@ -50,11 +49,9 @@ export function requireOnly(decorator: string, options: object, names: readonly 
   }
 }
 
-/** @throws CacheConfigError for a value that can be read only once */
-export function requireStorable({ name }: MethodCall, value: unknown): void {
-  const kind = streamKindOf(value);
-  if (kind === undefined) return;
-  throw new CacheConfigError(
+/** The error for a value that can be read only once; `kind`: see `streamKindOf`. */
+export function readOnce({ name }: MethodCall, kind: string): Error {
+  return new CacheConfigError(
     `${name} returned ${kind}, which can be read only once and so cannot be cached; read it to its end and return its content`,
   );
 }

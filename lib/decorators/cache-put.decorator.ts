@@ -1,4 +1,5 @@
 import type { SetOptions } from '../cache/operations.js';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { fixedOptions } from '../options/fixed-options.js';
 import { cacheOption } from '../options/option-checks.js';
@@ -9,9 +10,9 @@ import {
   decoratorSettings,
   namesFunction,
   onceCommitted,
+  readOnce,
   requireFunctions,
   requireOnly,
-  requireStorable,
 } from './cache-decoration.js';
 import type { CachedOptions } from './cached.decorator.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
@@ -100,7 +101,8 @@ class CachePutInterceptor implements MethodInterceptor {
     try {
       if (puts && !cacheOption.decision('unless', unless?.call(call.instance, result, ...call.args))) {
         const stored = value ? await value.call(call.instance, result, ...call.args) : result;
-        requireStorable(call, stored);
+        const kind = streamKindOf(stored);
+        if (kind !== undefined) throw readOnce(call, kind);
         toStore = { value: stored };
       }
     } finally {

@@ -1,5 +1,6 @@
 import { CacheService } from '../cache/cache.service.js';
 import type { CacheEntryOptions, ReadOptions } from '../cache/options/cache-options.js';
+import { streamKindOf } from '../cache/values/unkept-classes.js';
 import { CacheKeyError } from '../errors/cache-errors.js';
 import { boundOptions, fixedOptions, withTemplate } from '../options/fixed-options.js';
 import { cacheOption, unawaited } from '../options/option-checks.js';
@@ -12,13 +13,7 @@ import {
   type MethodInterceptor,
 } from '../wiring/injected-services.js';
 import { noteMethod } from '../wiring/noted-methods.js';
-import {
-  cacheDecoration,
-  decoratorSettings,
-  namesFunction,
-  requireFunctions,
-  requireStorable,
-} from './cache-decoration.js';
+import { cacheDecoration, decoratorSettings, namesFunction, readOnce, requireFunctions } from './cache-decoration.js';
 import type { CheckedMethodDecorator } from './checked-method-decorator.types.js';
 import { notedKey, singleKeyFunction, templateNamed } from './key-template.js';
 import type { MethodDecoration } from './method-wrapping.js';
@@ -132,7 +127,8 @@ class CachedInterceptor implements MethodInterceptor {
         ran = true;
         const result = await call.proceed();
         try {
-          requireStorable(call, result);
+          const kind = streamKindOf(result);
+          if (kind !== undefined) throw readOnce(call, kind);
           if (unless && cacheOption.decision('unless', unless.call(call.instance, result, ...call.args)))
             context.skip();
         } catch (error) {
