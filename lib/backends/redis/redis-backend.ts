@@ -84,10 +84,10 @@ export interface RedisBackendOptions {
   minReplicas?: number;
 }
 
-/** Composes the parts of `connection/`, `locks/`, `cache/` and `primitives/`; of a lock, it decides what goes where. */
 /** A command is renamed or disabled, or the user may not run it. */
 const COMMAND_REFUSED = /unknown (redis )?command|can't run this command|NOPERM/i;
 
+/** Composes the parts of `connection/`, `locks/`, `cache/` and `primitives/`; of a lock, it decides what goes where. */
 class RedisLockBackend implements LockBackend, CacheStoreProvider, PrimitiveStoreProvider {
   readonly name = 'redis';
   readonly traits: LockTraits;
