@@ -139,9 +139,9 @@ export class LockRules {
   checkRefusal({ process, names, since }: Call, owner: string): void {
     const ended = this.givenBack.get(`${process.name} ${owner}`);
     if (ended === undefined || ended >= since) return;
-    // Another call of the process may have it, and have not entered yet.
-    const others = [...this.calls].filter((call) => call.process === process);
-    if (others.some((call) => call.names.some((name) => names.includes(name)))) return;
+    // Another call of the process may have it since, for more names, or have not entered yet.
+    const others = [...this.holds, ...this.calls].filter((other) => other.process === process);
+    if (others.some((other) => other.names.some((name) => names.includes(name)))) return;
     this.verdict.violated('OWN', `${process.name} is refused ${names.join(' and ')} by ${owner}, its own`);
   }
 
