@@ -37,7 +37,7 @@ import { EXPIRE, INCREMENT, INSPECT_VALUE, TAKE } from './values.lua.js';
 
 /** Opens a store on a client that the application gives, or on a connection of its own. */
 export function openRedisCacheStore(connection: RedisConnection, prefix: string | undefined): CacheStore {
-  const link = new RedisLink(connection, { name: 'cache.redis', ConfigError: CacheConfigError });
+  const link = new RedisLink(connection, { name: 'cache.redis', ConfigError: CacheConfigError }, { holds: false });
   return new RedisCacheStore(link, prefix, () => link.close());
 }
 

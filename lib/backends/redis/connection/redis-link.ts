@@ -35,11 +35,14 @@ export class RedisLink {
   private advised = false;
   private closed = false;
 
-  /** @throws the option's ConfigError for a value that is not a connection */
+  /**
+   * `holds`: whether the application gives back over it what it holds, also where it has ended its client.
+   * @throws the option's ConfigError for a value that is not a connection
+   */
   constructor(
     connection: RedisConnection,
     option: ConnectionOption,
-    { persists }: Pick<ConnectionCare, 'persists'> = {},
+    { persists, holds = true }: Pick<ConnectionCare, 'persists'> & { readonly holds?: boolean } = {},
   ) {
     requireRedisConnection(option, connection);
     const { client, own } = clientOf(connection, option);
@@ -54,7 +57,7 @@ export class RedisLink {
       ...(persists !== undefined && { persists }),
       seeker: new PrimarySeeker(client, this.reporters.report),
       onMixedUp: () => this.replaceMixedUp(),
-      ...(own === undefined && { spare: () => this.spareOf(connection as ApplicationClient, option) }),
+      ...(holds && own === undefined && { spare: () => this.spareOf(connection as ApplicationClient, option) }),
     });
     this.guard = new SilenceGuard(this.scripts);
     this.wasConnected = client.status === 'ready';
@@ -143,7 +146,7 @@ class SpareLink {
 function opened(client: ApplicationClient, option: ConnectionOption) {
   const copy = (client as Copied).duplicate();
   copy.on('error', () => {});
-  const link = new RedisLink(copy, option);
+  const link = new RedisLink(copy, option, { holds: false });
   if (isNodeRedis(copy) || link.client.status === 'wait') copy.connect().catch(() => {});
   return { link, end: () => (isNodeRedis(copy) ? copy.destroy() : copy.disconnect()) };
 }
