@@ -331,6 +331,8 @@ describe('modes of the server', () => {
     const start = async (backend: LockBackend): Promise<void> => {
       try {
         await backend.start?.({ commandTimeout: 1_000, report: () => {} });
+      } catch (error) {
+        throw backend.diagnose?.(error) ?? error;
       } finally {
         await backend.close();
       }

@@ -3,4 +3,4 @@ import { LockService, RedisLockModule } from 'nest-redis-lock';
 
 export { LockService };
 
-export const lockModule = RedisLockModule.forRoot({ redis: process.env.REDIS_URL });
+export const lockModule = RedisLockModule.forRoot({ redis: process.env.REDIS_URL, commandTimeout: '10s' });

@@ -224,8 +224,8 @@ describe.each([
     expect(await cache.pipeline().incr('visits', { ttl: Infinity }).decr('visits', 2, { ttl: 1 }).exec()).toEqual([
       5, 3,
     ]);
-    await cache.sets.add('ends', 'ann', { ttl: 30 });
-    await cache.sets.add('stays', 'ann', { ttl: 30 });
+    await cache.sets.add('ends', 'ann', { ttl: 2_000 });
+    await cache.sets.add('stays', 'ann', { ttl: 2_000 });
     await cache.sets.add('stays', 'bob', { ttl: Infinity });
     await eventually(async () => (await cache.sets.members('ends')).length === 0);
     expect([...(await cache.sets.members('stays'))].toSorted()).toEqual(['ann', 'bob']);

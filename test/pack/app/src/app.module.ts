@@ -8,7 +8,7 @@ const client = new Redis(url);
 
 /** Locks on a client that the library makes and, as backend `own`, on one that the application made. */
 @Module({
-  imports: [RedisLockModule.forRoot({ redis: url, backends: { own: redis(client) } })],
+  imports: [RedisLockModule.forRoot({ redis: url, backends: { own: redis(client) }, commandTimeout: '10s' })],
   controllers: [WorkController],
 })
 export class AppModule implements OnApplicationShutdown {
