@@ -69,6 +69,8 @@ function textOfObject(value: object, path: string, ancestors: Ancestors): string
     return textOf((value.toJSON as () => unknown)(), path, ancestors);
   }
   const isContainer = Array.isArray(value) || types.isDate(value) || types.isMap(value) || types.isSet(value);
+  // Nobody waits for it, and its rejection must not end the process.
+  if (types.isPromise(value)) value.catch(() => {});
   // For example a Promise, a RegExp, an Error or URLSearchParams: their content is not in their properties.
   if (!isContainer && !ArrayBuffer.isView(value) && kindOf(value) !== 'Object') {
     throw refused(path, `a ${kindOf(value)}`);

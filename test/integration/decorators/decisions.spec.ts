@@ -183,6 +183,7 @@ describe('a function that must answer at once, and returns a promise that reject
     ['the key that is evicted', () => CacheEvict(late)],
     ['the key of an idempotent method', () => Idempotent(late)],
     ['its fingerprint', () => Idempotent('a', { fingerprint: late })],
+    ['a part of its fingerprint', () => Idempotent('a', { fingerprint: () => ({ rows: [late()] }) })],
     ['the key of a rate limit', () => RateLimit(late, { limit: 1, per: '1h' })],
   ] as const)('is refused, and ends no process: %s', async (_what, decorator) => {
     class Shop {
