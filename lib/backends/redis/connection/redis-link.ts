@@ -123,6 +123,8 @@ class SpareLink {
 
   readonly send: ScriptRunner['send'] = (script, keys, args, answered, failed) => {
     clearTimeout(this.idle);
+    // It may have ended as the client of the application did: with the retries that its options have.
+    if (this.open?.link.client.status === 'end') this.close();
     this.open ??= opened(this.client, this.option);
     this.underWay += 1;
     const settled = <T>(tell: (outcome: T) => void) => {

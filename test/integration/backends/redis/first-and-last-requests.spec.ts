@@ -13,6 +13,7 @@ import type {
 } from '../../../../lib/contracts/primitive-stores.js';
 import { PrimitiveRuntime } from '../../../../lib/primitives/runtime.js';
 import { eventually } from '../../../support/eventually.js';
+import { FaultProxy } from '../../../support/fault-proxy.js';
 import { Gate } from '../../../support/gate.js';
 import { type LockApp, startLockApp } from '../../../support/lock-app.js';
 import { server, startRedis } from '../../../support/one-redis.js';
@@ -271,6 +272,27 @@ describe('a client that the application ends before the module', () => {
     await lock.release();
     expect(await client.exists(`lock:{${key}}`)).toBe(0);
     await expect(app.locks.acquire(key, { wait: 0 })).rejects.toThrow('a client that the application has ended');
+  });
+
+  it('is replaced again once its server is back, however often the application asks', async () => {
+    const proxy = await FaultProxy.start(server.port);
+    const given = new Redis({ port: proxy.port, retryStrategy: () => null });
+    given.on('error', () => {});
+    await using app = await startLockApp({ redis: given, cache: false });
+    const lock = await app.locks.acquire(key, { ttl: '1h' });
+    const extended = () =>
+      lock.extend(7_200_000).then(
+        () => true,
+        () => false,
+      );
+    proxy.refuse();
+    await eventually(() => given.status === 'end');
+    expect(await extended()).toBe(false);
+    proxy.accept();
+    await eventually(extended, { every: 50, within: 10_000 });
+    await lock.release();
+    expect(await client.exists(`lock:{${key}}`)).toBe(0);
+    await proxy.stop();
   });
 
   it('is not replaced where it was never connected', async () => {
