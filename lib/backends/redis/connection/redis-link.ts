@@ -125,12 +125,17 @@ class SpareLink {
     clearTimeout(this.idle);
     // It may have ended as the client of the application did: with the retries that its options have.
     if (this.open?.link.client.status === 'end') this.close();
-    this.open ??= opened(this.client, this.option);
+    try {
+      this.open ??= opened(this.client, this.option);
+    } catch (error) {
+      // The application gave what is no whole client.
+      return failed(error);
+    }
     this.underWay += 1;
     const settled = <T>(tell: (outcome: T) => void) => {
       return (outcome: T) => {
         this.underWay -= 1;
-        if (this.underWay === 0) this.idle = setTimeout(() => this.close(), IDLE);
+        if (this.underWay === 0 && this.open) this.idle = setTimeout(() => this.close(), IDLE).unref();
         tell(outcome);
       };
     };
@@ -139,9 +144,10 @@ class SpareLink {
 
   close(): void {
     clearTimeout(this.idle);
-    this.open?.link.close();
-    this.open?.end();
+    const { open } = this;
     this.open = undefined;
+    open?.link.close();
+    open?.end();
   }
 }
 

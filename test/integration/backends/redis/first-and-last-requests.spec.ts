@@ -295,6 +295,22 @@ describe('a client that the application ends before the module', () => {
     await proxy.stop();
   });
 
+  it('fails each call where it cannot be replaced', async () => {
+    const [given, end] = ofIoredis();
+    await using app = await startLockApp({ redis: given, cache: false });
+    await app.locks.withLock(key, async () => {});
+    (given as Redis).duplicate = () => {
+      throw new Error('no copy');
+    };
+    await end();
+    await eventually(() => (given as Redis).status === 'end');
+    for (const name of ['a', 'b']) {
+      await expect(app.locks.acquire(`${key}${name}`, { wait: 0 })).rejects.toThrow(
+        /failed: Redis at .*closed for good/,
+      );
+    }
+  });
+
   it('is not replaced where it was never connected', async () => {
     await using app = await startLockApp({ redis: createClient({ url: server.url }), cache: false });
     await expect(app.locks.acquire(key, { wait: 0 })).rejects.toThrow('its client is not open');
